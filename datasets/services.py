@@ -21,7 +21,7 @@ from rbac.access import hold_open, namespace_for
 from rbac.audit import log as audit_log
 from rbac.models import Namespace, User
 from rbac.scopes import Scope
-from runtime.data.format_selection import SAYABLE
+from runtime.data.format_selection import DECLARABLE
 
 SHARES_LIMIT = 100  # namespaces that one dataset is shared with
 NAMED_LIMIT = 20  # files that a refusal names
@@ -142,7 +142,9 @@ _FAULTS: Mapping[str, Callable[[str], str]] = {
     "description": lambda text: (
         "" if len(text) <= DESCRIPTION_LIMIT else f"Write up to {DESCRIPTION_LIMIT} characters."
     ),
-    "format": lambda name: "" if name in ("", *SAYABLE) else f"Choose one of: {', '.join(SAYABLE)}; or leave it out.",
+    "format": lambda name: (
+        "" if name in ("", *DECLARABLE) else f"Choose one of: {', '.join(DECLARABLE)}; or leave it out."
+    ),
     "visibility": lambda word: "" if word in Visibility.values else f"Choose one of: {', '.join(Visibility.values)}.",
 }
 

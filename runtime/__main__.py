@@ -1,10 +1,10 @@
-"""``python -m runtime``: tools for the files of the training runtime, by hand.
+"""``python -m runtime``: command-line tools for the files of the training runtime.
 
-checkpoint ls|verify DIRECTORY                        the checkpoints of parameter servers
-recordio ls|cat|verify|repair FILE ...                RecordIO files
-data formats|ls|cat|convert ...                       data files of all formats
+  checkpoint ls|verify DIRECTORY                        the checkpoints of parameter servers
+  recordio ls|cat|verify|repair FILE ...                RecordIO files
+  data formats|ls|cat|convert ...                       data files of all formats
 
-Exit codes: 0 all is well; 1 something is damaged, missing or refused; 2 wrong usage.
+Exit codes: 0 success; 1 something is damaged, missing or refused; 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from runtime.data import cli as data
 from runtime.data.recordio import cli as recordio
 from runtime.errors import RegattaError
 
-ROOMS = (checkpoint, recordio, data)
+TOOLS = (checkpoint, recordio, data)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what is asked; the exit code."""
+    """Run the requested tool and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m runtime", description="Tools for the training runtime.")
-    rooms = parser.add_subparsers(dest="room", required=True)
-    for room in ROOMS:
-        room.add(rooms)
-    asked = parser.parse_args(arguments)
+    subparsers = parser.add_subparsers(dest="room", required=True)
+    for tool in TOOLS:
+        tool.add(subparsers)
+    options = parser.parse_args(arguments)
     try:
-        return int(asked.run(asked))
-    except BrokenPipeError:  # whoever reads the output has seen enough
+        return int(options.run(options))
+    except BrokenPipeError:  # the reader of the output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:

@@ -1,6 +1,6 @@
-"""The child's side of the link to the agent beside it: newline-delimited JSON over an inherited socket.
+"""The child's end of the link to its agent: newline-delimited JSON over an inherited socket.
 
-One thread sends, one receives; neither the training loop nor a callback ever waits for the other. The messages are
+One thread sends and one receives; neither the training loop nor a callback ever waits for the other. The messages are
 listed in ``runtime.contract``.
 """
 
@@ -29,15 +29,18 @@ log = logging.getLogger("channel")
 Point = tuple[float, int, str, float]
 Members = tuple[Member, ...]
 
-# Past this many points a caller waits until some are sent: memory stays bounded and nothing is lost. The agent only
-# appends to a file, so that a training loop does not come here.
+# Beyond this many unsent points a caller waits until some are sent: memory stays bounded and nothing is lost. A
+# training loop rarely reaches it, because the agent only appends to a file.
 WAITING_POINTS = 100_000
 POINTS_PER_MESSAGE = 1000
 FLUSH_SECONDS = 5.0
 
 
 class Channel:
-    """The link to the agent. Threads start with the object; ``close`` (also run at exit) sends what still waits."""
+    """Link to the agent.
+
+    The threads start with the object. ``close`` (also run at exit) sends everything that is still queued.
+    """
 
     def __init__(self, link: socket.socket) -> None:
         self._link = link
@@ -59,24 +62,24 @@ class Channel:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str] = os.environ) -> Channel:
-        """Open the socket that the agent passed on. Raises LookupError in a process that has no agent beside it."""
+        """Open the socket that the agent passed on. Raises LookupError in a process without an agent."""
         number = contract.read(environ).agent_fd
         if number is None:
             raise LookupError(f"{contract.AGENT_FD} is not set: no agent runs beside this process.")
         os.set_inheritable(number, False)
         return cls(socket.socket(fileno=number))
 
-    # --- What the child says -----------------------------------------------------------------------------------------
+    # --- Messages to the agent ---------------------------------------------------------------------------------------
     def hello(self, address: str = "") -> None:
-        """Ask to be registered. ``address`` is ``host:port`` for the roles that serve."""
+        """Request registration. ``address`` is ``host:port`` for the roles that serve."""
         self._post({"op": contract.HELLO, "address": address, "release": contract.RELEASE})
 
     def event(self, kind: str, text: str) -> None:
-        """Put a line on the job's timeline."""
+        """Add an entry to the job's timeline."""
         self._post({"op": contract.EVENT, "kind": kind, "text": text})
 
     def metrics(self, points: Iterable[Point]) -> None:
-        """Hand over points of (unix time, step, key, value). Returns at once unless 100,000 points wait."""
+        """Queue points of (unix time, step, key, value). Returns at once unless 100,000 points are queued."""
         with self._state:
             self._state.wait_for(lambda: len(self._points) < WAITING_POINTS or bool(self._gone))
             if not self._gone:
@@ -84,12 +87,12 @@ class Channel:
             self._state.notify_all()
 
     def flush(self, timeout: float = FLUSH_SECONDS) -> bool:
-        """Wait until all that was said is with the agent. False where the time did not suffice."""
+        """Wait until the agent has received everything queued. Return False on timeout."""
         with self._state:
             return self._state.wait_for(lambda: self._idle() or bool(self._gone), timeout) and not self._gone
 
     def close(self) -> None:
-        """Flush and end. May be called twice."""
+        """Flush and close. May be called twice."""
         atexit.unregister(self.close)
         with self._state:
             if self._closing:
@@ -102,16 +105,16 @@ class Channel:
             self._link.shutdown(socket.SHUT_RDWR)
         self._link.close()
 
-    # --- What the child learns ---------------------------------------------------------------------------------------
+    # --- Messages from the agent -------------------------------------------------------------------------------------
     def members(self) -> Members:
-        """The live processes of the attempt, as last told; empty before the first word."""
+        """Return the live processes of the attempt, as last reported; empty before the first report."""
         with self._state:
             return self._members or ()
 
     def wait_for_members(self, predicate: Callable[[Members], bool], timeout: float) -> Members:
         """Wait until the members satisfy the predicate.
 
-        Raises TimeoutError; ConnectionError when the link is gone; MixedReleases.
+        Raises TimeoutError, ConnectionError if the link is gone, and MixedReleases.
         """
         deadline = time.monotonic() + timeout
         with self._state:
@@ -124,8 +127,10 @@ class Channel:
             return self._members
 
     def on_members(self, callback: Callable[[Members], object]) -> None:
-        """Call back with the members at every change, and now if they are known. Runs on the receiving thread, where
-        an error of the callback fences this process."""
+        """Register a callback for every change of the members. It is called at once if they are known.
+
+        It runs on the receiving thread. An error in the callback fences this process.
+        """
         with self._state:
             self._on_members.append(callback)
             known = self._members
@@ -133,9 +138,9 @@ class Channel:
             callback(known)
 
     def on_fenced(self, callback: Callable[[str], object]) -> None:
-        """Call back with the reason when this process must stop writing and exit with ``contract.EXIT_RESTART``.
+        """Register a callback for fencing: this process must stop writing and exit with ``contract.EXIT_RESTART``.
 
-        A link that breaks counts as fenced too: without an agent nobody holds the lease.
+        The callback gets the reason. A broken link counts as fencing too: without an agent nothing holds the lease.
         """
         with self._state:
             self._on_fenced.append(callback)
@@ -159,12 +164,12 @@ class Channel:
                 self._link.sendall(batch)
         except OSError as error:
             self._end(f"the link to the agent broke ({error.strerror or error})")
-        except Exception as error:  # else a training loop would wait for ever for room
+        except Exception as error:  # otherwise a training loop would wait for ever for buffer space
             log.exception("What this process reports cannot be sent.")
             self._end(f"the link to the agent broke ({error!r})")
 
     def _next_batch(self) -> bytes | None:
-        """Wait for something to send; None when there will be nothing more."""
+        """Wait for something to send. Return None when nothing more will come."""
         with self._state:
             self._sending = False
             self._state.notify_all()
@@ -186,7 +191,7 @@ class Channel:
             with self._link.makefile("rb") as lines:
                 for line in lines:
                     self._take(json.loads(line))
-        except Exception as error:  # noqa: BLE001  a process that takes nothing in any more would go on as if it did
+        except Exception as error:  # noqa: BLE001  a process that receives nothing more must not continue unnoticed
             why = f"the link to the agent broke ({error!r})"
         self._end(why)
         if not self._closing:
@@ -209,7 +214,7 @@ class Channel:
             try:
                 callback(members)
             except Exception as error:
-                # With processes that are gone in mind this one could wait for ever: it is started again.
+                # Waiting for processes that are gone, this process could block for ever: it is restarted instead.
                 log.exception("A change of the members could not be taken in.")
                 self._fence(f"a change of the members could not be taken in ({error!r})")
 
@@ -235,7 +240,7 @@ class Channel:
             self._state.notify_all()
 
     def _leave_to_parent(self) -> None:
-        """In a forked copy: threads do not survive a fork, and the link belongs to the parent."""
+        """Detach in a forked copy: threads do not survive a fork, and the link belongs to the parent."""
         self._gone, self._closing, self._state = (
             "this process is a copy of the registered one",
             True,
@@ -246,7 +251,7 @@ class Channel:
 
 
 def _refuse_other_releases(members: Members) -> None:
-    """Raises MixedReleases."""
+    """Raise MixedReleases if a member runs another release."""
     others = {member.name: member.release for member in members if member.release not in ("", contract.RELEASE)}
     if others:
         name, release = min(others.items())
@@ -267,7 +272,7 @@ def _plain(point: Point) -> list[Any]:
     return [float(at), int(step), str(key), number if math.isfinite(number) else _NON_FINITE[str(number)]]
 
 
-# JSON has no numbers for these.
+# JSON has no numbers for these values.
 _NON_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
 
 

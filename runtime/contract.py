@@ -1,13 +1,13 @@
-"""The contract between the portal and what runs beside and inside a training process.
+"""Contract between the portal and the processes of an attempt: agents, roles and user code.
 
-Every environment variable, path, exit code and message of the contract is here and nowhere else.
-``jobs.launch.planner`` and the backends write it, ``runtime.agent``, ``runtime.master``, ``runtime.pserver`` and
-``runtime.dist`` read it. Standard library only: the agent must start quickly.
+Every environment variable, path, exit code and message of the contract is defined here and nowhere else.
+``jobs.launch.planner`` and the backends write it. ``runtime.agent``, ``runtime.master``, ``runtime.pserver`` and
+``runtime.dist`` read it. The module uses the standard library only, because the agent must start quickly.
 
-Who sees what. The agent is the parent of the role's process. It alone holds the ingest token and, for trainers, the
-coordination store; it removes both from the environment before it starts user code, and passes membership on over an
-inherited socket (``AGENT_FD``). The process has the attempt's secret for the wire: user code speaks it through
-``runtime.dist``.
+Visibility: the agent is the parent of the role's process. Only the agent holds the ingest token and, for trainers, the
+address of the coordination store. It removes both from the environment before it starts user code, and passes
+membership on over an inherited socket (``AGENT_FD``). The process holds the attempt's secret for the wire; user code
+uses the wire through ``runtime.dist``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
-# The release of this runtime. All processes of a job have to be of the same one.
+# Release of this runtime. All processes of a job must run the same release.
 RELEASE = "0.1.0"
 
 # --- Roles -----------------------------------------------------------------------------------------------------------
@@ -37,80 +37,80 @@ ATTEMPT = "REGATTA_ATTEMPT"  # the attempt's number, from 1; fences late writers
 ROLE = "REGATTA_ROLE"  # master | pserver | trainer
 REPLICA = "REGATTA_REPLICA"  # "<role>-<index>"
 INDEX = "REGATTA_INDEX"  # the replica's index in its role, from 0
-# How often the replica was started in the attempt: 1, and 2 when it was started again in its place.
+# Number of this start of the replica in its attempt: 1 for the first, 2 after a restart.
 START_NUMBER = "REGATTA_START_NUMBER"
 TRAINERS = "REGATTA_TRAINERS"  # how many trainers the attempt starts with
-MIN_TRAINERS = "REGATTA_MIN_TRAINERS"  # with fewer than this the attempt cannot go on
-PSERVERS = "REGATTA_PSERVERS"  # how many parameter servers
+MIN_TRAINERS = "REGATTA_MIN_TRAINERS"  # with fewer trainers the attempt cannot continue
+PSERVERS = "REGATTA_PSERVERS"  # number of parameter servers
 MODE = "REGATTA_MODE"  # one of MODES, with its number: sync, async, m_of_n(2), ssp(3), outer(100)
-WIRE = "REGATTA_WIRE"  # one of WIRES: how gradients travel between hosts, unless job.params says it
+WIRE = "REGATTA_WIRE"  # one of WIRES: encoding of gradients between hosts, unless job.params sets it
 PASSES = "REGATTA_PASSES"  # passes through the dataset
 FRAMEWORK = "REGATTA_FRAMEWORK"  # native | paddle | torch | command
-# "1": the process runs the user's code, as trainers always do, and is confined and kept from secrets as they are
+# "1": the process runs the user's code. It is confined and gets no secrets, as is always the case for trainers.
 USER_CODE = "REGATTA_USER_CODE"
-COST_LINES = "REGATTA_COST_LINES"  # "1": costs that the process prints become points, unless it reports any itself
-GATEWAY = "REGATTA_GATEWAY"  # address of runtime.gateway, for the program that it runs
-DATASET = "REGATTA_DATASET"  # dataset of the job, by name; of a namespace's with the version: team/mine@3
+COST_LINES = "REGATTA_COST_LINES"  # "1": costs that the process prints become points, unless it reports points itself
+GATEWAY = "REGATTA_GATEWAY"  # address of runtime.gateway, for the program that the gateway runs
+DATASET = "REGATTA_DATASET"  # name of the job's dataset; for one of a namespace with the version: team/mine@3
 SEED = "REGATTA_SEED"  # seed of shuffling and of the initial parameters
 DATA_PATH = "REGATTA_DATA_PATH"  # directories that hold datasets by name, separated like PATH; unset: data
-OUTPUT_DIR = "REGATTA_OUTPUT_DIR"  # what is written here is collected as artifacts
+OUTPUT_DIR = "REGATTA_OUTPUT_DIR"  # files written here are collected as artifacts
 AGENT_FD = "REGATTA_AGENT_FD"  # number of the inherited socket to the agent
 COORDINATION = "REGATTA_COORDINATION"  # "sqlite:///path" or "etcd://..."; never given to user code
 INGEST_URL = "REGATTA_INGEST_URL"  # the portal's address; never given to user code
 INGEST_TOKEN = "REGATTA_INGEST_TOKEN"  # noqa: S105  the attempt's token; never given to user code
-# By it the processes of an attempt prove to each other that they belong to it (runtime.protocol.proof).
+# Secret by which the processes of an attempt prove to each other that they belong to it (runtime.protocol.proof).
 WIRE_SECRET = "REGATTA_WIRE_SECRET"  # noqa: S105  a variable's name
-CHECKPOINT_DIR = "REGATTA_CHECKPOINT_DIR"  # of the job, with a directory for each attempt; empty: no checkpoints
+CHECKPOINT_DIR = "REGATTA_CHECKPOINT_DIR"  # of the job, with a directory per attempt; empty: no checkpoints
 CHECKPOINT_SECONDS = "REGATTA_CHECKPOINT_SECONDS"  # between two checkpoints
 REPLICA_DIR = "REGATTA_REPLICA_DIR"  # the agent's own directory: state file, lock, spool
 WORK_DIR = "REGATTA_WORK_DIR"  # the process's working directory, a private copy of the code
-LEASE = "REGATTA_LEASE_SECONDS"  # after which a replica that says nothing is gone; unset: LEASE_SECONDS of its role
-# How long a replica goes on while the coordination store does not answer; 0: it stops before its lease runs out.
+LEASE = "REGATTA_LEASE_SECONDS"  # until a replica without keepalives is gone; unset: LEASE_SECONDS of its role
+# How long a replica continues while the coordination store does not answer. 0: it stops before its lease expires.
 OUTAGE = "REGATTA_OUTAGE_SECONDS"
-# How long a trainer waits for the other processes of its job to come up: as long as the platform lets them take.
+# How long a trainer waits for the other processes of its job to start: the time that the platform allows them.
 GATHER = "REGATTA_GATHER_SECONDS"
 GRACE_SECONDS = "REGATTA_GRACE_SECONDS"  # between SIGTERM and SIGKILL
 LOG_CAP = "REGATTA_LOG_CAP"  # bytes of output that are kept
 LIMIT_MEMORY = "REGATTA_LIMIT_MEMORY"  # bytes; 0: none
-LIMIT_PROCESSES = "REGATTA_LIMIT_PROCESSES"  # processes and threads of one replica together; 0: none
+LIMIT_PROCESSES = "REGATTA_LIMIT_PROCESSES"  # processes and threads of one replica in total; 0: none
 LIMIT_CPU_SECONDS = "REGATTA_LIMIT_CPU_SECONDS"  # CPU time of one process; 0: none
 LOCK_FD = (
     "REGATTA_LOCK_FD"  # number of the inherited descriptor that holds LOCK_FILE; without it the agent takes the lock
 )
-USER_ENVIRONMENT = "REGATTA_USER_ENVIRONMENT"  # JSON object: variables of the user's own, set for the process alone
+USER_ENVIRONMENT = "REGATTA_USER_ENVIRONMENT"  # JSON object: the user's own variables, set for the process only
 # One of SANDBOXES: how a process that runs the user's code is confined.
 SANDBOX = "REGATTA_SANDBOX"
-RUN_AS = "REGATTA_RUN_AS"  # the user and group id of such a process in namespaces; unset: the agent's own
-LIMIT_DISK = "REGATTA_LIMIT_DISK"  # bytes in the replica's own directories together; 0: none
-CGROUP = "REGATTA_CGROUP"  # directory of the cgroup (version 2) that the process is put into; unset: none
-# The processes of the attempt have a network namespace of their own: one of NETWORKS, how it is made; unset: none.
+RUN_AS = "REGATTA_RUN_AS"  # user and group id of such a process in namespaces; unset: the agent's own
+LIMIT_DISK = "REGATTA_LIMIT_DISK"  # bytes in the replica's own directories in total; 0: none
+CGROUP = "REGATTA_CGROUP"  # directory of the process's cgroup (version 2); unset: none
+# How the attempt's own network namespace is created: one of NETWORKS. Unset: the attempt has none.
 NETWORK = "REGATTA_NETWORK"
-# Numbers of the inherited descriptors by which it is joined (runtime.isolation.network.Network), separated by commas.
+# Inherited descriptors for joining that namespace (runtime.isolation.network.Network), separated by commas.
 NETWORK_FDS = "REGATTA_NETWORK_FDS"
-# The host's address at which the attempt's other processes find master and parameter servers; unset: 127.0.0.1.
+# Host address at which the attempt's other processes find master and parameter servers. Unset: 127.0.0.1.
 ADDRESS = "REGATTA_ADDRESS"
 
 # --- Names of the variables of a container ---------------------------------------------------------------------------
-# Where the agent writes its last state when it has delivered all; it then exits as its process did.
+# File for the agent's final state, written when everything is delivered. The agent then exits as its process did.
 TERMINATION_FILE = "REGATTA_TERMINATION_FILE"
-CODE_DIR = "REGATTA_CODE_DIR"  # where the image has the job's code; empty: it is fetched from the portal
-FETCH_DATA = "REGATTA_FETCH_DATA"  # directory into which the job's dataset is fetched; empty: it is there already
+CODE_DIR = "REGATTA_CODE_DIR"  # directory of the job's code in the image; empty: the code is fetched from the portal
+FETCH_DATA = "REGATTA_FETCH_DATA"  # directory for the job's fetched dataset; empty: the dataset is present already
 
-# How pushes become versions of the parameters, and the least number in brackets where there is one.
+# How pushes become versions of the parameters, with the minimum of the number in brackets for modes that have one.
 MODES: Mapping[str, int | None] = {"sync": None, "async": None, "m_of_n": 1, "ssp": 0, "outer": 1}
 
-# Gradients as they are, or as bfloat16 with error feedback, which halves them.
+# Gradients unchanged, or as bfloat16 with error feedback, which halves their size.
 F32, BF16 = "f32", "bf16"
 WIRES = (F32, BF16)
 
-# Nothing; Landlock and a filter of system calls; these two within namespaces and a view of files of its own.
+# No confinement; Landlock and a system call filter; both of these within namespaces with a file system view of its own.
 NO_SANDBOX, LANDLOCK, NAMESPACES = "none", "landlock", "namespaces"
 SANDBOXES = (NO_SANDBOX, LANDLOCK, NAMESPACES)
 
-# With the privileges of root, or in a user namespace of an ordinary user.
+# Created with the privileges of root, or in a user namespace of an ordinary user.
 NETWORKS = ("root", "user")
 
-# Read by the agent and taken out before user code starts.
+# Variables that the agent reads and removes before user code starts.
 AGENT_ONLY = (
     INGEST_URL,
     INGEST_TOKEN,
@@ -134,19 +134,19 @@ AGENT_ONLY = (
     FETCH_DATA,
     COST_LINES,
 )
-# Kept from user code, given to the platform's own roles.
+# Variables that only the platform's own roles get, and user code does not.
 PLATFORM_ONLY = (COORDINATION, OUTAGE)
 
 # --- Exit codes of a role's process ----------------------------------------------------------------------------------
 EXIT_OK = 0
 EXIT_ERROR = 1
-EXIT_RESTART = 75  # EX_TEMPFAIL: lost its lease or was asked to leave; try again
-EXIT_RESUME = 76  # what was trained cannot be had back in this attempt; the next one goes on from what was kept
+EXIT_RESTART = 75  # EX_TEMPFAIL: lost its lease or was asked to leave; retry
+EXIT_RESUME = 76  # the training state cannot be restored in this attempt; the next attempt resumes from the checkpoint
 
 # --- Limits of the contract ------------------------------------------------------------------------------------------
-LINE_LIMIT = 64 * 1024  # bytes of one log line; the rest is cut and said so
-BATCH_BYTES = 64 * 1024  # the agent sends a batch when it is this big ...
-BATCH_SECONDS = 0.2  # ... or this old
+LINE_LIMIT = 64 * 1024  # bytes of one log line; the rest is cut and the cut is marked
+BATCH_BYTES = 64 * 1024  # the agent sends a batch at this size ...
+BATCH_SECONDS = 0.2  # ... or at this age
 LEASE_SECONDS: Mapping[str, float] = {MASTER: 15.0, PSERVER: 10.0, TRAINER: 10.0}
 OUTAGE_SECONDS = 120.0
 GATHER_SECONDS = 60.0
@@ -154,15 +154,17 @@ HEARTBEAT_SECONDS = 2.0
 
 # --- Files in the replica's directory --------------------------------------------------------------------------------
 STATE_FILE = "state.json"  # ReplicaState, replaced atomically
-LOCK_FILE = "lock"  # locked by the agent while it lives: take_lock, is_locked
+LOCK_FILE = "lock"  # locked by the agent while it runs: take_lock, is_locked
 STOP_FILE = "stop.json"  # {"grace": seconds, "asked": unix time}, written before SIGTERM
-# {"logs": n, "metrics": n, "events": n}: what earlier lives of the replica have numbered, where their spools are gone
+# {"logs": n, "metrics": n, "events": n}: entries numbered by earlier starts of the replica whose spools are gone
 NUMBERS_FILE = "numbers.json"
 
 
 class AgentOrder(TypedDict):
-    """One agent to start (``runtime.agent.starter``). ``lock`` and ``log`` are descriptors; the environment names the
-    lock too."""
+    """One agent to start (``runtime.agent.starter``).
+
+    ``lock`` and ``log`` are descriptors. The environment names the lock too.
+    """
 
     arguments: list[str]
     environment: dict[str, str]
@@ -173,9 +175,10 @@ class AgentOrder(TypedDict):
 
 @dataclass(frozen=True)
 class Member:
-    """One live process of the attempt. ``address`` is ``host:port`` for master and parameter servers, else empty.
+    """One live process of the attempt.
 
-    ``release`` is the RELEASE that it runs; empty where it did not tell.
+    ``address`` is ``host:port`` for master and parameter servers, else empty. ``release`` is the RELEASE that the
+    process runs; empty if it did not report one.
     """
 
     role: str
@@ -197,14 +200,17 @@ class Member:
         return cls(role, index, incarnation, str(body.get("address", "")), str(body.get("release", "")))
 
 
-# Characters: of what a container leaves behind Kubernetes keeps 4096 bytes.
-_LONGEST_WORD = 1000
+# In characters. Kubernetes keeps 4096 bytes of a container's termination message.
+_LONGEST_REASON = 1000
 
 
 # --- The replica's state file and lock -------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class ReplicaState:
-    """What an agent last wrote of its replica. ``ticks``: the kernel's start time of ``pid``, which may be reused."""
+    """Last state of a replica that its agent wrote.
+
+    ``ticks``: the kernel's start time of ``pid``, which may be reused.
+    """
 
     pid: int
     ticks: int
@@ -216,10 +222,10 @@ class ReplicaState:
     signal: int | None = None
     out_of_memory: bool = False
     why: str = ""
-    # All output, points and artifacts and the last report have been taken by the portal.
+    # The portal has accepted all output, points and artifacts and the last report.
     delivered: bool = False
     start_number: int = 1  # START_NUMBER
-    # The first agent is gone; a second one was started to deliver what the first had kept.
+    # The first agent is gone, and a second one was started to deliver the entries that the first had kept.
     handed_over: bool = False
 
     def write(self, directory: Path) -> None:
@@ -233,20 +239,20 @@ class ReplicaState:
             raise
 
     def last_report(self, replica: str) -> dict[str, Any]:
-        """How the process ended, in the words of the ingest's ``report``."""
+        """Return how the process ended, as the body of the ingest call ``report``."""
         facts = {name: getattr(self, name) for name in ("code", "signal", "out_of_memory", "why")}
         return {"replica": replica, "start_number": self.start_number, "phase": "exited", **facts}
 
-    def leave_word(self, path: Path) -> int:
-        """Write down how the process ended, for whoever runs the container; the exit code to end with likewise."""
+    def write_termination_message(self, path: Path) -> int:
+        """Write how the process ended to the container's termination file. Return the exit code to end with."""
         facts = {name: getattr(self, name) for name in ("start_number", "code", "signal", "out_of_memory", "delivered")}
-        with contextlib.suppress(OSError):  # the exit code says most of it
-            path.write_text(json.dumps({**facts, "why": self.why[:_LONGEST_WORD]}), encoding="utf-8")
+        with contextlib.suppress(OSError):  # the exit code carries most of it
+            path.write_text(json.dumps({**facts, "why": self.why[:_LONGEST_REASON]}), encoding="utf-8")
         return self.code if self.code is not None else 128 + (self.signal or 15)
 
     @classmethod
     def load(cls, directory: Path) -> ReplicaState | None:
-        """The state of the replica; None before the agent's first word."""
+        """Return the state of the replica, or None before the agent first wrote one."""
         try:
             return cls(**json.loads((directory / STATE_FILE).read_text(encoding="utf-8")))
         except (FileNotFoundError, NotADirectoryError):
@@ -254,9 +260,9 @@ class ReplicaState:
 
 
 def take_lock(directory: Path) -> int | None:
-    """Lock the replica's directory; the descriptor that holds the lock, or None if another process does.
+    """Lock the replica's directory. Return the descriptor that holds the lock, or None if another process holds it.
 
-    The lock belongs to the open file, so a child that inherits the descriptor holds it on after its parent is gone.
+    The lock belongs to the open file: a child that inherits the descriptor holds the lock after its parent has ended.
     """
     descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -268,7 +274,7 @@ def take_lock(directory: Path) -> int | None:
 
 
 def is_locked(directory: Path) -> bool:
-    """Whether an agent lives for the directory. Takes no lock, so that asking never gets in an agent's way."""
+    """Return whether an agent is running for the directory. Takes no lock, so the check never blocks an agent."""
     try:
         descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -286,39 +292,42 @@ _WHOLE_FILE = struct.Struct("hhqqi0q")
 
 # --- Coordination keys -----------------------------------------------------------------------------------------------
 def attempt_prefix(job_id: str, attempt: int) -> str:
-    """All keys of an attempt start with this."""
+    """Return the prefix of all keys of an attempt."""
     return f"/regatta/{job_id}/{attempt}/"
 
 
 def member_key(job_id: str, attempt: int, role: str, index: int) -> str:
-    """A live process's registration; held by a lease. The value is ``Member.to_json()`` without the incarnation."""
+    """Return the key of a process's registration, which a lease holds.
+
+    The value is ``Member.to_json()`` without the incarnation.
+    """
     return f"{attempt_prefix(job_id, attempt)}members/{role}/{index}"
 
 
 def checkpoint_key(job_id: str, attempt: int, index: int) -> str:
-    """The record of a parameter server's checkpoints."""
+    """Return the key of the record of a parameter server's checkpoints."""
     return f"{attempt_prefix(job_id, attempt)}checkpoints/{index}"
 
 
 def checkpoint_cut_key(job_id: str, attempt: int) -> str:
-    """The version at which all parameter servers make their next checkpoint."""
+    """Return the key of the version at which all parameter servers make their next checkpoint."""
     return f"{attempt_prefix(job_id, attempt)}checkpoint-cut"
 
 
 def values_key(job_id: str, attempt: int, index: int) -> str:
-    """There since a parameter server had values for the first time in the attempt. The value is empty."""
+    """Return the key that exists once a parameter server has had values in the attempt. The value is empty."""
     return f"{attempt_prefix(job_id, attempt)}values/{index}"
 
 
-# --- Messages between an agent and its child: one JSON object a line over AGENT_FD -----------------------------------
+# --- Messages between an agent and its child: one JSON object per line over AGENT_FD ---------------------------------
 # child -> agent
-# {"op": "hello", "address": "127.0.0.1:4567" | "", "release": RELEASE}: registered; sent by dist.init, master, pserver
+# {"op": "hello", "address": "127.0.0.1:4567" | "", "release": RELEASE}: registers; sent by dist.init, master, pserver
 HELLO = "hello"
 METRICS = "metrics"  # {"op": "metrics", "points": [[unix time, step, key, value], ...]}; NaN and Infinity as strings
 EVENT = "event"  # {"op": "event", "kind": "...", "text": "..."}: for the job's timeline
 # agent -> child
 MEMBERS = (
-    "members"  # {"op": "members", "revision": n, "members": [Member.to_json(), ...]}: all of them, at every change
+    "members"  # {"op": "members", "revision": n, "members": [Member.to_json(), ...]}: all members, sent at every change
 )
 FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop writing and exit with EXIT_RESTART
 
@@ -331,23 +340,24 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 #   events     {"replica", "first": n, "events": [[unix time, kind, text], ...]}                    -> {"last": n}
 #   heartbeat  {"replica"}                                                                          -> {}
 #   artifacts  ?replica=&name=&sha256=  with the raw bytes as body                       -> {"name", "size", "sha256"}
-#   begin      {"replica"}: what was taken of its earlier lives                    -> {"logs", "metrics", "events"}
-#   stop       GET: how long a replica may take that was asked to end                   -> {"grace": seconds}
+#   begin      {"replica"}: entries accepted from its earlier starts               -> {"logs", "metrics", "events"}
+#   stop       GET: time that a replica has to end after the request to stop            -> {"grace": seconds}
 #   code       GET: the job's code                                                                  -> a tar
-#   data       GET: the files of the job's dataset          -> {"files": [{"path", "size"}]}, to be got as data/<path>
-# Lines, points and events are numbered by the agent, each kind from 1 for all lives of the replica in the attempt;
-# what was taken before is dropped, so a batch may be sent again. A batch that begins beyond last + 1 is answered 409
-# with code "gap" and the "last" taken: the agent goes back in its spool. 409 "stale_attempt" and 404: the attempt has
-# been replaced or removed; the agent stops its process and sends no more. Any other failure is retried.
+#   data       GET: the files of the job's dataset     -> {"files": [{"path", "size"}]}, downloaded from data/<path>
+# The agent numbers lines, points and events, each kind from 1 across all starts of the replica in the attempt. The
+# portal drops entries that it has accepted before, so a batch may be sent again. A batch that begins beyond last + 1 is
+# answered 409 with code "gap" and the "last" accepted number: the agent goes back in its spool. 409 "stale_attempt" and
+# 404 mean that the attempt has been replaced or removed: the agent stops its process and sends no more. Any other
+# failure is retried.
 
 
 def own_address(environ: Mapping[str, str] = os.environ) -> str:
-    """The address to listen on: where other processes of the attempt find this one."""
+    """Return the address to listen on, at which other processes of the attempt find this one."""
     return environ.get(ADDRESS) or "127.0.0.1"
 
 
 def parse_mode(text: str) -> tuple[str, int]:
-    """A mode's name and number (0 where it has none), as in ``m_of_n(2)``. Raises ValueError with a message."""
+    """Return a mode's name and number (0 if it has none), as in ``m_of_n(2)``. Raises ValueError with a message."""
     match = _MODE.fullmatch(text)
     if match is None or match[1] not in MODES or (match[2] is None) != (MODES[match[1]] is None):
         raise ValueError(f"There is no mode {text[:40]!r}; take sync, async, m_of_n(2), ssp(3) or outer(100).")
@@ -392,12 +402,12 @@ class Environment:
 
     @property
     def alone(self) -> bool:
-        """No agent beside this process: everything runs inside it."""
+        """Whether no agent runs beside this process: everything runs inside it."""
         return self.agent_fd is None
 
 
 def read(environ: Mapping[str, str] = os.environ) -> Environment:
-    """Read the contract. Without any variable: one trainer, alone."""
+    """Read the contract from the environment. Without any variable, the result is one trainer that runs alone."""
     fd = environ.get(AGENT_FD)
     return Environment(
         job_id=environ.get(JOB_ID, "local"),
@@ -425,7 +435,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
 
 
 def runs_user_code(role: str, environ: Mapping[str, str]) -> bool:
-    """Whether a process of that role and environment runs what the user has written."""
+    """Return whether a process of that role and environment runs the user's code."""
     return role == TRAINER or environ.get(USER_CODE) == "1"
 
 

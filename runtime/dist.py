@@ -1,4 +1,4 @@
-"""What training code imports: ``from runtime import dist``.
+"""API for training code: ``from runtime import dist``.
 
     job = dist.init()
     p = job.params({"w": np.zeros((64, 10), "f4")}, opt=dist.SGD(0.1))
@@ -73,9 +73,9 @@ _job: Job | None = None
 
 
 def init() -> Job:
-    """Join the job that this process belongs to, or start one that runs alone. Once a process.
+    """Join the job of this process, or start a job that runs alone. Call it once per process.
 
-    Waits until master and parameter servers are there. Raises UsageError when called again.
+    Waits until master and parameter servers are registered. Raises UsageError when called again.
     """
     global _job
     if _job is not None:
@@ -106,7 +106,7 @@ def reader(
     on_bad_record: str = FAIL_TASK,
     ahead: int = AHEAD,
 ) -> Reader:
-    """``job.reader`` of this process's job, which begins with the call where ``init`` was not called before."""
+    """Return ``job.reader`` of this process's job. Calls ``init`` first if it was not called before."""
     return (_job or init()).reader(name, batch, shuffle, decode, on_bad_record, ahead)
 
 
@@ -118,9 +118,10 @@ def train(
     passes: int | None = None,
     event_handler: Callable[[Event], object] | None = None,
 ) -> None:
-    """The whole loop: ``loss_and_grad(params, x, y)`` gives the mean cost of a batch and the gradients by name.
+    """Run the whole training loop. ``loss_and_grad(params, x, y)`` returns a batch's mean cost and its gradients by
+    name.
 
-    ``event_handler`` hears BeginPass, BeginIteration, EndIteration and EndPass.
+    ``event_handler`` is called with BeginPass, BeginIteration, EndIteration and EndPass.
     """
     if _job is None:
         raise UsageError("Call dist.init() before dist.train().")

@@ -1,19 +1,19 @@
-"""What can go wrong in the runtime. Every message is a message that says what to do next."""
+"""Exceptions of the runtime. Every message names what to do next."""
 
 from __future__ import annotations
 
 import errno
 
-# Errors of system calls that pass: descriptors, memory or buffers are used up, for this process or the machine.
+# Errors of system calls that are temporary: descriptors, memory or buffers of the process or the machine are used up.
 TEMPORARY = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR})
 
 
 class RegattaError(Exception):
-    """The root of the runtime's errors."""
+    """Base class of the runtime's errors."""
 
 
 class UsageError(RegattaError):
-    """User code called the runtime in a way that cannot work; the message says what to write instead."""
+    """User code called the runtime in a way that cannot work. The message names what to write instead."""
 
 
 class MixedReleases(RegattaError):
@@ -21,11 +21,11 @@ class MixedReleases(RegattaError):
 
 
 class WireError(RegattaError):
-    """Bytes that are no frame of ours, or a peer that speaks another protocol."""
+    """Bytes that are not a valid frame, or a peer with another protocol."""
 
 
 class Refused(RegattaError):
-    """A peer understood the request and said no. ``code`` is stable, ``why`` is for people."""
+    """A peer understood the request and refused it. ``code`` is stable; ``why`` is for people."""
 
     def __init__(self, code: str, why: str) -> None:
         super().__init__(why)
@@ -34,8 +34,8 @@ class Refused(RegattaError):
 
 
 class Lost(RegattaError):
-    """A process that this one needs is gone, or this one has been replaced. End with ``contract.EXIT_RESTART``."""
+    """A process that this one needs is gone, or this one has been replaced. Exit with ``contract.EXIT_RESTART``."""
 
 
 class Leaving(RegattaError):
-    """This process was asked to end (SIGTERM) while it waited for another."""
+    """This process was asked to end (SIGTERM) while it waited for another process."""

@@ -1,7 +1,8 @@
-"""``python -m runtime.launch -- COMMAND...``: become a program that was written for another framework.
+"""``python -m runtime.launch -- COMMAND...``: run a program written for another framework in place of this process.
 
-It completes the variables by which the program finds the others, waits until the parameter servers listen, tells the
-agent that the process is there, and becomes the program. The interpreter is the job's own: standard library only.
+It completes the variables by which the program finds its peers, waits until the parameter servers listen, notifies the
+agent that the process is running, and executes the program. It runs in the job's own interpreter: standard library
+only.
 """
 
 from __future__ import annotations
@@ -16,22 +17,22 @@ from pathlib import Path
 
 from runtime import contract
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 CONNECT_SECONDS = 1.0
 
 Address = tuple[str, int]
 
 
 def completed(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment with what follows from it for this process; what is said already stays."""
+    """Return the environment with the variables derived for this process. Variables that are set are kept."""
     make = _COMPLETIONS.get(environ.get(contract.FRAMEWORK, ""))
     return {**(make(environ) if make else {}), **environ}
 
 
 def awaited(environ: Mapping[str, str]) -> list[Address]:
-    """The servers that have to listen before this process begins: all of Paddle's, for a trainer of theirs.
+    """Return the servers that must listen before this process begins: all of Paddle's servers, for a Paddle trainer.
 
-    None where they meet through gloo, for which servers wait before they listen: Paddle's trainers wait by themselves.
+    Empty with gloo, because there the servers wait before they listen. Paddle's trainers then wait by themselves.
     """
     if environ.get("TRAINING_ROLE") != "TRAINER" or environ.get("PADDLE_WITH_GLOO", "0") != "0":
         return []
@@ -42,11 +43,11 @@ def _paddle(environ: Mapping[str, str]) -> dict[str, str]:
     trainers = _listed(environ, "PADDLE_TRAINER_ENDPOINTS")
     index, servers = int(environ.get("PADDLE_TRAINER_ID", "0")), _listed(environ, "PADDLE_PSERVERS_IP_PORT_LIST")
     if servers:
-        # Releases that have both prefer a form of programs that parameter servers cannot run.
+        # Releases that have both forms of programs prefer one that parameter servers cannot run.
         return {"FLAGS_enable_pir_api": "0"}
     if index >= len(trainers):
         return {}
-    # Trainers alone train collectively. Each is a node of its own, as far as Paddle is concerned.
+    # Trainers without servers train collectively. To Paddle, each is a node of its own.
     count = str(len(trainers))
     return {
         "PADDLE_MASTER": trainers[0],
@@ -61,7 +62,7 @@ def _paddle(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _torch(environ: Mapping[str, str]) -> dict[str, str]:
-    # In a cluster the controller of PaddleJobs tells where everybody is, whatever they run.
+    # In a cluster the controller of PaddleJobs sets the addresses of all processes, whatever they run.
     host, _, port = next(iter(_listed(environ, "PADDLE_TRAINER_ENDPOINTS")), "").rpartition(":")
     return {
         **({"MASTER_ADDR": host.strip("[]"), "MASTER_PORT": port} if port else {}),
@@ -84,9 +85,9 @@ def _address(text: str) -> Address:
     return host.strip("[]"), int(port)
 
 
-# --- The thin shell --------------------------------------------------------------------------------------------------
+# --- The command line ------------------------------------------------------------------------------------------------
 def main(arguments: Sequence[str]) -> int:
-    """Become the command. Returns only where that cannot be."""
+    """Execute the command in place of this process. Returns only on failure."""
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     if not command:
         return _refuse("Name the program to run: python -m runtime.launch -- COMMAND...")
@@ -94,24 +95,28 @@ def main(arguments: Sequence[str]) -> int:
     _wait_for(awaited(environment))
     link = environment.pop(contract.AGENT_FD, "")
     if link:
-        _tell_agent(int(link))
+        _notify_agent(int(link))
     try:
-        os.execvpe(command[0], command, environment)  # noqa: S606  no shell is wanted
+        os.execvpe(command[0], command, environment)  # noqa: S606  no shell is needed
     except OSError as error:
         return _refuse(f"{command[0]} cannot be started: {error.strerror or error}.")
 
 
 def _with_own_programs(environ: Mapping[str, str]) -> dict[str, str]:
-    """``python`` and what the requirements have installed are found by their names."""
+    """Put the interpreter's directory first in PATH: it holds ``python`` and the programs that the requirements
+    install."""
     own = str(Path(sys.executable).parent)
     return {**environ, "PATH": os.pathsep.join([own, *filter(None, [environ.get("PATH", "")])])}
 
 
 def _wait_for(servers: Sequence[Address]) -> None:
-    """Until all of them listen. If that never happens, the portal's own patience ends first and it says for whom."""
+    """Wait until all servers listen.
+
+    There is no timeout here: the portal's own timeout ends first, and its message names the missing server.
+    """
     for server in servers:
         while not _listens(server):
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
 
 
 def _listens(server: Address) -> bool:
@@ -122,8 +127,8 @@ def _listens(server: Address) -> bool:
         return False
 
 
-def _tell_agent(descriptor: int) -> None:
-    """The process is there. The link then closes: the program knows nothing of it."""
+def _notify_agent(descriptor: int) -> None:
+    """Notify the agent that the process is running. The link then closes, so the program never sees it."""
     with socket.socket(fileno=descriptor) as link:
         hello = {"op": contract.HELLO, "address": "", "release": contract.RELEASE}
         link.sendall(json.dumps(hello).encode() + b"\n")

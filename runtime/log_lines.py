@@ -1,4 +1,4 @@
-"""What is kept of the lines that a program prints, whoever reads them: its agent, or the portal. Pure."""
+"""Log lines of a program: what is kept and shown of them. Used by the agent and by the portal. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from runtime import contract
 
 
 def last_state(line: bytes) -> bytes:
-    """What a terminal would show of a line with carriage returns, with one of them kept as a mark of progress."""
+    """Return what a terminal shows of a line with carriage returns. One of them is kept as a mark of progress."""
     *states, last = line.split(b"\r")
     if last:
         return b"\r" + last
@@ -14,19 +14,19 @@ def last_state(line: bytes) -> bytes:
 
 
 def shown(line: bytes, cut: int = 0) -> str:
-    """What is shown of a line of which ``cut`` bytes have been left out already."""
+    """Return the text to show for a line of which ``cut`` bytes have been left out already."""
     if b"\r" in line:
         line = last_state(line).strip(b"\r")
     length = len(line) + cut
     text = line[: contract.LINE_LIMIT].decode("utf-8", "backslashreplace")
     if length > contract.LINE_LIMIT or len(text) > contract.LINE_LIMIT:
-        # A byte that is no UTF-8 is shown by four characters: the text may be longer than its bytes.
+        # A byte that is not UTF-8 is shown by four characters: the text may be longer than its bytes.
         return f"{text[: contract.LINE_LIMIT]} … [cut: this line had {length:,} bytes]"
     return text
 
 
 class Cap:
-    """Counts what is kept of a replica's output, and what is not once the cap is reached."""
+    """Counter of the kept bytes of a replica's output, and of the dropped lines once the cap is reached."""
 
     def __init__(self, limit: int, kept: int = 0, dropped: int = 0) -> None:
         self.limit = limit
@@ -34,7 +34,7 @@ class Cap:
         self.dropped = dropped  # lines
 
     def admit(self, lines: list[str]) -> tuple[list[str], list[str]]:
-        """The lines that are kept, and what the platform has to say about the others: once, at the first."""
+        """Return the lines to keep, and the platform's remark about dropped lines: once, at the first of them."""
         if self.dropped:
             self.dropped += len(lines)
             return [], []
@@ -44,8 +44,8 @@ class Cap:
             return lines, []
         return self._split(lines)
 
-    def closing_words(self) -> list[str]:
-        """How much was not kept, if the cap was reached."""
+    def closing_lines(self) -> list[str]:
+        """Return a line with the number of dropped lines if the cap was reached."""
         if not self.dropped:
             return []
         return [f"{self.dropped:,} lines beyond the log cap of {_mebibytes(self.limit)} were not kept"]

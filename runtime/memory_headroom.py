@@ -1,4 +1,4 @@
-"""How much memory this process may still take before the system or its agent says no."""
+"""Memory that this process may still allocate before the system or its agent refuses it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import resource
 from pathlib import Path
 
 _STATISTICS = Path("/proc/self/statm")
-# Of the pages that are counted there: data and stack.
+# Field of the pages of data and stack, which RLIMIT_DATA counts.
 _DATA_FIELD = 5
 
 
 def headroom() -> float:
-    """Bytes that are left of the process's limit; infinite where it has none."""
+    """Return the bytes left of the process's data limit; infinite without a limit."""
     limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
     if limit == resource.RLIM_INFINITY:
         return math.inf

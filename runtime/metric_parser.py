@@ -1,7 +1,7 @@
-"""Costs that a program prints become points of its curve. Pure.
+"""Parser of the costs that a program prints: they become points of its curves. Pure.
 
-``FORMS`` is the table of what is understood; each row was seen in the output of real programs. A line may carry
-several values (``loss: 0.2183 - acc: 0.9375``), of which each name counts once, at its first place.
+``FORMS`` is the table of recognised forms; each row was seen in the output of real programs. A line may carry several
+values (``loss: 0.2183 - acc: 0.9375``), of which each name counts once, at its first place.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-# A number that is no length of time and no share: "cost: 12.3 ms" tells of the machine, not of the model.
+# Excludes durations and percentages: "cost: 12.3 ms" describes the machine, not the model.
 _NO_UNIT = r"(?!\s*(?:[mun]?s|secs?|seconds?|minutes?)\b|\s*%)"
 _NUMBER = r"[-+]?+(?:nan|inf|(?:\d++(?:\.\d*+)?+|\.\d++)(?:e[-+]?+\d++)?+)" + _NO_UNIT
-# "avg_reader_cost" is one word, and none of these.
+# "avg_reader_cost" is one word and does not match.
 _NAME = r"(?<![\w.-])(?:avg_)?(?P<name>(?:val_)?(?:cost|loss|acc|accuracy|auc))"
-# Keras names every metric of the validation so. What is counted of one ("val_samples: 500") stands in other lines.
+# Keras's names of validation metrics. Its counts ("val_samples: 500") are on other lines.
 _VALIDATION = r"(?<![\w.-])(?P<name>val_[a-z]\w{0,60})"
-LONGEST = 2000  # characters of a line that are looked at
-MOST_NAMES = 64  # curves that are read from the lines of one process
+LONGEST = 2000  # characters of a line that are parsed
+MOST_NAMES = 64  # maximum number of curves read from the lines of one process
 
 
 @dataclass(frozen=True)
 class Form:
-    """How a value is written behind its name, and an example of a line."""
+    """How a value follows its name, and an example of a line."""
 
     pattern: re.Pattern[str]
     example: str
@@ -36,35 +36,38 @@ def _form(between: str, example: str, behind: str = "") -> Form:
 
 
 FORMS = (
-    # What Paddle's Executor.train_from_dataset shows of its fetch_list.
+    # Output of Paddle's Executor.train_from_dataset for its fetch_list.
     _form(r"\[\d+\]\s*:\s*\[", "time: [2026-11-22 14:41:44], batch: [100], cost[1]:[0.0114136]", r"\s*\]"),
-    # Values that were printed as arrays of one.
+    # Values printed as arrays with one element.
     _form(r"\s*[:=]?\s*\[+\s*", "epoch 0, batch 10, avg_cost: [0.69314718]", r"\s*\]"),
-    # Model.fit, PaddleRec, PaddleClas, PaddleDetection; the books' "Pass 0, Batch 100, Cost 12.35"; whatever is plain.
+    # Model.fit, PaddleRec, PaddleClas, PaddleDetection; the books' "Pass 0, Batch 100, Cost 12.35"; any plain form.
     _form(r"\s*[:=]\s*", "step 10/938 [..............] - loss: 0.2183 - acc: 0.9375 - 12ms/step"),
     _form(r"\s+", "Pass 0, Batch 100, Cost 12.35"),
 )
 
 _BESIDE = re.compile(rf"{_VALIDATION}\s*[:=]\s*(?P<value>{_NUMBER})", re.IGNORECASE)
 
-# What a line says of where the training is: the finest word counts.
+# Position of the training in a line: the finest unit counts.
 _STEPS = tuple(
     re.compile(rf"(?<![\w.])(?:{words})\b\s*[:=]?\s*\[?\s*(\d{{1,15}})\b", re.IGNORECASE)
     for words in ("global_step|step|batch_id|batch|iter|iteration", "epoch|pass|pass_id")
 )
-# Measured beside the training, and a curve of its own.
+# Values measured beside the training; they get a curve of their own.
 _ASIDE = re.compile(r"(?<![\w.])(?:test|eval|valid|validation)\b", re.IGNORECASE)
 
 
-# Model.fit writes the same lines while it evaluates, between these two.
+# Model.fit prints the same lines during evaluation, between these two.
 _ASIDE_FROM, _ASIDE_TO = "Eval begin", "Eval samples"
 
 
 class CostReader:
-    """Reads the lines of one process. Steps only grow: where a count begins anew, with every epoch, it goes on from
-    the last; where a line has none, the lines are counted.
+    """Reader of the lines of one process.
 
-    ``memory``: what another reader of the same program had read, so that this one goes on from there."""
+    Steps only grow. Where a count restarts, as with every epoch, the steps continue from the last one. Where a line has
+    no step, the lines are counted.
+
+    ``memory``: the state of another reader of the same program, from which this one continues.
+    """
 
     def __init__(self, memory: Mapping[str, Any] | None = None) -> None:
         memory = memory or {}
@@ -74,15 +77,18 @@ class CostReader:
 
     @property
     def memory(self) -> dict[str, Any]:
-        """As JSON."""
+        """State of the reader as JSON values."""
         return {"last": dict(self._last), "base": dict(self._base), "evaluating": self._evaluating}
 
     def entries(self, at: float, line: str) -> list[str]:
-        """The points in a line as entries of the spool: ``[unix time, step, name, value]`` in JSON."""
+        """Return the points in a line as entries of the spool: ``[unix time, step, name, value]`` in JSON."""
         return [json.dumps(point) for point in self.points(at, line)]
 
     def points(self, at: float, line: str) -> list[tuple[float, int, str, float | str]]:
-        """The points in a line: unix time, step, name, value. A value that is no number is its name in JavaScript."""
+        """Return the points in a line: unix time, step, name, value.
+
+        NaN and infinities are strings, as JavaScript names them.
+        """
         line = line[:LONGEST]
         if line.startswith((_ASIDE_FROM, _ASIDE_TO)):
             self._evaluating = line.startswith(_ASIDE_FROM)
@@ -124,7 +130,7 @@ def _values(line: str) -> Iterator[tuple[str, float | str]]:
 
 
 def _value(text: str) -> float | str:
-    """What is no number travels as text."""
+    """Return the number, or its name as text for NaN and infinities."""
     number = float(text)
     if number != number:
         return "NaN"

@@ -1,4 +1,4 @@
-"""Reading again where descriptors or memory are used up, so that a file that is there does not count as missing."""
+"""Retries of reads while descriptors or memory are used up, so that an existing file does not count as missing."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ T = TypeVar("T")
 
 
 def patiently(read: Callable[[], T]) -> T:
-    """What ``read`` returns. It is called again for ``PATIENCE_SECONDS`` while descriptors or memory are used up.
+    """Return the result of ``read``, called again for ``PATIENCE_SECONDS`` while descriptors or memory are used up.
 
-    Raises what it raises, and the OSError of a shortage that lasts; ``is_shortage`` recognises that.
+    Raises what ``read`` raises, and the OSError of a lasting shortage, which ``is_shortage`` recognises.
     """
     give_up = time.monotonic() + PATIENCE_SECONDS
     while True:
@@ -29,5 +29,5 @@ def patiently(read: Callable[[], T]) -> T:
 
 
 def is_shortage(error: Exception) -> bool:
-    """Whether the error is of the moment and says nothing of the file."""
+    """Return whether the error is a temporary shortage and not a property of the file."""
     return isinstance(error, OSError) and error.errno in TEMPORARY

@@ -13,7 +13,7 @@ import pytest
 from runtime.isolation import cgroup, delegation
 from tests.waiting import until
 
-OWN = delegation.look()
+OWN = delegation.observe()
 needed = pytest.mark.skipif(OWN.path is None or not OWN.writable, reason="needs a cgroup v2 that may be written")
 
 

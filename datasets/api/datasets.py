@@ -21,7 +21,7 @@ from portal.common.pagination import paginate
 from rbac.access import namespace_for, signed_in
 from rbac.api.common import page_of, read
 from rbac.scopes import Scope
-from runtime.data.format_selection import WORDS, Unread
+from runtime.data.format_selection import MESSAGES, Unread
 
 PREVIEW_RECORDS = 8
 LARGEST_EXPECTED = 2**50
@@ -376,6 +376,6 @@ def file_entry(file: File) -> dict[str, Any]:
         "size": file.size,
         "sha256": file.sha256,
         "format": file.format,
-        "why": WORDS[Unread(file.unread)] if file.unread else "",
+        "why": MESSAGES[Unread(file.unread)] if file.unread else "",
         "records": file.records,
     }

@@ -1,4 +1,4 @@
-"""PyTorch modules as parameters of a job: ``from runtime.adapters import torch as dist_torch``.
+"""Adapter for PyTorch modules as parameters of a job: ``from runtime.adapters import torch as dist_torch``.
 
     job = dist.init()
     model = torch.nn.Linear(64, 10)
@@ -9,11 +9,11 @@
         shared.step(n=len(y))
         job.report(cost=loss.item())
 
-The tensors' memory is what is pushed and pulled, without a copy. Buffers, such as the running mean of a batch norm,
-stay each trainer's own.
+The tensors' own memory is pushed and pulled, without a copy. Buffers, such as the running mean of a batch norm, are not
+shared: each trainer has its own.
 
-With ``overlap`` the gradient of a layer is on its way as soon as the backward pass has made it, while those of the
-layers before it are still computed.
+With ``overlap`` the gradient of a layer is sent as soon as the backward pass has computed it, while the gradients of
+the layers before it are still being computed.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from runtime.trainer.params import Params
 
 
 class Shared:
-    """A module whose parameters live in a job. Made by ``attach``."""
+    """A module whose parameters are shared in a job. Created by ``attach``."""
 
     def __init__(self, params: Params, tensors: dict[str, Any], overlap: bool = False) -> None:
         self.params = params
         self._tensors = tensors
         self._zeros: dict[str, NDArray[Any]] = {}
-        self._staged: dict[str, int] = {}  # how often torch had changed a gradient when it was staged
+        self._staged: dict[str, int] = {}  # torch's version of each staged gradient, which counts its changes
         for name, tensor in tensors.items() if overlap else ():
             tensor.register_post_accumulate_grad_hook(partial(self._stage, name))
 
     def step(self, n: int = 1) -> int:
-        """Push the gradients of ``backward``, means over ``n`` samples, and pull; gives the version.
+        """Push the gradients of ``backward``, means over ``n`` samples, then pull. Return the version.
 
-        Takes the place of ``optimizer.step()`` and ``zero_grad()``. A parameter that had no part in the loss counts
-        with a gradient of zero. Raises UsageError.
+        Replaces ``optimizer.step()`` and ``zero_grad()``. A parameter that had no part in the loss counts with a
+        gradient of zero. Raises UsageError.
         """
         for name in self._staged:
             if (changed := self._tensors[name]).grad is not None and changed.grad._version != self._staged[name]:
@@ -58,7 +58,7 @@ class Shared:
         return version
 
     def _stage(self, name: str, tensor: Any) -> None:
-        """The backward pass has made the gradient of a parameter."""
+        """Stage a parameter's gradient, which the backward pass has computed."""
         self._staged[name] = tensor.grad._version
         self.params.stage(name, self._gradient(name))
 
@@ -80,9 +80,9 @@ def attach(
     wire: str | None = None,
     overlap: bool = False,
 ) -> Shared:
-    """Share the parameters of ``model`` that are trained; the arguments are those of ``job.params``.
+    """Share the trainable parameters of ``model``. The arguments are those of ``job.params``.
 
-    ``overlap`` sends gradients while the backward pass goes on. Between it and ``step`` they may then be changed by
+    ``overlap`` sends gradients during the backward pass. Between it and ``step``, gradients may be changed by
     operations that torch counts (``clip_grad_norm_``; such a gradient is sent again), and not through ``.data``.
 
     Afterwards all trainers have the same values. Raises UsageError for a model that is not on the CPU.
@@ -96,7 +96,7 @@ def attach(
 
 
 def _array(tensor: Any) -> NDArray[Any]:
-    """The memory of a parameter; laid out row by row first, as pulls write into it."""
+    """Return the memory of a parameter, made contiguous first because pulls write into it."""
     tensor.data = tensor.data.contiguous()
     if tensor.dtype not in (torch.float32, torch.float64):
         raise UsageError(f"A parameter is {tensor.dtype}; call model.float() before it is attached.")

@@ -1,15 +1,16 @@
-"""The agent: starts one replica's process, ships what it prints and measures, holds its lease, and says how it ended.
+"""The agent: starts a replica's process, ships its output and points, holds its lease, and reports how it ended.
 
     python -m runtime.agent -- COMMAND...
 
-Configured by the environment of ``runtime.contract`` alone. A job's way through it:
+The agent is configured only by the environment of ``runtime.contract``. Its modules, in the order of a run:
 
-    settings     the environment, read once
-    supervision  the life of one replica, from the lock to the last report
-    child        starts the process with its limits and its own small environment; sandbox narrows what it may see
-    processes    counts, watches and ends all that the process started
-    link         messages from and to the process; membership is what it is told
-    output       bytes of stdout and stderr become lines; spool numbers and keeps them on disk
-    shipping     sends the spools to the portal, for as long as that takes; ingest is one call, artifacts the files
-    endings      how a process ended, in words
+    settings       the environment, read once
+    supervisor     runs one replica, from the lock to the last report
+    child_process  starts the process with its limits and its own small environment; sandbox restricts its access
+    process_tree   counts, measures and ends all processes that the process started
+    child_channel  messages from and to the process; membership keeps the list of members that it gets
+    line_splitter  splits stdout and stderr into lines; delivery.spool numbers them and keeps them on disk
+    delivery       sends the spools to the portal until they are accepted; ingest_client makes one call, artifacts
+                   selects the files
+    exit_status    describes how a process ended
 """

@@ -1,5 +1,7 @@
-"""``python -m runtime.agent -- COMMAND...``: run one replica, as the environment says. ``--deliver`` in the place of a
-command: only send what an agent that is gone had kept."""
+"""``python -m runtime.agent -- COMMAND...``: run one replica, configured by the environment.
+
+With ``--deliver`` in place of a command, only send the entries that an agent which is gone has left in its spools.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +18,17 @@ DELIVER = "--deliver"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command to its end; the exit code of the agent, not of the command."""
+    """Run the command to its end. Return the exit code of the agent, not of the command."""
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     if not command:
         return _refuse("Name the command to run: python -m runtime.agent -- COMMAND...")
-    # Taken by one thread; blocked before any thread starts, so that no other is ever interrupted.
+    # One thread waits for these signals. They are blocked before any thread starts, so that no other is interrupted.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     for number in STOP_SIGNALS:
-        # A parent may have had it ignored, and an ignored signal cannot be waited for.
+        # The parent may have ignored the signal, and an ignored signal cannot be waited for.
         signal.signal(number, signal.SIG_DFL)
     try:
-        told = settings.read(os.environ)
+        configuration = settings.read(os.environ)
     except KeyError as missing:
         return _refuse(f"{missing.args[0]} is not set; the agent is configured by runtime.contract's variables.")
     except ValueError as misread:
@@ -34,9 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     if list(arguments) == [DELIVER]:
         from runtime.agent.delivery.redelivery import deliver
 
-        return deliver(told)
+        return deliver(configuration)
     try:
-        return Supervisor(told, command).run()
+        return Supervisor(configuration, command).run()
     except AlreadyRunning as running:
         return _refuse(str(running))
 

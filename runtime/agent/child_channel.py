@@ -1,4 +1,4 @@
-"""The agent's side of the link to its process. What comes over it was said by user code and is checked."""
+"""The agent's end of the link to its process. Messages come from user code and are checked."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ LONGEST_MESSAGE = 4 * 1024 * 1024
 LONGEST_KEY = 200
 LONGEST_KIND = 32
 LONGEST_TEXT = 2000
-_LARGEST_STEP = 2**53  # beyond it the portal's numbers have gaps
-_SHOWN = 30  # characters of a number that is none
+_LARGEST_STEP = 2**53  # above it the portal's numbers have gaps
+_SHOWN = 30  # characters shown of an invalid number
 _END_OF_CALENDAR = 253_402_300_800.0  # the first second of the year 10000
-# A process that does not read for this long while its buffer is full will not be told any more.
+# After this long with a full buffer, a process that does not read gets no more messages.
 _SEND_TIMEOUT = struct.pack("ll", 2, 0)
 _NON_FINITE = ("NaN", "Infinity", "-Infinity")
 
 
 class Listener(Protocol):
-    """Who is told what the process says; called on the link's thread."""
+    """Receiver of the messages of the process. Its methods are called on the link's thread."""
 
     def hello(self, address: str, release: str) -> None: ...
 
@@ -37,7 +37,7 @@ class Listener(Protocol):
 
 
 class Link:
-    """A socket pair: one end is passed to the process, the other is read on a thread of its own."""
+    """Socket pair: one end is passed to the process, and a thread reads the other."""
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()
@@ -50,23 +50,23 @@ class Link:
         return self._theirs.fileno()
 
     def listen(self, listener: Listener) -> None:
-        """Begin to read. The process must have been started: only it may hold the other end."""
+        """Start reading. The process must have been started before: only it may hold the other end."""
         self._theirs.close()
         self._thread = threading.Thread(target=self._read, args=(listener,), name="link", daemon=True)
         self._thread.start()
 
-    def say(self, op: str, **message: Any) -> None:
-        """Tell the process something; nothing happens if it no longer listens."""
+    def send(self, op: str, **message: Any) -> None:
+        """Send a message to the process. Does nothing if the process no longer reads."""
         line = json.dumps({"op": op, **message}).encode() + b"\n"
         with self._sending, contextlib.suppress(OSError):
             try:
                 self._ours.sendall(line)
             except TimeoutError:
-                # Half a message may be out: nothing that follows could be understood.
+                # Half a message may have been sent: the process could not parse anything after it.
                 self._ours.shutdown(socket.SHUT_WR)
 
     def drain(self, timeout: float) -> None:
-        """Wait until all that the process said before it ended has been heard."""
+        """Wait until all messages that the process sent before it ended have been read."""
         if self._thread:
             self._thread.join(timeout)
 
@@ -75,7 +75,7 @@ class Link:
             while line := lines.readline(LONGEST_MESSAGE):
                 try:
                     _take(json.loads(line), listener)
-                except Exception as error:  # noqa: BLE001  nobody else reads what the process says
+                except Exception as error:  # noqa: BLE001  nothing else reads the messages of the process
                     listener.misunderstood(str(error) or type(error).__name__)
 
 
@@ -92,7 +92,7 @@ def _take(message: Mapping[str, Any], listener: Listener) -> None:
 
 
 def _point_entries(points: Any, listener: Listener) -> Iterator[str]:
-    """Points as entries of the spool, without those that the portal would not take."""
+    """Return points as entries of the spool, without those that the portal would refuse."""
     for point in points:
         try:
             yield _point_entry(*point)
@@ -105,7 +105,7 @@ def _point_entry(at: Any, step: Any, key: Any, value: Any) -> str:
     moment = float(at)
     if not 0 <= moment < _END_OF_CALENDAR:
         raise ValueError("no unix time")
-    name = "".join(letter if letter.isprintable() else "?" for letter in _plain(key, LONGEST_KEY))
+    name = "".join(character if character.isprintable() else "?" for character in _plain(key, LONGEST_KEY))
     count = int(step)
     if abs(count) > _LARGEST_STEP:
         raise ValueError(f"no step between -2**53 and 2**53 ({str(step)[:_SHOWN]})")
@@ -113,5 +113,5 @@ def _point_entry(at: Any, step: Any, key: Any, value: Any) -> str:
 
 
 def _plain(text: Any, limit: int) -> str:
-    """The beginning of a text, without the halves of surrogate pairs that JSON may carry and UTF-8 may not."""
+    """Return the start of a text. Lone surrogates, which JSON may carry and UTF-8 may not, are replaced."""
     return str(text)[:limit].encode("utf-8", "replace").decode()

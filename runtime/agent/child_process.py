@@ -1,4 +1,4 @@
-"""Starts the role's process: its limits, its directories, its environment, and its walls."""
+"""Start of the role's process with its limits, directories, environment and sandbox."""
 
 from __future__ import annotations
 
@@ -18,18 +18,20 @@ from runtime.agent.settings import Settings
 from runtime.errors import TEMPORARY
 from runtime.isolation import cgroup, confinement, launch, launch_request, network, syscalls
 
-# Room for the shared libraries that a process maps but does not fill.
+# Address space for the shared libraries that a process maps but does not fill.
 _MAPPED_LIBRARIES = 1024**3
 _LARGEST_FILE = 4 * 1024**3
 _OPEN_FILES = 4096
 _PIPE_BYTES = 1024 * 1024
-# Between the signal that warns of used-up CPU time and the one that ends.
+# Time between the signal that warns of used-up CPU time and the signal that ends the process.
 _CPU_MARGIN_SECONDS = 5
 
 
 class NotStarted(Exception):
-    """The process could not be started. The message says why; ``code``: the exit code that its replica is given, which
-    is to be tried again where the machine was short of something."""
+    """The process could not be started. The message gives the reason.
+
+    ``code``: the replica's exit code, which requests a retry if the machine was short of a resource.
+    """
 
     def __init__(self, why: str, number: int | None) -> None:
         super().__init__(f"could not be started: {why}")
@@ -38,10 +40,10 @@ class NotStarted(Exception):
 
 @dataclass(frozen=True)
 class Child:
-    """A started process and the reading ends of its output. It is the leader of its own process group.
+    """A started process and the read ends of its output. It is the leader of its own process group.
 
-    ``init``: where it is the launcher of namespaces, the first process inside; the job's processes are below that.
-    ``shared_memory``: the directory of the job's own shared memory.
+    ``init``: the first process inside the namespaces, if the process is their launcher; the job's processes are below
+    it. ``shared_memory``: the directory of the job's own shared memory.
     """
 
     process: subprocess.Popen[bytes]
@@ -56,8 +58,11 @@ class Child:
 
 
 def ruleset(settings: Settings, command: Sequence[str]) -> int:
-    """The Landlock rules of a process without namespaces, as a descriptor. Raises LandlockMissing where the kernel has
-    no Landlock, and NotStarted where it has but the rules could not be made: the process would run unconfined."""
+    """Return the Landlock rules of a process without namespaces, as a descriptor.
+
+    Raises LandlockMissing if the kernel has no Landlock. Raises NotStarted if the rules could not be created, because
+    the process would run unconfined.
+    """
     try:
         return sandbox.rules(settings, command)
     except OSError as error:
@@ -65,11 +70,10 @@ def ruleset(settings: Settings, command: Sequence[str]) -> int:
 
 
 def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | None) -> Child:
-    """Start the command. ``link`` is the inherited socket, ``ruleset`` that of a process without namespaces. Raises
-    NotStarted.
+    """Start the command. ``link`` is the inherited socket, ``ruleset`` that of a process without namespaces.
 
-    Must be called before any other thread runs, and from the thread that lives as long as the agent: the kernel kills
-    the child when that thread ends.
+    Raises NotStarted. Must be called before any other thread runs, and from the thread that runs as long as the agent:
+    the kernel kills the child when that thread ends.
     """
     entrance, pipes = -1, list[int]()
     try:
@@ -102,15 +106,15 @@ def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | 
 
 
 def _within_namespaces(
-    settings: Settings, words: Sequence[str], link: int, entrance: int, pipes: tuple[int, int, int, int]
+    settings: Settings, arguments: Sequence[str], link: int, entrance: int, pipes: tuple[int, int, int, int]
 ) -> Child:
     own = [str(settings.work), str(settings.output), str(settings.temporary)]
     command = launch.Command(
-        words=words,
+        arguments=arguments,
         environment=_environment(settings, link, launch_request.TEMPORARY),
         directory=str(settings.work),
         uid=settings.run_as,
-        view=sandbox.seen(settings, words),
+        view=sandbox.visible_tree(settings, arguments),
         writable=own,
         limits=[_possible(*limit) for limit in limits(settings)],
         inherit=[link],
@@ -123,26 +127,27 @@ def _within_namespaces(
         launched = launch.launch(command, stdout, stderr)
     except launch.NotLaunched as error:
         raise NotStarted(str(error), error.number) from None
-    # None where it has ended already: then nothing is left to measure.
+    # None if it has ended already: then nothing is left to measure.
     init = next(iter(process_tree.children(launched.process.pid)), None)
     return Child(launched.process, out, err, init, launched.shared_memory)
 
 
 def limits(settings: Settings) -> Iterator[tuple[int, int, int]]:
-    """The resource limits as (resource, soft, hard)."""
+    """Yield the resource limits as (resource, soft, hard)."""
     yield resource.RLIMIT_CORE, 0, 0
     yield resource.RLIMIT_FSIZE, _LARGEST_FILE, _LARGEST_FILE
     files = min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     yield resource.RLIMIT_NOFILE, files, files
     if settings.memory:
-        # What is written to counts in full; address space that is only mapped is cheap.
+        # Memory that is written to counts in full; address space that is only mapped is cheap.
         yield resource.RLIMIT_DATA, settings.memory, settings.memory
         yield resource.RLIMIT_AS, settings.memory + _MAPPED_LIBRARIES, settings.memory + _MAPPED_LIBRARIES
     if settings.cpu_seconds:
         yield resource.RLIMIT_CPU, settings.cpu_seconds, settings.cpu_seconds + _CPU_MARGIN_SECONDS
     user = settings.run_as or os.getuid()
     if settings.processes and user != 0:
-        # A backstop: the kernel counts all processes of the user, also those outside this job, and would not say why.
+        # A backstop only: the kernel counts all processes of the user, also those outside this job, and gives no
+        # reason.
         most = _tasks_of(user) + 2 * settings.processes
         yield resource.RLIMIT_NPROC, most, most
 
@@ -155,7 +160,7 @@ def _environment(settings: Settings, link: int, temporary: str) -> dict[str, str
         contract.OUTPUT_DIR: str(settings.output),
         "HOME": str(settings.work),
         "TMPDIR": temporary,
-        # Each thread would otherwise reserve an arena of its own out of the limit.
+        # Otherwise each thread would reserve an arena of its own out of the limit.
         "MALLOC_ARENA_MAX": "2",
     }
 
@@ -177,8 +182,7 @@ def _before_exec(settings: Settings, ruleset: int | None, entrance: int) -> Call
             resource.setrlimit(which, (soft, hard))
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
         if settings.sandbox != contract.NO_SANDBOX:
-            # A portal that runs as root starts jobs as root: without capabilities, which would open what Landlock
-            # closes.
+            # A portal that runs as root starts jobs as root. They get no capabilities, which would bypass Landlock.
             with contextlib.suppress(OSError):
                 syscalls.drop_bounding_set()
             confinement.confine(ruleset, alone=False)
@@ -187,7 +191,7 @@ def _before_exec(settings: Settings, ruleset: int | None, entrance: int) -> Call
 
 
 def _possible(which: int, soft: int, hard: int) -> tuple[int, int, int]:
-    """A limit may be lowered but not raised."""
+    """Return the limit, lowered to the current hard limit: a limit may be lowered but not raised."""
     ceiling = resource.getrlimit(which)[1]
     if ceiling == resource.RLIM_INFINITY:
         return which, soft, hard
@@ -196,7 +200,7 @@ def _possible(which: int, soft: int, hard: int) -> tuple[int, int, int]:
 
 def _pipe() -> tuple[int, int]:
     reading, writing = os.pipe2(os.O_CLOEXEC)
-    # Where the user's share of pipe memory is used up, the usual size does.
+    # If the user's share of pipe memory is used up, the default size is enough.
     with contextlib.suppress(OSError):
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     os.set_blocking(reading, False)

@@ -1,4 +1,4 @@
-"""Bytes of the disk that an agent holds from its beginning, for the last thing that it writes."""
+"""Disk space that an agent reserves at its start for the last file that it writes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FILE = "reserve"
 
 
 class Reserve:
-    """A file whose blocks are allocated. Where they cannot be, there is none, and ``release`` frees nothing."""
+    """File with allocated blocks. If they cannot be allocated, there is no file, and ``release`` frees nothing."""
 
     def __init__(self, directory: Path) -> None:
         self._path = directory / FILE
@@ -23,6 +23,6 @@ class Reserve:
                 os.close(descriptor)
 
     def release(self) -> None:
-        """Give the blocks back to the disk. May be called twice."""
+        """Free the blocks. May be called twice."""
         with contextlib.suppress(OSError):
             self._path.unlink()

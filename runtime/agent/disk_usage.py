@@ -1,4 +1,4 @@
-"""How much the files of a replica's own directories take up, measured from outside and at its own pace."""
+"""Disk usage of a replica's own directories, measured from outside and at its own pace."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterable
 
 from runtime.errors import TEMPORARY
 
-# Pauses between two measurements, and how many times as long as the last one they are at least.
+# Minimum pause between two measurements, in seconds and as a multiple of the last measurement's duration.
 _PAUSE_SECONDS = 1.0
 _SHARE_OF_TIME = 5
-# How long a shortage of the machine may keep the directories from being measured.
+# How long a shortage of the machine may prevent a measurement.
 _UNMEASURED_SECONDS = 5.0
 # Every file takes an entry of the file system, however small it is.
 LEAST_BYTES = 4096
 
 
 class Disk:
-    """Measures in a thread of its own. ``used`` is what was found last; ``problem`` why nothing was found."""
+    """Measurement on a thread of its own. ``used`` is the last result; ``problem`` is why there is none."""
 
     def __init__(self, directories: Iterable[str], clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` decides how long a shortage has lasted."""
+        """Prepare the measurement. ``clock`` measures how long a shortage has lasted."""
         self._directories = tuple(directories)
         self._clock = clock
         self._over = threading.Event()
@@ -50,7 +50,7 @@ class Disk:
                     continue
                 self.problem = f"{error.filename}: {error.strerror}"
                 return
-            except Exception as error:  # noqa: BLE001  a limit that nobody measures is none
+            except Exception as error:  # noqa: BLE001  a limit that is not measured is not enforced
                 self.problem = repr(error)
                 return
             since = None
@@ -58,8 +58,11 @@ class Disk:
 
 
 def size(directories: Iterable[str]) -> int:
-    """The bytes that everything below takes up on the disk. Links are not followed, and a file with several names
-    counts once. Raises OSError; what is removed while it is looked at is no error."""
+    """Return the bytes on disk of everything below the directories.
+
+    Links are not followed, and a file with several names counts once. Raises OSError; a file that is removed during the
+    measurement is no error.
+    """
     total, seen = 0, set()
     waiting = list(directories)
     while waiting:

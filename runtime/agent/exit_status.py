@@ -1,4 +1,4 @@
-"""How a process ended, in words. Pure."""
+"""Messages for how a process ended. Pure."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from runtime import contract
 _FRAME = re.compile(r'  File "(?P<path>.+)", line (?P<line>\d+)')
 _EXCEPTION = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(:|$)")
 _LONGEST_MESSAGE = 300
-# PyTorch marks every line of an error with the process that it is of.
+# PyTorch marks every line of an error with the rank of its process.
 _RANK = re.compile(r"\[rank\d+\]: ?")
 
 
 class Force(StrEnum):
-    """Why the agent itself ended the process."""
+    """Reason for which the agent itself ended the process."""
 
     MEMORY = "memory"
     PROCESSES = "processes"
     DISK = "disk"
-    UNMEASURED = "unmeasured"  # what it uses could not be measured
+    UNMEASURED = "unmeasured"  # its usage could not be measured
     UNWATCHED = "unwatched"  # its end could not be waited for
-    NETWORK = "network"  # others can no longer join its network
+    NETWORK = "network"  # other processes can no longer join its network
     STOPPED = "stopped"
     KILLED = "killed"  # was asked to stop and did not
     FENCED = "fenced"
@@ -34,7 +34,7 @@ class Force(StrEnum):
     UNHEARD = "unheard"
 
 
-# The code that a process is given that was ended for one of these: it is to be tried again, or has itself to blame.
+# Exit code of a process that the agent ended for one of these reasons: a request to retry, or its own failure.
 _CODES = {
     Force.FENCED: contract.EXIT_RESTART,
     Force.NETWORK: contract.EXIT_RESTART,
@@ -53,7 +53,7 @@ class Forced:
 
 @dataclass(frozen=True)
 class Ending:
-    """The facts of an exit and the message that tells them. ``why`` is empty when all went well."""
+    """The facts of an exit and the message that describes them. ``why`` is empty after a success."""
 
     code: int | None
     signal: int | None
@@ -65,7 +65,7 @@ class Ending:
 
 
 class TracebackReader:
-    """Follows stderr and remembers the last Python error: its line, and the user's line that led to it."""
+    """Reader of stderr that keeps the last Python error: its line, and the user's line that led to it."""
 
     def __init__(self, work: str) -> None:
         self._work = work.rstrip("/") + "/"
@@ -90,7 +90,7 @@ class TracebackReader:
             self._end(line)
 
     def _place_of(self, path: str, line: str) -> str:
-        """The user's own files are worth more than the libraries that they call."""
+        """Return the place to report. The user's own files take precedence over the libraries that they call."""
         if path.startswith(self._work):
             return f"{path.removeprefix(self._work)} line {line}"
         if not PurePath(path).is_absolute() and not path.startswith("<"):
@@ -107,7 +107,7 @@ class TracebackReader:
 
 
 def ending(status: int, forced: Forced | None, error: TracebackReader, memory: int, cpu_seconds: int) -> Ending:
-    """Tell an exit. ``status`` as ``subprocess`` has it: the exit code, or minus the number of the signal."""
+    """Describe an exit. ``status`` is as in ``subprocess``: the exit code, or minus the number of the signal."""
     code, number = (status, None) if status >= 0 else (None, -status)
     if forced:
         if forced.force in _CODES:
@@ -119,8 +119,8 @@ def ending(status: int, forced: Forced | None, error: TracebackReader, memory: i
         return Ending(code, None, False, "")
     if error.out_of_memory:
         return Ending(code, None, True, f"ran out of memory{_limit(memory)}")
-    told = f": {error.error}" if error.error else ""
-    return Ending(code, None, False, f"exited with code {code}{told}")
+    detail = f": {error.error}" if error.error else ""
+    return Ending(code, None, False, f"exited with code {code}{detail}")
 
 
 def mebibytes(size: int) -> str:

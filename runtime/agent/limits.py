@@ -1,5 +1,7 @@
-"""The limits of one replica, enforced from outside. What cannot be measured ends the replica: a limit that nobody
-checks is none. Where descriptors or memory of the machine are used up, that may pass: it ends the replica if it lasts.
+"""Limits of one replica, enforced from outside.
+
+A failed measurement ends the replica: a limit that nothing checks is not enforced. A shortage of descriptors or memory
+on the machine may be temporary: it ends the replica only if it lasts.
 """
 
 from __future__ import annotations
@@ -15,15 +17,18 @@ from runtime.agent.process_tree import Unmeasurable
 from runtime.agent.settings import Settings
 from runtime.errors import TEMPORARY
 
-# Memory and files that only descriptors hold take a look at each of these, which costs more than the rest.
+# Interval of the scan for memory and files that only descriptors hold. The scan costs more than the rest.
 _DESCRIPTORS_SECONDS = 1.0
-# How long a shortage of the machine may keep the replica from being measured.
+# How long a shortage of the machine may prevent a measurement of the replica.
 _UNMEASURED_SECONDS = 5.0
 
 
 class Limits:
-    """Compares what runs below the process ``root`` with the settings. ``shared_memory``: the directory of the
-    replica's own /dev/shm, where it has one. Only such a replica is sure to be readable from outside."""
+    """Comparison of the processes below the process ``root`` with the settings.
+
+    ``shared_memory``: the directory of the replica's own /dev/shm, if it has one. Only such a replica is sure to be
+    readable from outside.
+    """
 
     def __init__(
         self,
@@ -38,7 +43,7 @@ class Limits:
         self._isolated = shared_memory is not None
         self._device = os.fstat(shared_memory).st_dev if shared_memory is not None else -1
         self._held = process_tree.Held(0, 0)
-        self._look_at = 0.0
+        self._next_scan = 0.0
         self._disk = Disk(map(str, (settings.work, settings.output, settings.temporary)))
         if settings.disk:
             self._disk.start()
@@ -49,7 +54,7 @@ class Limits:
             os.close(self._shared_memory)
 
     def broken(self) -> Forced | None:
-        """The limit that is exceeded, or the measurement that failed."""
+        """Return the limit that is exceeded, or the measurement that failed."""
         try:
             broken = self._processes() or self._memory() or self._files()
         except (Unmeasurable, OSError) as problem:
@@ -58,7 +63,7 @@ class Limits:
         return broken
 
     def _may_pass(self, problem: Unmeasurable | OSError) -> bool:
-        """Whether it is a shortage, and has not lasted long."""
+        """Return whether the problem is a shortage that has not lasted long."""
         if self._unmeasured_since is None:
             self._unmeasured_since = self._clock()
         passing = problem.passing if isinstance(problem, Unmeasurable) else problem.errno in TEMPORARY
@@ -73,7 +78,7 @@ class Limits:
 
     def _memory(self) -> Forced | None:
         limit = self._settings.memory
-        self._look_at_descriptors()
+        self._scan_descriptors()
         files = self._in_shared_memory() + self._held.memory
         if not limit or _total(self._census.memory, files) <= limit:
             return None
@@ -94,11 +99,11 @@ class Limits:
         why = f"used {mebibytes(used)} of {mebibytes(limit)} of disk; write less, or remove files that are not needed"
         return Forced(Force.DISK, why)
 
-    def _look_at_descriptors(self) -> None:
+    def _scan_descriptors(self) -> None:
         now = time.monotonic()
-        if self._isolated and now >= self._look_at:
+        if self._isolated and now >= self._next_scan:
             self._held = process_tree.held(self._root, self._device)
-            self._look_at = time.monotonic() + max(_DESCRIPTORS_SECONDS, 5 * (time.monotonic() - now))
+            self._next_scan = time.monotonic() + max(_DESCRIPTORS_SECONDS, 5 * (time.monotonic() - now))
 
     def _in_shared_memory(self) -> int:
         if self._shared_memory is None:
@@ -108,7 +113,7 @@ class Limits:
 
 
 def _total(mapped: process_tree.Memory, files: int) -> int:
-    """Shared memory is mapped or only a file; what is both counts once."""
+    """Return the total. Shared memory is mapped or only a file; memory that is both counts once."""
     return mapped.own + max(mapped.shared, files)
 
 

@@ -1,4 +1,4 @@
-"""The replica's place among the live processes of its attempt: its registration, and who else is there."""
+"""Registration of the replica among the live processes of its attempt, and the list of these processes."""
 
 from __future__ import annotations
 
@@ -26,16 +26,19 @@ if TYPE_CHECKING:
     )
 
 RETRY_SECONDS = 0.5
-# How much longer than its lease an earlier life of the replica may seem to live.
+# How much longer than its lease the registration of an earlier start may appear to be alive.
 STALE_SECONDS = 5.0
 
 
-class _StillThere(Exception):
-    """The registration of the replica's life before has not run out yet."""
+class _NotExpired(Exception):
+    """The registration of the replica's earlier start has not expired yet."""
 
 
 class Membership:
-    """Registers the replica when asked and tells of every change. Waits for the store on threads of its own."""
+    """Registers the replica on request and reports every change of the members.
+
+    It waits for the store on threads of its own.
+    """
 
     def __init__(
         self,
@@ -44,7 +47,10 @@ class Membership:
         on_registered: Callable[[int], None],
         on_lost: Callable[[str], None],
     ) -> None:
-        """``on_lost`` is called before anybody else can own the registration, and when the store refuses us."""
+        """Prepare the registration.
+
+        ``on_lost`` is called before another process can own the registration, and when the store refuses this one.
+        """
         self._settings = settings
         self._on_members = on_members
         self._on_registered = on_registered
@@ -57,26 +63,29 @@ class Membership:
         self._left = threading.Event()
         self._complained: set[str] = set()
         self._registered_at: int | None = None  # the store's revision
-        self._patient_until: float | None = None  # with an earlier life's registration, once it was seen
+        self._expiry_deadline: float | None = None  # set when an earlier start's registration is seen
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start watching."""
         threading.Thread(target=self._follow, name="members", daemon=True).start()
 
     def register(self, address: str, release: str = "") -> None:
-        """Claim the replica's key. Goes on until it is done, the key is another's, or ``leave`` is called."""
+        """Claim the replica's key.
+
+        Retries until it succeeds, the key belongs to another process, or ``leave`` is called.
+        """
         member = {"role": self._settings.role, "index": self._settings.index, "address": address, "release": release}
         threading.Thread(target=self._claim, args=(member,), name="registration", daemon=True).start()
 
     def leave(self) -> None:
-        """Take the registration back at once, so that nobody waits for the lease to run out."""
+        """Remove the registration at once, so that no process waits for the lease to expire."""
         self._left.set()
         if self._watch:
             self._watch.close()
         if self._lease:
             from runtime.coordination.base import CoordinationError
 
-            # The lease ends by itself if the store cannot be told.
+            # The lease ends by itself if the store cannot be reached.
             with contextlib.suppress(CoordinationError):
                 self._lease.revoke()
 
@@ -88,10 +97,10 @@ class Membership:
             try:
                 self._put(member)
                 return
-            except (StoreUnavailable, _StillThere):
+            except (StoreUnavailable, _NotExpired):
                 self._left.wait(RETRY_SECONDS)
             except LeaseLost:
-                self._lease = None  # it ran out before anything was held by it
+                self._lease = None  # it expired before it held a key
             except CoordinationError as refusal:
                 self._refused(refusal)
                 return
@@ -106,11 +115,11 @@ class Membership:
         if self._lease is None or not self._lease.alive:
             self._lease = store.grant(settings.lease, self._lost, settings.outage)
         answer = store.put(self._key, json.dumps(member).encode(), if_revision=0, lease=self._lease)
-        # After a lost answer the entry in the way may be our own.
+        # After a lost answer the existing entry may be our own.
         registration = answer.current if isinstance(answer, Conflict) else answer
         if registration is None or registration.lease != self._lease.id:
-            if settings.start_number > 1 and self._is_patient():
-                raise _StillThere
+            if settings.start_number > 1 and self._may_expire():
+                raise _NotExpired
             self._on_lost(f"another process is registered as {settings.replica}")
         elif self._left.is_set():
             self._lease.revoke()
@@ -120,20 +129,20 @@ class Membership:
             if not self._lease.alive:
                 self._on_lost("its lease ran out while it registered")
 
-    def _is_patient(self) -> bool:
-        """Whether what is in the way may be the registration of the life before, which has yet to run out."""
+    def _may_expire(self) -> bool:
+        """Return whether the existing entry may be the registration of the earlier start, which has yet to expire."""
         now = time.monotonic()
-        if self._patient_until is None:
-            self._patient_until = now + self._settings.lease + STALE_SECONDS
-        return now < self._patient_until
+        if self._expiry_deadline is None:
+            self._expiry_deadline = now + self._settings.lease + STALE_SECONDS
+        return now < self._expiry_deadline
 
     def _lost(self, why: str) -> None:
-        """Who is not registered has nothing to lose."""
+        """Report the loss, unless the replica is not registered and has nothing to lose."""
         if self._registered_at is not None:
             self._on_lost(why)
 
     def _refused(self, refusal: CoordinationError) -> None:
-        """The store will never answer: the password is wrong, or the attempt is over and its account removed."""
+        """Report a permanent refusal: the password is wrong, or the attempt is over and its account removed."""
         if not self._left.is_set():
             self._on_lost(str(refusal))
 
@@ -149,7 +158,7 @@ class Membership:
             except CoordinationError as refusal:
                 self._refused(refusal)
                 return
-            except Exception as error:  # noqa: BLE001  else the process would wait for those that are gone
+            except Exception as error:  # noqa: BLE001  otherwise the process would wait for members that are gone
                 self._try_again("follow the members", error)
 
     def _try_again(self, what: str, error: Exception) -> None:
@@ -159,20 +168,20 @@ class Membership:
         self._left.wait(RETRY_SECONDS)
 
     def _follow_once(self) -> None:
-        """List, then tell of every change until the store fails or ``leave``."""
+        """List the members, then report every change until the store fails or ``leave`` is called."""
         prefix = contract.attempt_prefix(self._settings.job_id, self._settings.attempt) + "members/"
         store = self._connected()
         listing = store.list(prefix)
         known = {entry.key: entry for entry in listing.entries}
-        self._tell(listing.revision, known.values())
+        self._report_members(listing.revision, known.values())
         self._watch = store.watch(prefix, listing.revision)
         if self._left.is_set():
             self._watch.close()
         for happening in self._watch:
             _apply(happening, known)
-            self._tell(happening.revision, known.values())
+            self._report_members(happening.revision, known.values())
 
-    def _tell(self, revision: int, entries: Collection[Versioned]) -> None:
+    def _report_members(self, revision: int, entries: Collection[Versioned]) -> None:
         there = (entry for entry in entries if entry.key != self._key or self._holds(entry))
         self._on_members(revision, [_member(entry) for entry in sorted(there, key=lambda entry: entry.key)])
 
@@ -180,14 +189,20 @@ class Membership:
             self._on_lost("its registration was removed from the coordination store")
 
     def _is_removed(self, revision: int, entries: Collection[Versioned]) -> bool:
-        """After a time without the store, a lease that it still knows is not enough: the key has to stand as it did."""
+        """Return whether the registration was removed.
+
+        After an outage it is not enough that the store still has the lease: the key must be unchanged.
+        """
         if self._registered_at is None or revision < self._registered_at or self._left.is_set():
             return False
         return not any(entry.key == self._key and self._holds(entry) for entry in entries)
 
     def _holds(self, entry: Versioned) -> bool:
-        """Whether the registration is this life's. That of the life before, which has yet to run out, would be taken by
-        our process for its own: it would speak with the incarnation of one that is gone."""
+        """Return whether this start of the replica owns the registration.
+
+        The process would take the registration of an earlier start, which has yet to expire, for its own. It would then
+        use the incarnation of a process that is gone.
+        """
         return self._lease is not None and entry.lease == self._lease.id
 
     def _connected(self) -> CoordinationStore:

@@ -1,4 +1,4 @@
-"""Reads what the process prints as fast as it prints it."""
+"""Reader of the process's output, as fast as the process prints it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Sink = Callable[[float, str, list[str]], None]
 
 
 class PipeReader:
-    """One thread that empties all pipes; what it reads is cut into lines and handed on at once."""
+    """One thread that empties all pipes. It splits the output into lines and forwards them at once."""
 
     def __init__(self, pipes: Mapping[int, str], sink: Sink) -> None:
-        """``pipes`` maps the non-blocking reading end to the stream's name."""
+        """Prepare the reader. ``pipes`` maps each non-blocking read end to its stream's name."""
         self._sink = sink
         self._failed = False
         self._streams = {pipe: (name, LineSplitter()) for pipe, name in pipes.items()}
@@ -33,7 +33,7 @@ class PipeReader:
         self._thread.start()
 
     def drain(self, timeout: float) -> None:
-        """Wait for the end of all pipes: every process that could write must be gone."""
+        """Wait for the end of all pipes. Every process that could write must have ended."""
         self._thread.join(timeout)
 
     def _run(self) -> None:
@@ -47,27 +47,30 @@ class PipeReader:
                 self._show_partial_lines()
 
     def _read(self, pipe: int) -> bool:
-        """Take what is there; False at the end of the pipe."""
+        """Read what is available. Returns False at the end of the pipe."""
         name, lines = self._streams[pipe]
         chunk = b""
         with contextlib.suppress(BlockingIOError):
             chunk = os.read(pipe, _CHUNK)
             if not chunk:
-                self._hand_on(time.time(), name, lines.end())
+                self._forward(time.time(), name, lines.end())
                 os.close(pipe)
                 return False
         now = time.time()
-        self._hand_on(now, name, lines.feed(chunk, now))
+        self._forward(now, name, lines.feed(chunk, now))
         return True
 
     def _show_partial_lines(self) -> None:
         now = time.time()
         for name, lines in self._streams.values():
             if partial := lines.due(now):
-                self._hand_on(now, name, partial)
+                self._forward(now, name, partial)
 
-    def _hand_on(self, at: float, name: str, lines: list[str]) -> None:
-        """A sink that fails loses these lines alone: a process blocks at a pipe that nobody empties."""
+    def _forward(self, at: float, name: str, lines: list[str]) -> None:
+        """Pass lines to the sink.
+
+        If it fails, only these lines are lost: a process blocks at a pipe that nothing empties.
+        """
         try:
             self._sink(at, name, lines)
         except Exception as error:  # noqa: BLE001

@@ -1,7 +1,7 @@
-"""``python -m runtime.agent.pod_entrypoint -- COMMAND...``: the entry point of a container; it becomes the agent.
+"""``python -m runtime.agent.pod_entrypoint -- COMMAND...``: entry point of a container, which becomes the agent.
 
-Nothing is left of an earlier life of the replica but what the portal has. So it is asked how far that was numbered, and
-for what the image does not hold: the code, and the dataset. While the portal does not answer, it is asked again.
+After a restart of the replica, only the portal has the state of its earlier starts. The entry point requests the last
+entry numbers, and what the image does not hold: the code and the dataset. It retries while the portal does not answer.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from runtime.agent.supervisor import STOP_SIGNALS
 from runtime.contract import ReplicaState
 from runtime.isolation import syscalls
 
-_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds
 
 
-class _Asked(Exception):
-    """To stop, before it has begun."""
+class _StopRequested(Exception):
+    """The process was asked to stop before it began."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """The exit code: the command's, or 128 and the number of the signal that ended it."""
-    # Before anything else: the token is in the environment of this process, and stays there.
+    """Return the exit code: the command's, or 128 plus the number of the signal that ended it."""
+    # First of all: the token is in the environment of this process, and stays there.
     syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-    # The first process of a container is sent no signal that it does not wait for.
+    # The kernel sends the first process of a container no signal that it does not wait for.
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     try:
         _prepare(Path(os.environ[contract.REPLICA_DIR]))
-    except _Asked:
+    except _StopRequested:
         return _end("was stopped before it began", None)
     except NotFetched as problem:
         return _end("was stopped before it began" if problem.over else f"could not begin: {problem}", None)
@@ -52,45 +52,48 @@ def _prepare(directory: Path) -> None:
     for name in ("work", "output", "tmp"):
         (directory / name).mkdir(parents=True, exist_ok=True)
     portal = Portal(os.environ[contract.INGEST_URL], os.environ[contract.ATTEMPT_ID], os.environ[contract.INGEST_TOKEN])
-    numbers = _until_given(lambda: portal.numbers(os.environ[contract.REPLICA]))
+    numbers = _retry_until_answered(lambda: portal.numbers(os.environ[contract.REPLICA]))
     (directory / contract.NUMBERS_FILE).write_text(json.dumps(numbers), encoding="utf-8")
     if contract.runs_user_code(os.environ[contract.ROLE], os.environ):
-        _bring_code(portal, directory / "work")
+        _provide_code(portal, directory / "work")
     if folder := os.environ.get(contract.FETCH_DATA):
-        _until_given(lambda: portal.data(Path(folder)))
+        _retry_until_answered(lambda: portal.data(Path(folder)))
 
 
-def _bring_code(portal: Portal, work: Path) -> None:
-    """A private copy of it: what the process writes beside its files stays its own."""
+def _provide_code(portal: Portal, work: Path) -> None:
+    """Copy the code to a private directory, so that files that the process writes beside it stay its own."""
     if source := os.environ.get(contract.CODE_DIR):
         shutil.copytree(source, work, dirs_exist_ok=True)
     else:
-        _until_given(lambda: portal.code(work))
+        _retry_until_answered(lambda: portal.code(work))
 
 
-def _until_given(ask: Callable[[], _Given]) -> _Given:
-    """Ask until there is an answer. Raises NotFetched where there will be none, _Asked where it is to stop."""
+def _retry_until_answered(request: Callable[[], _Result]) -> _Result:
+    """Repeat the request until it is answered.
+
+    Raises NotFetched if it never will be, and _StopRequested if the process is to stop.
+    """
     pause = _FIRST_PAUSE
     while True:
         try:
-            return ask()
+            return request()
         except NotFetched as problem:
             if problem.over:
                 raise
             sys.stderr.write(f"{problem}; asking again\n")
         if signal.sigtimedwait(STOP_SIGNALS, pause) is not None:
-            raise _Asked
+            raise _StopRequested
         pause = min(_LONGEST_PAUSE, pause * 2)
 
 
 def _end(why: str, code: int | None) -> int:
-    """Leave word of an end before the beginning."""
+    """Record an end before the beginning."""
     sys.stderr.write(why + "\n")
     state = ReplicaState(
         os.getpid(), 0, "exited", 0.0, code=code, why=why, start_number=int(os.environ.get(contract.START_NUMBER, "1"))
     )
-    told = os.environ.get(contract.TERMINATION_FILE)
-    return state.leave_word(Path(told)) if told else contract.EXIT_ERROR
+    termination_file = os.environ.get(contract.TERMINATION_FILE)
+    return state.write_termination_message(Path(termination_file)) if termination_file else contract.EXIT_ERROR
 
 
 if __name__ == "__main__":

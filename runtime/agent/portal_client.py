@@ -1,7 +1,7 @@
-"""What the agent of a container gets from the portal: numbers, code and data before it begins, and how long it may take
-to end.
+"""Client of the portal for the agent of a container: entry numbers, code and data before the start, and the grace
+period.
 
-The calls stand in ``runtime.contract``.
+The calls are listed in ``runtime.contract``.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from runtime.agent.delivery.ingest_client import (
 from runtime.agent.delivery.spool import EVENTS, LOGS, METRICS
 
 _PIECE = 1024 * 1024
-# Bytes of a refusal that are read, and shown.
+# Bytes of a refusal that are read, and that are shown.
 _LONGEST_REFUSAL, _SHOWN = 64 * 1024, 500
 
 
 class NotFetched(Exception):
-    """The portal did not give it. ``over``: it never will; the attempt is over."""
+    """The portal did not return it. ``over``: it never will, because the attempt is over."""
 
     def __init__(self, why: str, *, over: bool = False) -> None:
         super().__init__(why)
@@ -42,7 +42,7 @@ class NotFetched(Exception):
 
 
 class Portal:
-    """The portal as one attempt's agent may ask it. For one thread; every call has a connection of its own."""
+    """The calls that one attempt's agent may make. For one thread; every call has a connection of its own."""
 
     def __init__(
         self,
@@ -53,23 +53,27 @@ class Portal:
         answer: float = TIMEOUT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``clock`` decides how long the portal has said that there is no such attempt."""
+        """Prepare the calls. ``clock`` measures how long the portal has answered that there is no such attempt."""
         self.missing = Persistence(MISSING_SECONDS, clock)
         self._url = urlsplit(url)
         self._base = f"{self._url.path.rstrip('/')}/ingest/v1/attempts/{attempt_id}/"
-        self._connect, self._patience = connect, answer
+        self._connect, self._answer_timeout = connect, answer
         self._headers = {"Authorization": f"Bearer {token}"}
 
     def numbers(self, replica: str) -> Mapping[str, int]:
-        """How far the replica's earlier lives were taken in. Raises NotFetched."""
+        """Return the last entry number of each kind that the portal has accepted from the replica.
+
+        Raises NotFetched.
+        """
         body = json.dumps({"replica": replica}).encode()
         with _Answer(self, "POST", "begin", body) as answer:
             numbers = _object(answer)
-            # All three: a kind that is left out would be numbered from 1 again, and its first entries be lost.
+            # All three are required: a missing kind would be numbered from 1 again, and its first entries would be
+            # lost.
             return {kind: int(numbers[kind]) for kind in (LOGS, METRICS, EVENTS)}
 
     def grace(self) -> float:
-        """How many seconds a process has to end that was asked to. Raises NotFetched."""
+        """Return how many seconds a process has to end after a request to stop. Raises NotFetched."""
         with _Answer(self, "GET", "stop") as answer:
             return float(_object(answer)["grace"])
 
@@ -78,16 +82,16 @@ class Portal:
         with _Answer(self, "GET", "code") as answer, tarfile.open(fileobj=answer, mode="r|") as tar:
             for entry in tar:
                 content = tar.extractfile(entry)
-                if content is not None:  # else it is no file
+                if content is not None:  # otherwise it is not a file
                     target = directory / _plain(entry.name)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     target.write_bytes(content.read())
-            # A tar that ends between two files looks whole.
+            # A tar that ends between two files looks complete: the rest is read to detect a cut answer.
             while answer.read(_PIECE):
                 pass
 
     def data(self, directory: Path) -> None:
-        """Get the files of the job's dataset that are not there. Raises NotFetched, OSError."""
+        """Download the files of the job's dataset that are not present. Raises NotFetched, OSError."""
         with _Answer(self, "GET", "data") as answer:
             listing = [(str(file["path"]), int(file["size"])) for file in _object(answer)["files"]]
         for path, size in listing:
@@ -108,13 +112,13 @@ class Portal:
         kind = http.client.HTTPSConnection if self._url.scheme == "https" else http.client.HTTPConnection
         connection = kind(self._url.hostname or "", self._url.port, timeout=self._connect)
         connection.connect()
-        connection.sock.settimeout(self._patience)
+        connection.sock.settimeout(self._answer_timeout)
         connection.request(method, self._base + call, body, {**self._headers, "Content-Type": "application/json"})
         return connection, connection.getresponse()
 
 
 class _Answer:
-    """The body of an answer, while it is read. What goes wrong is NotFetched."""
+    """Body of an answer, for reading. Every failure is raised as NotFetched."""
 
     def __init__(self, portal: Portal, method: str, call: str, body: bytes | None = None) -> None:
         self._portal, self._method, self._call, self._body = portal, method, call, body
@@ -131,15 +135,15 @@ class _Answer:
             except (OSError, http.client.HTTPException):
                 content = b""
             self._connection.close()
-            told = content[:_SHOWN].decode("utf-8", "replace")
+            text = content[:_SHOWN].decode("utf-8", "replace")
             raise NotFetched(
-                f"the portal refused {self._call} ({response.status}): {told}", over=self._is_over(content)
+                f"the portal refused {self._call} ({response.status}): {text}", over=self._is_over(content)
             )
         self._portal.missing.reset()
         return cast(BinaryIO, response)
 
     def _is_over(self, content: bytes) -> bool:
-        """Whether the portal itself, and no proxy, says that the attempt is over; that there is none, for a minute."""
+        """Return whether the portal itself, and no proxy, reports that the attempt is over, or missing for a minute."""
         answer = meaning(self._response.status, content)
         if isinstance(answer, Missing):
             return self._portal.missing.persists()
@@ -155,7 +159,7 @@ class _Answer:
             raise NotFetched(f"{self._call} did not come whole ({left} bytes are missing)")
 
 
-# What comes of an answer that was cut, or is somebody else's: a proxy's page with status 200.
+# Errors of an answer that was cut or comes from another server, such as a proxy's page with status 200.
 _GARBLED = (
     http.client.HTTPException,
     tarfile.TarError,
@@ -170,7 +174,7 @@ _GARBLED = (
 
 
 def _object(answer: BinaryIO) -> Mapping[str, Any]:
-    """A JSON object. Raises ValueError, TypeError."""
+    """Return a JSON object. Raises ValueError, TypeError."""
     body = json.load(answer)
     if not isinstance(body, dict):
         raise TypeError("no JSON object")
@@ -178,7 +182,7 @@ def _object(answer: BinaryIO) -> Mapping[str, Any]:
 
 
 def _plain(path: str) -> PurePosixPath:
-    """A path below a directory, and no other."""
+    """Return a path below a directory; refuse any other."""
     plain = PurePosixPath(path)
     if plain.is_absolute() or ".." in plain.parts:
         raise NotFetched(f"{path!r} is no path below a directory", over=True)

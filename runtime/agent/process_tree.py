@@ -1,9 +1,9 @@
-"""All that a process has started: counted, measured, and ended for sure.
+"""Processes that a process has started: counted, measured, and ended reliably.
 
-The agent is the subreaper of its tree: whoever loses its parent, a double-forked daemon too, becomes the agent's child
-and so stays in sight. Within a PID namespace the first process there is, and ends with all others.
+The agent is the subreaper of its tree: a process that loses its parent, such as a double-forked daemon, becomes the
+agent's child and stays visible. Within a PID namespace the first process is the subreaper, and all others end with it.
 
-What cannot be measured is an error and never zero: a limit that is not enforced is none.
+A failed measurement is an error and never zero: a limit that is not enforced is no limit.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from runtime.errors import TEMPORARY
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _LONGEST = 64 * 1024
-_LOOK_AGAIN_SECONDS, _LOOK_SECONDS = 0.05, 5.0
-# Opened at the start: it stays readable whatever becomes of this process's limits.
+_POLL_SECONDS, _POLL_TIMEOUT_SECONDS = 0.05, 5.0
+# Opened at the start: it stays readable whatever limits this process gets later.
 _PROC = os.open("/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-# The answers of /proc for a process that has ended.
+# Errors of /proc for a process that has ended.
 _ENDED = (errno.ENOENT, errno.ESRCH)
 
 
 class Unmeasurable(Exception):
-    """What a job uses could not be measured. The message says what and why; ``passing``: it may be possible soon."""
+    """A job's usage could not be measured. The message names what and why; ``passing``: it may be possible soon."""
 
     def __init__(self, why: str, *, passing: bool = False) -> None:
         super().__init__(why)
@@ -37,7 +37,7 @@ class Unmeasurable(Exception):
 
 @dataclass(frozen=True)
 class Memory:
-    """Bytes that processes have mapped: their own, and those of shared memory."""
+    """Bytes that processes have mapped: private and shared memory."""
 
     own: int = 0
     shared: int = 0
@@ -48,7 +48,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class Census:
-    """Processes and threads together, and the memory that they have mapped.
+    """Number of processes and threads together, and the memory that they have mapped.
 
     Pages that processes share are counted for each; ``shared_out`` is exact and costs more.
     """
@@ -59,15 +59,17 @@ class Census:
 
 @dataclass(frozen=True)
 class Held:
-    """What open descriptors keep and no directory shows: bytes of memory, and of files that have been removed."""
+    """Usage that only open descriptors hold and no directory shows: bytes of memory, and of removed files."""
 
     memory: int
     disk: int
 
 
 def descendants(root: int) -> Iterator[int]:
-    """The processes below ``root``, parents first. A process that is just ending may or may not be among them. Raises
-    Unmeasurable."""
+    """Yield the processes below ``root``, parents first. Raises Unmeasurable.
+
+    A process that is just ending may or may not be among them.
+    """
     waiting = [root]
     while waiting:
         found = children(waiting.pop())
@@ -76,7 +78,7 @@ def descendants(root: int) -> Iterator[int]:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process. Raises Unmeasurable."""
+    """Return the children of a process. Raises Unmeasurable."""
     found: list[int] = []
     for thread in _listed(f"{pid}/task"):
         found.extend(map(int, _read(f"{pid}/task/{thread}/children").split()))
@@ -84,8 +86,10 @@ def children(pid: int) -> list[int]:
 
 
 def census(root: int, enough: int = 0) -> Census:
-    """Count what is below ``root``; looks no further once there are more tasks than ``enough`` (0: no bound). Raises
-    Unmeasurable."""
+    """Count the processes below ``root``. Stops once there are more tasks than ``enough`` (0: no bound).
+
+    Raises Unmeasurable.
+    """
     tasks, memory = 0, Memory()
     for pid in descendants(root):
         _, status = _living(pid)
@@ -97,13 +101,15 @@ def census(root: int, enough: int = 0) -> Census:
 
 
 def shared_out(root: int) -> Memory:
-    """The memory that is mapped below ``root``, with every shared page divided among those who share it. Raises
-    Unmeasurable."""
+    """Return the memory mapped below ``root``, with every shared page divided among the processes that share it.
+
+    Raises Unmeasurable.
+    """
     return sum((_proportional(pid) for pid in descendants(root)), Memory())
 
 
 def held(root: int, counted: int = -1) -> Held:
-    """What is kept by descriptors below ``root``, except for files of the device ``counted``. Raises Unmeasurable."""
+    """Return what descriptors below ``root`` hold, except for files of the device ``counted``. Raises Unmeasurable."""
     memory_device = _memory_device()
     memory: dict[int, int] = {}
     removed: dict[tuple[int, int], int] = {}
@@ -117,16 +123,16 @@ def held(root: int, counted: int = -1) -> Held:
 
 
 def start_ticks(pid: int) -> int:
-    """When the kernel started the process, in its ticks since boot. Raises ProcessLookupError."""
+    """Return when the kernel started the process, in ticks since boot. Raises ProcessLookupError."""
     stat = _read(f"{pid}/stat")
     if not stat:
         raise ProcessLookupError(pid)
-    # The second field, the name, may hold anything.
+    # The second field, the name, may contain anything.
     return int(stat.rpartition(b")")[2].split()[19])
 
 
 def reap() -> dict[int, int]:
-    """Collect the children of this process that have ended: pid to wait status."""
+    """Collect the children of this process that have ended. Return wait statuses by pid."""
     ended = {}
     with contextlib.suppress(ChildProcessError):
         while (answer := os.waitpid(-1, os.WNOHANG))[0]:
@@ -135,10 +141,10 @@ def reap() -> dict[int, int]:
 
 
 def kill_all(group: int) -> dict[int, int]:
-    """Kill the process group and everything below this process until nothing is left; pid to wait status.
+    """Kill the process group and everything below this process until nothing is left. Return wait statuses by pid.
 
     The kernel lets no member of a group fork while a signal to the group is delivered, so a fork bomb ends with the
-    first call. Those that left the group are hunted until none is found.
+    first call. Processes that left the group are killed until none is found.
     """
     ended = {}
     with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -148,7 +154,7 @@ def kill_all(group: int) -> dict[int, int]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
-            # At least one direct child is dying: wait for it instead of asking again and again.
+            # At least one direct child is ending: wait for it instead of polling.
             pid, status = os.waitpid(-1, 0)
             ended[pid] = status
         ended.update(reap())
@@ -156,20 +162,23 @@ def kill_all(group: int) -> dict[int, int]:
 
 
 def _mine() -> list[int]:
-    """Everything below this process. As long as that cannot be seen, nobody may say that nothing is left: in the end
-    the agent fails, and the portal kills what is left of it. Raises Unmeasurable."""
-    deadline = time.monotonic() + _LOOK_SECONDS
+    """Return everything below this process. Raises Unmeasurable.
+
+    While the processes cannot be listed, it is unknown whether any is left. In the end the agent fails, and the portal
+    kills what is left.
+    """
+    deadline = time.monotonic() + _POLL_TIMEOUT_SECONDS
     while True:
         try:
             return list(descendants(os.getpid()))
         except Unmeasurable:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(_LOOK_AGAIN_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
 
 def _opened(pid: int) -> list[os.stat_result]:
-    """The files that a process has open; none of one that has ended. Raises Unmeasurable."""
+    """Return the files that a process has open; none for a process that has ended. Raises Unmeasurable."""
     while directory := _living(pid)[0]:
         found = []
         try:
@@ -189,7 +198,7 @@ def _proportional(pid: int) -> Memory:
     try:
         lines = (line.partition(b":") for line in _read(f"{directory}/smaps_rollup").splitlines()[1:])
     except Unmeasurable:
-        # Of a process that keeps others from looking; with all that it shares it holds no less.
+        # The process blocks inspection. Counted with everything that it shares, its usage is not underestimated.
         return _resident(status)
     sizes = {name: 1024 * int(rest.split()[0]) for name, _, rest in lines}
     return Memory(sizes.get(b"Pss_Anon", 0), sizes.get(b"Pss_Shmem", 0))
@@ -200,11 +209,13 @@ def _resident(status: Mapping[bytes, int]) -> Memory:
 
 
 def _living(pid: int) -> tuple[str, dict[bytes, int]]:
-    """The directory below /proc that shows the memory and files of a process, and the numbers of its status. The
-    directory is a thread's if the first thread has ended, and empty for a process that has ended. Raises Unmeasurable.
+    """Return the directory below /proc that shows a process's memory and files, and the numbers of its status.
 
-    The kernel shows root as the owner of what has no memory: an ordinary user may not list the descriptors of a process
-    that has ended but was not waited for.
+    The directory is a thread's if the first thread has ended, and empty for a process that has ended. Raises
+    Unmeasurable.
+
+    The kernel shows root as the owner of a process without memory: an ordinary user may not list the descriptors of a
+    process that has ended but was not waited for.
     """
     status = _status(str(pid))
     if b"RssAnon" in status or b"Threads" not in status:
@@ -217,13 +228,13 @@ def _living(pid: int) -> tuple[str, dict[bytes, int]]:
 
 
 def _status(directory: str) -> dict[bytes, int]:
-    """The numbers of a status below /proc; empty where the process or thread has ended."""
+    """Return the numbers of a status file below /proc; empty if the process or thread has ended."""
     lines = (line.partition(b":") for line in _read(f"{directory}/status").splitlines())
     return {name: int(rest.split()[0]) for name, _, rest in lines if name in (b"Threads", b"RssAnon", b"RssShmem")}
 
 
 def _memory_device() -> int:
-    """The device of memory that is named by descriptors alone; it is one for the whole machine."""
+    """Return the device of memory files that only descriptors name. The whole machine has one such device."""
     descriptor = os.memfd_create("device", os.MFD_CLOEXEC)
     try:
         return os.fstat(descriptor).st_dev
@@ -242,7 +253,7 @@ def _listed(path: str) -> Iterable[str]:
 
 
 def _read(path: str) -> bytes:
-    """A file of /proc; empty where the process has ended."""
+    """Return the content of a file of /proc; empty if the process has ended."""
     with _ended_is_nothing(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=_PROC)
         try:

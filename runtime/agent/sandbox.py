@@ -1,7 +1,7 @@
-"""What the job's process may reach: Python, the system's libraries, its data, and its own directories.
+"""Files that the job's process may access: Python, the system's libraries, its data, and its own directories.
 
-Decided from what the backend passed to the agent, never from the job's own variables. Within namespaces the process
-sees nothing else; without them Landlock and the filter of system calls hold it off, as far as they go.
+The list depends on what the backend passed to the agent, never on the job's own variables. Within namespaces the
+process sees nothing else. Without them Landlock and the system call filter block access as far as they can.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from runtime.agent.settings import Settings
 from runtime.isolation import landlock, launch_request, view
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/proc", "/sys/devices/system", view.DEVICE_LIST)
-# What a view has files of its own for: the names of users and groups.
+# Files that a view replaces with its own: the names of users and groups.
 _ACCOUNTS = ("/etc/passwd", "/etc/group")
-# Debian's Python reads its sitecustomize from here, and prints an error where it finds one that it may not read.
+# Debian's Python reads its sitecustomize from here, and prints an error if it finds one that it may not read.
 _DEBIAN = "python3*"
 
 
-def seen(settings: Settings, command: Sequence[str]) -> view.View:
-    """The view within namespaces."""
+def visible_tree(settings: Settings, command: Sequence[str]) -> view.View:
+    """Return the file system view within namespaces."""
     uid, gid = (settings.run_as, settings.run_as) if settings.run_as else (os.geteuid(), os.getegid())
     own = (str(settings.work), str(settings.output))
-    return view.build(uid, gid, _given(settings, command), own, str(settings.work), str(settings.temporary))
+    return view.build(uid, gid, _readable(settings, command), own, str(settings.work), str(settings.temporary))
 
 
 def rules(settings: Settings, command: Sequence[str]) -> int:
-    """The rule set of a process without namespaces. Raises landlock.LandlockMissing, and OSError where it has none."""
+    """Return the rule set of a process without namespaces. Raises landlock.LandlockMissing, and OSError on failure."""
     return landlock.prepare(_grants(settings, command))
 
 
-def _given(settings: Settings, command: Sequence[str]) -> list[str]:
-    """What the backend gave the process to read."""
+def _readable(settings: Settings, command: Sequence[str]) -> list[str]:
+    """Return the paths that the backend lets the process read."""
     return [
         *(sys.prefix, sys.base_prefix),
         *_installation(command),
@@ -45,25 +45,25 @@ def _given(settings: Settings, command: Sequence[str]) -> list[str]:
 
 def _grants(settings: Settings, command: Sequence[str]) -> Mapping[str, int]:
     kinds = map(str, Path(view.DEVICE_LIST).glob("*/class"))
-    given = (os.path.realpath(path) for path in _given(settings, command))
+    readable_paths = (os.path.realpath(path) for path in _readable(settings, command))
     configuration = [*view.configuration(), *_ACCOUNTS, *map(str, Path("/etc").glob(_DEBIAN))]
-    readable = dict.fromkeys([*_SYSTEM, *configuration, *kinds, *given], landlock.LOOK)
+    readable = dict.fromkeys([*_SYSTEM, *configuration, *kinds, *readable_paths], landlock.READ_ONLY)
     devices = dict.fromkeys(landlock.DEVICES, landlock.DEVICE)
     own = dict.fromkeys(map(str, (settings.work, settings.output, settings.temporary)), landlock.EVERYTHING)
     return {**readable, **devices, launch_request.SHARED_MEMORY: landlock.SHARE, **own}
 
 
 def _installation(command: Sequence[str]) -> Iterator[str]:
-    """The installation of the program and, where it is a virtual environment's link, the one that it leads to."""
+    """Yield the program's installation and, for a link in a virtual environment, the installation that it leads to."""
     program = Path(command[0])
     for place in (program, program.resolve()):
-        # Never the root: what is in /bin is granted with the system.
+        # Never the root directory: /bin is granted with the system.
         if place.is_absolute() and place.parent.name == "bin" and place.parent != Path("/bin"):
             yield str(place.parent.parent)
 
 
 def _import_path(directories: Iterable[str]) -> Iterator[str]:
-    """The directories, and the packages that links in them lead to."""
+    """Yield the directories, and the packages to which links in them lead."""
     for directory in directories:
         yield directory
         yield from (str(link) for link in Path(directory).glob("*") if link.is_symlink())

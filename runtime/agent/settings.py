@@ -1,4 +1,4 @@
-"""What the agent is told by its environment."""
+"""Settings of the agent, read from its environment."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 from runtime import contract
 from runtime.isolation.network import Network
 
-# The rest of the agent's environment is not the process's business.
+# The process gets nothing else of the agent's environment.
 _PASSED_ON = ("PATH", "LANG", "TZ", "POD_IP", "TRAINING_ROLE", "TRAINER_PORTS_NUM", "RANK", "WORLD_SIZE")
 _PASSED_ON_PREFIXES = (
     *("LC_", "PYTHON", "OMP_", "OPENBLAS_", "MKL_", "MALLOC_", "REGATTA_"),
-    # By which the processes of PaddlePaddle and PyTorch find one another.
+    # Variables by which the processes of PaddlePaddle and PyTorch find one another.
     *("PADDLE_", "MASTER_", "LOCAL_", "GLOO_"),
 )
 _IMPORT_PATH = "PYTHONPATH"
@@ -23,7 +23,7 @@ _IMPORT_PATH = "PYTHONPATH"
 
 @dataclass(frozen=True)
 class Settings:
-    """Typed, and the environment that the process is to get."""
+    """Typed settings, with the environment for the process."""
 
     job_id: str
     attempt_id: str
@@ -63,7 +63,7 @@ class Settings:
 
 
 def read(environ: Mapping[str, str]) -> Settings:
-    """Read the contract. Raises KeyError for a variable that is missing and ValueError for one that is misread."""
+    """Read the contract. Raises KeyError for a missing variable and ValueError for an invalid one."""
     directory = Path(environ[contract.REPLICA_DIR]).resolve()
     environment = contract.read(environ)
     lock_fd = environ.get(contract.LOCK_FD)
@@ -95,7 +95,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         import_path=_import_path(environ),
         cost_lines=environ.get(contract.COST_LINES) == "1",
         data_path=environment.data_path,
-        termination=Path(told) if (told := environ.get(contract.TERMINATION_FILE)) else None,
+        termination=Path(file) if (file := environ.get(contract.TERMINATION_FILE)) else None,
         lock_fd=int(lock_fd) if lock_fd else None,
         child_environment=_child_environment(environ),
         ingest_token=environ[contract.INGEST_TOKEN],
@@ -103,17 +103,17 @@ def read(environ: Mapping[str, str]) -> Settings:
 
 
 def _network(environ: Mapping[str, str]) -> Network | None:
-    """The network to join. Raises ValueError where the attempt has one of its own and the descriptors are missing."""
+    """Return the network to join. Raises ValueError if the attempt has its own and the descriptors are missing."""
     if contract.NETWORK not in environ:
         return None
-    words = environ.get(contract.NETWORK_FDS, "").split(",")
-    if environ[contract.NETWORK] not in contract.NETWORKS or len(words) != len(Network._fields):
+    numbers = environ.get(contract.NETWORK_FDS, "").split(",")
+    if environ[contract.NETWORK] not in contract.NETWORKS or len(numbers) != len(Network._fields):
         raise ValueError(f"{contract.NETWORK} and {contract.NETWORK_FDS} do not name a network")
-    return Network(*map(int, words))
+    return Network(*map(int, numbers))
 
 
 def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """A short list, what the user asked for, and of the contract what this role may know."""
+    """Return the process's environment: a short list, the user's variables, and those of the contract for its role."""
     withheld = set(contract.AGENT_ONLY)
     if contract.runs_user_code(environ[contract.ROLE], environ):
         withheld.update(contract.PLATFORM_ONLY)
@@ -131,12 +131,12 @@ def _child_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _import_path(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The directories of the agent's own PYTHONPATH, which the backend decided."""
+    """Return the directories of the agent's own PYTHONPATH, which the backend set."""
     return tuple(filter(None, environ.get(_IMPORT_PATH, "").split(os.pathsep)))
 
 
 def _sandbox(role: str, environ: Mapping[str, str]) -> str:
-    """How the process is confined. Raises ValueError for a word that is none: nothing is guessed here."""
+    """Return how the process is confined. Raises ValueError for an unknown value: there is no default for it."""
     if not contract.runs_user_code(role, environ):
         return contract.NO_SANDBOX
     kind = environ.get(contract.SANDBOX, contract.LANDLOCK)

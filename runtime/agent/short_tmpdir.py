@@ -1,7 +1,7 @@
-"""A short name for a replica's own temporary directory.
+"""Short name for a replica's own temporary directory.
 
-Programs put sockets there (Python's multiprocessing does), and the kernel takes no socket's name of more than 107
-bytes: the directory of an attempt in a data directory of usual depth leaves no room. A link with a short name does.
+Programs put sockets there (Python's multiprocessing does), and the kernel accepts socket names of at most 107 bytes.
+The directory of an attempt in a data directory of usual depth is too long. A link with a short name is not.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ import os
 import tempfile
 from pathlib import Path
 
-# What programs add to it: "/pymp-abcdefgh/listener-abcdefgh", and as much again.
+# Programs append "/pymp-abcdefgh/listener-abcdefgh"; as much again is reserved.
 LONGEST = 107 - 64
 _PREFIX = "rg-"
 
 
 def make(directory: Path) -> Path:
-    """A name of the directory that is short enough; its own, where that is, or where none can be given to it."""
+    """Return a short enough name of the directory: its own if that is short, or if no link can be created."""
     if len(str(directory)) <= LONGEST:
         return directory
     _remove_left_behind()
@@ -26,14 +26,14 @@ def make(directory: Path) -> Path:
     with contextlib.suppress(OSError):
         with contextlib.suppress(FileExistsError):
             link.symlink_to(directory)
-        # Others may write here too: what is not our link is not used.
+        # Other users may write here too: a link that is not ours is not used.
         if link.readlink() == directory:
             return link
     return directory
 
 
 def remove(directory: Path) -> None:
-    """Take the name back, if it is the directory's."""
+    """Remove the link, if it leads to the directory."""
     link = _link(directory)
     with contextlib.suppress(OSError):
         if link.readlink() == directory:
@@ -41,7 +41,7 @@ def remove(directory: Path) -> None:
 
 
 def _remove_left_behind() -> None:
-    """Take back the names that our agents gave to directories that are gone: whoever is killed removes nothing."""
+    """Remove our links to directories that are gone: an agent that is killed removes nothing."""
     for link in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if link.is_symlink() and not link.exists() and link.lstat().st_uid == os.getuid():

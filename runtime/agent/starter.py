@@ -1,8 +1,8 @@
 """``python -m runtime.agent.starter DESCRIPTOR``: start several agents from one interpreter.
 
-Most of what the start of an agent costs is the import of its modules. They are imported once; each agent is a fork,
-in a session of its own, with the environment, the lock and the log that the order names. The descriptor holds the
-orders, a marshalled list (``contract.AgentOrder``), so that no secret stands in an environment that /proc shows.
+Most of the cost of starting an agent is the import of its modules. They are imported once. Each agent is a fork in a
+session of its own, with the environment, the lock and the log that the order names. The descriptor holds the orders, a
+marshalled list (``contract.AgentOrder``), so that no secret is in an environment that /proc shows.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from runtime.agent import __main__ as agent
 from runtime.contract import AgentOrder
 from runtime.isolation import network
 
-# Only for the forks, which all need them.
+# Imported for the forks, which all need them.
 from runtime.agent import membership, pipes  # noqa: F401  isort: skip
 from runtime.agent.delivery import ingest_client, shipping  # noqa: F401  isort: skip
 
 
 def main(orders: Sequence[AgentOrder]) -> int:
-    """Fork all agents; in each of them, its exit code."""
+    """Fork all agents. In each fork, return the agent's exit code."""
     try:
         _join_network([order for order in orders if contract.NETWORK in order["environment"]])
     except OSError as error:
@@ -54,14 +54,14 @@ def _become(order: AgentOrder, orders: Sequence[AgentOrder]) -> None:
     for other in orders:
         os.close(other["log"])
         if other is not order:
-            os.close(other["lock"])  # else it would be held after the end of its own agent
+            os.close(other["lock"])  # otherwise it would be held after the end of its own agent
     os.environ.clear()
     os.environ.update(order["environment"])
 
 
 def _read(descriptor: int) -> list[AgentOrder]:
     with os.fdopen(descriptor, "rb") as file:
-        orders: list[AgentOrder] = marshal.load(file)  # noqa: S302  written by the backend, for this process alone
+        orders: list[AgentOrder] = marshal.load(file)  # noqa: S302  written by the backend, for this process only
     return orders
 
 

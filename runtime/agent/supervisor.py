@@ -1,4 +1,4 @@
-"""The life of one replica: lock, start, watch, end, last report."""
+"""Supervisor of one replica: lock, start, watch, end, last report."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from runtime.log_lines import Cap
 from runtime.metric_parser import CostReader
 
 WATCH_SECONDS = 0.1
-# What is still on its way in pipes and socket when the last process is gone comes within this.
+# Time for data still in pipes and socket after the last process has ended.
 DRAIN_SECONDS = 5.0
-# After the grace, the last lines and the report get this long.
-LAST_WORDS_SECONDS = 3.0
-# How long the last report is sent again where nothing can be kept.
+# Time after the grace period for the last lines and the report.
+FINAL_REPORT_SECONDS = 3.0
+# How long the last report is retried when nothing can be stored.
 UNKEPT_SECONDS = 30.0
-# How long the portal may take to be reached, and to answer, when it is asked for the grace.
+# Timeout for connecting to the portal, and for its answer, when its grace period is requested.
 ASKING_SECONDS = 1.5
 
-# What one replica may say in one attempt, beside its output, which has a cap of its own.
-MOST_TOLD = {METRICS: 10_000_000, EVENTS: 10_000}
+# Maximum number of entries of one replica per attempt. Its output has a cap of its own.
+MAX_ENTRIES = {METRICS: 10_000_000, EVENTS: 10_000}
 
 
 class AlreadyRunning(Exception):
@@ -48,7 +48,7 @@ class AlreadyRunning(Exception):
 
 
 class Supervisor:
-    """Runs one command to its end. Its methods ``hello``, ``metrics``, ``event`` are what the process may say."""
+    """Runs one command to its end. The process's messages arrive at ``hello``, ``metrics`` and ``event``."""
 
     def __init__(self, settings: Settings, command: Sequence[str]) -> None:
         self._settings = settings
@@ -63,21 +63,21 @@ class Supervisor:
         self._stopping = threading.Lock()
         self._forced: Forced | None = None
         self._kill_at: float | None = None
-        self._asked = False
+        self._term_sent = False
         self._misunderstood = False
-        # None: what it prints is no concern of the curve.
+        # None: no points are read from the output.
         self._costs = CostReader() if settings.cost_lines else None
-        self._told = dict.fromkeys(MOST_TOLD, 0)
+        self._entry_counts = dict.fromkeys(MAX_ENTRIES, 0)
         self._status: int | None = None
 
-    # --- The whole way -----------------------------------------------------------------------------------------------
+    # --- Run ---------------------------------------------------------------------------------------------------------
     def run(self) -> int:
         """Take the lock, run the command, deliver, and return the agent's exit code. Raises AlreadyRunning."""
         self._take_lock()
         self._reserve = Reserve(self._settings.directory)
         self._note()
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
-        # Keeps the agent's environment, with the token in it, from other processes of the same user.
+        # Protects the agent's environment, with the token in it, from other processes of the same user.
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
         started, remark = self._start_child()
         try:
@@ -99,7 +99,7 @@ class Supervisor:
             raise AlreadyRunning(f"Another agent runs {self._settings.replica} in {self._settings.directory}.")
 
     def _start_child(self) -> tuple[child_process.Child | Ending, str]:
-        """Start the command before any thread runs, or the ending where that cannot be; a remark for the log."""
+        """Start the command before any thread runs, or return the ending if that fails; with a remark for the log."""
         if (self._settings.directory / contract.STOP_FILE).exists():
             return Ending(None, None, False, "was stopped before it began"), ""
         ruleset, remark = None, ""
@@ -119,7 +119,7 @@ class Supervisor:
                 os.close(ruleset)
 
     def _start_services(self, started: child_process.Child | Ending, remark: str) -> None:
-        # Loaded only now: the process need not wait for an HTTP client that it does not use.
+        # Loaded only now: the process should not wait for an HTTP client that it does not use.
         from runtime.agent.delivery.ingest_client import Ingest
         from runtime.agent.delivery.shipping import Sender
         from runtime.agent.membership import Membership
@@ -132,7 +132,7 @@ class Supervisor:
         except OSError:  # the disk may be full
             self._reserve.release()
             self._sender = Sender(ingest, settings.replica, settings.start_number, settings.directory, self._replaced)
-        self._membership = Membership(settings, self._tell_members, self._registered, self._fenced)
+        self._membership = Membership(settings, self._send_members, self._registered, self._fenced)
         threading.Thread(target=self._await_signals, name="signals", daemon=True).start()
         self._sender.report("starting")
         if remark:
@@ -148,7 +148,7 @@ class Supervisor:
 
     # --- While it runs -----------------------------------------------------------------------------------------------
     def _watch_over(self, started: child_process.Child) -> None:
-        """Return when the process has ended and been collected."""
+        """Watch the process until it has ended and been collected."""
         root = os.getpid() if started.init is None else started.init
         limits = Limits(self._settings, root, started.shared_memory)
         try:
@@ -171,11 +171,11 @@ class Supervisor:
             started.process.returncode = self._status
 
     def _carry_out_stop(self, started: child_process.Child) -> None:
-        """SIGTERM once; SIGKILL to everything when the grace has passed."""
+        """Send SIGTERM once, and SIGKILL to everything after the grace period."""
         if self._status is not None or self._kill_at is None:
             return
-        if not self._asked:
-            self._asked = True
+        if not self._term_sent:
+            self._term_sent = True
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGTERM)
         if time.monotonic() >= self._kill_at:
@@ -197,7 +197,7 @@ class Supervisor:
 
     # --- Reasons to stop ---------------------------------------------------------------------------------------------
     def _stop(self, forced: Forced, grace: float) -> None:
-        """Ask the process to end; the first reason counts, the shortest grace holds. From any thread."""
+        """Request the end of the process. The first reason and the shortest grace period apply. From any thread."""
         kill_at = time.monotonic() + grace
         with self._stopping:
             self._forced = self._forced or forced
@@ -208,7 +208,7 @@ class Supervisor:
         while True:
             signal.sigwait(STOP_SIGNALS)
             grace = self._grace()
-            self._sender.give_up_at(time.monotonic() + grace + LAST_WORDS_SECONDS)
+            self._sender.give_up_at(time.monotonic() + grace + FINAL_REPORT_SECONDS)
             self._stop(Forced(Force.STOPPED, "was asked to stop"), grace)
 
     def _grace(self) -> float:
@@ -219,28 +219,31 @@ class Supervisor:
             return self._settings.grace if self._settings.termination is None else self._grace_in_a_pod()
 
     def _grace_in_a_pod(self) -> float:
-        """Nobody can leave a word in a container, and a signal does not say it: the portal is asked. It has to answer
-        soon, for the node waits no longer than the grace and a few seconds."""
-        told = self._settings
-        portal = Portal(told.ingest_url, told.attempt_id, told.ingest_token, ASKING_SECONDS, ASKING_SECONDS)
+        """Return the grace period of a container, requested from the portal.
+
+        No file can be left in a container, and a signal does not carry it. The portal has to answer soon, because the
+        node waits no longer than the grace period and a few seconds.
+        """
+        settings = self._settings
+        portal = Portal(settings.ingest_url, settings.attempt_id, settings.ingest_token, ASKING_SECONDS, ASKING_SECONDS)
         try:
             return portal.grace()
         except (NotFetched, OSError, KeyError, TypeError, ValueError):
-            return told.grace
+            return settings.grace
 
     def _fenced(self, why: str) -> None:
-        self._link.say(contract.FENCED, why=why)
+        self._link.send(contract.FENCED, why=why)
         self._stop(Forced(Force.FENCED, f"lost its place in the job: {why}"), self._settings.grace)
 
     def _replaced(self, why: str) -> None:
         self._stop(Forced(Force.REPLACED, f"was ended because its attempt is over: {why}"), 0.0)
 
-    # --- What the process says ---------------------------------------------------------------------------------------
+    # --- Messages from the process -----------------------------------------------------------------------------------
     def hello(self, address: str, release: str) -> None:
         self._membership.register(address, release)
 
     def metrics(self, entries: list[str]) -> None:
-        # Whoever reports costs may print them too: they count once.
+        # A process that reports costs may print them too: they count once.
         self._costs = None
         self._keep(METRICS, self._within(METRICS, entries))
 
@@ -248,12 +251,12 @@ class Supervisor:
         self._keep(EVENTS, self._within(EVENTS, [line_splitter.event_entry(time.time(), kind, text)]))
 
     def _within(self, kind: str, entries: list[str]) -> list[str]:
-        """What of the entries is kept; at the first that is not, the log says so."""
-        room = MOST_TOLD[kind] - self._told[kind]
-        self._told[kind] += len(entries)
-        if 0 <= room < len(entries):
-            self._sender.line(f"only the first {MOST_TOLD[kind]:,} {kind} of a replica are kept")
-        return entries[: max(0, room)]
+        """Return the entries within the limit. At the first one beyond it, the log gets a message."""
+        remaining = MAX_ENTRIES[kind] - self._entry_counts[kind]
+        self._entry_counts[kind] += len(entries)
+        if 0 <= remaining < len(entries):
+            self._sender.line(f"only the first {MAX_ENTRIES[kind]:,} {kind} of a replica are kept")
+        return entries[: max(0, remaining)]
 
     def misunderstood(self, why: str) -> None:
         if not self._misunderstood:
@@ -274,7 +277,7 @@ class Supervisor:
             self._keep(METRICS, self._within(METRICS, points))
 
     def _keep(self, kind: str, entries: list[str]) -> None:
-        """Number and keep; a process whose words cannot be kept is stopped rather than run unheard."""
+        """Number and store entries. If they cannot be stored, stop the process rather than lose its output."""
         try:
             self._sender.append(kind, entries)
         except OSError as error:
@@ -282,9 +285,9 @@ class Supervisor:
                 Forced(Force.UNHEARD, f"what it printed could not be kept: {error.strerror}"), self._settings.grace
             )
 
-    # --- What the process is told ------------------------------------------------------------------------------------
-    def _tell_members(self, revision: int, members: Sequence[Member]) -> None:
-        self._link.say(contract.MEMBERS, revision=revision, members=[member.to_json() for member in members])
+    # --- Messages to the process -------------------------------------------------------------------------------------
+    def _send_members(self, revision: int, members: Sequence[Member]) -> None:
+        self._link.send(contract.MEMBERS, revision=revision, members=[member.to_json() for member in members])
 
     def _registered(self, incarnation: int) -> None:
         self._note(phase="registered", registered=time.time())
@@ -292,33 +295,35 @@ class Supervisor:
 
     # --- The end -----------------------------------------------------------------------------------------------------
     def _wind_down(self, started: child_process.Child) -> Ending:
-        """Leave nothing running, hear everything out, and tell how it ended."""
+        """End all processes, read all remaining output, and return how the process ended."""
         self._kill_all(started)
         self._leave_cgroup()
         short_tmpdir.remove(self._settings.temporary)
         self._membership.leave()
         self._reader.drain(DRAIN_SECONDS)
         self._link.drain(DRAIN_SECONDS)
-        for remark in self._cap.closing_words():
+        for remark in self._cap.closing_lines():
             self._sender.line(remark)
         assert self._status is not None  # noqa: S101  _watch_over returned
         end = ending(self._status, self._forced, self._error, self._settings.memory, self._settings.cpu_seconds)
         stopped = self._forced is not None and self._forced.force is Force.STOPPED
         if self._settings.termination is not None and stopped and end.code == contract.EXIT_OK:
-            # A node may ask as well as the portal: a server or master that it sends away has not seen the end.
+            # The node may ask as well as the portal: a server or master that the node evicts has not finished.
             return replace(end, code=contract.EXIT_RESTART)
         return end
 
     def _kill_all(self, started: child_process.Child) -> dict[int, int]:
-        """Kill all that the process has started: by the kernel where it has a cgroup, and one by one. Pid to wait
-        status of those that were this process's children."""
+        """Kill everything that the process has started: with its cgroup if it has one, and one by one.
+
+        Returns the wait statuses, by pid, of those that were this process's children.
+        """
         if self._settings.cgroup is not None:
             with contextlib.suppress(OSError):
                 cgroup.kill(self._settings.cgroup)
         return process_tree.kill_all(started.pid)
 
     def _leave_cgroup(self) -> None:
-        """Nothing runs in it any more. What the kernel has ended there for its memory has that reason."""
+        """Remove the empty cgroup. If the kernel has killed in it for memory, that is the reason of the end."""
         group = self._settings.cgroup
         if group is None:
             return
@@ -337,11 +342,11 @@ class Supervisor:
         self._note(delivered=delivered)
         self._reserve.release()
         if self._settings.termination is not None:
-            return self._state.leave_word(self._settings.termination)
+            return self._state.write_termination_message(self._settings.termination)
         return contract.EXIT_OK if delivered else contract.EXIT_ERROR
 
     def _end_unkept(self, started: child_process.Child | Ending, error: OSError) -> int:
-        """End the process of a replica whose output cannot be kept, and report that without a spool."""
+        """End the process of a replica whose output cannot be stored, and report that without a spool."""
         from runtime.agent.delivery.ingest_client import Ingest
         from runtime.agent.delivery.shipping import report_alone
 
@@ -353,7 +358,7 @@ class Supervisor:
         ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
         self._note(delivered=report_alone(ingest, self._state.last_report(settings.replica), UNKEPT_SECONDS))
         if settings.termination is not None:
-            return self._state.leave_word(settings.termination)
+            return self._state.write_termination_message(settings.termination)
         return contract.EXIT_ERROR
 
     def _note(self, **changes: Any) -> None:
@@ -364,8 +369,10 @@ class Supervisor:
             self._write_state()
 
     def _write_state(self) -> None:
-        """Write the state, out of the reserve where the disk is full. A state that cannot be written stops nothing: how
-        the process ended is reported all the same."""
+        """Write the state, using the reserve if the disk is full.
+
+        A failure stops nothing: how the process ended is reported all the same.
+        """
         try:
             self._state.write(self._settings.directory)
         except OSError:
@@ -380,7 +387,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
 class _Poll:
-    """Waits for the end of a process or for being woken."""
+    """Waits for the end of a process or for a wake-up."""
 
     def __init__(self, pidfd: int, wake: int) -> None:
         self._pidfd, self._wake = pidfd, wake

@@ -1,4 +1,4 @@
-"""Who is alive inside one attempt, and the state that survives its processes."""
+"""Coordination of one attempt: its live processes, and the state that outlasts them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,13 @@ _ETCD = "etcd://"
 
 
 def connect(url: str) -> CoordinationStore:
-    """The store that ``url`` names: ``sqlite:///path`` or
-    ``etcd://[user:password@]host:port[,...][/prefix][?ca=file]``.
+    """Return the store at ``url``: ``sqlite:///path`` or ``etcd://[user:password@]host:port[,...][/prefix][?ca=file]``.
 
-    The path is always absolute, since every replica has a working directory of its own; a fourth slash does not matter.
+    The path is always absolute, because every replica has a working directory of its own; a fourth slash has no effect.
     Raises CoordinationError, with a message, for any other address and StoreUnavailable if the file cannot be opened.
-    etcd is not asked yet: whether it answers is told by the first call.
+    This call sends nothing to etcd: the first request shows whether it answers.
     """
-    # Each is imported where it is wanted: the one needs no gRPC, the other no sqlite3.
+    # Imported on use: the embedded store needs no gRPC, and etcd needs no sqlite3.
     if url.startswith(_SQLITE):
         from runtime.coordination.embedded import EmbeddedStore
 

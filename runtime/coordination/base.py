@@ -1,9 +1,9 @@
-"""The seam between the runtime and what knows who is alive: a small ordered store with revisions, leases and watches.
+"""Interface of the coordination store: a small ordered store with revisions, leases and watches.
 
 Keys are text with ``/`` between their parts, values are bytes. Every transaction that changes a key raises the store's
-revision by one; an entry remembers the revision that created it (the incarnation of a registration) and the one that
-last changed it (what a compare-and-set compares). A lost race is an ordinary answer, ``Conflict``, not an exception.
-Leases are hints of liveness and no mutual exclusion: whoever writes on the strength of one compares a revision as well.
+revision by one. An entry keeps the revision that created it (the incarnation of a registration) and the one that last
+changed it (which a compare-and-set compares). A lost race is an ordinary answer, ``Conflict``, not an exception. Leases
+are hints of liveness and no mutual exclusion: a writer that relies on a lease compares a revision as well.
 """
 
 from __future__ import annotations
@@ -19,32 +19,32 @@ Clock = Callable[[], float]
 
 
 class CoordinationError(RegattaError):
-    """Something is wrong with the coordination store. The message says what to do next."""
+    """Error of the coordination store. The message names what to do next."""
 
 
 class StoreUnavailable(CoordinationError):
-    """The store did not answer in time. Nothing is known of the last write; ask again."""
+    """The store did not answer in time. The outcome of the last write is unknown; retry."""
 
 
 class StoreFull(StoreUnavailable):
-    """The store takes no writes until somebody makes room. The write did not happen; reads go on."""
+    """The store refuses writes until space is freed. The write did not happen; reads still work."""
 
 
 class AccessDenied(CoordinationError):
-    """The store does not take this user, password or key. Asking again changes nothing."""
+    """The store refuses this user, password or key. A retry changes nothing."""
 
 
 class TooLarge(CoordinationError):
-    """The store will never take as much in one request. Nothing was written."""
+    """The request is too large for the store. Nothing was written, and a retry changes nothing."""
 
 
 class LeaseLost(CoordinationError):
-    """The lease ran out or was revoked; its keys are gone. Register again as a new incarnation."""
+    """The lease expired or was revoked, and its keys are gone. Register again as a new incarnation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Versioned:
-    """One entry. ``create_revision`` is its incarnation; ``lease`` is 0 when it lives until it is deleted."""
+    """One entry. ``create_revision`` is its incarnation. ``lease`` is 0 if the entry exists until it is deleted."""
 
     key: str
     value: bytes
@@ -55,7 +55,7 @@ class Versioned:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The compare did not hold, nothing was written. ``current`` is the entry that was in the way, if there was one."""
+    """The compare failed and nothing was written. ``current`` is the entry that caused it, if there was one."""
 
     key: str
     current: Versioned | None
@@ -70,7 +70,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Holds while ``key`` has these revisions. 0 means that the key does not exist, None that it does not matter."""
+    """Condition that ``key`` has these revisions. 0 means that the key does not exist, None matches any revision."""
 
     key: str
     mod_revision: int | None = None
@@ -83,7 +83,7 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Put:
-    """Write ``value``; with a lease the entry goes when the lease goes, without one an earlier lease is let go."""
+    """Write ``value``. With a lease, the entry is removed with the lease; without one, an earlier lease is detached."""
 
     key: str
     value: bytes
@@ -92,7 +92,7 @@ class Put:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """Remove the key; no error if it is not there."""
+    """Remove the key. A missing key is no error."""
 
     key: str
 
@@ -102,7 +102,7 @@ Operation = Put | Delete
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The key is now ``entry``, or gone if that is None, as of ``revision``."""
+    """``key`` is ``entry`` as of ``revision``, or removed if that is None."""
 
     key: str
     entry: Versioned | None
@@ -111,9 +111,9 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Relisted:
-    """All that is below the prefix at ``revision``: forget what you knew.
+    """All entries below the prefix at ``revision``. They replace everything that was received before.
 
-    Comes when the history since the asked revision is gone, and now and then as a safety net.
+    Sent when the history since the requested revision is gone, and periodically as a safety net.
     """
 
     entries: tuple[Versioned, ...]
@@ -122,16 +122,16 @@ class Relisted:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Entries below a prefix in order of their keys, and the revision to watch after."""
+    """Entries below a prefix in order of their keys, and the revision from which to watch."""
 
     entries: tuple[Versioned, ...]
     revision: int
 
 
 class Watch(Protocol):
-    """Iterating blocks until something happens and ends after ``close``, which any thread may call.
+    """Stream of changes. Iterating blocks until the next change and ends after ``close``, which any thread may call.
 
-    A store that is away for a while is waited for; AccessDenied is raised where it will never answer.
+    The watch waits for a store that is unavailable for a while. It raises AccessDenied if the store will never answer.
     """
 
     def __iter__(self) -> Iterator[Change | Relisted]: ...
@@ -140,7 +140,7 @@ class Watch(Protocol):
 
 
 class CoordinationStore(Protocol):
-    """What the embedded store and etcd have in common. Any thread may call; every call may raise StoreUnavailable."""
+    """Common interface of the embedded store and etcd. Any thread may call; every call may raise StoreUnavailable."""
 
     def get(self, key: str) -> Versioned | None: ...
 
@@ -149,7 +149,7 @@ class CoordinationStore(Protocol):
     def put(
         self, key: str, value: bytes, *, if_revision: int | None = None, lease: Lease | None = None
     ) -> Versioned | Conflict:
-        """Write one entry. ``if_revision`` is the mod_revision it must have, 0 for "must not exist".
+        """Write one entry. ``if_revision`` is its required mod_revision, 0 for "must not exist".
 
         Raises LeaseLost if the lease is gone.
         """
@@ -160,31 +160,37 @@ class CoordinationStore(Protocol):
         ...
 
     def txn(self, compares: Sequence[Compare], operations: Sequence[Operation]) -> Committed | Conflict:
-        """All operations as one revision if all compares hold, else nothing. At most one operation a key."""
+        """Apply all operations as one revision if all compares hold, else none. At most one operation per key."""
         ...
 
     def grant(self, ttl: float, on_lost: Callable[[str], None] | None = None, outage: float = 0.0) -> Lease:
-        """A lease of ``ttl`` seconds that keeps itself alive. ``on_lost(why)`` is called once, from the lease's thread:
-        when the store has ended the lease, and when it has not answered for ``outage`` seconds beyond the ttl. Without
-        an outage that is before anybody else can own what was held by it."""
+        """Grant a lease of ``ttl`` seconds that keeps itself alive.
+
+        ``on_lost(why)`` is called once, from the lease's thread: when the store has ended the lease, and when it has
+        not answered for ``outage`` seconds beyond the ttl. Without an outage the call comes before another process can
+        own the lease's keys.
+        """
         ...
 
     def watch(self, prefix: str, after: int) -> Watch:
-        """Changes below ``prefix`` after revision ``after``, in order. Several changes of one key between two looks may
-        come as the last of them; the last always comes."""
+        """Watch changes below ``prefix`` after revision ``after``, in order.
+
+        Several changes of one key between two polls may be merged into the last of them. The last change is always
+        sent.
+        """
         ...
 
     def close(self) -> None: ...
 
 
 class Lease:
-    """A lease that keeps itself alive on its own thread, as seen by its holder.
+    """Lease that keeps itself alive on its own thread, as its holder uses it.
 
     The holder's deadline is the monotonic time at which the last answered keepalive was *sent* plus the ttl. The
     store's own deadline is never earlier, so a holder that stops at ``fence_at`` (a margin before its deadline) has
-    stopped before another can own the key: the strict way, ``outage`` 0. A holder whose writes are fenced in other ways
-    may go on while the store does not answer, for so many seconds more: a store that is down gives the key to nobody.
-    ``beat`` is the whole logic; the thread only calls it.
+    stopped before another process can own the key. This is the strict mode, ``outage`` 0. A holder whose writes are
+    fenced in other ways may continue for ``outage`` more seconds while the store does not answer: a store that is down
+    grants the key to no other process. ``beat`` is the whole logic; the thread only calls it.
     """
 
     def __init__(
@@ -198,7 +204,7 @@ class Lease:
         on_lost: Callable[[str], None] | None,
         outage: float = 0.0,
     ) -> None:
-        """``keep`` answers whether the store still knows the lease, and gives up within a tenth of the ttl."""
+        """Create the lease. ``keep`` returns whether the store still has it, and gives up within a tenth of the ttl."""
         self.id = lease_id
         self.ttl = ttl
         self._deadline = sent + ttl
@@ -213,12 +219,12 @@ class Lease:
 
     @property
     def fence_at(self) -> float:
-        """When the holder must have stopped, on the store's clock."""
+        """Time by which the holder must have stopped, on the store's clock."""
         return self._deadline - min(2.0, self.ttl / 5) + self._outage
 
     @property
     def alive(self) -> bool:
-        """Whether the holder may still act on it. Right even when the lease's thread is late."""
+        """Whether the holder may still rely on the lease. Correct even when the lease's thread is late."""
         return not self._ended.is_set() and self._clock() < self.fence_at
 
     def start(self) -> None:
@@ -226,14 +232,14 @@ class Lease:
         self._thread.start()
 
     def beat(self) -> float:
-        """Send one keepalive or find the lease lost; returns the seconds until the next."""
+        """Send one keepalive or detect the loss of the lease. Return the seconds until the next beat."""
         sent = self._clock()
         if sent >= self.fence_at:
             return self._lose("No keepalive was answered in time.")
         try:
             known = self._keep()
         except CoordinationError:
-            # Whatever it is, the holder may go on until the fence, and has to be told then.
+            # Whatever the error is, the holder may continue until the fence, and must be notified then.
             return max(0.0, min(self.ttl / 10, self.fence_at - self._clock()))
         if not known:
             return self._lose("The coordination store has ended the lease.")
@@ -241,15 +247,15 @@ class Lease:
         return self.ttl / 3
 
     def revoke(self) -> None:
-        """Give it up: its keys go at once, and ``on_lost`` is not called. May be called twice.
+        """Revoke the lease: its keys are removed at once, and ``on_lost`` is not called. May be called twice.
 
-        Raises StoreUnavailable; the lease then runs out by itself.
+        Raises StoreUnavailable; the lease then expires by itself.
         """
         if self._end():
             self._revoke()
 
     def release(self) -> None:
-        """Stop keeping it alive without removing its keys; they go when it runs out."""
+        """Stop the keepalives without removing the keys, which are removed when the lease expires."""
         self._end()
 
     def _run(self) -> None:
@@ -263,7 +269,7 @@ class Lease:
         return 0.0
 
     def _end(self) -> bool:
-        """True for the one caller that ended it."""
+        """Return True to the one caller that ended the lease."""
         with self._lock:
             first = not self._ended.is_set()
             self._ended.set()

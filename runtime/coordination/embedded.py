@@ -1,9 +1,9 @@
-"""The embedded coordination store: one SQLite file shared by the processes of one machine.
+"""Embedded coordination store: one SQLite file shared by the processes of one machine.
 
-Every change runs in one IMMEDIATE transaction, which also removes what belongs to leases that have run out; reads that
-find such a lease become writes first. Deadlines are on the machine-wide monotonic clock, so a jump of the wall clock
-changes nothing. After a restart of the machine that clock begins again near zero: a deadline further ahead than its
-lease's ttl can only be from before and counts as passed.
+Every change runs in one IMMEDIATE transaction, which also removes the entries of expired leases. A read that finds an
+expired lease becomes a write first. Deadlines are on the machine-wide monotonic clock, so a jump of the wall clock
+changes nothing. After a restart of the machine that clock begins near zero: a deadline further ahead than its lease's
+ttl can only be from before the restart and counts as passed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _REMOVALS_KEPT = 1000
 
 
 class EmbeddedStore:
-    """A CoordinationStore in one file, for any number of processes and threads. It must not be used across a fork."""
+    """CoordinationStore in one file, for any number of processes and threads. It must not be used across a fork."""
 
     def __init__(
         self,
@@ -68,7 +68,10 @@ class EmbeddedStore:
         poll_seconds: float = _POLL_SECONDS,
         relist_seconds: float = _RELIST_SECONDS,
     ) -> None:
-        """``keep_alive=False`` leaves it to the caller to ``beat`` the leases, for those who pass their own clock."""
+        """Open the store.
+
+        ``keep_alive=False`` leaves it to the caller to ``beat`` the leases, for callers with their own clock.
+        """
         self._path = Path(path)
         self._clock = clock
         self._keep_alive = keep_alive
@@ -128,7 +131,7 @@ class EmbeddedStore:
         return watch
 
     def close(self) -> None:
-        """Stop the watches, leave the leases to run out, close the file."""
+        """Stop the watches, leave the leases to expire, and close the file."""
         for watch in list(self._watches):
             watch.close()
         for lease in list(self._leases):
@@ -167,7 +170,7 @@ class _Keeper:
 
 
 class _PollingWatch:
-    """Looks at the store's revision every 50 ms and reads what has changed since the last look."""
+    """Polls the store's revision every 50 ms and reads the changes since the last poll."""
 
     def __init__(
         self, path: Path, prefix: str, after: int, clock: Clock, poll_seconds: float, relist_seconds: float
@@ -177,7 +180,7 @@ class _PollingWatch:
         self._after = after
         self._clock = clock
         self._poll_seconds = poll_seconds
-        self._looks_to_relist = max(1, round(relist_seconds / poll_seconds))
+        self._polls_to_relist = max(1, round(relist_seconds / poll_seconds))
         self._closed = threading.Event()
 
     def close(self) -> None:
@@ -185,16 +188,16 @@ class _PollingWatch:
 
     def __iter__(self) -> Iterator[Change | Relisted]:
         connection = _open(self._path, _BUSY_SECONDS)
-        looks = 0
+        polls = 0
         try:
             while not self._closed.is_set():
-                looks += 1
-                yield from self._look(connection, relist=looks % self._looks_to_relist == 0)
+                polls += 1
+                yield from self._poll(connection, relist=polls % self._polls_to_relist == 0)
                 self._closed.wait(self._poll_seconds)
         finally:
             connection.close()
 
-    def _look(self, connection: sqlite3.Connection, *, relist: bool) -> Iterable[Change | Relisted]:
+    def _poll(self, connection: sqlite3.Connection, *, relist: bool) -> Iterable[Change | Relisted]:
         try:
             with _reading(connection, self._clock):
                 revision, compacted = connection.execute("SELECT revision, compacted FROM head").fetchone()
@@ -205,7 +208,7 @@ class _PollingWatch:
                 else:
                     found = []
         except StoreUnavailable:
-            return []  # nothing is lost: the next look reads from the same revision
+            return []  # nothing is lost: the next poll reads from the same revision
         self._after = revision
         return found
 
@@ -222,11 +225,11 @@ def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:
 
 
 def _prepare(connection: sqlite3.Connection, busy_seconds: float) -> None:
-    # WAL survives the death of any process. Only a power cut may lose the last transactions, and that ends every lease.
+    # WAL survives the end of any process. Only a power cut may lose the last transactions, and that ends every lease.
     connection.execute("PRAGMA synchronous = NORMAL")
     if connection.execute("PRAGMA journal_mode").fetchone()[0] == "wal":
         return
-    # Several processes may find the file fresh at once; changing the journal does not wait for the busy time by itself.
+    # Several processes may open the new file at once. Changing the journal mode does not wait for the busy timeout.
     give_up = time.monotonic() + busy_seconds
     while True:
         try:
@@ -292,7 +295,7 @@ def _end_leases(connection: sqlite3.Connection, leases: Sequence[int]) -> None:
 
 
 def _apply(connection: sqlite3.Connection, operations: Sequence[Operation]) -> int:
-    """Write the operations as the next revision; without a change the revision stays."""
+    """Write the operations as the next revision. Without a change, the revision stays."""
     revision = _revision(connection) + 1
     puts = [operation for operation in operations if isinstance(operation, Put)]
     _put_all(connection, puts, revision)
@@ -333,7 +336,7 @@ def _delete(connection: sqlite3.Connection, key: str, revision: int) -> bool:
 
 
 def _compact(connection: sqlite3.Connection) -> None:
-    """Forget old removals; a watch from before them has to list again."""
+    """Drop old removals. A watch from before them has to list again."""
     if connection.execute("SELECT count(*) FROM removals").fetchone()[0] <= _REMOVALS_KEPT:
         return
     newest = "SELECT revision FROM removals ORDER BY revision DESC LIMIT 1 OFFSET ?"

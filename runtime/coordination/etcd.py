@@ -1,9 +1,9 @@
-"""The coordination store on etcd, 3.4 or newer.
+"""Coordination store on etcd, 3.4 or newer.
 
-Every write is one transaction of etcd, whose revision numbers are ours. The connection is made when it is first used,
-and anew in a forked child. A watch remembers the last revision that it has told: after a restart of etcd or a change of
-its leader it resumes behind that, and where the history is gone it lists anew. Its stream lives ``relist_seconds`` at
-most, and then it lists too: etcd before 3.5.16 may lose a removal on which it is compacted.
+Every write is one transaction of etcd, whose revision numbers are used unchanged. The connection is opened on first
+use, and again in a forked child. A watch keeps the last revision that it has returned: after a restart of etcd or a
+change of its leader it resumes after that revision, and if the history is gone it lists again. A stream is open for at
+most ``relist_seconds`` and then lists too: etcd before 3.5.16 may lose a removal on which it is compacted.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from runtime.coordination.etcd_connection import (
 
 _RELIST_SECONDS = 30.0
 _RETRY_SECONDS = 0.2
-# So many operations etcd takes in a transaction. It counts those of nested ones from its own level downwards: three
-# levels of a third each pass, and how much fits is then a matter of bytes.
+# Maximum number of operations in a transaction of etcd. It counts those of nested transactions from its own level
+# downwards: three levels of a third each pass, and the limit is then the size in bytes.
 _MOST_OPERATIONS = 128
 _OPERATIONS_A_LEVEL = _MOST_OPERATIONS // 3
 
 
 class EtcdStore:
-    """A CoordinationStore in etcd, for any number of machines, processes and threads."""
+    """CoordinationStore in etcd, for any number of machines, processes and threads."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class EtcdStore:
         relist_seconds: float = _RELIST_SECONDS,
         call_seconds: float = CALL_SECONDS,
     ) -> None:
-        """``keep_alive=False`` leaves it to the caller to ``beat`` the leases."""
+        """Prepare the store. ``keep_alive=False`` leaves it to the caller to ``beat`` the leases."""
         self._address = address
         self._names = _Names(address)
         self._clock = clock
@@ -90,11 +90,11 @@ class EtcdStore:
     def put(
         self, key: str, value: bytes, *, if_revision: int | None = None, lease: Lease | None = None
     ) -> Versioned | Conflict:
-        look = etcdrpc.RequestOp(request_range=self._names.range_of(key))
+        read_back = etcdrpc.RequestOp(request_range=self._names.range_of(key))
         request = etcdrpc.TxnRequest(
             compare=self._names.comparisons(Compare(key, mod_revision=if_revision)),
-            success=[self._names.request(Put(key, value, lease)), look],
-            failure=[look],
+            success=[self._names.request(Put(key, value, lease)), read_back],
+            failure=[read_back],
         )
         answer = self._connection.call(TXN, request)
         entry = self._names.entry(answer.responses[-1].response_range)
@@ -118,8 +118,11 @@ class EtcdStore:
         return Conflict(broken, found[broken])
 
     def grant(self, ttl: float, on_lost: Callable[[str], None] | None = None, outage: float = 0.0) -> Lease:
-        """etcd counts whole seconds, and grants no fewer than one and a half of its election timeouts: its deadline is
-        never earlier than the holder's, which is by the ``ttl`` that was asked for."""
+        """Grant a lease.
+
+        etcd counts whole seconds, and grants at least one and a half of its election timeouts. Its deadline is never
+        earlier than the holder's, which follows the requested ``ttl``.
+        """
         sent = self._clock()
         answer = self._connection.call(LEASE_GRANT, etcdrpc.LeaseGrantRequest(TTL=math.ceil(ttl)))
         lease_id = int(answer.ID)
@@ -136,7 +139,7 @@ class EtcdStore:
         return watch
 
     def close(self) -> None:
-        """Stop the watches, leave the leases to run out, close the connection."""
+        """Stop the watches, leave the leases to expire, and close the connection."""
         for watch in list(self._watches):
             watch.close()
         for lease in list(self._leases):
@@ -157,12 +160,12 @@ class EtcdStore:
         return bool(answer.TTL > 0)
 
     def _revoke(self, lease_id: int) -> None:
-        with contextlib.suppress(LeaseLost):  # it had run out already
+        with contextlib.suppress(LeaseLost):  # it had expired already
             self._connection.call(LEASE_REVOKE, etcdrpc.LeaseRevokeRequest(ID=lease_id))
 
 
 class _EtcdWatch:
-    """Follows one stream after another, with a listing between them where the next could not know what it missed."""
+    """Follows one stream after another, with a listing between them if the next could not know what it missed."""
 
     def __init__(self, connection: Connection, names: _Names, prefix: str, after: int, relist_seconds: float) -> None:
         self._connection = connection
@@ -188,13 +191,13 @@ class _EtcdWatch:
                 self._closed.wait(_RETRY_SECONDS)  # nothing is lost: the next stream begins at the same revision
 
     def _follow(self) -> Iterator[Change]:
-        """Tell what happens until the stream has run its time, or etcd ends it because the history is gone."""
+        """Yield changes until the stream's time is over, or etcd ends it because the history is gone."""
         create = self._names.watch_below(self._prefix, self._after + 1)
         self._stream = self._connection.watch(create, self._relist_seconds)
         if self._closed.is_set():
             self._stream.close()
         for answer in self._stream:
-            # An etcd that was set up anew, or from a backup, counts from an earlier revision than we know.
+            # An etcd that was recreated, or restored from a backup, counts from an earlier revision than ours.
             if answer.canceled or (answer.created and answer.header.revision < self._after):
                 return
             for event in answer.events:
@@ -209,7 +212,7 @@ class _EtcdWatch:
 
 
 class _Names:
-    """Between our words and etcd's. Its keys are ours behind a prefix, which nobody else sees."""
+    """Translation between our types and etcd's. etcd's keys are ours with a prefix, which no caller sees."""
 
     def __init__(self, address: EtcdAddress) -> None:
         self._address = address
@@ -241,11 +244,11 @@ class _Names:
         return etcdrpc.RequestOp(request_put=etcdrpc.PutRequest(key=key, value=operation.value, lease=lease))
 
     def entry(self, answer: Any) -> Versioned | None:
-        """Of the answer to ``range_of``."""
+        """Return the entry in an answer to ``range_of``."""
         return self._versioned(answer.kvs[0]) if answer.kvs else None
 
     def listing(self, answer: Any) -> Listing:
-        """Of the answer to ``range_below``."""
+        """Return the listing in an answer to ``range_below``."""
         return Listing(tuple(self._versioned(kv) for kv in answer.kvs), int(answer.header.revision))
 
     def change(self, event: Any) -> Change:
@@ -262,7 +265,7 @@ class _Names:
 
 
 def _nested(requests: Sequence[Any]) -> Sequence[Any]:
-    """The same as one transaction, where they are too many for a flat one."""
+    """Return the requests nested as one transaction, if they are too many for a flat one."""
     if len(requests) <= _MOST_OPERATIONS:
         return requests
     while len(requests) > _OPERATIONS_A_LEVEL:

@@ -1,6 +1,7 @@
-"""One user and one role of etcd for each attempt, so that no job can read or write what belongs to another.
+"""Accounts of attempts in etcd: one user and one role each, so that no job can access another's keys.
 
-Only those who start attempts call this: the address of the whole site, with the right to make users, stays with them.
+Only the code that starts attempts uses this module: the address of the whole site, with the right to create users,
+stays there.
 """
 
 from __future__ import annotations
@@ -33,17 +34,19 @@ from runtime.coordination.etcd_connection import (
     Refused,
 )
 
-# What stands before the keys of every attempt, and before the name of its user and role.
-_ROOM = "/regatta/"
+# Prefix of the keys of every attempt, and of the name of its user and role.
+_JOBS_PREFIX = "/regatta/"
 _OURS = "regatta-"
-_ROOT = "root"  # a role, and the account that etcd wants to have it
+_ROOT = "root"  # a role, and the account that etcd requires to have it
 _EXISTS = ("user name already exists", "role name already exists")
 _IS_GONE = ("user name not found", "role name not found")
 
 
 def guard(site: str) -> bool:
-    """Have the etcd of ``site`` ask everybody for an account from now on, and have it know the one that ``site`` names
-    and that may do everything. False where it did so before. Raises CoordinationError."""
+    """Enable authentication in the etcd of ``site``, with the account that ``site`` names as its administrator.
+
+    Returns False if it was enabled before. Raises CoordinationError.
+    """
     address = EtcdAddress.parse(site)
     with contextlib.closing(Connection(address.with_account("", ""))) as connection:
         try:
@@ -68,10 +71,10 @@ def _sign_in(address: EtcdAddress) -> None:
 
 
 def open_account(site: str, job_id: str, attempt: int, password: str) -> str:
-    """The address at which the attempt reaches the etcd of ``site``; may be called again.
+    """Return the address at which the attempt reaches the etcd of ``site``. May be called again.
 
-    Where ``site`` names a user, the attempt gets one of its own that may touch nothing but its keys. Where it names
-    none, everybody shares: the answer is ``site``. Raises CoordinationError, also where etcd could not be written.
+    If ``site`` names a user, the attempt gets a user of its own that may access only its own keys. If it names none,
+    all attempts share one access: the result is ``site``. Raises CoordinationError, also if etcd could not be written.
     """
     address = EtcdAddress.parse(site)
     with contextlib.closing(Connection(address)) as connection:
@@ -90,11 +93,11 @@ def open_account(site: str, job_id: str, attempt: int, password: str) -> str:
 
 
 def close_account(site: str, job_id: str, attempt: int) -> None:
-    """Remove the attempt's user and role, and all its keys; may be called again. Raises CoordinationError."""
+    """Remove the attempt's user and role, and all its keys. May be called again. Raises CoordinationError."""
     address = EtcdAddress.parse(site)
     with contextlib.closing(Connection(address)) as connection:
         if address.user:
-            # The user first: nobody writes after the keys are gone.
+            # The user first: then nothing writes after the keys are gone.
             name = _name(job_id, attempt)
             _unless(_IS_GONE, connection, USER_DELETE, etcdrpc.AuthUserDeleteRequest(name=name))
             _unless(_IS_GONE, connection, ROLE_DELETE, etcdrpc.AuthRoleDeleteRequest(role=name))
@@ -102,11 +105,11 @@ def close_account(site: str, job_id: str, attempt: int) -> None:
 
 
 def known_attempts(site: str) -> set[tuple[str, int]]:
-    """The attempts, as (job id, number), that have anything in etcd: user, role or keys. Raises CoordinationError."""
+    """Return the attempts, as (job id, number), that have a user, a role or keys in etcd. Raises CoordinationError."""
     address = EtcdAddress.parse(site)
     with contextlib.closing(Connection(address)) as connection:
-        keys = connection.call(RANGE, etcdrpc.RangeRequest(**address.span(_ROOM), keys_only=True)).kvs
-        found = {tuple(kv.key[len(address.key(_ROOM)) :].decode().split("/", 2)[:2]) for kv in keys}
+        keys = connection.call(RANGE, etcdrpc.RangeRequest(**address.span(_JOBS_PREFIX), keys_only=True)).kvs
+        found = {tuple(kv.key[len(address.key(_JOBS_PREFIX)) :].decode().split("/", 2)[:2]) for kv in keys}
         if address.user:
             names = [*connection.call(USER_LIST, etcdrpc.AuthUserListRequest()).users]
             names += connection.call(ROLE_LIST, etcdrpc.AuthRoleListRequest()).roles
@@ -120,21 +123,21 @@ def _name(job_id: str, attempt: int) -> str:
 
 
 def _span(address: EtcdAddress, job_id: str, attempt: int) -> dict[str, bytes]:
-    """From where to where the attempt's keys reach."""
+    """Return the range of the attempt's keys."""
     return address.span(contract.attempt_prefix(job_id, attempt))
 
 
 def _try_out(connection: Connection, span: dict[str, bytes]) -> None:
-    """Better told now than by every process of the attempt: who may read, and whether there is room to write."""
+    """Check read access and free space for writes once, before every process of the attempt fails on them."""
     connection.call(RANGE, etcdrpc.RangeRequest(**span, count_only=True))
     lease = connection.call(LEASE_GRANT, etcdrpc.LeaseGrantRequest(TTL=1))
     connection.call(LEASE_REVOKE, etcdrpc.LeaseRevokeRequest(ID=lease.ID))
 
 
-def _unless(words: tuple[str, ...], connection: Connection, method: Method, request: Any) -> None:
-    """Ask for it; that it is so already is as good."""
+def _unless(texts: tuple[str, ...], connection: Connection, method: Method, request: Any) -> None:
+    """Send the request. An answer that nothing is left to do counts as success."""
     try:
         connection.call(method, request)
     except Refused as refusal:
-        if not any(part in str(refusal) for part in words):
+        if not any(part in str(refusal) for part in texts):
             raise

@@ -1,4 +1,4 @@
-"""The address of an etcd: ``etcd://[user:password@]host[:port][,host...][/prefix][?ca=file]``. Pure."""
+"""Address of an etcd: ``etcd://[user:password@]host[:port][,host...][/prefix][?ca=file]``. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ _EVERYTHING = {"key": b"\0", "range_end": b"\0"}
 
 @dataclass(frozen=True)
 class EtcdAddress:
-    """``servers`` are of one cluster, as ``host:port``. ``prefix`` stands before every key; it begins with a slash or
-    is empty. ``ca`` is a file of certificates, PEM: with it the servers are spoken to over TLS and must show one that
-    those have signed.
+    """Parsed address of an etcd.
+
+    ``servers`` belong to one cluster, as ``host:port``. ``prefix`` precedes every key; it begins with a slash or is
+    empty. ``ca`` is a file of certificates, PEM: with it the connections use TLS, and a server's certificate must be
+    signed by one of them.
     """
 
     servers: tuple[str, ...]
@@ -27,7 +29,7 @@ class EtcdAddress:
 
     @classmethod
     def parse(cls, url: str) -> EtcdAddress:
-        """Raises CoordinationError with a message, which never shows the password."""
+        """Parse an address. Raises CoordinationError with a message, which never shows the password."""
         if not url.startswith(SCHEME):
             raise _unreadable("it does not begin with etcd://")
         rest, _, query = url.removeprefix(SCHEME).partition("?")
@@ -42,19 +44,19 @@ class EtcdAddress:
 
     @property
     def url(self) -> str:
-        """The address as text again, password included."""
+        """The address as text, password included."""
         account = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}@" if self.user else ""
         query = f"?{urlencode({'ca': self.ca})}" if self.ca else ""
         return f"{SCHEME}{account}{','.join(self.servers)}{quote(self.prefix)}{query}"
 
     def key(self, key: str) -> bytes:
-        """A key of ours as etcd knows it."""
+        """Return a key of ours as etcd stores it."""
         return f"{self.prefix}{key}".encode()
 
     def span(self, prefix: str) -> dict[str, bytes]:
-        """From where to where the keys reach that continue ``prefix``, as fields of a request to etcd."""
+        """Return the range of the keys that begin with ``prefix``, as fields of a request to etcd."""
         begin = self.key(prefix)
-        # The last byte of UTF-8 is never 255. Two zeros stand for all keys.
+        # The last byte of UTF-8 is never 255. Two zeros select all keys.
         return {"key": begin, "range_end": begin[:-1] + bytes([begin[-1] + 1])} if begin else _EVERYTHING
 
     def with_account(self, user: str, password: str) -> EtcdAddress:

@@ -1,6 +1,6 @@
-"""Keeps the history of an etcd short, where nobody has told it to do so itself.
+"""Compaction of an etcd that does not compact itself, which keeps its history short.
 
-Only those may call this who have the right to all of etcd; jobs do not.
+Callers need access to all of etcd, which jobs do not have.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from pyetcd import etcdrpc
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.etcd_connection import COMPACT, RANGE, Connection, Refused
 
-# Somebody else compacts too, or etcd was set up anew and counts from the beginning.
+# Something else compacts too, or etcd was recreated and counts from the beginning.
 _NOTHING_TO_DROP = ("required revision has been compacted", "required revision is a future revision")
 
 
 def compact(site: str, revision: int) -> int:
-    """Drop what was overwritten or removed up to ``revision`` (0: nothing); the revision now, for the next call.
+    """Drop what was overwritten or removed up to ``revision`` (0: nothing). Return the current revision, for the next
+    call.
 
-    Called every few minutes with the answer of the call before, it leaves so much history that every watch has either
-    told it or, behind, lists anew. Raises CoordinationError.
+    Called every few minutes with the result of the previous call, it keeps enough history for every watch: a watch has
+    either returned the dropped changes or, if it is behind, lists again. Raises CoordinationError.
     """
     address = EtcdAddress.parse(site)
     with contextlib.closing(Connection(address)) as connection:
@@ -35,5 +36,5 @@ def _drop(connection: Connection, revision: int) -> None:
     try:
         connection.call(COMPACT, etcdrpc.CompactionRequest(revision=revision))
     except Refused as refusal:
-        if not any(words in str(refusal) for words in _NOTHING_TO_DROP):
+        if not any(text in str(refusal) for text in _NOTHING_TO_DROP):
             raise

@@ -1,6 +1,6 @@
-"""One process's connection to etcd: which server is asked, the token, deadlines, and its errors as our messages.
+"""Connection of one process to etcd: choice of the server, token, deadlines, and messages for its errors.
 
-The messages and stubs are pyetcd's. Its client is not used: it drops the server's words when a call fails, drops the
+The messages and stubs are pyetcd's. Its client is not used: it drops the server's message when a call fails, drops the
 revision of a transaction, and does not sign in again when its token is forgotten, as after every restart of etcd.
 """
 
@@ -50,26 +50,26 @@ ROLE_DELETE: Method = attrgetter("auth.RoleDelete")
 ROLE_GRANT_PERMISSION: Method = attrgetter("auth.RoleGrantPermission")
 
 _OPTIONS = (
-    # A forked child would else find its parent's connection in the pool that all channels of a process share.
+    # Otherwise a forked child would find its parent's connection in the pool that all channels of a process share.
     ("grpc.use_local_subchannel_pool", 1),
-    # A server that vanished without a word is noticed within 15 s, also on a stream where nothing happens.
+    # A server that disappeared silently is detected within 15 s, also on an idle stream.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
-    # One that comes back is found again before a lease can run out. The usual pause grows to two minutes.
+    # A server that returns is found before a lease can expire. The default pause grows to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
-    # A repeated write must be asked for by those who know whether it may be repeated.
+    # Only the caller can decide whether a write may be repeated.
     ("grpc.enable_retries", 0),
     ("grpc.enable_http_proxy", 0),
     ("grpc.max_receive_message_length", -1),
 )
-# A server that is cut off from the others says so at once instead of keeping us waiting.
+# A server that is cut off from the others then reports it at once instead of waiting.
 _HAS_LEADER = ("hasleader", "true")
 
 _GIVE_ACCOUNT = "Correct user and password in the address of etcd (REGATTA_COORDINATION)."
-# What is said of an error, by a part of the server's words.
+# Exceptions and messages, by a part of the server's error text.
 _MESSAGES: Sequence[tuple[str, type[CoordinationError], str]] = (
     ("requested lease not found", LeaseLost, "The lease is gone from etcd. Register again."),
     (
@@ -89,8 +89,8 @@ _MESSAGES: Sequence[tuple[str, type[CoordinationError], str]] = (
         "etcd does not ask for users. Switch its authentication on, or take the user out of REGATTA_COORDINATION.",
     ),
 )
-# The token is unknown (etcd was started again, or it is five minutes old) or from before a change of the accounts.
-# Nothing was done; with a fresh token it will be.
+# The token is unknown (etcd was restarted, or it is five minutes old) or from before a change of the accounts. The call
+# had no effect; with a new token it will succeed.
 _STALE_TOKEN = ("invalid auth token", "revision of auth store is old")
 _TOKEN_PAUSE_SECONDS = 0.05
 _REFUSALS = (
@@ -101,17 +101,17 @@ _REFUSALS = (
     grpc.StatusCode.PERMISSION_DENIED,
     grpc.StatusCode.UNIMPLEMENTED,
 )
-# The client's words at a deadline, and those of a server that was quicker to notice.
-_DEADLINE_WORDS = ("Deadline Exceeded", "context deadline exceeded")
+# The client's error text at a deadline, and that of a server that detected it first.
+_DEADLINE_TEXTS = ("Deadline Exceeded", "context deadline exceeded")
 _ELSEWHERE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
 class Refused(CoordinationError):
-    """etcd understood and said no; its words are the message."""
+    """etcd refused the request; its text is the message."""
 
 
 class _Server:
-    """One server of the cluster and what it can be asked."""
+    """One server of the cluster, with its stubs."""
 
     def __init__(self, name: str, ca: str) -> None:
         self.name = name
@@ -122,7 +122,7 @@ class _Server:
         self.watch = etcdrpc.WatchStub(self.channel)
 
     def keep_alive(self, request: Any, **options: Any) -> Any:
-        """One keepalive over a stream of its own."""
+        """Send one keepalive over a stream of its own."""
         stream = self.lease.LeaseKeepAlive(iter([request]), **options)
         try:
             answer = next(stream, None)
@@ -134,7 +134,10 @@ class _Server:
 
 
 class Connection:
-    """Asks the server that answered last; after a failure, the next. Any thread may call. Not for use across a fork."""
+    """Sends requests to the server that answered last and, after a failure, to the next one.
+
+    Any thread may call. Not for use across a fork.
+    """
 
     def __init__(self, address: EtcdAddress, call_seconds: float = CALL_SECONDS) -> None:
         self._address = address
@@ -146,15 +149,15 @@ class Connection:
         self._closed = False
 
     def call(self, method: Method, request: Any, seconds: float | None = None) -> Any:
-        """The answer, within ``seconds``. Raises a CoordinationError of the kind that ``_MESSAGES`` tells."""
+        """Return the answer, within ``seconds``. Raises a CoordinationError of the class that ``_MESSAGES`` lists."""
         give_up = time.monotonic() + (self._call_seconds if seconds is None else seconds)
         server = self._servers[self._current]
-        with self._speaking_with(server):
+        with self._translated_errors(server):
             for pause in itertools.chain((0.0,), itertools.repeat(_TOKEN_PAUSE_SECONDS)):
                 try:
-                    return self._ask(server, method, request, give_up)
+                    return self._request(server, method, request, give_up)
                 except grpc.RpcError as error:
-                    if not _speaks_of(error, _STALE_TOKEN) or time.monotonic() + pause >= give_up:
+                    if not _mentions(error, _STALE_TOKEN) or time.monotonic() + pause >= give_up:
                         raise
                 # The portal opens and closes the accounts of other attempts: the next token may be old as well.
                 self._token = ""
@@ -164,17 +167,17 @@ class Connection:
     def watch(self, create: Any, seconds: float) -> WatchStream:
         """Open a stream that ends by itself after ``seconds``."""
         server = self._servers[self._current]
-        with self._speaking_with(server):
+        with self._translated_errors(server):
             return WatchStream(self, server, create, seconds, self._metadata(server, self._call_seconds))
 
     def failed(self, server: _Server, error: grpc.RpcError) -> CoordinationError:
-        """What to raise for it. The next call asks another server if this one is to blame."""
+        """Return the exception for an error. If the server is to blame, the next call uses another one."""
         if error.code() in _ELSEWHERE and server is self._servers[self._current]:
             self._current = (self._current + 1) % len(self._servers)
-        for words, kind, message in _MESSAGES:
-            if _speaks_of(error, (words,)):
+        for text, kind, message in _MESSAGES:
+            if _mentions(error, (text,)):
                 return kind(message)
-        if error.code() in _REFUSALS and not _speaks_of(error, _STALE_TOKEN):
+        if error.code() in _REFUSALS and not _mentions(error, _STALE_TOKEN):
             return Refused(f"etcd at {server.name} refused a request: {error.details()}.")
         return StoreUnavailable(
             f"etcd at {server.name} did not answer ({error.details()}). See that it runs and can be reached; "
@@ -182,23 +185,23 @@ class Connection:
         )
 
     def close(self) -> None:
-        """What is asked from now on is answered with StoreUnavailable."""
+        """Close the connection. Calls from now on raise StoreUnavailable."""
         self._closed = True
         for server in self._servers:
             server.channel.close()
 
     @contextmanager
-    def _speaking_with(self, server: _Server) -> Iterator[None]:
+    def _translated_errors(self, server: _Server) -> Iterator[None]:
         try:
             yield
         except grpc.RpcError as error:
             raise self.failed(server, error) from error
-        except ValueError as error:  # gRPC's way to say that a channel is closed
+        except ValueError as error:  # raised by gRPC when a channel is closed
             if not self._closed:
                 raise
             raise StoreUnavailable("The connection to etcd has been closed here.") from error
 
-    def _ask(self, server: _Server, method: Method, request: Any, give_up: float) -> Any:
+    def _request(self, server: _Server, method: Method, request: Any, give_up: float) -> Any:
         metadata = self._metadata(server, give_up - time.monotonic())
         return method(server)(request, timeout=max(0.0, give_up - time.monotonic()), metadata=metadata)
 
@@ -213,7 +216,7 @@ class Connection:
 
 
 class WatchStream:
-    """The answers to one watch. Iterating ends at its deadline; raises a CoordinationError where the stream breaks."""
+    """Answers to one watch. Iterating ends at the deadline; raises a CoordinationError if the stream breaks."""
 
     def __init__(
         self, connection: Connection, server: _Server, create: Any, seconds: float, metadata: Sequence[tuple[str, str]]
@@ -227,7 +230,7 @@ class WatchStream:
         try:
             yield from self._call
         except grpc.RpcError as error:
-            if not (self._ended.is_set() or _speaks_of(error, _DEADLINE_WORDS)):
+            if not (self._ended.is_set() or _mentions(error, _DEADLINE_TEXTS)):
                 raise self._connection.failed(self._server, error) from error
         finally:
             self.close()
@@ -254,6 +257,6 @@ def _channel(name: str, ca: str) -> Any:
     return grpc.secure_channel(name, grpc.ssl_channel_credentials(certificates), options=_OPTIONS)
 
 
-def _speaks_of(error: grpc.RpcError, words: Sequence[str]) -> bool:
+def _mentions(error: grpc.RpcError, texts: Sequence[str]) -> bool:
     details = str(error.details())
-    return any(part in details for part in words)
+    return any(part in details for part in texts)

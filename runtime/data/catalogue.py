@@ -1,11 +1,11 @@
-"""Datasets by name, and their records.
+"""Catalogue of datasets by name, and access to their records.
 
 The name of a dataset is a folder's path below one of the directories of the search path ("public/digits"). The folder
-holds a version that the portal has laid out (``versions``), or files with a ``dataset.json`` beside them that describes
-them. The datasets that are shipped with the project come last on every search path.
+holds a version that the portal has laid out (``version_layout``), or files with a ``dataset.json`` that describes them.
+The datasets that are shipped with the project come last on every search path.
 
-Who trains on this machine may also name files (``folders``), or a folder below the search path that nothing describes,
-as ``regatta data download`` leaves it.
+A script that trains on this machine may also name files (``local_files``), or a folder below the search path without a
+description, as ``regatta data download`` leaves it.
 """
 
 from __future__ import annotations
@@ -39,11 +39,14 @@ _NAME = re.compile(
 
 
 class Unreadable(BadDataset):
-    """A file of a dataset is gone, or is not what it was when its chunks were listed."""
+    """A file of a dataset is missing, or has changed since its chunks were listed."""
 
 
 class HasChunks(Protocol):
-    """``ranges`` (first, end) say which of the chunks' records, counted from 0 through all of them; None: all."""
+    """Chunks and a selection of their records.
+
+    ``ranges`` (first, end) select the records, counted from 0 through all of the chunks; None: all.
+    """
 
     @property
     def chunks(self) -> Sequence[Chunk]: ...
@@ -53,16 +56,16 @@ class HasChunks(Protocol):
 
 
 def find(name: str, data_path: Sequence[str | Path] = ()) -> DatasetInfo:
-    """Look a dataset up, also by the number of its version (``team/mine@3``).
+    """Return a dataset by name, optionally with the number of its version (``team/mine@3``).
 
-    Raises UnknownDataset with the nearest names, BadDataset if its description is damaged, OSError while descriptors
-    or memory are used up.
+    Raises UnknownDataset with the nearest names, BadDataset if its description is damaged, OSError while descriptors or
+    memory are used up.
     """
     return _find(name, data_path) or _refuse(name, data_path)
 
 
 def locate(name: str, data_path: Sequence[str | Path] = ()) -> DatasetInfo:
-    """The same for who runs on this machine: a name, or files by their path. Raises like ``find``."""
+    """Return a dataset by name, or files by their path, for a script on this machine. Raises like ``find``."""
     found = _find(name, data_path) or _undescribed(name, data_path) or local_files.find(name)
     return found or _refuse(name, data_path)
 
@@ -78,7 +81,7 @@ def _find(name: str, data_path: Sequence[str | Path]) -> DatasetInfo | None:
 
 
 def _parts(name: str) -> tuple[str, int | None]:
-    """Name and version; an empty name for what can be none."""
+    """Return name and version; an empty name if the text cannot be one."""
     match = _NAME.fullmatch(name)
     if match is None:
         return "", None
@@ -98,7 +101,7 @@ def _refuse(name: str, data_path: Sequence[str | Path]) -> NoReturn:
 
 
 def names(data_path: Sequence[str | Path] = ()) -> list[str]:
-    """The names of all datasets on the search path, at most two folders deep."""
+    """Return the names of all datasets on the search path, at most two folders deep."""
     found = {
         description.parent.relative_to(root).as_posix()
         for root in _roots(data_path)
@@ -109,17 +112,20 @@ def names(data_path: Sequence[str | Path] = ()) -> list[str]:
 
 
 def chunks(info: DatasetInfo, split: str = "train") -> tuple[Chunk, ...]:
-    """All chunks of a split, in order. Raises UnknownDataset for another split, FormatError for a damaged file."""
+    """Return all chunks of a split, in order.
+
+    Raises UnknownDataset for another split and FormatError for a damaged file.
+    """
     if split not in info.splits:
         raise UnknownDataset(f"The dataset {info.name} has no split {split!r}. {_suggest(split, sorted(info.splits))}")
     return info.listing(split)
 
 
 def read_chunk(chunk: Chunk) -> Iterator[Any]:
-    """The records of one chunk: of a shipped dataset (features, label), else what the chunk's format gives.
+    """Yield the records of one chunk: (features, label) for a shipped dataset, else as the chunk's format defines them.
 
-    Raises Unreadable, RecordError where the chunk is what it was but a record of it makes no sense, and Lost while
-    descriptors or memory of this process or machine are used up: the chunk is there then.
+    Raises Unreadable; RecordError if the chunk is unchanged but one of its records makes no sense; Lost while
+    descriptors or memory of this process or machine are used up, in which case the chunk exists.
     """
     path = Path(chunk.path)
     try:
@@ -135,34 +141,34 @@ def read_chunk(chunk: Chunk) -> Iterator[Any]:
 
 
 def _begun(records: Iterator[Any]) -> Iterator[Any]:
-    """The same records, of which the first has been read: all is checked before it is given."""
+    """Return the same records with the first one read already: everything is checked before the first is returned."""
     for first in records:
         return chain([first], records)
     return iter(())
 
 
 def read_task(task: HasChunks) -> Iterator[Any]:
-    """The records of a task, in order."""
+    """Yield the records of a task, in order."""
     return (record for _place, record in read_placed(task))
 
 
 def read_placed(task: HasChunks) -> Iterator[tuple[int, Any]]:
-    """The records of a task with their numbers in it, in order. A chunk of which none is due is not read."""
+    """Yield the records of a task with their numbers in it, in order. A chunk without a selected record is not read."""
     begin = 0
     for chunk in task.chunks:
         if task.ranges is None:
             yield from enumerate(read_chunk(chunk), begin)
-        elif wanted := _wanted(task.ranges, begin, begin + chunk.records):
-            yield from (placed for placed in enumerate(read_chunk(chunk), begin) if placed[0] in wanted)
+        elif selected := _selected(task.ranges, begin, begin + chunk.records):
+            yield from (placed for placed in enumerate(read_chunk(chunk), begin) if placed[0] in selected)
         begin += chunk.records
 
 
-def _wanted(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Collection[int]:
+def _selected(ranges: Sequence[tuple[int, int]], begin: int, end: int) -> Collection[int]:
     return frozenset(place for first, last in ranges for place in range(max(first, begin), min(last, end)))
 
 
 def load(info: DatasetInfo, split: str) -> tuple[Features, npt.NDArray[np.generic]]:
-    """A whole split as arrays: features (n, *shape) float32 and labels (n,) int64 or float32."""
+    """Return a whole split as arrays: features (n, *shape) float32 and labels (n,) int64 or float32."""
     return record_codec.stack(record for chunk in chunks(info, split) for record in read_chunk(chunk))
 
 
@@ -222,7 +228,7 @@ def _parse(name: str, directory: Path, body: Mapping[str, Any]) -> DatasetInfo:
 
 
 def _plain_name(path: str) -> str:
-    """A dataset's files lie beside its description and nowhere else."""
+    """Return the name if it is plain: a dataset's files are beside its description and nowhere else."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", path):
         raise ValueError(f"{path!r} is no plain file name")
     return path

@@ -1,8 +1,8 @@
 """CRC-32 and CRC-32C of large pieces of data.
 
-CRC-32 (IEEE 802.3) is zlib's, or that of ISA-L where the package ``isal`` is installed: the same value, several times
-as fast. CRC-32C (Castagnoli) is in neither the standard library nor NumPy: ``google-crc32c`` computes it where it is
-installed, else NumPy does, many bytes abreast (RFC 3720, appendix B.4 gives the values that the tests compare with).
+CRC-32 (IEEE 802.3) is zlib's, or ISA-L's if the package ``isal`` is installed: the same value, several times as fast.
+CRC-32C (Castagnoli) is in neither the standard library nor NumPy: ``google-crc32c`` computes it if it is installed,
+else NumPy does, on many bytes in parallel (RFC 3720, appendix B.4 has the values that the tests compare with).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Words = NDArray[np.uint32]
 _POLYNOMIAL = 0x82F63B78
 _ALL = 0xFFFFFFFF
 _MASK_DELTA = 0xA282EAD8
-# Below this many bytes the set-up of arrays costs more than it saves; above it a lane has this many.
+# Below this many bytes the set-up of arrays costs more than it saves. Above it, a lane has this many.
 _LANE_BYTES = 256
-# Pieces up to this long are done abreast, a lane for each; longer ones have lanes enough of their own.
+# Pieces up to this length are computed in parallel, one lane each. Longer ones are divided into lanes of their own.
 _LONG_BYTES = 4096
 
 _isal: ModuleType | None = find("isal.isal_zlib")
@@ -35,19 +35,19 @@ crc32: Callable[..., int] = _isal.crc32 if _isal else zlib.crc32
 
 
 def crc32c(data: Bytes) -> int:
-    """The CRC-32C of ``data``."""
+    """Return the CRC-32C of ``data``."""
     if _google is not None:
         return int(_google.value(bytes(data)))
     return _crc32c(data)
 
 
 def masked(crc: int) -> int:
-    """A CRC-32C as TFRecord and snappy's frames store it: rotated, so that data with checksums in it stays harmless."""
+    """Return a CRC-32C as TFRecord and snappy's frames store it: rotated, so that data may contain checksums safely."""
     return ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL
 
 
 def crc32c_of_each(data: Bytes, begins: Sequence[int], ends: Sequence[int]) -> list[int]:
-    """The CRC-32C of each piece ``data[begin:end]``."""
+    """Return the CRC-32C of each piece ``data[begin:end]``."""
     if _google is not None:
         value, view = _google.value, memoryview(data)
         return [value(bytes(view[begin:end])) for begin, end in zip(begins, ends, strict=True)]
@@ -59,8 +59,10 @@ def crc32c_of_each(data: Bytes, begins: Sequence[int], ends: Sequence[int]) -> l
 
 # --- NumPy -----------------------------------------------------------------------------------------------------------
 def _crc32c(data: Bytes) -> int:
-    """Equal lanes side by side, whose registers are then joined in pairs. Zeros in front change no register that
-    begins with 0, so the data is filled up there; what the register begins with is shifted past all of it at the end.
+    """Return the CRC-32C, computed on equal lanes in parallel, whose registers are then joined in pairs.
+
+    Zeros in front do not change a register that begins with 0, so the data is padded there. The initial value of the
+    register is shifted past all of the data at the end.
     """
     lanes = 1 << max(0, (len(data) // _LANE_BYTES).bit_length() - 1)
     length = -(-len(data) // lanes)
@@ -77,7 +79,10 @@ def _crc32c(data: Bytes) -> int:
 
 
 def _abreast(data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[np.int64]) -> list[int]:
-    """One lane for each piece, the longest first: each step takes one byte of all that are as long as that."""
+    """Return the CRC-32C of each piece, one lane each, the longest first.
+
+    Each step takes one byte of every piece that is long enough.
+    """
     lengths = ends - begins
     order = np.argsort(-lengths, kind="stable")
     registers = np.full(len(order), _ALL, np.uint32)
@@ -91,13 +96,13 @@ def _abreast(data: NDArray[np.uint8], begins: NDArray[np.int64], ends: NDArray[n
 
 
 def _step(registers: Words, column: NDArray[np.uint8]) -> Words:
-    """All registers after one more byte each."""
+    """Return all registers after one more byte each."""
     moved: Words = _table()[(registers ^ column) & np.uint32(0xFF)] ^ (registers >> np.uint32(8))
     return moved
 
 
 def _shift(registers: Words, zeros: int) -> Words:
-    """All registers after ``zeros`` bytes of 0."""
+    """Return all registers after ``zeros`` bytes of 0."""
     power = 0
     while zeros:
         if zeros & 1:
@@ -108,7 +113,7 @@ def _shift(registers: Words, zeros: int) -> Words:
 
 
 def _apply(tables: Words, registers: Words) -> Words:
-    """A linear map of 32 bits, given by what it makes of each value of each of the four bytes."""
+    """Apply a linear map of 32 bits, given by its result for each value of each of the four bytes."""
     parts = (tables[byte][(registers >> np.uint32(8 * byte)) & 0xFF] for byte in range(4))
     first, second, third, fourth = parts
     joined: Words = first ^ second ^ third ^ fourth
@@ -125,7 +130,7 @@ def _table() -> Words:
 
 @lru_cache(maxsize=64)
 def _zeros(power: int) -> Words:
-    """The map of 2**power bytes of 0: that of half as many, twice."""
+    """Return the map of 2**power bytes of 0: the map of half as many, applied twice."""
     values = np.arange(256, dtype=np.uint32)
     columns = [values << np.uint32(8 * byte) for byte in range(4)]
     if power == 0:

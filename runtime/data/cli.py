@@ -1,4 +1,4 @@
-"""``python -m runtime data formats|ls|cat|convert``: look at data files of any format, and write them in another."""
+"""``python -m runtime data formats|ls|cat|convert``: show data files of any format, and convert them."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _SHORT.maxstring = _SHORT.maxother = 200
 _SHORT.maxdict = _SHORT.maxlist = _SHORT.maxtuple = 50
 
 
-def add(rooms: Any) -> None:
-    """Add this room to the command."""
-    room = rooms.add_parser("data", help="look at data files of any format, and convert them")
-    actions = room.add_subparsers(dest="action", required=True)
+def add(subparsers: Any) -> None:
+    """Add this tool's parser to the command."""
+    parser = subparsers.add_parser("data", help="look at data files of any format, and convert them")
+    actions = parser.add_subparsers(dest="action", required=True)
     actions.add_parser("formats", help="list the formats").set_defaults(run=_formats)
     listing = actions.add_parser("ls", help="list the chunks of files")
     listing.add_argument("files", nargs="+", metavar="FILE", type=Path)
@@ -45,16 +45,16 @@ def add(rooms: Any) -> None:
     converting.set_defaults(run=_convert)
 
 
-def _formats(asked: argparse.Namespace) -> int:
-    del asked
+def _formats(options: argparse.Namespace) -> int:
+    del options
     for each in registry.FORMATS.values():
         sys.stdout.write(f"{each.name:<12}{each.title:<32}{' '.join(each.suffixes):<24}a record: {each.record}\n")
     return 0
 
 
-def _list(asked: argparse.Namespace) -> int:
-    for path in asked.files:
-        format_ = _format(path, asked.format)
+def _list(options: argparse.Namespace) -> int:
+    for path in options.files:
+        format_ = _format(path, options.format)
         chunks = records = 0
         for span in format_.index(path, CHUNK_BYTES):
             digest = "" if span.digest is None else f"  crc32 {span.digest:08x}"
@@ -64,18 +64,18 @@ def _list(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _cat(asked: argparse.Namespace) -> int:
-    format_ = _format(asked.file, asked.format)
-    spans = format_.index(asked.file, CHUNK_BYTES)
-    records = (record for span in spans for record in format_.read(asked.file, span))
-    for record in islice(records, asked.count):
+def _cat(options: argparse.Namespace) -> int:
+    format_ = _format(options.file, options.format)
+    spans = format_.index(options.file, CHUNK_BYTES)
+    records = (record for span in spans for record in format_.read(options.file, span))
+    for record in islice(records, options.count):
         sys.stdout.write(f"{_SHORT.repr(record)}\n")
     return 0
 
 
-def _convert(asked: argparse.Namespace) -> int:
-    rows = records(asked.files, asked.format)
-    for path in convert(rows, asked.out, asked.shards, asked.prefix, asked.to):
+def _convert(options: argparse.Namespace) -> int:
+    rows = records(options.files, options.format)
+    for path in convert(rows, options.out, options.shards, options.prefix, options.to):
         sys.stdout.write(f"{path}\n")
     return 0
 

@@ -1,8 +1,8 @@
-"""Writing records into shards: RecordIO, WebDataset or TFRecord.
+"""Conversion of records into shards: RecordIO, WebDataset or TFRecord.
 
-Shards are named ``<prefix>-<number>-of-<last number>.<ending>``, both of five digits and from 0, so that ten shards end
-with ``-00009-of-00009``. Record i goes into shard i modulo their number: no shard is longer than another by more than
-one record, and sorted data is spread. All shards appear together at the end, or none.
+Shards are named ``<prefix>-<number>-of-<last number>.<ending>``, both with five digits and from 0, so that ten shards
+end with ``-00009-of-00009``. Record i goes into shard i modulo their number: shards differ in length by at most one
+record, and sorted data is spread. All shards appear together at the end, or none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.data.span import CHUNK_BYTES
 from runtime.errors import UsageError
 
 MOST_SHARDS = 1000  # all are open at once
-# What the chunks of all shards together may take while they are written.
+# Total size of the chunks of all shards while they are written.
 _BUFFER_BYTES = 256 << 20
 
 Write = Callable[[Any], object]
@@ -33,14 +33,17 @@ Write = Callable[[Any], object]
 
 @dataclass(frozen=True)
 class _Target:
-    """``open`` gives, for a file and the number of shards, a context with the function that writes one record."""
+    """A target format.
+
+    ``open`` returns, for a file and the number of shards, a context with a function that writes a record.
+    """
 
     suffix: str
     open: Callable[[IO[bytes], int], Any]
 
 
 def records(paths: Iterable[Path], name: str | None = None) -> Iterator[Any]:
-    """All records of files, in order. Raises FormatError, UsageError and OSError."""
+    """Yield all records of the files, in order. Raises FormatError, UsageError and OSError."""
     for path in paths:
         format_ = registry.named(name) if name else registry.detect(path)
         for span in format_.index(path, CHUNK_BYTES):
@@ -48,12 +51,14 @@ def records(paths: Iterable[Path], name: str | None = None) -> Iterator[Any]:
 
 
 def convert(rows: Iterable[Any], directory: Path, shards: int, prefix: str, to: str = "recordio") -> list[Path]:
-    """Write every record once; the shards. Raises UsageError for what cannot be asked for, FormatError for a record
-    that the target has no form for, OSError if a file cannot be written; then none of the shards is there.
+    """Write every record once. Return the paths of the shards.
 
-    ``to`` is recordio, values, webdataset or tfrecord. In RecordIO and TFRecord bytes are written as they are and text
-    as UTF-8; anything else needs ``values``. WebDataset takes the dicts that it gives; of bytes and text it makes
-    samples of its own.
+    Raises UsageError for invalid options, FormatError for a record that the target has no form for, and OSError if a
+    file cannot be written. After an error none of the shards exists.
+
+    ``to`` is recordio, values, webdataset or tfrecord. In RecordIO and TFRecord, bytes are written unchanged and text
+    as UTF-8; anything else needs ``values``. WebDataset accepts dicts as its reader returns them; it makes samples of
+    bytes and text.
     """
     if to not in TARGETS:
         raise UsageError(f"Data can be written as {', '.join(TARGETS)}, not as {to!r}.")
@@ -78,7 +83,7 @@ def convert(rows: Iterable[Any], directory: Path, shards: int, prefix: str, to: 
 
 @contextmanager
 def _together(paths: Iterable[Path]) -> Iterator[list[IO[bytes]]]:
-    """Files beside their places, which are taken if all goes well."""
+    """Open temporary files beside the paths, and move them there if all goes well."""
     drafts = {path: path.with_name(f".{path.name}.{os.getpid()}") for path in paths}
     try:
         with ExitStack() as stack:
@@ -125,7 +130,7 @@ def _webdataset(file: IO[bytes], shards: int) -> Iterator[Write]:
 
 
 def _sample(row: Any, number: int) -> Mapping[str, Any]:
-    """A sample of what is none: the file and the label of a list, or bytes or text alone."""
+    """Return a WebDataset sample for another record: the file and the label of a list, or bytes or text alone."""
     key = f"{number:09}"
     if isinstance(row, tuple) and len(row) == 2 and isinstance(row[0], bytes) and isinstance(row[1], int | str):
         return {KEY: key, "bin": row[0], "cls": str(row[1])}
@@ -133,7 +138,7 @@ def _sample(row: Any, number: int) -> Mapping[str, Any]:
 
 
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
-    """The same samples give the same bytes: no time and no owner enters."""
+    """Add a member. The same samples produce the same bytes: no time and no owner is written."""
     if not is_safe(name):
         raise FormatError(f"The name {name!r} leads out of its folder. Give the sample another key.")
     member = tarfile.TarInfo(name)

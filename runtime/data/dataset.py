@@ -1,4 +1,4 @@
-"""What a dataset is to those who read it: a description, and the chunks of its files."""
+"""Description of a dataset for its readers, and the chunks of its files."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import NamedTuple
 from runtime.data.span import Span
 from runtime.errors import RegattaError, UsageError
 
-# The format of datasets whose description gives the shape of their features.
+# Format of datasets whose description has the shape of their features.
 FEATURES = "features"
-# The format of which every file is one record.
+# Format in which every file is one record.
 PICTURES = "image"
 
 
@@ -21,12 +21,11 @@ class UnknownDataset(UsageError):
 
 
 class BadDataset(RegattaError):
-    """A dataset's own files are wrong."""
+    """A dataset's own files are invalid."""
 
 
 class Chunk(NamedTuple):
-    """A piece of a file that can be read on its own; ``Span`` says more. ``format`` names what its records are made
-    of."""
+    """A piece of a file that can be read on its own; see ``Span``. ``format`` is the format of its records."""
 
     path: str
     offset: int
@@ -44,17 +43,17 @@ class Chunk(NamedTuple):
         return Span(self.offset, self.length, self.records, self.digest)
 
 
-# The chunks of a split, in order. Raises BadDataset, FormatError.
+# Returns the chunks of a split, in order. Raises BadDataset, FormatError.
 Listing = Callable[[str], tuple[Chunk, ...]]
 
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """``records`` are those of each split, as far as they are known without reading the files; ``listing`` finds the
-    chunks of one.
+    """Description of a dataset.
 
-    ``features`` is the shape of one record's features, empty where records are something else. ``format`` names what
-    all files are, or is empty: then each file tells.
+    ``records`` has the number of records of each split, as far as it is known without reading the files. ``listing``
+    returns the chunks of a split. ``features`` is the shape of one record's features, empty if records are something
+    else. ``format`` is the format of all files; if it is empty, each file is detected.
     """
 
     name: str

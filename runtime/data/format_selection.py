@@ -1,7 +1,7 @@
-"""Which files of a version jobs read records of, and in which format. Pure.
+"""Selection of the files of a version whose records jobs read, and of their formats. Pure.
 
-Each file tells by its first bytes or its name what it is (``runtime.data.formats.registry``); the dataset may have
-been said to be of one format. A file of which no records are read is still a file of the version.
+The format of each file is detected from its first bytes or its name (``runtime.data.formats.registry``). The dataset
+may be declared to be of one format. A file whose records are not read is still a file of the version.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 from runtime.data.formats import classes, idx, registry
 
-# What a dataset is said to be that is kept as it is.
+# Declared format of a dataset whose files are kept as they are.
 FILES = "files"
-# What a version is whose files are of several formats.
+# Format of a version whose files are of several formats.
 MIXED = "mixed"
-SAYABLE = (*registry.FORMATS, FILES)
+DECLARABLE = (*registry.FORMATS, FILES)
 
 _TEXT, _IDX, _IMAGE = "text", "idx", "image"
 
@@ -34,7 +34,7 @@ class Unread(StrEnum):
     SPLIT = "split"
 
 
-WORDS: Mapping[Unread, str] = {
+MESSAGES: Mapping[Unread, str] = {
     Unread.UNKNOWN: "It is of no format that is known here: it is kept as it is, and jobs read no records of it.",
     Unread.PACKED: "It is packed as a whole: it is kept as it is, and jobs read no records of it. Unpack it and upload "
     "it again to train on it.",
@@ -51,19 +51,22 @@ WORDS: Mapping[Unread, str] = {
 
 
 class Chosen(NamedTuple):
-    """``format`` is the name of one, or empty, and then ``unread`` says why."""
+    """Decision for one file. ``format`` is its format, or empty with the reason in ``unread``."""
 
     format: str
     unread: Unread | None = None
 
 
-def choose(found: Mapping[str, str | Unread], said: str) -> Mapping[str, Chosen]:
-    """By path, how each file is read. ``found`` is the format that each told, or why it told none; ``said`` is what
-    the dataset was said to be, or empty."""
-    if said == FILES:
+def choose(found: Mapping[str, str | Unread], declared: str) -> Mapping[str, Chosen]:
+    """Return by path how each file is read.
+
+    ``found`` has the detected format of each file, or why none was detected. ``declared`` is the dataset's declared
+    format, or empty.
+    """
+    if declared == FILES:
         return {path: Chosen("") for path in found}
-    if said:
-        return _as_said(found, said)
+    if declared:
+        return _as_declared(found, declared)
     unread: dict[str, Unread] = dict.fromkeys(labels(found), Unread.LABELS)
     with_text, pictures = _of_format(found, _TEXT), _of_format(found, _IMAGE)
     others = len(found) - len(with_text) - len(pictures) - sum(isinstance(each, Unread) for each in found.values())
@@ -75,17 +78,17 @@ def choose(found: Mapping[str, str | Unread], said: str) -> Mapping[str, Chosen]
 
 
 def in_order(formats: Mapping[str, str]) -> list[str]:
-    """The paths of files in the order in which jobs read them: as they are, but pictures of all classes in turn."""
+    """Return the paths in the order in which jobs read them: unchanged, but with pictures of all classes in turn."""
     pictures = [path for path, format_ in formats.items() if format_ == _IMAGE]
     return [*(path for path, format_ in formats.items() if format_ != _IMAGE), *classes.spread(pictures)]
 
 
-def _of_format(found: Mapping[str, str | Unread], wanted: str) -> list[str]:
-    return [path for path, format_ in found.items() if format_ == wanted]
+def _of_format(found: Mapping[str, str | Unread], name: str) -> list[str]:
+    return [path for path, format_ in found.items() if format_ == name]
 
 
 def labels(found: Mapping[str, str | Unread]) -> Mapping[str, str]:
-    """The IDX files that hold the labels of images, and the files of these images."""
+    """Map the IDX files that hold the labels of images to the files of these images."""
     files = {path for path, format_ in found.items() if format_ == _IDX}
     pairs = ((idx.labels_of(path, files), path) for path in sorted(files))
     return {of_images: path for of_images, path in pairs if of_images}
@@ -95,22 +98,22 @@ def _chosen(format_: str | Unread) -> Chosen:
     return Chosen("", format_) if isinstance(format_, Unread) else Chosen(format_)
 
 
-def _as_said(found: Mapping[str, str | Unread], said: str) -> Mapping[str, Chosen]:
-    """The files that look like it; where none does, because their names say nothing, all of them."""
-    fitting = {path for path, format_ in found.items() if _fits(format_, said)} or set(found)
-    paired = labels(dict.fromkeys(fitting, said))
+def _as_declared(found: Mapping[str, str | Unread], declared: str) -> Mapping[str, Chosen]:
+    """Select the files that may be of the declared format. If none is, because the names reveal nothing, select all."""
+    fitting = {path for path, format_ in found.items() if _fits(format_, declared)} or set(found)
+    paired = labels(dict.fromkeys(fitting, declared))
     unread = {path: Unread.LABELS if path in paired else Unread.OTHER for path in found}
     return {
-        path: Chosen(said) if path in fitting and path not in paired else Chosen("", unread[path]) for path in found
+        path: Chosen(declared) if path in fitting and path not in paired else Chosen("", unread[path]) for path in found
     }
 
 
-def _fits(format_: str | Unread, said: str) -> bool:
-    return not isinstance(format_, Unread) and registry.alike(registry.named(format_), registry.named(said))
+def _fits(format_: str | Unread, declared: str) -> bool:
+    return not isinstance(format_, Unread) and registry.alike(registry.named(format_), registry.named(declared))
 
 
 def of_version(chosen: Mapping[str, Chosen]) -> str:
-    """What the version is as a whole: the format of its records, ``mixed`` or ``files``."""
+    """Return the format of the whole version: the format of its records, ``mixed`` or ``files``."""
     formats = {each.format for each in chosen.values() if each.format}
     if len(formats) > 1:
         return MIXED

@@ -1,7 +1,7 @@
 """Files of this machine as a dataset: one file, several by a pattern, or a folder.
 
-``"rows.csv"``, ``"shards/*.tar"``, ``"~/pictures"``. What is read of them, and as what, is decided as the portal
-decides it when a version is sealed.
+``"rows.csv"``, ``"shards/*.tar"``, ``"~/pictures"``. The files to read and their formats are selected as the portal
+does when a version is sealed.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from runtime.data.splits import TRAIN, assign, split_of
 
 _PATTERN = frozenset("*?[")
 
-# The split that a path names, or an empty one.
+# Returns the split that a path names, or an empty text.
 _SplitOf = Callable[[str], str]
 
 
 def find(place: str) -> DatasetInfo | None:
-    """The dataset of the files that ``place`` names; None where it names none. Files that are named one by one or by
-    a pattern are all for training. Raises BadDataset."""
+    """Return the dataset of the files that ``place`` names, or None if it names none. Raises BadDataset.
+
+    Files that are named one by one or by a pattern are all for training.
+    """
     path = Path(place).expanduser()
     if path.is_dir():
         return of_folder(place, path)
@@ -36,7 +38,10 @@ def find(place: str) -> DatasetInfo | None:
 
 
 def of_folder(name: str, folder: Path) -> DatasetInfo | None:
-    """The dataset of all files below a folder but hidden ones; None where there are none. Raises BadDataset."""
+    """Return the dataset of all files below a folder except hidden ones, or None if there are none.
+
+    Raises BadDataset.
+    """
     found = {path.relative_to(folder): path for path in sorted(folder.rglob("*")) if path.is_file()}
     files = {short.as_posix(): path for short, path in found.items() if not _is_hidden(short)}
     return _made(name, folder, files, split_of) if files else None
@@ -52,10 +57,10 @@ def _is_hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
-def _made(name: str, folder: Path, files: Mapping[str, Path], said: _SplitOf) -> DatasetInfo:
+def _made(name: str, folder: Path, files: Mapping[str, Path], split_from: _SplitOf) -> DatasetInfo:
     try:
         left = saved.left_out(files, lambda short: _head(files[short]))
-        chosen = choose({**{short: _told_by(path) for short, path in files.items()}, **left}, "")
+        chosen = choose({**{short: _detected(path) for short, path in files.items()}, **left}, "")
     except OSError as error:
         raise BadDataset(f"{error.filename} cannot be read ({error.strerror}).") from error
     except FormatError as error:
@@ -68,7 +73,7 @@ def _made(name: str, folder: Path, files: Mapping[str, Path], said: _SplitOf) ->
         known = ", ".join(registry.suffixes())
         raise BadDataset(f"No file of {name} is of a format that is known here. Names end in {known}.")
     own = {short: registry.named(chosen[short].format).splits(files[short]) for short in read}
-    splits = assign((split or said(short), (short, split)) for short in read for split in own[short] or ("",))
+    splits = assign((split or split_from(short), (short, split)) for short in read for split in own[short] or ("",))
 
     def chunks(split: str) -> tuple[Chunk, ...]:
         return tuple(
@@ -87,7 +92,7 @@ def _head(path: Path) -> bytes:
 
 
 def _refuse(path: Path) -> None:
-    """Raise BadDataset with the reason, where more than its name is known of a single file."""
+    """Raise BadDataset with the reason, if more than the name of a single file is known."""
     try:
         registry.detect(path)
     except UnknownFormat as unknown:
@@ -95,7 +100,7 @@ def _refuse(path: Path) -> None:
             raise BadDataset(str(unknown)) from None
 
 
-def _told_by(path: Path) -> str | Unread:
+def _detected(path: Path) -> str | Unread:
     try:
         return registry.detect(path).name
     except UnknownFormat as unknown:

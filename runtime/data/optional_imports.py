@@ -1,4 +1,4 @@
-"""Packages that make formats faster or possible, and that nothing needs (``requirements-formats.txt``)."""
+"""Optional packages that make formats faster or possible (``requirements-formats.txt``)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.errors import UsageError
 
 
 def find(name: str) -> ModuleType | None:
-    """The module, or None where its package is not installed."""
+    """Return the module, or None if its package is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -17,7 +17,7 @@ def find(name: str) -> ModuleType | None:
 
 
 def need(name: str, package: str, purpose: str) -> ModuleType:
-    """The module. Raises UsageError with the package to install."""
+    """Return the module. Raises UsageError with the package to install."""
     found = find(name)
     if found is None:
         raise UsageError(

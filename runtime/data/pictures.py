@@ -1,7 +1,7 @@
-"""Pictures as arrays, where Pillow is installed.
+"""Pictures as arrays, if Pillow is installed.
 
 Colours are uint8 (height, width, 3). Grey pictures with more than 8 bits keep their numbers: uint16, int32 or float32
-(height, width). Pictures are turned as their EXIF orientation says.
+(height, width). Pictures are rotated according to their EXIF orientation.
 """
 
 from __future__ import annotations
@@ -17,24 +17,27 @@ from runtime.data.optional_imports import find
 
 _PNG, _TIFF = b"\x89PNG\r\n\x1a\n", (b"II*\0", b"MM\0*")
 _FIRST_BYTES = (b"\xff\xd8\xff", _PNG, b"GIF87a", b"GIF89a", *_TIFF)
-# What text may begin with too, and what a picture has a little later: two reserved numbers, the kind in a RIFF file.
+# Text may begin like this too. What a picture has a little later: two reserved numbers, or the kind of a RIFF file.
 _LATER = ((b"BM", 6, bytes(4)), (b"RIFF", 8, b"WEBP"))
-# Pillow's modes of grey pictures with more than 8 bits, and what keeps their numbers.
+# Pillow's modes of grey pictures with more than 8 bits, and the types that keep their numbers.
 _WIDE_GREY = {"I;16": "u2", "I;16L": "u2", "I;16B": "u2", "I;16N": "u2", "I": "i4", "F": "f4"}
 _BITS_PER_SAMPLE = 258  # TIFF's tag
-_BITS_OF_PNG = 24  # where a PNG file says it
+_BITS_OF_PNG = 24  # offset in a PNG file
 
 
 def is_picture(content: bytes) -> bool:
-    """Whether bytes begin as a picture does."""
+    """Return whether the bytes begin as a picture does."""
     return content.startswith(_FIRST_BYTES) or any(
         content.startswith(first) and content.startswith(later, at) for first, at, later in _LATER
     )
 
 
 def picture(content: bytes) -> Any:
-    """The picture as an array; the bytes where they are none, or Pillow is not installed. Raises RecordError for
-    colours of more than 8 bits, which Pillow would cut, and as Pillow does for a damaged one."""
+    """Return the picture as an array, or the bytes if they are not a picture or Pillow is not installed.
+
+    Raises RecordError for colours of more than 8 bits, which Pillow would cut, and what Pillow raises for a damaged
+    picture.
+    """
     pillow = find("PIL.Image") if is_picture(content) else None
     return content if pillow is None else _array(content, pillow.open(io.BytesIO(content)))
 
@@ -51,7 +54,7 @@ def _array(content: bytes, image: Any) -> NDArray[Any]:
 
 
 def _bits(content: bytes, image: Any) -> int:
-    """Bits of a colour, as the file says."""
+    """Return the bits of a colour according to the file."""
     if content.startswith(_PNG):
         return content[_BITS_OF_PNG]
     if content.startswith(_TIFF):
@@ -64,5 +67,5 @@ def _turn(image: Any) -> None:
     try:
         if operations is not None:
             operations.exif_transpose(image, in_place=True)
-    except Exception:  # noqa: BLE001  Pillow's are many; damaged EXIF says nothing about the picture
+    except Exception:  # noqa: BLE001  Pillow raises many; damaged EXIF leaves the picture valid
         return

@@ -1,7 +1,7 @@
-"""One record: float32 features of any shape and a label, as bytes.
+"""Codec of one record: float32 features of any shape and a label, as bytes.
 
 Layout, little-endian: u8 version (1), u8 kind of label (0 integer, 1 real number), u16 number of dimensions, u32 each
-dimension, the features row by row as float32, the label as int64 or float64. Nothing in it can run code.
+dimension, the features row by row as float32, the label as int64 or float64. Decoding cannot run code.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _VERSION = 1
 _HEAD = struct.Struct("<BBH")
 _FLOAT = np.dtype("<f4")
 _LABELS = {0: struct.Struct("<q"), 1: struct.Struct("<d")}
-# Fewer are unpacked one by one.
+# Fewer records are unpacked one by one.
 _WORTH_RECORDS = 4
 _LABEL_DTYPES: dict[type, type[np.generic]] = {int: np.int64, float: np.float32}
 
 
 def encode(features: npt.ArrayLike, label: Label) -> bytes:
-    """Pack one record; features are converted to float32."""
+    """Encode one record. Features are converted to float32."""
     array = np.ascontiguousarray(features, _FLOAT)
     kind = 0 if isinstance(label, int | np.integer) else 1
     shape = struct.pack(f"<{array.ndim}I", *array.shape)
@@ -37,7 +37,7 @@ def encode(features: npt.ArrayLike, label: Label) -> bytes:
 
 
 def decode(data: bytes | memoryview) -> Record:
-    """Unpack one record. The features are a read-only view of ``data``. Raises RecordError."""
+    """Decode one record. The features are a read-only view of ``data``. Raises RecordError."""
     if len(data) < _HEAD.size:
         raise RecordError(f"A record is at least {_HEAD.size} bytes long, this one has {len(data)}.")
     version, kind, dimensions = _HEAD.unpack_from(data)
@@ -56,12 +56,15 @@ def decode(data: bytes | memoryview) -> Record:
 
 
 def decode_all(packed: Sequence[bytes | memoryview]) -> Iterator[Record]:
-    """Unpack many records, as ``decode`` does one after the other; those of one shape and kind together."""
+    """Decode many records, with the results of ``decode`` on each.
+
+    Records of one shape and kind are decoded together.
+    """
     return _alike(packed) or map(decode, packed)
 
 
 def _alike(packed: Sequence[bytes | memoryview]) -> Iterator[Record] | None:
-    """The records where they differ in nothing but their numbers; None where something about them is odd."""
+    """Decode records that differ only in their numbers. Returns None if any other part of them differs."""
     if len(packed) < _WORTH_RECORDS or len(set(map(len, packed))) > 1:
         return None
     try:
@@ -79,7 +82,10 @@ def _alike(packed: Sequence[bytes | memoryview]) -> Iterator[Record] | None:
 
 
 def stack(records: Iterable[Record]) -> tuple[Features, npt.NDArray[np.generic]]:
-    """Records of one shape as arrays (n, *shape) float32 and (n,) int64 or float32. Raises RecordError for none."""
+    """Return records of one shape as arrays (n, *shape) float32 and (n,) int64 or float32.
+
+    Raises RecordError without records.
+    """
     rows = list(records)
     if not rows:
         raise RecordError("There are no records to stack.")

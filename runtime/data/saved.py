@@ -1,7 +1,7 @@
-"""Folders that HuggingFace ``save_to_disk`` has written: which of their ``.arrow`` files are shards. Pure.
+"""Folders that HuggingFace ``save_to_disk`` has written: selects the ``.arrow`` files that are shards. Pure.
 
-``state.json`` beside the shards lists them; what else lies there (``cache-*.arrow``, shards of an earlier save) is not
-of the dataset. ``dataset_dict.json`` lists the folders of splits. A folder of which something is missing is refused.
+``state.json`` beside the shards lists them. Other files (``cache-*.arrow``, shards of an earlier save) do not belong to
+the dataset. ``dataset_dict.json`` lists the folders of splits. A folder with missing files is refused.
 """
 
 from __future__ import annotations
@@ -19,12 +19,15 @@ MOST_BYTES = 16 << 20  # of a description
 _STATE, _SPLITS = "state.json", "dataset_dict.json"
 _SUFFIX = ".arrow"
 
-# The first MOST_BYTES + 1 bytes of one of the files, by its path.
+# Returns the first MOST_BYTES + 1 bytes of a file, by its path.
 ReadFile = Callable[[str], bytes]
 
 
 def left_out(paths: Mapping[str, object], read: ReadFile) -> Mapping[str, Unread]:
-    """By path, the files in such folders that are not read, and why. Raises FormatError where a folder is not whole."""
+    """Return by path the files in such folders that are not read, and why.
+
+    Raises FormatError for an incomplete folder.
+    """
     left: dict[str, Unread] = {}
     for path in paths:
         if PurePosixPath(path).name == _STATE:
@@ -56,7 +59,7 @@ def _not_listed(path: str, paths: Mapping[str, object], read: ReadFile) -> Mappi
 
 
 def _of_other_splits(path: str, paths: Mapping[str, object], read: ReadFile) -> Mapping[str, Unread]:
-    """The shards of splits for neither training nor testing, such as ``unsupervised``, beside one for training."""
+    """Return shards of splits for neither training nor testing, such as ``unsupervised``, beside one for training."""
     splits = _parsed(path, read, strict=True)
     if not isinstance(splits, dict) or not isinstance(splits.get("splits"), list):
         raise _damaged(path)
@@ -75,7 +78,7 @@ def _shards(paths: Mapping[str, object], folders: set[PurePosixPath]) -> Iterato
 
 
 def _parsed(path: str, read: ReadFile, *, strict: bool) -> Any:
-    """What the file says. None for one that is not JSON, where it may be somebody else's."""
+    """Return the parsed file. Unless ``strict``, the result is None if it is not JSON: it may be another program's."""
     data = read(path)
     try:
         return json.loads(data) if len(data) <= MOST_BYTES else None

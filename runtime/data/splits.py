@@ -1,7 +1,8 @@
-"""Which files are for training and which for testing, by the words in their paths. Pure.
+"""Assignment of files to training and testing by the words in their paths. Pure.
 
-``train/a.csv``, ``digits-test.csv`` and ``2024/validation-00000-of-00003.tar`` say it. Where no file says that it is
-for training, those are that say nothing; where there are none of these either, all are. ``t10k`` of MNIST means test.
+``train/a.csv``, ``digits-test.csv`` and ``2024/validation-00000-of-00003.tar`` name a split. If no file is named for
+training, those without a split are for training; if there are none of these either, all are. ``t10k`` of MNIST means
+test.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ Unit = TypeVar("Unit")
 
 
 def split_of(path: str) -> str:
-    """The split that a path names first; empty where it names none."""
+    """Return the first split that a path names, or an empty text."""
     words = _BETWEEN.split(path.lower().replace(_TEST_OF_MNIST, TEST))
     return next((_WORDS[word] for word in words if word in _WORDS), "")
 
 
 def divide(paths: Iterable[str]) -> Mapping[str, list[str]]:
-    """The paths of each split, in their order; ``train`` is always among them, and first."""
+    """Return the paths of each split, in their order. ``train`` is always among the splits, and first."""
     return assign((split_of(path), path) for path in paths)
 
 
 def assign(units: Iterable[tuple[str, Unit]]) -> Mapping[str, list[Unit]]:
-    """The same for whatever comes with the split that it names, or an empty one."""
+    """Do the same for any units, each with the split that it names or an empty one."""
     named: dict[str, list[Unit]] = {TRAIN: []}
     everything = []
     for split, unit in units:

@@ -1,9 +1,9 @@
-"""Any plain value as the bytes of one record: numbers, text, bytes, arrays, and lists, tuples and dicts of them.
+"""Codec of plain values as the bytes of one record: numbers, text, bytes, arrays, and lists, tuples and dicts of them.
 
 Layout: the magic 93 52 56 01, u32 length of what follows, JSON (UTF-8) in which every value that JSON has no form for
 is an object ``{"": [kind, ...]}``, then the bytes of all arrays and bytes objects, in their order. Kinds are ``bytes``
-(length), ``array`` (type, shape), ``tuple`` (items) and ``dict`` (pairs, for one that has a key "" or that is no text).
-Nothing in it can run code: pickles are neither written nor read.
+(length), ``array`` (type, shape), ``tuple`` (items) and ``dict`` (pairs, for one that has a key "" or a key that is not
+text). Decoding cannot run code: pickles are neither written nor read.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KINDS_OF_ARRAYS = "biufcSU"
 
 
 def recognise(head: bytes) -> bool:
-    """Whether a RecordIO file begins with such a record. One that is compressed does not show it."""
+    """Return whether a RecordIO file begins with such a record. A compressed file does not show it."""
     if not head.startswith(MAGIC_BYTES) or len(head) < HEADER_BYTES:
         return False
     if Header.unpack(head[:HEADER_BYTES]).compressor != NONE:
@@ -36,25 +36,25 @@ def recognise(head: bytes) -> bool:
 
 
 def encode(value: Any) -> bytes:
-    """Raises RecordError for what has no such form, with its type."""
+    """Encode a value. Raises RecordError, with the type, for a value without such a form."""
     buffers: list[bytes] = []
     try:
-        told = json.dumps(_described(value, buffers), ensure_ascii=False, separators=(",", ":")).encode()
+        header = json.dumps(_described(value, buffers), ensure_ascii=False, separators=(",", ":")).encode()
     except (RecursionError, ValueError) as error:
         raise RecordError(f"This cannot be a record ({error}). Write plain values without circles.") from None
-    return b"".join([MAGIC, _LENGTH.pack(len(told)), told, *buffers])
+    return b"".join([MAGIC, _LENGTH.pack(len(header)), header, *buffers])
 
 
 def decode(data: bytes | memoryview) -> Any:
-    """Arrays are read-only views of ``data``. Raises RecordError."""
+    """Decode a value. Arrays are read-only views of ``data``. Raises RecordError."""
     view = memoryview(data)
     if bytes(view[: len(MAGIC)]) != MAGIC or len(view) < _HEAD_BYTES:
         raise RecordError("This is no record of values; read it as bytes, or as features and label.")
     end = _HEAD_BYTES + _LENGTH.unpack_from(view, len(MAGIC))[0]
     try:
-        told = json.loads(bytes(view[_HEAD_BYTES:end]))
+        header = json.loads(bytes(view[_HEAD_BYTES:end]))
         rest = _Rest(view[end:])
-        value = _value(told, rest)
+        value = _value(header, rest)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
         raise RecordError(f"A record of values is damaged ({error}). Restore the file from its source.") from None
     if rest.data:
@@ -123,15 +123,15 @@ _DESCRIBE: Mapping[Any, Callable[[Any, list[bytes]], Any]] = {
 }
 
 
-def _value(told: Any, rest: _Rest) -> Any:
-    if isinstance(told, list):
-        return [_value(item, rest) for item in told]
-    if not isinstance(told, dict):
-        return told
-    if _MARK in told:
-        kind, *about = told[_MARK]
+def _value(encoded: Any, rest: _Rest) -> Any:
+    if isinstance(encoded, list):
+        return [_value(item, rest) for item in encoded]
+    if not isinstance(encoded, dict):
+        return encoded
+    if _MARK in encoded:
+        kind, *about = encoded[_MARK]
         return _VALUE[kind](about, rest)
-    return {key: _value(item, rest) for key, item in told.items()}
+    return {key: _value(item, rest) for key, item in encoded.items()}
 
 
 def _value_of_array(about: list[Any], rest: _Rest) -> Any:
@@ -141,7 +141,7 @@ def _value_of_array(about: list[Any], rest: _Rest) -> Any:
     if not all(type(size) is int and size >= 0 for size in shape):
         raise ValueError("it has an array of no shape")
     data = rest.take(math.prod(shape) * dtype.itemsize)
-    # Without items NumPy would not need the bytes; a shape may then announce any number of nothing.
+    # Without items NumPy would not need the bytes; a shape could then announce any number of empty items.
     return np.frombuffer(data, dtype).reshape(shape) if len(data) else np.empty(shape, dtype)
 
 

@@ -1,9 +1,9 @@
-"""A version of a dataset as the portal lays it out for a job.
+"""Layout of a version of a dataset that the portal prepares for a job.
 
 A folder with ``version.json``, ``manifest.json`` (as ``datasets/manifest.py`` writes it) and ``files/`` with the files
-by their paths. Its chunks were found when the version was sealed, so no file is read to list them.
-``version.json`` is ``{"dataset": "team/mine", "version": 3, "format": "csv", "splits": {"train": 1000, "test": 200}}``,
-where the numbers are records. Its name is ``team/mine@3``.
+by their paths. Its chunks were found when the version was sealed, so no file is read to list them. ``version.json`` is
+``{"dataset": "team/mine", "version": 3, "format": "csv", "splits": {"train": 1000, "test": 200}}``, where the numbers
+are records. Its name is ``team/mine@3``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WRONG = (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionErr
 
 
 def find(folder: Path) -> DatasetInfo | None:
-    """The version that is laid out there; None where none is. Raises BadDataset."""
+    """Return the version in the folder, or None if there is none. Raises BadDataset."""
     path = folder / VERSION
     if not path.is_file():
         return None
@@ -49,12 +49,12 @@ def find(folder: Path) -> DatasetInfo | None:
 
 
 def versioned(name: str, number: int) -> str:
-    """The name of a version."""
+    """Return the name of a version."""
     return f"{name}@{number}"
 
 
 def describe(manifest: Mapping[str, Any], format_: str) -> Mapping[str, Any]:
-    """What ``version.json`` says of a version with that manifest."""
+    """Return the content of ``version.json`` for a version with that manifest."""
     splits = {split: sum(chunk.records for chunk in chunks) for split, chunks in _divided(manifest).items()}
     return {
         "dataset": manifest["dataset"],
@@ -67,8 +67,8 @@ def describe(manifest: Mapping[str, Any], format_: str) -> Mapping[str, Any]:
 def _chunks(folder: Path, split: str) -> tuple[Chunk, ...]:
     path = folder / MANIFEST
     try:
-        wanted = _divided(json.loads(patiently(path.read_bytes))).get(split, [])
-        return tuple(chunk._replace(path=str(folder / FILES / chunk.path)) for chunk in wanted)
+        selected = _divided(json.loads(patiently(path.read_bytes))).get(split, [])
+        return tuple(chunk._replace(path=str(folder / FILES / chunk.path)) for chunk in selected)
     except _WRONG as error:
         if is_shortage(error):
             raise
@@ -76,19 +76,19 @@ def _chunks(folder: Path, split: str) -> tuple[Chunk, ...]:
 
 
 def _divided(manifest: Mapping[str, Any]) -> Mapping[str, list[Chunk]]:
-    """The chunks of each split, by paths within the version. A file without records may still name a split."""
+    """Return the chunks of each split, by paths within the version. A file without records may still name a split."""
     units: list[tuple[str, Chunk | None]] = []
     files = {file["path"]: file for file in _read(manifest)}
     for file in (files[path] for path in in_order({path: file["format"] for path, file in files.items()})):
         spans = [_place(*chunk) for chunk in file["chunks"]]
-        said = split_of(file["path"])
-        units += [(span.split or said, Chunk.of(file["path"], span, file["format"])) for span in spans]
-        units += [] if spans else [(said, None)]
+        path_split = split_of(file["path"])
+        units += [(span.split or path_split, Chunk.of(file["path"], span, file["format"])) for span in spans]
+        units += [] if spans else [(path_split, None)]
     return {split: [chunk for chunk in chunks if chunk] for split, chunks in assign(units).items()}
 
 
 def _read(manifest: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The files of which records are read."""
+    """Return the files whose records are read."""
     return [file for file in manifest["files"] if file["format"]]
 
 

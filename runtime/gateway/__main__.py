@@ -15,7 +15,7 @@ from runtime.errors import RegattaError
 from runtime.gateway.http_server import Service
 from runtime.gateway.session import Desk
 
-LOOK_SECONDS = 0.2
+POLL_SECONDS = 0.2
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -23,13 +23,13 @@ def main(arguments: Sequence[str]) -> int:
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     if not command:
         return _refuse("Name the program to run: python -m runtime.gateway -- COMMAND...")
-    asked: list[str] = []
+    stop_requests: list[str] = []
     job = dist.init()
 
     def leaving() -> str:
-        return job.why_leave() or "".join(asked[:1])
+        return job.why_leave() or "".join(stop_requests[:1])
 
-    _also_on_sigterm(lambda: asked.append("it was asked to end (SIGTERM)"))
+    _also_on_sigterm(lambda: stop_requests.append("it was asked to end (SIGTERM)"))
     try:
         desk = Desk(job, job.source())
     except RegattaError as error:
@@ -49,19 +49,19 @@ def _run(command: Sequence[str], desk: Desk, service: Service, leaving: Callable
         program = subprocess.Popen(command, env={**environment, contract.GATEWAY: service.address})
     except OSError as error:
         return _refuse(f"{command[0]} cannot be started: {error.strerror or error}.")
-    told = False
+    signalled = False
     while True:
         with suppress(subprocess.TimeoutExpired):
-            return _end(program.wait(LOOK_SECONDS), desk, leaving())
-        if leaving() and not told:
-            told = True
+            return _end(program.wait(POLL_SECONDS), desk, leaving())
+        if leaving() and not signalled:
+            signalled = True
             program.terminate()
             with suppress(RegattaError):
                 desk.close(leaving=True)
 
 
 def _end(code: int, desk: Desk, why: str) -> int:
-    """Report what the program's exit code means; this process's own."""
+    """Report the meaning of the program's exit code. Return the exit code of this process."""
     restart = bool(why) or code == contract.EXIT_RESTART
     failed = "" if restart or code == 0 else f"The program ended with exit code {code}."
     with suppress(RegattaError):
@@ -72,7 +72,7 @@ def _end(code: int, desk: Desk, why: str) -> int:
 
 
 def _also_on_sigterm(act: Callable[[], object]) -> None:
-    """Besides what happens already."""
+    """Call ``act`` on SIGTERM, before the handler that is installed already."""
     before = signal.getsignal(signal.SIGTERM)
 
     def handle(number: int, frame: Any) -> None:

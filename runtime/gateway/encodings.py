@@ -1,4 +1,4 @@
-"""Records in the forms that a program in any language reads."""
+"""Encodings of records for programs in any language."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from runtime.errors import UsageError
 
 
 def raw(record: Any) -> bytes:
-    """A record's own bytes: features and label as ``runtime/data/record_codec.py`` packs them, bytes as they are, all
-    else as JSON. Raises UsageError for what has no such form."""
+    """Return a record's bytes: features and label packed as in ``runtime/data/record_codec.py``, bytes unchanged, else
+    JSON.
+
+    Raises UsageError for a value without such a form.
+    """
     if _is_features(record):
         return record_codec.encode(*record)
     if isinstance(record, bytes):
@@ -25,8 +28,11 @@ def raw(record: Any) -> bytes:
 
 
 def line(record: Any) -> str:
-    """A record as a line of CSV without its end: the label and then the features, or the values of a row in their
-    order. Raises UsageError for what has no such form."""
+    """Return a record as a line of CSV without its line break: label then features, or the values of a row in their
+    order.
+
+    Raises UsageError for a value without such a form.
+    """
     if _is_features(record):
         features, label = record
         return ",".join([repr(label), *map(repr, features.ravel().tolist())])

@@ -1,4 +1,4 @@
-"""The gateway's HTTP side: paths to the desk's functions, numbers and records in the forms that a program reads."""
+"""HTTP server of the gateway: routes to the desk's functions, and numbers and records in forms that programs read."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from runtime.trainer.tasks.task_client import JobFailed
 Array = NDArray[Any]
 
 BODY_LIMIT = 4 * 1024**3
-WAIT_SECONDS = 1  # between two questions for a task
-LEAVING_SECONDS = 30  # after which a program that is still there may find another gateway
+WAIT_SECONDS = 1  # between two requests for a task
+LEAVING_SECONDS = 30  # after this time a program that is still running may find another gateway
 CSV = "csv"
 
 _LENGTH = struct.Struct("<I")
@@ -55,19 +55,21 @@ class Request(NamedTuple):
     body: bytes
 
     def json(self) -> Mapping[str, Any]:
-        """Raises UsageError."""
+        """Return the body as a JSON object. Raises UsageError."""
         try:
-            told = json.loads(self.body or b"{}")
+            content = json.loads(self.body or b"{}")
         except ValueError as error:
             raise UsageError(f"The body is no JSON: {error}.") from None
-        if not isinstance(told, dict):
+        if not isinstance(content, dict):
             raise UsageError("The body is a JSON object.")
-        return told
+        return content
 
 
 class Service:
-    """Serves a desk on 127.0.0.1, below a path that only the program is given. ``leaving``: why this process should
-    end."""
+    """Serves a desk on 127.0.0.1, below a secret path that only the program gets.
+
+    ``leaving``: why this process should end.
+    """
 
     def __init__(self, desk: Desk, leaving: Callable[[], str]) -> None:
         self._desk = desk
@@ -101,24 +103,24 @@ class Service:
         self._server.server_close()
 
     def admits(self, target: str) -> bool:
-        """Whether the path of a request begins with the secret."""
+        """Return whether the path of a request begins with the secret."""
         given = urlsplit(target).path.removeprefix("/").partition("/")[0]
         return hmac.compare_digest(given.encode("utf-8", "surrogatepass"), self._secret.encode())
 
     def proven(self, connection: socket.socket) -> None:
-        """A peer has shown the secret on this connection, which is kept for as long as the peer likes."""
+        """Record that a peer has sent the secret on this connection, which it may keep open from now on."""
         self._server.proven(connection)
 
     def answer(self, method: str, target: str, body: bytes) -> Reply:
-        """The reply to a request; whatever goes wrong in it becomes a typed one."""
+        """Return the reply to a request. Every failure becomes a typed reply."""
         if not self.admits(target):
             return _problem(HTTPStatus.NOT_FOUND, "unknown", "The address is in REGATTA_GATEWAY, whole.")
         if self._leaving():
             return _unavailable(self._leaving())
         address = urlsplit(target)
         path = address.path.removeprefix(f"/{self._secret}")
-        for wanted, pattern, function in self._routes:
-            if wanted == method and (match := pattern.fullmatch(path)):
+        for allowed, pattern, function in self._routes:
+            if allowed == method and (match := pattern.fullmatch(path)):
                 names = {name: unquote(part) for name, part in match.groupdict().items()}
                 return _guarded(function, Request(names, dict(parse_qsl(address.query)), body))
         return _problem(HTTPStatus.NOT_FOUND, "unknown", f"There is no {method} {path}; see runtime/gateway.")
@@ -130,8 +132,8 @@ class Service:
             return Reply(HTTPStatus.NO_CONTENT, headers={"Retry-After": str(WAIT_SECONDS)})
         chunks = [chunk._asdict() for chunk in task.chunks]
         count = sum(chunk.records for chunk in task.chunks)
-        told = {"task": task.task_id, "pass": task.pass_id, "epoch": task.epoch, "records": count, "chunks": chunks}
-        return _json(told)
+        content = {"task": task.task_id, "pass": task.pass_id, "epoch": task.epoch, "records": count, "chunks": chunks}
+        return _json(content)
 
     def _report_task(self, request: Request) -> Reply:
         self._desk.report_task(int(request.names["task"]), request.names["how"], request.json())
@@ -201,7 +203,7 @@ def _guarded(function: Callable[[Request], Reply], request: Request) -> Reply:
         return _unavailable(str(gone))
     except (RegattaError, OSError) as error:
         return _problem(HTTPStatus.UNPROCESSABLE_ENTITY, "refused", str(error))
-    except Exception as error:  # noqa: BLE001  without an answer the program could not say what is wrong
+    except Exception as error:  # noqa: BLE001  without an answer the program could not report the error
         traceback.print_exc()
         why = f"The gateway failed: {type(error).__name__}: {error}. The log has the traceback."
         return _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "internal", why)
@@ -264,7 +266,7 @@ def _ids(body: bytes, text: bool) -> Array:
 
 
 def _rows_of_text(body: bytes, dim: int) -> tuple[Array, Array]:
-    """Ids (n,) and gradients (n, dim) out of a line for each."""
+    """Return ids (n,) and gradients (n, dim) from a line for each."""
     lines = [line.split(",") for line in body.decode(errors="replace").splitlines() if line]
     if odd := next((number for number, line in enumerate(lines, 1) if len(line) != dim + 1), None):
         raise UsageError(f"Line {odd} has {len(lines[odd - 1])} numbers; an id and {dim} of a gradient are due.")
@@ -276,7 +278,7 @@ def _rows_of_text(body: bytes, dim: int) -> tuple[Array, Array]:
 
 
 def _rows_of_bytes(body: bytes, dim: int) -> tuple[Array, Array]:
-    """The same out of n ids and then n rows."""
+    """Return the same from n ids and then n rows."""
     count, rest = divmod(len(body), 8 + 4 * dim)
     if rest:
         raise UsageError(f"{len(body)} bytes are no ids (8 bytes each) with rows of {dim} numbers (4 bytes each).")
@@ -290,7 +292,7 @@ def _dtype(form: str) -> str:
 
 
 class _Listener(ThreadingHTTPServer):
-    """Takes connections, also after descriptors or threads were used up for a moment."""
+    """Accepts connections, also after a temporary shortage of descriptors or threads."""
 
     daemon_threads = True
 
@@ -324,15 +326,15 @@ class _Listener(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def proven(self, connection: socket.socket) -> None:
-        """It is no longer one without the secret."""
+        """Remove the connection from those without the secret."""
         with self._lock:
             self._unproven.pop(connection, None)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         error = sys.exception()
-        if isinstance(error, RuntimeError | MemoryError):  # no thread could begin
+        if isinstance(error, RuntimeError | MemoryError):  # no thread could be started
             self._run_short(error)
-        elif not isinstance(error, ConnectionError | TimeoutError):  # else the program has left
+        elif not isinstance(error, ConnectionError | TimeoutError):  # otherwise the program has closed the connection
             super().handle_error(request, client_address)
 
     def _run_short(self, error: Exception) -> None:
@@ -343,7 +345,7 @@ class _Listener(ThreadingHTTPServer):
 def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        # For the first request. The program may keep its connection for as long as it likes.
+        # For the first request. Afterwards the program may keep its connection open.
         timeout = PROOF_SECONDS
 
         def do_GET(self) -> None:
@@ -366,7 +368,10 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
                 self._reply(service.answer("POST", self.path, self.rfile.read(int(length))))
 
         def _is_admitted(self) -> bool:
-            """Nothing is read of a stranger's body, who is answered after a pause and has no second try."""
+            """Check the secret.
+
+            Without it, the body is not read, the answer is delayed and the connection is closed.
+            """
             if service.admits(self.path):
                 self.connection.settimeout(None)
                 service.proven(self.connection)
@@ -388,6 +393,6 @@ def _handler(service: Service) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(reply.body)
 
         def log_message(self, *arguments: Any) -> None:
-            """The program's own output is the log."""
+            """Log nothing: the program's own output is the log."""
 
     return Handler

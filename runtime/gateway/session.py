@@ -1,4 +1,7 @@
-"""What the gateway does for its program: one task at a time, one set of parameters. One request after the other."""
+"""Session of the gateway's program: one task at a time, one set of parameters.
+
+Requests are handled one after the other.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +32,14 @@ class Over(RegattaError):
 
 
 class Stale(RegattaError):
-    """The task that is spoken of is not, or no longer, this program's."""
+    """The named task is not, or no longer, assigned to this program."""
 
 
 class Desk:
-    """Keeps a program's place in its job. ``leaving`` says why this process should end; empty while it should not."""
+    """A program's tasks and parameters in its job.
+
+    ``leaving`` is the reason for which this process should end; empty while it should not.
+    """
 
     def __init__(self, job: Job, source: TaskSource, clock: Callable[[], float] = time.monotonic) -> None:
         self._job = job
@@ -48,7 +54,7 @@ class Desk:
 
     # --- Tasks -------------------------------------------------------------------------------------------------------
     def next_task(self) -> Task | None:
-        """The task in hand, or another one; None: none for now. Raises Over."""
+        """Return the assigned task, or request one. None: none is available now. Raises Over."""
         with self._lock:
             while self._task is None:
                 answer = self._source.next_task()
@@ -65,9 +71,12 @@ class Desk:
             return self._task
 
     def records(self, number: int) -> list[Any]:
-        """All records of the task in hand. Raises Stale, also where they cannot be read: the master is told."""
+        """Return all records of the assigned task.
+
+        Raises Stale, also if they cannot be read, which is reported to the master.
+        """
         with self._lock:
-            task = self._in_hand(number, None)
+            task = self._assigned(number, None)
             try:
                 return list(read_task(task))
             except Unreadable as error:
@@ -76,11 +85,11 @@ class Desk:
                 raise Stale(f"Task {number} is given back, for {error} Ask for the next.") from None
 
     def report_task(self, number: int, how: str, body: Mapping[str, Any]) -> None:
-        """Say ``done``, ``fail`` or ``release`` of the task in hand. Raises Stale where it does not count."""
+        """Report ``done``, ``fail`` or ``release`` for the assigned task. Raises Stale if the report does not count."""
         with self._lock:
             if metrics := body.get("metrics"):
                 self._job.report(**metrics)
-            task = self._in_hand(number, body.get("epoch"))
+            task = self._assigned(number, body.get("epoch"))
             self._task = None
             reports: Mapping[str, Callable[[], bool]] = {
                 "done": lambda: self._source.done(task),
@@ -90,7 +99,7 @@ class Desk:
             if not reports[how]():
                 raise Stale(f"The report of task {number} came too late: another trainer has it now. Ask for the next.")
 
-    def _in_hand(self, number: int, epoch: object) -> Task:
+    def _assigned(self, number: int, epoch: object) -> Task:
         task = self._task
         if task is None or task.task_id != number or epoch not in (None, task.epoch):
             raise Stale(f"Task {number} is not this program's, or not in this epoch; GET /v1/task tells which is.")
@@ -98,17 +107,17 @@ class Desk:
         return task
 
     def _keep(self, task: Task) -> None:
-        """Ask the master now and then to wait for a task that takes long."""
+        """Extend the task's deadline at the master now and then, for a task that takes long."""
         if self._clock() - self._extended > EXTEND_SECONDS:
             self._extended = self._clock()
             self._source.extend(task)
 
     # --- Parameters --------------------------------------------------------------------------------------------------
     def declare(self, body: Mapping[str, Any]) -> int:
-        """Share the parameters; gives the version. Raises UsageError."""
+        """Share the parameters. Return the version. Raises UsageError."""
         with self._lock:
             try:
-                arrays = {str(name): _first_values(told) for name, told in body["params"].items()}
+                arrays = {str(name): _first_values(spec) for name, spec in body["params"].items()}
                 rule = optimisers.from_json(body["opt"]) if "opt" in body else None
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise UsageError(f"The parameters cannot be read: {error}. The form is in runtime/gateway.") from None
@@ -118,17 +127,17 @@ class Desk:
             return self._params.version
 
     def values(self, name: str) -> Array:
-        """A copy of a parameter. Raises UsageError."""
+        """Return a copy of a parameter. Raises UsageError."""
         with self._lock:
             return self._parameter(name).copy()
 
     def push(self, name: str, gradient: Array) -> None:
-        """Keep the gradient of one parameter (flat, of any float type) for the step. Raises UsageError."""
+        """Store the gradient of one parameter (flat, of any float type) for the step. Raises UsageError."""
         with self._lock:
             self._take(name, gradient)
 
     def push_pull(self, name: str, gradient: Array, samples: int) -> Array:
-        """The same, then make the step of ``samples``; the new values."""
+        """Do the same, then make the step of ``samples``. Return the new values."""
         with self._lock:
             self._take(name, gradient)
             if self._task is not None:
@@ -139,7 +148,7 @@ class Desk:
 
     # --- Tables ------------------------------------------------------------------------------------------------------
     def declare_table(self, body: Mapping[str, Any]) -> None:
-        """Name a table of rows. Raises UsageError."""
+        """Declare a table of rows. Raises UsageError."""
         with self._lock:
             params = self._declared()
             try:
@@ -151,17 +160,17 @@ class Desk:
             params.table(name, dim, first, rule, seed)
 
     def rows(self, name: str, ids: Array) -> Array:
-        """The present rows (n, dim) of ``ids``. Raises UsageError."""
+        """Return the current rows (n, dim) of ``ids``. Raises UsageError."""
         with self._lock:
             return self._table(name).pull(ids)
 
     def push_rows(self, name: str, ids: Array, gradients: Array) -> None:
-        """Keep gradients of rows (n, dim) for the step. Raises UsageError."""
+        """Store gradients of rows (n, dim) for the step. Raises UsageError."""
         with self._lock:
             self._table(name).push(ids, gradients)
 
     def dim_of(self, name: str) -> int:
-        """How many numbers a row has. Raises UsageError."""
+        """Return how many numbers a row has. Raises UsageError."""
         with self._lock:
             return self._table(name).dim
 
@@ -199,18 +208,18 @@ class Desk:
         if self._params is not None and number is not None:
             self._params.end_pass(number)
 
-    # --- What is told, and the end -----------------------------------------------------------------------------------
+    # --- Reports, and the end ----------------------------------------------------------------------------------------
     def report(self, values: Mapping[str, object]) -> None:
         with self._lock:
             self._job.report(**values)
 
     def save(self, path: str, content: bytes) -> bool:
-        """Save ``content``, or the parameters where there is none; whether this trainer was elected to."""
+        """Save ``content``, or the parameters without it. Return whether this trainer was elected to save."""
         with self._lock:
             return self._job.save_model(path, (lambda target: target.write_bytes(content)) if content else None)
 
     def close(self, why: str = "", leaving: bool = False) -> None:
-        """The program has ended, or has to. The task in hand has failed if ``why`` says so, else it is given back."""
+        """End the session. The assigned task fails if ``why`` is set; otherwise it is released."""
         with self._lock:
             task, self._task = self._task, None
             if task is not None and why:
@@ -221,8 +230,8 @@ class Desk:
                 self._params.leave()
 
 
-def _first_values(told: Mapping[str, Any]) -> Array:
-    shape, dtype = tuple(int(size) for size in told["shape"]), DTYPES[told.get("dtype", "f4")]
-    if "values" not in told:
+def _first_values(spec: Mapping[str, Any]) -> Array:
+    shape, dtype = tuple(int(size) for size in spec["shape"]), DTYPES[spec.get("dtype", "f4")]
+    if "values" not in spec:
         return np.zeros(shape, dtype)
-    return np.array(told["values"], dtype).reshape(shape)
+    return np.array(spec["values"], dtype).reshape(shape)

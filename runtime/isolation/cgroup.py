@@ -1,7 +1,7 @@
-"""The cgroup (version 2) of one replica: all that runs in it is ended by one write, and the kernel enforces its limits.
+"""Cgroup (version 2) of one replica: one write ends all its processes, and the kernel enforces its limits.
 
-Only the replica's own processes are in it; its agent is outside. Nothing in it can leave: no process of a job sees a
-file of the cgroup file system.
+Only the replica's own processes are in it; its agent is outside. No process can leave it, because a job sees no file of
+the cgroup file system.
 """
 
 from __future__ import annotations
@@ -15,21 +15,23 @@ from pathlib import Path
 
 MEMORY, PIDS = "memory", "pids"
 _AGAIN_SECONDS, _END_SECONDS = 0.01, 5.0
-# The agent counts processes and gives the reason; the kernel's limit is for what starts between two counts.
+# The agent counts processes and reports the reason. The kernel's limit is for processes that start between two counts.
 _PROCESSES = 2
 
 
 def make(path: Path, memory: int, processes: int, controllers: Collection[str]) -> None:
-    """Make it, empty, with limits for the controllers that there are (bytes, processes and threads; 0: none). One that
-    an interrupted start has left is ended first. Raises OSError."""
+    """Create an empty cgroup with limits for the available controllers (bytes, processes and threads; 0: none).
+
+    A cgroup that an interrupted start has left is ended first. Raises OSError.
+    """
     end(path)
     path.mkdir()
     try:
         if memory and MEMORY in controllers:
             write(path / "memory.max", str(memory))
-            # All at once: a job that has lost one of its processes may wait for it for ever.
+            # Kill all processes together: a job that has lost one of its processes may wait for it for ever.
             write(path / "memory.oom.group", "1")
-            with contextlib.suppress(FileNotFoundError):  # a kernel that does not count swap
+            with contextlib.suppress(FileNotFoundError):  # the kernel does not account swap
                 write(path / "memory.swap.max", "0")
         if processes and PIDS in controllers:
             write(path / "pids.max", str(_PROCESSES * processes))
@@ -39,22 +41,25 @@ def make(path: Path, memory: int, processes: int, controllers: Collection[str]) 
 
 
 def entrance(path: Path) -> int:
-    """A descriptor; a process that writes 0 to it is moved into the cgroup. Raises OSError."""
+    """Return a descriptor: a process that writes 0 to it is moved into the cgroup. Raises OSError."""
     return os.open(path / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
 
 
 def enter(entrance: int) -> None:
-    """Move this process, and what it will start, into the cgroup. Raises OSError."""
+    """Move this process, and those that it will start, into the cgroup. Raises OSError."""
     os.write(entrance, b"0")
 
 
 def kill(path: Path) -> None:
-    """Kill every process in it, also one that is just being forked. Raises OSError where the kernel was not told."""
+    """Kill every process in the cgroup, also one that is just being forked. Raises OSError if the write fails."""
     write(path / "cgroup.kill", "1")
 
 
 def end(path: Path) -> None:
-    """Kill what is in it and remove it. One that is not there has ended. Raises OSError where something is left."""
+    """Kill the processes in the cgroup and remove it. A missing cgroup counts as ended.
+
+    Raises OSError if something is left.
+    """
     deadline = time.monotonic() + _END_SECONDS
     try:
         while True:
@@ -63,18 +68,18 @@ def end(path: Path) -> None:
                 path.rmdir()
                 return
             except OSError as error:
-                # Processes that were killed need a moment to end.
+                # Killed processes need a moment to end.
                 if error.errno != errno.EBUSY or time.monotonic() > deadline:
                     raise
             time.sleep(_AGAIN_SECONDS)
     except OSError as error:
-        # The second: it was removed between two calls.
+        # ENODEV: it was removed between two calls.
         if error.errno not in (errno.ENOENT, errno.ENODEV):
             raise
 
 
 def killed_for_memory(path: Path) -> bool:
-    """Whether the kernel has killed processes in it because of its limit of memory."""
+    """Return whether the kernel has killed processes in the cgroup because of its memory limit."""
     try:
         lines = (path / "memory.events").read_text(encoding="ascii").splitlines()
     except OSError:
@@ -83,7 +88,7 @@ def killed_for_memory(path: Path) -> bool:
 
 
 def write(path: Path, text: str) -> None:
-    """Into a file of the kernel, which is never made here."""
+    """Write to a file of the kernel, which this function never creates."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
     try:
         os.write(descriptor, text.encode("ascii"))

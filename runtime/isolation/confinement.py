@@ -1,4 +1,4 @@
-"""What a process gives up before it starts user code, within walls or without."""
+"""Confinement of a process just before it starts user code, with namespaces or without."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from runtime.isolation import seccomp, syscalls
 
 
 def confine(ruleset: int | None, alone: bool) -> None:
-    """No new privileges, the rules of Landlock, the filter of system calls: for this process and all that it starts.
-    Raises OSError."""
+    """Apply no-new-privileges, the Landlock rules and the system call filter to this process and all that it starts.
+
+    Raises OSError.
+    """
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     if ruleset is not None:
         syscalls.landlock_restrict(ruleset)

@@ -1,12 +1,12 @@
-"""The part of the cgroup tree (version 2) that the portal may use, found and prepared when it starts.
+"""The part of the cgroup tree (version 2) that the portal may use, detected and prepared at its start.
 
     <cgroup>                                        in which the portal was started
     <cgroup>/portal                                 the portal's own processes, where limits are passed on
     <cgroup>/regatta-<digest of the data directory> the home of all replicas of this portal
     <cgroup>/regatta-<digest>/<replica>             ``cgroup``
 
-Limits of memory and processes reach children only of a cgroup without processes, so the portal leaves its own for a
-leaf first. Processes of others are never moved: where there are some, replicas have cgroups without limits.
+Limits of memory and processes reach children only of a cgroup without processes, so the portal first moves from its own
+into a leaf. Other processes are never moved: if there are any, the replicas' cgroups have no limits.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from pathlib import Path
 from runtime.isolation import cgroup
 
 LEAF = "portal"
-WANTED = (cgroup.MEMORY, cgroup.PIDS)
+REQUESTED = (cgroup.MEMORY, cgroup.PIDS)
 _LIMITED = {cgroup.MEMORY: "memory", cgroup.PIDS: "processes"}
 _DELEGATE = "run the portal in a systemd unit with Delegate=yes"
 _CONTROLLERS = f"{_DELEGATE}; where cgroups v1 has them, boot with systemd.unified_cgroup_hierarchy=1"
 _KERNEL_FILES = Path("/proc/self")
-# Of a line of mountinfo: the mounted part, where it is, and, after a dash, the kind.
+# Fields of a line of mountinfo: the mounted part and the mount point. The file system type follows a dash.
 _ROOT, _PLACE = 3, 4
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was read of a cgroup. ``path``: None where there is none. ``top``: the root of the machine's tree, for which
-    the rule about processes does not hold. ``others``: whether processes are in it that are not the portal's."""
+class Observed:
+    """State of a cgroup. ``path``: None if there is none.
+
+    ``top``: it is the root of the machine's tree, for which the rule about processes does not hold. ``others``: it
+    contains processes that are not the portal's.
+    """
 
     path: Path | None
     writable: bool = False
@@ -47,8 +50,11 @@ class Seen:
 
 @dataclass(frozen=True)
 class Plan:
-    """What can be used. ``home``: in which cgroup; None where nothing can. ``move``: the portal goes into a leaf first.
-    ``controllers``: those whose limits replicas get. ``missing``: what is not used and how to get it."""
+    """What can be used of a cgroup. ``place``: the cgroup for the home of replicas; None if none can be used.
+
+    ``move``: the portal first moves into a leaf. ``controllers``: those whose limits replicas get. ``missing``: what is
+    not used and how to get it.
+    """
 
     place: Path | None
     move: bool = False
@@ -58,7 +64,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Found:
-    """The home of replicas, where there is one, and what is missing, in words."""
+    """The home of replicas, if there is one, and messages about what is missing."""
 
     home: Home | None
     missing: tuple[str, ...]
@@ -66,7 +72,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Home:
-    """Where cgroups of replicas are made, and the controllers whose limits can be set there."""
+    """Directory of the replicas' cgroups, and the controllers whose limits can be set there."""
 
     path: Path
     controllers: frozenset[str] = frozenset()
@@ -77,39 +83,39 @@ class Home:
 
 
 def _limits(controllers: Collection[str]) -> str:
-    return " and ".join(word for name, word in _LIMITED.items() if name in controllers)
+    return " and ".join(noun for name, noun in _LIMITED.items() if name in controllers)
 
 
-def decide(seen: Seen, wanted: Collection[str] = WANTED) -> Plan:
-    """What of the cgroup can be used. Pure."""
-    if seen.path is None:
+def decide(observed: Observed, requested: Collection[str] = REQUESTED) -> Plan:
+    """Return what of the cgroup can be used. Pure."""
+    if observed.path is None:
         return Plan(None, missing=("no cgroup v2 for each job: mount cgroup2 at /sys/fs/cgroup",))
-    if not seen.writable or not seen.domain:
-        return Plan(None, missing=(f"no cgroup for each job ({seen.path} cannot be used): {_DELEGATE}",))
-    controllers = tuple(name for name in wanted if name in seen.available)
-    lacking = [name for name in wanted if name not in seen.available]
-    what = f"the kernel sets no limits of {_limits(lacking)} ({seen.path} has no such controllers): {_CONTROLLERS}"
+    if not observed.writable or not observed.domain:
+        return Plan(None, missing=(f"no cgroup for each job ({observed.path} cannot be used): {_DELEGATE}",))
+    controllers = tuple(name for name in requested if name in observed.available)
+    lacking = [name for name in requested if name not in observed.available]
+    what = f"the kernel sets no limits of {_limits(lacking)} ({observed.path} has no such controllers): {_CONTROLLERS}"
     missing = (what,) if lacking else ()
-    if not controllers or seen.top:
-        return Plan(seen.path, False, controllers, missing)
-    if seen.others:
-        what = f"the kernel sets no limits of {_limits(wanted)}: other processes are in {seen.path}; {_DELEGATE}"
-        return Plan(seen.path, missing=(what,))
-    return Plan(seen.path, seen.inside, controllers, missing)
+    if not controllers or observed.top:
+        return Plan(observed.path, False, controllers, missing)
+    if observed.others:
+        what = f"the kernel sets no limits of {_limits(requested)}: other processes are in {observed.path}; {_DELEGATE}"
+        return Plan(observed.path, missing=(what,))
+    return Plan(observed.path, observed.inside, controllers, missing)
 
 
-def look(files: Path = _KERNEL_FILES) -> Seen:
-    """Read the cgroup of this process. ``files``: its directory of /proc."""
+def observe(files: Path = _KERNEL_FILES) -> Observed:
+    """Read the state of this process's cgroup. ``files``: its directory of /proc."""
     place = _place(files)
     if place is None:
-        return Seen(None)
+        return Observed(None)
     own = place
-    # Where the portal has moved, or systemd has started it, with DelegateSubgroup=portal.
+    # The portal has moved here, or systemd has started it here with DelegateSubgroup=portal.
     if place.name == LEAF and _is_writable(place.parent):
         place = place.parent
     kind = _read(place / "cgroup.type")
     pids = set(_read(place / "cgroup.procs").split())
-    return Seen(
+    return Observed(
         path=place,
         writable=_is_writable(place),
         top=kind == "",
@@ -120,10 +126,12 @@ def look(files: Path = _KERNEL_FILES) -> Seen:
     )
 
 
-def prepare(name: str, wanted: Collection[str] = WANTED, files: Path = _KERNEL_FILES) -> str:
-    """Make the home of that name, pass on to it what limits there are, and go into the leaf where that is needed. What
-    went wrong, in words; ``find`` says what can be used all the same."""
-    plan = decide(look(files), wanted)
+def prepare(name: str, requested: Collection[str] = REQUESTED, files: Path = _KERNEL_FILES) -> str:
+    """Create the home of that name, pass the available limits on to it, and move into the leaf if needed.
+
+    Returns a message about what failed, or an empty text. ``find`` reports what can be used all the same.
+    """
+    plan = decide(observe(files), requested)
     if plan.place is None:
         return ""
     home = plan.place / name
@@ -140,9 +148,9 @@ def prepare(name: str, wanted: Collection[str] = WANTED, files: Path = _KERNEL_F
     return ""
 
 
-def find(name: str, wanted: Collection[str] = WANTED, files: Path = _KERNEL_FILES) -> Found:
-    """The home of that name, as ``prepare`` has left it, with the limits that can be set in it."""
-    plan = decide(look(files), wanted)
+def find(name: str, requested: Collection[str] = REQUESTED, files: Path = _KERNEL_FILES) -> Found:
+    """Return the home of that name, as ``prepare`` has left it, with the limits that can be set in it."""
+    plan = decide(observe(files), requested)
     if plan.place is None:
         return Found(None, plan.missing)
     path = plan.place / name
@@ -157,26 +165,26 @@ def find(name: str, wanted: Collection[str] = WANTED, files: Path = _KERNEL_FILE
 
 
 def sweep(home: Home, known: Collection[str]) -> None:
-    """End the cgroups in the home that belong to nothing any more: all but those with the known names."""
+    """End the cgroups in the home that are no longer used: all but those with the known names."""
     for path in home.path.iterdir():
         if path.is_dir() and path.name not in known:
-            with contextlib.suppress(OSError):  # what cannot be ended now can at the next start
+            with contextlib.suppress(OSError):  # it is tried again at the next start
                 cgroup.end(path)
 
 
 def close(home: Home) -> None:
-    """Remove the home, unless replicas go on in it."""
+    """Remove the home, unless replicas are still running in it."""
     with contextlib.suppress(OSError):
         home.path.rmdir()
 
 
 def name_of(data: Path) -> str:
-    """The name of the home of a portal with that data directory."""
+    """Return the name of the home of a portal with that data directory."""
     return f"regatta-{hashlib.sha256(os.fsencode(data.resolve())).hexdigest()[:16]}"
 
 
 def _place(files: Path) -> Path | None:
-    """The directory of this process's cgroup, where the file system is mounted and shows it."""
+    """Return the directory of this process's cgroup, if the file system is mounted and shows it."""
     lines = _read(files / "cgroup").splitlines()
     own = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), None)
     if own is None or ".." in Path(own).parts:
@@ -191,7 +199,7 @@ def _place(files: Path) -> Path | None:
 
 
 def _unescaped(field: str) -> str:
-    """Blanks and the like are written as octal numbers in mountinfo."""
+    """Decode a field of mountinfo, which writes blanks and similar characters as octal numbers."""
     return os.fsdecode(os.fsencode(field).decode("unicode_escape").encode("latin-1")) if "\\" in field else field
 
 

@@ -1,4 +1,4 @@
-"""Rules on files, signals and abstract sockets that hold for a process and for everything that it starts."""
+"""Landlock rules on files, signals and abstract sockets, for a process and everything that it starts."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:  # the launcher imports this module before every job
 _EXECUTE, _WRITE, _READ, _LIST = (1 << bit for bit in range(4))
 _REMOVE, _MAKE_FILE = 1 << 5, 1 << 8
 _TRUNCATE, _DEVICE_CONTROL = 1 << 14, 1 << 15
-# Bits of file rights known since each version; a newer kernel is asked for no more than the last.
+# Number of file access rights since each version. A newer kernel gets the rights of the last one.
 _RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
 # Signals and abstract sockets can be confined since version 6.
 SCOPES_SINCE, _SCOPES = 6, 0b11
 
-LOOK = _EXECUTE | _READ | _LIST
+READ_ONLY = _EXECUTE | _READ | _LIST
 DEVICE = _READ | _WRITE
-# Of a directory that others use too: files of random names, which cannot be listed.
+# Rights on a shared directory: files of random names, which cannot be listed.
 SHARE = _READ | _WRITE | _MAKE_FILE | _REMOVE | _TRUNCATE
 EVERYTHING = (1 << max(_RIGHTS.values())) - 1
 _FILE_RIGHTS = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICE_CONTROL
@@ -30,12 +30,15 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 class LandlockMissing(Exception):
-    """The kernel has no Landlock. The message says what that means."""
+    """The kernel has no Landlock. The message names the consequences."""
 
 
 def prepare(grants: Mapping[str, int]) -> int:
-    """The descriptor of a rule set that grants rights below these paths and nothing else. Raises LandlockMissing where
-    the kernel has none, and OSError where it has but the rules could not be made: the process must not run then."""
+    """Return the descriptor of a rule set that grants rights below these paths and nothing else.
+
+    Raises LandlockMissing if the kernel has none. Raises OSError if the rules could not be created: the process must
+    not run then.
+    """
     version = syscalls.landlock_version()
     if not version:
         raise LandlockMissing("This kernel has no Landlock: the trainer can read what its user may read.")
@@ -54,7 +57,7 @@ def _allow(ruleset: int, path: str, rights: int) -> None:
     try:
         descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
     except (FileNotFoundError, PermissionError):
-        return  # not on this machine, or not this user's
+        return  # missing on this machine, or inaccessible to this user
     try:
         if not stat.S_ISDIR(os.fstat(descriptor).st_mode):
             rights &= _FILE_RIGHTS

@@ -1,4 +1,4 @@
-"""Starts the launcher, which sees nothing of the caller's environment, and waits until the command runs."""
+"""Start of the launcher, without the caller's environment, and the wait until the command runs."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from runtime.isolation.launch_request import Order
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-# Not the file of the launcher, which would be compiled at every start.
+# A program text and not the launcher's file, which would be compiled at every start.
 _PROGRAM = """import sys; sys.path.insert(0, sys.argv[1])
 from runtime.isolation.launcher import start; start(int(sys.argv[2]))"""
-# How long the launcher may take; it needs milliseconds.
+# Timeout for the launcher, which needs milliseconds.
 _SECONDS = 60.0
 _LONGEST_REPORT = 4096
-# A shared-memory file system without a limit takes at most this share of the machine's memory, as the kernel's own.
+# A shared-memory file system without a limit takes at most 1/2 of the machine's memory, which is the kernel's default.
 _SHARE_OF_MEMORY = 2
 
 
 class NotLaunched(Exception):
-    """The command was not started. The message says why; ``number``: the errno, where a system call failed."""
+    """The command was not started. The message gives the reason; ``number`` is the errno of a failed system call."""
 
     def __init__(self, why: str, number: int | None = None) -> None:
         super().__init__(why)
@@ -39,7 +39,7 @@ class NotLaunched(Exception):
 
 @dataclass(frozen=True)
 class Launched:
-    """The launcher, the leader of its own process group, and the directory of the command's own shared memory."""
+    """The launcher, which leads its own process group, and the directory of the command's own shared memory."""
 
     process: subprocess.Popen[bytes]
     shared_memory: int
@@ -47,12 +47,14 @@ class Launched:
 
 @dataclass(frozen=True)
 class Command:
-    """What is started and what it gets. ``uid``: the identity to take, which needs root; 0: the caller's own, in a user
-    namespace. ``shared_memory``: bytes, 0 for half of the machine's memory. ``cgroup``: the descriptor by which it is
-    put into its cgroup, -1 for none. ``network``: descriptors of the user and network namespaces that it joins, -1 for
-    none (``network.Network.namespaces``)."""
+    """The command to start, with its identity and its resources.
 
-    words: Sequence[str]
+    ``uid``: the identity to take, which needs root; 0: the caller's own, in a user namespace. ``shared_memory``: bytes,
+    0 for half of the machine's memory. ``cgroup``: the descriptor for entering its cgroup, -1 for none. ``network``:
+    the descriptors of the user and network namespaces that it joins, -1 for none (``network.Network.namespaces``).
+    """
+
+    arguments: Sequence[str]
     environment: Mapping[str, str]
     directory: str
     uid: int
@@ -66,7 +68,7 @@ class Command:
 
 
 def launch(command: Command, stdout: int, stderr: int) -> Launched:
-    """Start it; it is killed when the calling thread ends. Raises NotLaunched."""
+    """Start the command. It is killed when the calling thread ends. Raises NotLaunched."""
     ours, theirs = socket.socketpair()
     with ours, theirs, _written(_order(command, theirs.fileno())) as order:
         try:
@@ -77,7 +79,7 @@ def launch(command: Command, stdout: int, stderr: int) -> Launched:
                 stderr=stderr,
                 cwd="/",
                 env={},
-                pass_fds=(*command.inherit, *_given(command.cgroup, *command.network), theirs.fileno(), order),
+                pass_fds=(*command.inherit, *_valid(command.cgroup, *command.network), theirs.fileno(), order),
                 process_group=0,
             )
         except OSError as error:
@@ -95,7 +97,7 @@ def _order(command: Command, report: int) -> Order:
     machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "parent": os.getpid(),
-        "command": list(command.words),
+        "command": list(command.arguments),
         "environment": dict(command.environment),
         "directory": command.directory,
         "uid": command.uid,
@@ -110,13 +112,13 @@ def _order(command: Command, report: int) -> Order:
     }
 
 
-def _given(*descriptors: int) -> tuple[int, ...]:
+def _valid(*descriptors: int) -> tuple[int, ...]:
     return tuple(descriptor for descriptor in descriptors if descriptor >= 0)
 
 
 @contextlib.contextmanager
 def _written(order: Order) -> Iterator[int]:
-    """The order in memory, as a descriptor to read it from."""
+    """Write the order to memory and yield a descriptor for reading it."""
     descriptor = os.memfd_create("order", os.MFD_CLOEXEC)
     try:
         with os.fdopen(os.dup(descriptor), "wb") as file:
@@ -128,7 +130,7 @@ def _written(order: Order) -> Iterator[int]:
 
 
 def _await_start(ours: socket.socket) -> int:
-    """Read what the launcher reports: the descriptor of the shared memory. Raises NotLaunched."""
+    """Read the launcher's report and return the descriptor of the shared memory. Raises NotLaunched."""
     ours.settimeout(_SECONDS)
     shared_memory, text = -1, b""
     with contextlib.suppress(ConnectionError):

@@ -1,5 +1,4 @@
-"""What the launcher is given: the shape of an order, and the words in it. It imports nothing, because the launcher
-imports it before every job."""
+"""Order for the launcher, and its constants. It imports nothing, because the launcher imports it before every job."""
 
 from __future__ import annotations
 
@@ -8,9 +7,12 @@ if TYPE_CHECKING:
     from typing import Any, TypedDict
 
     class Order(TypedDict):
-        """What is to be started and how. ``uid``: the identity to take, 0 for the caller's own in a user namespace.
-        ``view``: trees, links and files as in ``view.View``. ``cgroup``: the descriptor by which it is
-        entered, or -1. ``network``: the descriptors of the user namespace and the network namespace to join, or -1."""
+        """What the launcher starts, and how.
+
+        ``uid``: the identity to take, 0 for the caller's own in a user namespace. ``view``: trees, links and files as
+        in ``view.View``. ``cgroup``: the descriptor for entering it, or -1. ``network``: the descriptors of the user
+        namespace and the network namespace to join, or -1.
+        """
 
         parent: int
         command: list[str]
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
         network: tuple[int, int]
 
 
-# What is done with a tree: read only; read only and shown as owned by the job's user; written; a device.
+# Uses of a tree: read only; read only and shown as owned by the job's user; writable; a device.
 READ, GIVE, WRITE, DEVICE = "read", "give", "write", "device"
-TEMPORARY = "/tmp"  # noqa: S108  a directory of the view, which is the replica's own
+TEMPORARY = "/tmp"  # noqa: S108  a directory of the view: the replica's own
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  likewise

@@ -1,17 +1,17 @@
-"""Starts a command inside of its walls, and behaves as the command does: it ends with its exit code or signal, a
-SIGTERM is passed on, and killing the launcher kills everything inside.
+"""Launcher of a command in isolation. It behaves as the command does.
 
-``start`` is given a descriptor with the order, a marshalled dictionary (``order.Order``).
+It ends with the command's exit code or signal and passes a SIGTERM on; killing the launcher kills everything inside.
+``start`` gets a descriptor with the order, a marshalled dictionary (``launch_request.Order``).
 
-Three processes: the launcher, outside; the init, the first process of the PID namespace, which builds the view, then
-only collects what ends, and with which the kernel ends all others; and the command. What concerns the command alone,
-its environment above all, reaches neither of the other two. Whoever started the launcher reads from the socket
-``report``: the descriptor of the private /dev/shm, then STARTED, or else why the command could not be started.
+There are three processes. The launcher is outside. The init is the first process of the PID namespace: it builds the
+view, then only collects ended processes; the kernel ends all others with it. The third is the command. Its own data,
+above all its environment, reaches neither of the other two. The caller reads from the socket ``report``: the descriptor
+of the private /dev/shm, then STARTED, or else why the command could not be started.
 """
 
 from __future__ import annotations
 
-# The modules ``signal`` and ``socket`` of the library import ``enum`` and more, which takes longer than all else here.
+# The modules ``signal`` and ``socket`` import ``enum`` and more, which takes longer than everything else here.
 import _signal as signal
 import _socket as socket
 import errno
@@ -34,24 +34,24 @@ if TYPE_CHECKING:
 
 STARTED = b"+"
 SHARED_MEMORY_OPENED = b"s"
-# Between the errno of a call that failed and what is said of it.
+# Separator of a failed call's errno and its message.
 REFUSED = "!"
-# A job is what the kernel ends first when the machine has no more memory.
+# Makes a job the first process that the kernel ends when the machine runs out of memory.
 _OOM_SCORE = "500"
-# No root by user id 0, no capability that returns with a program; and none of this can be changed.
+# User id 0 is not privileged, programs gain no capabilities, and both settings are locked.
 _SECURE_BITS = 1 | 2 | 32 | 64 | 128
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FAILED = 1
-# Of /proc, what no namespace separates: the descriptions of all keys that the job's user may see.
+# Files of /proc that no namespace separates: the descriptions of all keys that the job's user may see.
 _MASKED = ("/proc/keys", "/proc/key-users")
-# A directory that every machine has; the view is built on it and then becomes the root.
+# A directory that every machine has. The view is built on it, and it then becomes the root.
 _BASE = "/tmp"  # noqa: S108
 
 
 def main(order: Order) -> int:
     report = socket.socket(fileno=order["report"])
-    os.set_inheritable(order["report"], False)  # its end says that the command runs
-    # The portal's is 077, with which the job's user could not enter the directories of the view.
+    os.set_inheritable(order["report"], False)  # its end signals that the command runs
+    # The portal's umask is 077, with which the job's user could not enter the directories of the view.
     os.umask(0o022)
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -60,13 +60,13 @@ def main(order: Order) -> int:
     try:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         if order["cgroup"] >= 0:
-            # First of all, so that whatever this process starts is in it.
+            # First of all, so that everything that this process starts is in it.
             os.write(order["cgroup"], b"0")
             os.close(order["cgroup"])
         userns = _map_of_owners(order["uid"]) if order["uid"] else 0
         _join_network(order)
         _unshare(order)
-        _die_with(order["parent"])
+        _end_with(order["parent"])
     except OSError as error:
         return _refuse(report, "isolate the process", error)
     init = os.fork()
@@ -82,8 +82,10 @@ def main(order: Order) -> int:
 
 
 def _join_network(order: Order) -> None:
-    """Before the process has namespaces of its own: those of the command are then below the network's user namespace,
-    and have no power over the network."""
+    """Join the network before the process has namespaces of its own.
+
+    The command's namespaces are then below the network's user namespace, and have no control over the network.
+    """
     kinds = syscalls.CLONE_NEWUSER, syscalls.CLONE_NEWNET
     for descriptor, kind in zip(order["network"], kinds):  # noqa: B905  two each
         if descriptor >= 0:
@@ -94,7 +96,7 @@ def _join_network(order: Order) -> None:
 def _unshare(order: Order) -> None:
     namespaces = syscalls.CLONE_NEWNS | syscalls.CLONE_NEWPID | syscalls.CLONE_NEWIPC
     if order["cgroup"] >= 0:
-        namespaces |= syscalls.CLONE_NEWCGROUP  # its own is the root of all that /proc shows
+        namespaces |= syscalls.CLONE_NEWCGROUP  # the cgroup becomes the root of everything that /proc shows
     if order["uid"]:
         syscalls.unshare(namespaces)
         return
@@ -106,7 +108,7 @@ def _unshare(order: Order) -> None:
 
 
 def _map_of_owners(uid: int) -> int:
-    """A user namespace in which this user's files are those of the job: the descriptor."""
+    """Return the descriptor of a user namespace that maps this user's files to the job's user."""
     reading, writing = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
     if child == 0:
@@ -124,21 +126,21 @@ def _map_of_owners(uid: int) -> int:
             _write(f"/proc/{child}/{name}", f"{own} {uid} 1")
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return 0  # then files are shown as they are
+        return 0  # then files keep their owners
     finally:
         os.close(reading)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
 
 
-def _die_with(parent: int) -> None:
+def _end_with(parent: int) -> None:
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(_FAILED)
 
 
 def _end_as(status: int) -> int:
-    """Exit as the command did; by the same signal where it was ended by one."""
+    """Exit as the command did, by the same signal if a signal ended it."""
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
     number = os.WTERMSIG(status)
@@ -163,7 +165,7 @@ class _Init:
             descriptor = socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", opened)
             self._report.sendmsg([SHARED_MEMORY_OPENED], [descriptor])
             os.close(opened)
-            # A stop that comes between the two is kept until there is somebody to pass it on to.
+            # Block stop signals until there is a command that they can be passed on to.
             signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
             command = os.fork()
             if command == 0:
@@ -175,12 +177,12 @@ class _Init:
             os._exit(_FAILED)
 
     def _guard(self, command: int) -> None:
-        """Pass a stop on, collect all that ends, and end with the command."""
+        """Pass stop signals on, collect all ended processes, and end with the command."""
         for number in _STOP_SIGNALS:
             signal.signal(number, lambda number, frame: _pass_on(command, number))
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
-        # With an identity of its own the command is another user's process.
+        # With an identity of its own, the command is another user's process.
         syscalls.drop_capabilities(1 << syscalls.CAP_KILL if self._order["uid"] else 0)
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
         self._report.close()
@@ -196,7 +198,7 @@ def _pass_on(command: int, number: int) -> None:
     try:
         os.killpg(command, number)
     except OSError:
-        os.kill(command, number)  # it has not made a group of its own yet
+        os.kill(command, number)  # it has not created its own group yet
 
 
 def _is_broken(pipe: int) -> bool:
@@ -207,10 +209,10 @@ def _is_broken(pipe: int) -> bool:
 
 # --- The view --------------------------------------------------------------------------------------------------------
 def build(shown: tuple[Any, ...], shared_memory: int, userns: int) -> int:
-    """Build the view and make it the root; the descriptor of its /dev/shm."""
+    """Build the view and make it the root. Return the descriptor of its /dev/shm."""
     trees, links, files = shown
     syscalls.mount("", "/", "", syscalls.MS_REC | syscalls.MS_PRIVATE)
-    # All at once, before the first mount covers one of them.
+    # All of them before the first mount, which may cover one of them.
     copies = [(_copy(source, use, userns), target) for source, target, use in trees]
     syscalls.mount("tmpfs", _BASE, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "size=4m,mode=755")
     for path, content in files:
@@ -233,7 +235,7 @@ def build(shown: tuple[Any, ...], shared_memory: int, userns: int) -> int:
 
 
 def _copy(source: str, use: str, userns: int) -> int:
-    """The descriptor of a copy of the tree, with the attributes of its use."""
+    """Return the descriptor of a copy of the tree, with the attributes for its use."""
     descriptor = syscalls.clone_tree(source)
     attributes = syscalls.MOUNT_ATTR_NOSUID
     if use != DEVICE:
@@ -245,12 +247,12 @@ def _copy(source: str, use: str, userns: int) -> int:
         try:
             syscalls.restrict_tree(descriptor, syscalls.MOUNT_ATTR_IDMAP, userns)
         except OSError:
-            pass  # a file system that cannot: its files are shown as they are
+            pass  # the file system has no support: its files keep their owners
     return descriptor
 
 
 def _place(path: str, directory: bool = True) -> str:
-    """Where a path of the view is while it is built; there is something to mount on."""
+    """Return where a path of the view is while it is built. Creates the file or directory to mount on."""
     place = _parent(path)
     if os.path.realpath(place) != os.path.realpath(_BASE) + path:
         raise OSError(errno.ELOOP, "a link is in the way", path)
@@ -262,7 +264,7 @@ def _place(path: str, directory: bool = True) -> str:
 
 
 def _parent(path: str) -> str:
-    """The place of a path, in a directory that is there."""
+    """Return the place of a path, in an existing directory."""
     place = _BASE + path
     os.makedirs(os.path.dirname(place), 0o755, exist_ok=True)
     return place
@@ -276,7 +278,7 @@ def _is_directory(descriptor: int) -> bool:
 def _run_command(order: Order, report: socket.socket) -> NoReturn:
     step = "confine the process"
     try:
-        # Python ignores the last two; programs expect to be ended by them.
+        # Python ignores the last two, but programs expect to be ended by them.
         for number in (*_STOP_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -309,9 +311,9 @@ def _drop_privileges(uid: int) -> None:
 
 
 def _ruleset(writable: list[str]) -> int | None:
-    """The view is a wall by itself; where the kernel has Landlock, it is the second one. Raises OSError."""
+    """Return the Landlock rules: a second barrier besides the view, if the kernel has Landlock. Raises OSError."""
     grants = {
-        "/": landlock.LOOK,
+        "/": landlock.READ_ONLY,
         **dict.fromkeys(landlock.DEVICES, landlock.DEVICE),
         **dict.fromkeys([*writable, TEMPORARY, SHARED_MEMORY], landlock.EVERYTHING),
     }
@@ -322,25 +324,25 @@ def _ruleset(writable: list[str]) -> int | None:
 
 
 def _execute(command: list[str], environment: dict[str, str]) -> None:
-    """As a shell would, by the PATH of the command. Raises OSError that names what was looked for."""
+    """Execute the command, found by its own PATH as in a shell. Raises OSError that names the program."""
     try:
-        os.execvpe(command[0], command, environment)  # noqa: S606  no shell is wanted
+        os.execvpe(command[0], command, environment)  # noqa: S606  no shell is needed
     except OSError as error:
         raise OSError(error.errno, error.strerror, command[0]) from None
 
 
-# --- Small things ----------------------------------------------------------------------------------------------------
+# --- Helpers ---------------------------------------------------------------------------------------------------------
 def _refuse(report: socket.socket, step: str, error: OSError) -> int:
     text = str(error) if step == "start it" else f"the machine did not {step}: {error}"
     try:
         report.send(f"{error.errno or 0}{REFUSED}{text}".encode("utf-8", "replace"))
     except OSError:
-        pass  # nobody is left who could be told
+        pass  # the reader of the report is gone
     return _FAILED
 
 
 def _forget(descriptors: list[int]) -> None:
-    """Close what is the command's alone, its output too: a reader waits until nobody holds them."""
+    """Close the command's own descriptors, its output too: a reader waits until no process holds them."""
     nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
@@ -357,7 +359,7 @@ def _write(path: str, content: str) -> None:
 
 
 def start(descriptor: int) -> NoReturn:
-    """Carry out the order that the descriptor holds."""
+    """Carry out the order in the descriptor."""
     with os.fdopen(descriptor, "rb") as file:
-        order: Order = marshal.load(file)  # noqa: S302  written by the agent, for this process alone
+        order: Order = marshal.load(file)  # noqa: S302  written by the agent, for this process only
     sys.exit(main(order))

@@ -1,8 +1,8 @@
-"""The network namespace of one attempt: a loopback device, on which its processes reach each other and nothing else.
+"""Network namespace of one attempt: a loopback device, on which its processes reach each other and nothing else.
 
-A process that belongs to none of the replicas keeps the namespace, because replicas start and end on their own. It
-gives out the namespace's descriptors at a socket in the attempt's directory, and ends when the last connection has
-ended: agents hold theirs as long as they live. A socket keeps the namespace in which it was made, so agents stay in
+A process that belongs to none of the replicas holds the namespace, because replicas start and end independently. It
+sends the namespace's descriptors over a socket in the attempt's directory, and ends when the last connection has ended:
+agents keep theirs open as long as they run. A socket stays in the namespace in which it was created, so agents stay in
 the machine's own.
 """
 
@@ -24,7 +24,7 @@ _PROGRAM = """import sys; sys.path.insert(0, sys.argv[1])
 from runtime.isolation.network import keep; keep(int(sys.argv[2]), int(sys.argv[3]), sys.argv[4] == 'user')"""
 _SOCKET, _LOCK = "network.socket", "network.lock"
 _READY = b"+"
-# How long the process may take until it is ready, and how long it waits for the first connection.
+# Timeout for the process to become ready, and for its first connection.
 _SECONDS = 60.0
 _LONGEST_REPORT = 4096
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 0x1
@@ -32,8 +32,10 @@ _FLAGS = struct.Struct("16sH14x")
 
 
 class Network(NamedTuple):
-    """Descriptors: ``keeper``, the connection by which the namespace is kept; ``user``, the user namespace that owns
-    it, -1 for the machine's; ``net``, the namespace."""
+    """Descriptors of a network. ``keeper``: the connection that keeps the namespace alive.
+
+    ``user``: the user namespace that owns it, -1 for the machine's. ``net``: the network namespace.
+    """
 
     keeper: int
     user: int
@@ -41,22 +43,24 @@ class Network(NamedTuple):
 
     @property
     def namespaces(self) -> tuple[int, int]:
-        """What ``enter`` needs."""
+        """The arguments of ``enter``."""
         return self.user, self.net
 
     def close(self) -> None:
-        """Give it up."""
+        """Close the descriptors."""
         for descriptor in self:
             if descriptor >= 0:
                 os.close(descriptor)
 
 
 def join(directory: Path, user: bool) -> Network:
-    """The network of the attempt with this directory; it is made unless there is one. ``user``: in a user namespace,
-    for callers without privileges. Raises OSError."""
+    """Return the network of the attempt with this directory, and create it if there is none.
+
+    ``user``: in a user namespace, for callers without privileges. Raises OSError.
+    """
     with (directory / _LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return _ask(directory, user) or _make(directory, user)
+        return _connect(directory, user) or _make(directory, user)
 
 
 def enter(namespaces: tuple[int, int]) -> None:
@@ -68,7 +72,7 @@ def enter(namespaces: tuple[int, int]) -> None:
 
 
 def is_kept(keeper: int) -> bool:
-    """Whether the process that keeps the network lives. Others can join only then."""
+    """Return whether the process that holds the network is running. Other processes can join only then."""
     try:
         return os.read(keeper, 1) != b""
     except BlockingIOError:
@@ -78,8 +82,8 @@ def is_kept(keeper: int) -> bool:
 
 
 # --- The caller ------------------------------------------------------------------------------------------------------
-def _ask(directory: Path, user: bool) -> Network | None:
-    """Connect to the process that keeps the network; None where there is none."""
+def _connect(directory: Path, user: bool) -> Network | None:
+    """Connect to the process that holds the network. Return None if there is none."""
     place = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -109,9 +113,9 @@ def _make(directory: Path, user: bool) -> Network:
     try:
         listener.bind(_address(place))
         listener.listen()
-        words = [str(listener.fileno()), str(writing), "user" if user else "root", str(directory)]
+        arguments = [str(listener.fileno()), str(writing), "user" if user else "root", str(directory)]
         process = subprocess.Popen(
-            [sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, _ROOT, *words],
+            [sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, _ROOT, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -123,26 +127,28 @@ def _make(directory: Path, user: bool) -> Network:
         os.close(writing)
         writing = -1
         report = os.read(reading, _LONGEST_REPORT)
-        process.wait()  # the process that keeps the network is its child
+        process.wait()  # the process that holds the network is its child
     finally:
         listener.close()
         for descriptor in (place, reading, writing):
             if descriptor >= 0:
                 os.close(descriptor)
-    if report == _READY and (network := _ask(directory, user)) is not None:
+    if report == _READY and (network := _connect(directory, user)) is not None:
         return network
     raise OSError(f"the network of the attempt could not be made: {report.decode('utf-8', 'replace') or 'no answer'}")
 
 
 def _address(directory: int) -> str:
-    """A short one: the path of the directory may be longer than the address of a socket."""
+    """Return a short address: the directory's path may be longer than a socket's address may be."""
     return f"/proc/self/fd/{directory}/{_SOCKET}"
 
 
-# --- The process that keeps it ---------------------------------------------------------------------------------------
+# --- The process that holds the namespace ----------------------------------------------------------------------------
 def keep(listener: int, report: int, user: bool) -> None:
-    """Make the namespace, give it out at the listener, and return when nobody uses it any more. The caller's parent
-    waits for the caller alone, so this goes on in a child."""
+    """Create the namespace, send it to every connection, and return when it is no longer used.
+
+    The caller's parent waits only for the caller, so this runs in a child.
+    """
     if os.fork():
         return
     try:
@@ -156,7 +162,7 @@ def keep(listener: int, report: int, user: bool) -> None:
 
 
 def _namespaces(user: bool) -> list[int]:
-    """New namespaces of this process with a loopback device; their descriptors."""
+    """Create new namespaces for this process, with a loopback device. Return their descriptors."""
     if user:
         uid, gid = os.geteuid(), os.getegid()
         syscalls.unshare(syscalls.CLONE_NEWUSER | syscalls.CLONE_NEWNET)

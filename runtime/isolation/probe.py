@@ -1,5 +1,4 @@
-"""Which isolation this machine provides, found out by trying: a command is started as a job would be, and says what it
-sees."""
+"""Probe of the isolation that this machine provides: a command starts as a job would and reports what it sees."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from runtime.isolation.network import join
 
 _SECONDS = 30.0
 # Prints what is wrong, or nothing.
-_LOOK = """
+_CHECK = """
 import os, sys
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 wrong = [name for name, value in (("NoNewPrivs", "1"), ("Seccomp", "2"), ("CapEff", "0" * 16), ("Pid", "2"))
@@ -42,7 +41,7 @@ if sys.argv[3]:
             wrong += ["the loopback device: " + str(error)]
 print(*wrong, sep=", ", end="")
 """
-# Settings of the kernel that keep ordinary users from making namespaces: value that does, and what to do.
+# Kernel settings that prevent ordinary users from creating namespaces: the value that does, and what to do.
 _HINDRANCES = (
     ("kernel/unprivileged_userns_clone", "0", "set kernel.unprivileged_userns_clone=1 with sysctl"),
     ("user/max_user_namespaces", "0", "set user.max_user_namespaces=10000 with sysctl"),
@@ -55,8 +54,11 @@ _HINDRANCES = (
 
 
 class Mode(StrEnum):
-    """``UID``: namespaces, and a user id of its own for each attempt; the portal runs as root. ``USER``: namespaces,
-    a user namespace among them, under the portal's own user id. ``NONE``: neither."""
+    """Kind of isolation.
+
+    ``UID``: namespaces, and a user id of its own for each attempt; the portal runs as root. ``USER``: namespaces,
+    including a user namespace, under the portal's own user id. ``NONE``: neither.
+    """
 
     UID = "uid"
     USER = "user"
@@ -65,8 +67,11 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Isolation:
-    """What a machine provides. ``missing``: for each thing that it does not, what it is and how to get it. ``cgroup``:
-    what of that each replica gets, by name, or nothing. ``network``: whether each attempt gets one of its own."""
+    """Isolation that a machine provides. ``missing``: a message for each missing part, with how to get it.
+
+    ``cgroup``: the layer that each replica gets, by name, or empty. ``network``: whether each attempt gets a network
+    namespace of its own.
+    """
 
     mode: Mode
     missing: tuple[str, ...] = ()
@@ -76,7 +81,7 @@ class Isolation:
 
     @property
     def layers(self) -> tuple[str, ...]:
-        """What keeps a job in, by name."""
+        """Names of the layers that isolate a job."""
         if self.mode is Mode.NONE:
             return ("seccomp", *self._where_there_is)
         own = "user id of its own" if self.mode is Mode.UID else "user namespace"
@@ -90,8 +95,10 @@ class Isolation:
 
 
 def probe(uid: int, hidden: Sequence[str] = ()) -> Isolation:
-    """Try what is best and then what is left. ``uid``: one that attempts would get; ``hidden``: directories that no job
-    may see."""
+    """Try the strongest mode first, then the others.
+
+    ``uid``: a user id that attempts would get. ``hidden``: directories that no job may see.
+    """
     version = syscalls.landlock_version()
     weaker = _without_landlock(version)
     for directory in hidden:
@@ -109,8 +116,10 @@ def probe(uid: int, hidden: Sequence[str] = ()) -> Isolation:
 
 
 def network_problem(mode: Mode, uid: int, hidden: str) -> str:
-    """Why an attempt would not get a network of its own in this mode, and what to do; empty if it would. ``uid`` and
-    ``hidden`` as in ``probe``."""
+    """Return why an attempt would not get a network of its own in this mode, and what to do; empty if it would.
+
+    ``uid`` and ``hidden`` are as in ``probe``.
+    """
     problem = _try(uid if mode is Mode.UID else 0, hidden, networked=True)
     return (
         f"network namespaces do not work ({problem}): set user.max_net_namespaces=10000 with sysctl" if problem else ""
@@ -118,8 +127,11 @@ def network_problem(mode: Mode, uid: int, hidden: str) -> str:
 
 
 def _try(uid: int, hidden: str | None, networked: bool = False) -> str:
-    """Run the command with that identity; what is wrong, or nothing. It reads a private file of this user in the
-    directory ``hidden``, whose file system decides whether that works, and sees nothing else of the directory."""
+    """Run the command with that identity. Return what is wrong, or an empty text.
+
+    The command reads a private file of this user in the directory ``hidden``, whose file system decides whether that
+    works, and sees nothing else of the directory.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="regatta-probe-") as directory,
         tempfile.TemporaryDirectory(prefix="probe-", dir=hidden or directory) as given,
@@ -138,8 +150,8 @@ def _try(uid: int, hidden: str | None, networked: bool = False) -> str:
                 attempt = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="regatta-probe-")))
                 namespaces = stack.enter_context(contextlib.closing(join(attempt, not uid))).namespaces
                 number = str(os.fstat(namespaces[1]).st_ino)
-            words = [sys.executable, "-I", "-S", "-c", _LOOK, str(uid or os.geteuid()), given, number]
-            command = Command(words, {}, launch_request.TEMPORARY, uid, shown, [directory], network=namespaces)
+            arguments = [sys.executable, "-I", "-S", "-c", _CHECK, str(uid or os.geteuid()), given, number]
+            command = Command(arguments, {}, launch_request.TEMPORARY, uid, shown, [directory], network=namespaces)
             launched = launch(command, output.fileno(), output.fileno())
             os.close(launched.shared_memory)
             code = launched.process.wait(_SECONDS)
@@ -150,8 +162,8 @@ def _try(uid: int, hidden: str | None, networked: bool = False) -> str:
             launched.process.wait()
             return "a command did not end in time"
         output.seek(0)
-        said = output.read().decode("utf-8", "replace")
-        return said or (f"a command ended with code {code}" if code else "")
+        text = output.read().decode("utf-8", "replace")
+        return text or (f"a command ended with code {code}" if code else "")
 
 
 def _explained(mode: Mode, problem: str) -> str:
@@ -177,7 +189,7 @@ def _without_landlock(version: int) -> tuple[str, ...]:
 
 
 def _exposing(directory: str) -> str | None:
-    """The tree that every job sees and that holds the directory."""
+    """Return the tree that every job sees and that contains the directory."""
     real = os.path.realpath(directory)
     installations = (os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix))
     inside = next((each for each in installations if Path(real).is_relative_to(each)), None)

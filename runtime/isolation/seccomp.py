@@ -1,9 +1,9 @@
-"""The filter of system calls, as a program for the kernel's packet-filter machine. Pure.
+"""Filter of system calls, as a program for the kernel's packet-filter machine. Pure.
 
-Refused is what reaches beyond the job's own processes or into rarely used parts of the kernel. Calls for which the C
-library has a fallback are answered ENOSYS, all others EPERM. A call of another architecture (i386, x32) ends the
-process. Within a PID namespace nobody but the job itself has a number, so there threads may be pinned and given
-priorities; ``alone=False`` refuses priorities for others, and lets threads be pinned all the same.
+It refuses calls that reach beyond the job's own processes or into rarely used parts of the kernel. Calls for which the
+C library has a fallback are answered ENOSYS, all others EPERM. A call of another architecture (i386, x32) ends the
+process. Within a PID namespace only the job's own processes have ids, so threads may be pinned and given priorities
+there. ``alone=False`` refuses priorities for other processes, and still lets threads be pinned.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
 _X32 = 0x40000000
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-# The columns of the table below.
+# Columns of the tables below.
 _COLUMNS = {"x86_64": 0, "aarch64": 1}
 
-# Everything that was added to the kernel after this call (of Linux 6.10) does not exist for a job.
+# System calls that were added to the kernel after this one (of Linux 6.10) do not exist for a job.
 _LAST = 462
 
-# name: its number on x86_64 and on aarch64; None where the architecture does not have the call.
+# name: its number on x86_64 and on aarch64; None if the architecture does not have the call.
 _REFUSED: dict[str, tuple[int | None, int | None]] = {
     # other processes
     "ptrace": (101, 117),
@@ -50,7 +50,7 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "unshare": (272, 97),
     "setns": (308, 268),
     "open_by_handle_at": (304, 265),
-    # keys, programs in the kernel, measuring others
+    # keys, programs in the kernel, measurement of other processes
     "add_key": (248, 217),
     "request_key": (249, 218),
     "keyctl": (250, 219),
@@ -59,7 +59,7 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "userfaultfd": (323, 282),
     "fanotify_init": (300, 262),
     "lookup_dcookie": (212, 18),
-    # memory that is counted nowhere
+    # memory that no limit counts
     "shmget": (29, 194),
     "memfd_secret": (447, 447),
     # the machine
@@ -87,7 +87,7 @@ _REFUSED: dict[str, tuple[int | None, int | None]] = {
     "_sysctl": (156, None),
     "nfsservctl": (180, 42),
 }
-# Callers that find these missing do without them.
+# Callers have a fallback if these are missing.
 _MISSING: dict[str, tuple[int | None, int | None]] = {
     "clone3": (435, 435),
     "pidfd_open": (434, 434),
@@ -104,7 +104,7 @@ _SCHEDULING = ((144, 119), (142, 118), (314, 274))  # sched_setscheduler, sched_
 
 # New mount, cgroup, UTS, IPC, user, PID and network namespaces.
 _NEW_NAMESPACES = 0x00020000 | 0x02000000 | 0x04000000 | 0x08000000 | 0x10000000 | 0x20000000 | 0x40000000
-# Linux as usual, its 32-bit name for uname, without randomised addresses, both; and asking only.
+# Linux as usual, with its 32-bit name for uname, without randomised addresses, both; and the query.
 _PERSONALITIES = (0, 0x8, 0x20000, 0x20008, 0x40000, 0x40008, 0xFFFFFFFF)
 _TERMINAL_INPUT = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _FAMILIES = (1, 2, 10, 16)  # unix, IPv4, IPv6, netlink
@@ -118,8 +118,10 @@ class NoFilter(OSError):
 
 
 def program(machine: str, alone: bool) -> bytes:
-    """The filter for an architecture as ``os.uname`` names it. ``alone``: the process is in a PID namespace of its
-    own. Raises NoFilter."""
+    """Return the filter for an architecture as ``os.uname`` names it. Raises NoFilter.
+
+    ``alone``: the process is in a PID namespace of its own.
+    """
     if machine not in _ARCHITECTURES:
         raise NoFilter(f"There is no filter of system calls for {machine}, only for {', '.join(_ARCHITECTURES)}.")
     column = _COLUMNS[machine]
@@ -143,7 +145,7 @@ def program(machine: str, alone: bool) -> bytes:
 
 
 def _conditional(alone: bool) -> list[tuple[tuple[int, int], list[Instruction]]]:
-    """Calls that are judged by their arguments; each body decides."""
+    """Return the calls that are decided by their arguments, each with the instructions that decide."""
     nobody_else = _unless(0, (0,), EPERM)
     rules = [
         (_PRLIMIT, nobody_else),
@@ -160,7 +162,7 @@ def _conditional(alone: bool) -> list[tuple[tuple[int, int], list[Instruction]]]
             (_SETPRIORITY, _if(0, (_PRIO_USER,), EPERM)),
             (_IOPRIO_SET, _if(0, (_IOPRIO_WHO_USER,), EPERM)),
         ]
-    # The first argument names a kind, the second whom; only (process, this one) is let through.
+    # The first argument is a kind, the second an id. Only (process, this one) is allowed.
     itself = [_argument(1), (_JEQ, 1, 0, 0), _return(_ERRNO | EPERM)]
     return [
         *rules,
@@ -175,23 +177,23 @@ def _when(number: int, body: list[Instruction]) -> list[Instruction]:
 
 
 def _if(position: int, values: tuple[int, ...], error: int) -> list[Instruction]:
-    """Refuse where the argument is one of the values."""
+    """Refuse if the argument is one of the values."""
     return [_argument(position), *_any(values), _return(_ALLOW), _return(_ERRNO | error)]
 
 
 def _unless(position: int, values: tuple[int, ...], error: int) -> list[Instruction]:
-    """Refuse where the argument is none of the values."""
+    """Refuse if the argument is none of the values."""
     return [_argument(position), *_any(values), _return(_ERRNO | error), _return(_ALLOW)]
 
 
 def _any(values: tuple[int, ...]) -> list[Instruction]:
-    """Skip the instruction that follows where the argument is one of the values."""
+    """Skip the next instruction if the argument is one of the values."""
     last = len(values) - 1
     return [(_JEQ, last - place + 1, 0, value) for place, value in enumerate(values)]
 
 
 def _argument(position: int) -> Instruction:
-    # The lower half: the kernel reads no more of the arguments that are judged here.
+    # The lower half: the kernel reads no more of the arguments that are checked here.
     return _LOAD, 0, 0, _ARGUMENTS_AT + 8 * position
 
 

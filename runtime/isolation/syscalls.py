@@ -1,4 +1,4 @@
-"""System calls that Python has no name for. Linux only; every function raises OSError."""
+"""System calls that Python has no function for. Linux only; every function raises OSError."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MOUNT_ATTR_RDONLY, MOUNT_ATTR_NOSUID, MOUNT_ATTR_NODEV, MOUNT_ATTR_IDMAP = 1, 2,
 
 CAP_KILL = 5
 
-# The same numbers on every architecture.
+# These numbers are the same on every architecture.
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
 _LANDLOCK_CREATE_RULESET, _LANDLOCK_ADD_RULE, _LANDLOCK_RESTRICT_SELF = 444, 445, 446
-# Not the same: pivot_root, for which libc has no function.
+# This one is not: pivot_root, for which libc has no function.
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41}
 
 _OPEN_TREE_CLONE = 1
@@ -37,7 +37,7 @@ _SECCOMP_MODE_FILTER = 2
 _LANDLOCK_CREATE_RULESET_VERSION = 1
 _LANDLOCK_RULE_PATH_BENEATH = 1
 _CAPABILITY_VERSION = 0x20080522
-# More than any kernel has; the first unknown one ends the loop.
+# More than any kernel has. The first unknown one ends the loop.
 _CAPABILITIES = 64
 
 
@@ -77,7 +77,7 @@ def prctl(option: int, value: int) -> None:
 
 
 def drop_capabilities(keep: int = 0) -> None:
-    """Give up every capability except those whose bits are set in ``keep``."""
+    """Drop every capability except those whose bits are set in ``keep``."""
     header = _CapabilityHeader(_CAPABILITY_VERSION, 0)
     data = (_CapabilityData * 2)()
     data[0].effective = data[0].permitted = keep
@@ -85,28 +85,28 @@ def drop_capabilities(keep: int = 0) -> None:
 
 
 def drop_bounding_set() -> None:
-    """No program that this process starts gets a capability. Needs CAP_SETPCAP."""
+    """Let no program that this process starts gain a capability. Needs CAP_SETPCAP."""
     for capability in range(_CAPABILITIES):
         if _libc.prctl(PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) != 0:
             if capability:
-                return  # the kernel has no more
+                return  # the kernel has no more capabilities
             _checked(-1)
 
 
 def install_filter(instructions: bytes) -> None:
-    """Filter the system calls of this process, and of all that it starts, for good."""
+    """Filter the system calls of this process, and of all that it starts, permanently."""
     program = _Filter(len(instructions) // 8, instructions)
     _checked(_libc.prctl(PR_SET_SECCOMP, ctypes.c_ulong(_SECCOMP_MODE_FILTER), ctypes.byref(program), 0, 0))
 
 
 # --- Namespaces and mounts -------------------------------------------------------------------------------------------
 def unshare(flags: int) -> None:
-    """Leave the namespaces named by the flags for new ones."""
+    """Leave the namespaces in the flags for new ones."""
     _checked(_libc.unshare(flags))
 
 
 def setns(descriptor: int, kind: int) -> None:
-    """Move this process into the namespace of that kind; for a user namespace it must have a single thread."""
+    """Move this process into the namespace of that kind. For a user namespace it must have a single thread."""
     _checked(_libc.setns(descriptor, kind))
 
 
@@ -116,7 +116,7 @@ def mount(source: str, target: str, kind: str, flags: int, options: str = "") ->
 
 
 def clone_tree(path: str) -> int:
-    """The descriptor of a copy, mounted nowhere yet, of what is at the path and mounted below."""
+    """Return the descriptor of a copy of the tree at the path, with the mounts below it. It is not mounted yet."""
     flags = _OPEN_TREE_CLONE | os.O_CLOEXEC | _AT_RECURSIVE
     return _checked(_libc.syscall(_OPEN_TREE, _AT_FDCWD, os.fsencode(path), ctypes.c_uint(flags)))
 
@@ -128,22 +128,24 @@ def attach(tree: int, target: str) -> None:
 
 
 def restrict_tree(tree: int, attributes: int, userns: int = 0) -> None:
-    """Set attributes of a tree and all mounts in it; with MOUNT_ATTR_IDMAP the owners of its files are those that
-    the user namespace maps them to."""
+    """Set attributes of a tree and all mounts in it.
+
+    With MOUNT_ATTR_IDMAP, the user namespace maps the owners of its files.
+    """
     change = _MountAttributes(attributes, 0, 0, userns)
     flags = ctypes.c_uint(_AT_EMPTY_PATH | _AT_RECURSIVE)
     _checked(_libc.syscall(_MOUNT_SETATTR, tree, b"", flags, ctypes.byref(change), ctypes.sizeof(change)))
 
 
 def restrict_mount(path: str, attributes: int) -> None:
-    """Set attributes of the mount at the path alone."""
+    """Set attributes of the mount at the path only."""
     change = _MountAttributes(attributes, 0, 0, 0)
     size = ctypes.sizeof(change)
     _checked(_libc.syscall(_MOUNT_SETATTR, _AT_FDCWD, os.fsencode(path), 0, ctypes.byref(change), size))
 
 
 def enter_root(path: str) -> None:
-    """Make the mount at the path the root, and let go of the old one."""
+    """Make the mount at the path the root, and unmount the old one."""
     os.chdir(path)
     _checked(_libc.syscall(_PIVOT_ROOT[os.uname().machine], b".", b"."))
     _checked(_libc.umount2(b".", MNT_DETACH))
@@ -152,25 +154,25 @@ def enter_root(path: str) -> None:
 
 # --- Landlock --------------------------------------------------------------------------------------------------------
 def landlock_version() -> int:
-    """The version of Landlock that this kernel speaks, 0 where it has none."""
+    """Return the Landlock version of this kernel, 0 if it has none."""
     return max(0, int(_libc.syscall(_LANDLOCK_CREATE_RULESET, None, 0, _LANDLOCK_CREATE_RULESET_VERSION)))
 
 
 def landlock_ruleset(files: int, scoped: int) -> int:
-    """A new set of rules for these rights; the descriptor."""
+    """Create a set of rules for these rights. Return its descriptor."""
     attributes = _Ruleset(files, 0, scoped)
-    # Older kernels know only the beginning of the structure and refuse a longer one unless the rest is zero.
+    # Older kernels support only the start of the structure and refuse a longer one unless the rest is zero.
     return _checked(_libc.syscall(_LANDLOCK_CREATE_RULESET, ctypes.byref(attributes), ctypes.sizeof(attributes), 0))
 
 
 def landlock_allow(ruleset: int, path: int, files: int) -> None:
-    """Grant rights on what is below the opened path."""
+    """Grant rights on everything below the opened path."""
     rule = _PathBeneath(files, path)
     _checked(_libc.syscall(_LANDLOCK_ADD_RULE, ruleset, _LANDLOCK_RULE_PATH_BENEATH, ctypes.byref(rule), 0))
 
 
 def landlock_restrict(ruleset: int) -> None:
-    """Confine this process, and all that it will start, for good."""
+    """Confine this process, and all that it will start, permanently."""
     _checked(_libc.syscall(_LANDLOCK_RESTRICT_SELF, ruleset, 0))
 
 

@@ -1,7 +1,7 @@
-"""The files that a job's process sees: the system's programs and libraries, the job's own, and nothing else.
+"""View of the files that a job's process sees: the system's programs and libraries, the job's own, and nothing else.
 
-A view is made of trees of the machine that are mounted at a path, of links, and of small files that are written for
-it. Whatever is not named here is not there: no data directory, no ``/run``, no ``/home``.
+A view consists of trees of the machine that are mounted at a path, of links, and of small files that are written for
+it. Anything not listed here is absent: no data directory, no ``/run``, no ``/home``.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from runtime.isolation.launch_request import DEVICE, GIVE, READ, TEMPORARY, WRIT
 
 _TEMPORARY_TOO = "/var/tmp"  # noqa: S108  the replica's own too
 _PROGRAMS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32")
-# Of /etc, what programs and libraries look up; nothing there is anybody's secret.
+# Files of /etc that programs and libraries read; none of them is secret.
 _CONFIGURATION = (
     *("ld.so.cache", "ld.so.conf", "ld.so.conf.d", "alternatives"),
     *("resolv.conf", "hosts", "host.conf", "nsswitch.conf", "gai.conf", "services", "protocols"),
     *("localtime", "timezone", "mime.types", "fonts", "magic"),
     *("ssl/certs", "ssl/openssl.cnf", "ca-certificates", "pki/tls/certs", "pki/ca-trust/extracted"),
 )
-# gloo, the transport of PyTorch and PaddlePaddle, asks what kind each device is, and starts nothing if it is refused.
+# gloo, the transport of PyTorch and PaddlePaddle, reads each device's class, and does not start if that is refused.
 DEVICE_LIST = "/sys/bus/pci/devices"
 _LINKS = {
     "/dev/fd": "/proc/self/fd",
@@ -33,7 +33,7 @@ _LINKS = {
 
 
 class Tree(NamedTuple):
-    """What is at ``source`` on the machine, shown at ``target``."""
+    """The tree at ``source`` on the machine, shown at ``target``."""
 
     source: str
     target: str
@@ -41,7 +41,7 @@ class Tree(NamedTuple):
 
 
 class View(NamedTuple):
-    """``links``: path and where it leads; ``files``: path and content."""
+    """Trees, links (path and target) and files (path and content) of a view."""
 
     trees: tuple[Tree, ...]
     links: tuple[tuple[str, str], ...]
@@ -49,8 +49,11 @@ class View(NamedTuple):
 
 
 def build(uid: int, gid: int, given: Iterable[str], written: Iterable[str], work: str, temporary: str) -> View:
-    """The view of a process. ``given`` are trees that it reads, ``written`` its own directories, each at its usual
-    path; ``temporary`` is shown as /tmp as well."""
+    """Return the view of a process.
+
+    ``given`` are trees that it reads, ``written`` its own directories, each at its usual path. ``temporary`` is shown
+    as /tmp as well.
+    """
     given, written = list(given), [temporary, *written]
     trees = [
         *_system(),
@@ -62,23 +65,23 @@ def build(uid: int, gid: int, given: Iterable[str], written: Iterable[str], work
     links = [*((path, os.readlink(path)) for path in _PROGRAMS if os.path.islink(path)), *_LINKS.items()]
     targets = [tree.target for tree in trees]
     for path in map(os.path.abspath, (*given, *written)):
-        # A name that leads to the tree through links of the machine is a link here, unless it is inside of a tree.
+        # A path that leads to the tree through links of the machine is a link here, unless it is inside a tree.
         if (real := os.path.realpath(path)) in targets and not _is_below(path, targets):
             links.append((path, real))
-    # Parents before what is mounted in them.
+    # Parents before the trees that are mounted in them.
     in_order = sorted(dict.fromkeys(trees), key=lambda tree: tree.target.count("/"))
     return View(tuple(in_order), tuple(dict.fromkeys(links)), tuple(_accounts(uid, gid, work)))
 
 
 def exposed(directory: str) -> str | None:
-    """The tree of the system in which the directory lies, so that every job could see it; None where it is in none."""
+    """Return the tree of the system that contains the directory and would show it to every job, or None."""
     real = os.path.realpath(directory)
-    seen = (tree.source for tree in _system())
-    return next((source for source in seen if _is_below(real, (source,))), None)
+    existing = (tree.source for tree in _system())
+    return next((source for source in existing if _is_below(real, (source,))), None)
 
 
 def configuration() -> Iterator[str]:
-    """The paths in /etc that a job reads, and that are there. No directory among them holds keys or passwords."""
+    """Yield the existing paths in /etc that a job reads. No directory among them holds keys or passwords."""
     return (path for name in _CONFIGURATION if os.path.exists(path := f"/etc/{name}"))
 
 
@@ -103,7 +106,7 @@ def _kinds_of_devices() -> Iterator[Tree]:
 
 
 def _there(path: str, use: str) -> Iterator[Tree]:
-    """The tree at the place that the path leads to; nothing where it is not on the machine."""
+    """Yield the tree to which the path leads, or nothing if it does not exist on the machine."""
     real = os.path.realpath(path)
     if os.path.exists(real):
         yield Tree(real, real, use)
@@ -114,7 +117,7 @@ def _is_below(path: str, directories: Iterable[str]) -> bool:
 
 
 def _accounts(uid: int, gid: int, work: str) -> Iterator[tuple[str, str]]:
-    """The names of users and groups: nobody of the machine, and the job's own."""
+    """Yield the files of user and group names: no account of the machine, and the job's own."""
     own_user = f"job:x:{uid}:{gid}:job:{work}:/bin/sh\n" if uid else ""
     own_group = f"job:x:{gid}:\n" if gid else ""
     root = f"root:x:0:0:root:{work}:/usr/sbin/nologin\n"

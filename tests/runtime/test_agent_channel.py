@@ -1,4 +1,4 @@
-"""The child's side of the link, over a real socket pair."""
+"""The child's end of the link, over a real socket pair."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class AgentEnd:
     def read(self) -> dict[str, Any]:
         return json.loads(self._lines.readline())
 
-    def say(self, **message: Any) -> None:
+    def send(self, **message: Any) -> None:
         self.link.sendall(json.dumps(message).encode() + b"\n")
 
-    def say_members(self, revision: int, *members: Member) -> None:
-        self.say(op=contract.MEMBERS, revision=revision, members=[member.to_json() for member in members])
+    def send_members(self, revision: int, *members: Member) -> None:
+        self.send(op=contract.MEMBERS, revision=revision, members=[member.to_json() for member in members])
 
     def hang_up(self) -> None:
         self._lines.close()
@@ -66,18 +66,18 @@ def test_the_release_is_that_of_the_project() -> None:
 
 
 @pytest.mark.invariant("Processes of two releases of the runtime never train one job.")
-def test_processes_of_two_releases_are_told_which_they_are_and_what_to_do(pair: tuple[Channel, AgentEnd]) -> None:
+def test_an_error_for_mixed_releases_names_them_and_the_remedy(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
     same = Member(contract.MASTER, 0, 1, release=contract.RELEASE)
-    agent.say_members(1, same, Member(contract.PSERVER, 0, 2, release="9.9.0"))
+    agent.send_members(1, same, Member(contract.PSERVER, 0, 2, release="9.9.0"))
     words = f"runs release {contract.RELEASE} of the runtime and pserver-0 runs 9.9.0: .*Install one release"
     with pytest.raises(MixedReleases, match=words):
         channel.wait_for_members(bool, 5)
-    agent.say_members(2, same, Member(contract.PSERVER, 0, 3, release=contract.RELEASE))
+    agent.send_members(2, same, Member(contract.PSERVER, 0, 3, release=contract.RELEASE))
     assert len(channel.wait_for_members(lambda members: members[1].incarnation == 3, 5)) == 2
 
 
-def test_points_arrive_in_order_and_numbers_that_json_lacks_become_words(pair: tuple[Channel, AgentEnd]) -> None:
+def test_points_arrive_in_order_and_non_finite_numbers_become_text(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
     values = [1.5, float("nan"), float("inf"), float("-inf")]
     channel.metrics([(1.0, step, "cost", value) for step, value in enumerate(values)])
@@ -86,7 +86,7 @@ def test_points_arrive_in_order_and_numbers_that_json_lacks_become_words(pair: t
     ]  # fmt: skip
 
 
-def test_close_sends_what_waits(pair: tuple[Channel, AgentEnd]) -> None:
+def test_close_sends_queued_messages(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
     channel.metrics([(0.0, step, "cost", 1.0) for step in range(2500)])
     channel.close()
@@ -95,15 +95,15 @@ def test_close_sends_what_waits(pair: tuple[Channel, AgentEnd]) -> None:
 
 def test_waiting_for_members_ends_when_they_are_there(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
-    agent.say_members(1)
-    agent.say_members(2, MASTER)
+    agent.send_members(1)
+    agent.send_members(2, MASTER)
     assert channel.wait_for_members(lambda members: len(members) == 1, timeout=5) == (MASTER,)
     assert channel.members() == (MASTER,)
 
 
-def test_waiting_too_long_says_who_is_there(pair: tuple[Channel, AgentEnd]) -> None:
+def test_the_timeout_error_lists_the_members(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
-    agent.say_members(1, MASTER)
+    agent.send_members(1, MASTER)
     channel.wait_for_members(lambda members: True, timeout=5)
     with pytest.raises(TimeoutError, match=r"within 0\.01 s; there are: master-0"):
         channel.wait_for_members(lambda members: len(members) == 2, timeout=0.01)
@@ -115,14 +115,14 @@ def broken(_members: object) -> None:
 
 def test_a_callback_that_fails_fences_the_process_and_keeps_no_other_back(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
-    heard, fenced = threading.Event(), list[str]()
+    notified, fenced = threading.Event(), list[str]()
     channel.on_members(broken)
-    channel.on_members(lambda members: heard.set())
+    channel.on_members(lambda members: notified.set())
     channel.on_fenced(fenced.append)
-    agent.say_members(1, MASTER)
-    assert heard.wait(5)
+    agent.send_members(1, MASTER)
+    assert notified.wait(5)
     assert fenced == ['a change of the members could not be taken in (RuntimeError("can\'t start new thread"))']
-    agent.say_members(2)
+    agent.send_members(2)
     assert channel.wait_for_members(lambda members: not members, 5) == ()
 
 
@@ -131,7 +131,7 @@ def test_a_callback_that_fails_keeps_no_other_from_the_fence(pair: tuple[Channel
     fenced = threading.Event()
     channel.on_fenced(broken)
     channel.on_fenced(lambda why: fenced.set())
-    agent.say(op=contract.FENCED, why="end")
+    agent.send(op=contract.FENCED, why="end")
     assert fenced.wait(5)
 
 
@@ -159,32 +159,32 @@ def test_points_that_cannot_be_sent_hold_up_nobody(
 
 def test_an_older_revision_is_not_believed(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
-    agent.say_members(5, MASTER)
-    agent.say_members(4)
-    agent.say(op=contract.FENCED, why="end")
+    agent.send_members(5, MASTER)
+    agent.send_members(4)
+    agent.send(op=contract.FENCED, why="end")
     fenced = threading.Event()
     channel.on_fenced(lambda why: fenced.set())
     assert fenced.wait(5)
     assert channel.members() == (MASTER,)
 
 
-def test_a_late_callback_is_told_what_is_known(pair: tuple[Channel, AgentEnd]) -> None:
+def test_a_late_callback_gets_the_current_members(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
-    agent.say_members(1, MASTER)
+    agent.send_members(1, MASTER)
     channel.wait_for_members(bool, timeout=5)
     seen: list[tuple[Member, ...]] = []
     channel.on_members(seen.append)
     assert seen == [(MASTER,)]
 
 
-def test_being_fenced_is_told_with_the_reason(pair: tuple[Channel, AgentEnd]) -> None:
+def test_fencing_is_reported_with_its_reason(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
-    told: list[str] = []
+    reasons: list[str] = []
     fenced = threading.Event()
-    channel.on_fenced(lambda why: (told.append(why), fenced.set()))
-    agent.say(op=contract.FENCED, why="the lease was lost")
+    channel.on_fenced(lambda why: (reasons.append(why), fenced.set()))
+    agent.send(op=contract.FENCED, why="the lease was lost")
     assert fenced.wait(5)
-    assert told == ["the lease was lost"]
+    assert reasons == ["the lease was lost"]
 
 
 def test_a_broken_link_counts_as_fenced_and_ends_waiting(pair: tuple[Channel, AgentEnd]) -> None:

@@ -1,4 +1,4 @@
-"""What runs beside programs that were written for other frameworks."""
+"""Launch of programs that were written for other frameworks."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def added(environ: dict[str, str]) -> dict[str, str]:
     return {name: value for name, value in completed(environ).items() if name not in environ}
 
 
-def test_a_collective_worker_is_told_what_paddle_3_asks_for() -> None:
+def test_a_collective_worker_gets_the_variables_that_paddle_3_reads() -> None:
     assert added(WORKER) == {
         "PADDLE_MASTER": "10.0.0.1:36000",
         "PADDLE_CURRENT_ENDPOINT": "10.0.0.2:36000",
@@ -46,26 +46,26 @@ def test_with_graphics_cards_paddle_chooses_its_own_transport() -> None:
     assert "PADDLE_DISTRI_BACKEND" not in completed({**WORKER, "FLAGS_selected_gpus": "0"})
 
 
-def test_a_fleet_runs_programs_in_the_form_that_servers_know() -> None:
+def test_a_fleet_runs_programs_in_the_form_that_servers_support() -> None:
     assert added(WORKER | SERVERS) == {"FLAGS_enable_pir_api": "0"}
 
 
-def test_what_is_said_already_stays() -> None:
+def test_variables_that_are_set_are_kept() -> None:
     assert completed({**WORKER, "PADDLE_MASTER": "elsewhere:1"})["PADDLE_MASTER"] == "elsewhere:1"
 
 
-def test_pytorch_s_process_knows_its_rank_by_its_index() -> None:
-    told = {contract.FRAMEWORK: "torch", contract.INDEX: "3", contract.TRAINERS: "4"}
-    assert added(told) == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+def test_the_rank_of_a_pytorch_process_is_its_index() -> None:
+    environment = {contract.FRAMEWORK: "torch", contract.INDEX: "3", contract.TRAINERS: "4"}
+    assert added(environment) == {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
 
 
 def test_in_a_cluster_pytorch_s_processes_meet_at_the_first_of_the_controller_s_endpoints() -> None:
-    told = {**WORKER, contract.FRAMEWORK: "torch", contract.INDEX: "1", contract.TRAINERS: "2"}
-    found = completed(told)
+    environment = {**WORKER, contract.FRAMEWORK: "torch", contract.INDEX: "1", contract.TRAINERS: "2"}
+    found = completed(environment)
     assert (found["MASTER_ADDR"], found["MASTER_PORT"], found["RANK"]) == ("10.0.0.1", "36000", "1")
 
 
-def test_a_command_is_told_nothing() -> None:
+def test_a_command_gets_no_variables() -> None:
     assert added({contract.FRAMEWORK: "command"}) == {}
 
 
@@ -101,16 +101,16 @@ def test_the_program_takes_its_place_and_its_exit_code_is_the_program_s() -> Non
     assert (out.strip(), process.returncode) == (str(process.pid), 7)
 
 
-def test_the_agent_is_told_before_the_program_begins_and_the_program_knows_nothing_of_it() -> None:
+def test_the_agent_is_notified_before_the_program_begins_without_its_knowledge() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         process = launched("sh", "-c", f"echo ${contract.AGENT_FD}", link=theirs.fileno())
         theirs.close()
         with ours.makefile() as lines:
-            said = json.loads(lines.readline())
+            message = json.loads(lines.readline())
             assert lines.readline() == ""
     out, _ = process.communicate(timeout=30)
-    assert said == {"op": contract.HELLO, "address": "", "release": contract.RELEASE}
+    assert message == {"op": contract.HELLO, "address": "", "release": contract.RELEASE}
     assert out.strip() == ""
 
 

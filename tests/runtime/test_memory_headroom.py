@@ -17,9 +17,9 @@ print(before, headroom())
 """
 
 
-def test_what_is_left_shrinks_by_what_is_taken():
-    told = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60)
-    before, after = map(float, told.stdout.split())
+def test_headroom_shrinks_by_allocated_memory():
+    completed = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60)
+    before, after = map(float, completed.stdout.split())
     assert LIMIT / 2 < before < LIMIT
     assert before - after == pytest.approx(100 << 20, rel=0.05)
 

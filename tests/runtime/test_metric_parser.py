@@ -1,4 +1,4 @@
-"""Costs on standard output become points."""
+"""Costs on standard output become points of curves."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_the_example_of_every_form_is_read_by_it(form: object) -> None:
     assert read(form.example)
 
 
-# Lines as real programs print them, and what is in them.
-SEEN = [
+# Lines as real programs print them, and their values.
+LINES = [
     ("time: [2026-11-22 14:41:44], batch: [20], cost[1]:[0.805055]", [(20, "cost", 0.805055)]),
     ("step  5/10 - loss: 0.0811 - 11ms/step", [(5, "loss", 0.0811)]),
     ("step 10/938 [....] - loss: 0.2183 - acc: 0.9375 - 12ms/step", [(10, "loss", 0.2183), (10, "acc", 0.9375)]),
@@ -49,8 +49,8 @@ SEEN = [
 
 
 @pytest.mark.invariant("Costs that a program prints become metric points; durations do not.")
-@pytest.mark.parametrize(("line", "points"), SEEN, ids=[line for line, _ in SEEN])
-def test_what_is_printed_becomes_points(line: str, points: list[tuple[int, str, object]]) -> None:
+@pytest.mark.parametrize(("line", "points"), LINES, ids=[line for line, _ in LINES])
+def test_printed_costs_become_points(line: str, points: list[tuple[int, str, object]]) -> None:
     assert read(line) == points
 
 
@@ -71,11 +71,11 @@ def test_what_is_printed_becomes_points(line: str, points: list[tuple[int, str, 
         "cost" + " " * 100_000 + "x",
     ],
 )
-def test_what_is_no_cost_is_none(line: str) -> None:
+def test_other_numbers_are_not_costs(line: str) -> None:
     assert read(line) == []
 
 
-def test_steps_go_on_where_their_count_begins_anew_with_every_epoch() -> None:
+def test_steps_continue_when_their_count_restarts_with_every_epoch() -> None:
     lines = [f"Pass {number}, Batch {batch}, Cost 1" for number in range(2) for batch in (0, 10, 20)]
     assert [step for step, _, _ in read(*lines)] == [0, 10, 20, 21, 31, 41]
 
@@ -84,7 +84,7 @@ def test_lines_without_a_step_are_counted() -> None:
     assert [step for step, _, _ in read("cost 3", "cost 2", "cost 1")] == [0, 1, 2]
 
 
-def test_what_paddle_s_model_measures_while_it_evaluates_is_a_curve_of_its_own() -> None:
+def test_evaluation_metrics_of_paddle_s_model_are_separate_curves() -> None:
     fit = ["Epoch 1/2", "step 10/10 - loss: 0.3 - 1ms/step", "Eval begin...", "step 10/10 - loss: 0.2 - 1ms/step"]
     lines = [*fit, "Eval samples: 40", "Epoch 2/2", "step 10/10 - loss: 0.1 - 1ms/step"]
     assert read(*lines) == [(10, "loss", 0.3), (10, "test_loss", 0.2), (20, "loss", 0.1)]
@@ -94,7 +94,7 @@ def test_only_the_beginning_of_a_long_line_is_looked_at() -> None:
     assert read("x" * 3000 + " cost 1") == []
 
 
-def test_whoever_reads_on_for_another_goes_on_with_its_steps() -> None:
+def test_a_second_reader_continues_the_steps_of_the_first() -> None:
     lines = [
         "loss 3",
         "loss 2",

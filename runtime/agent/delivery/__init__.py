@@ -1,1 +1,1 @@
-"""Delivery to the portal: spool, batches, artifacts, and redelivery for a dead agent."""
+"""Delivery to the portal: spool, batches, artifacts, and redelivery for an agent that is gone."""

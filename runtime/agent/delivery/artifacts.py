@@ -1,4 +1,4 @@
-"""The files that a process left in its output directory."""
+"""Artifacts: the files that a process left in its output directory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _PIECE = 1024 * 1024
 
 @dataclass(frozen=True)
 class Found:
-    """A regular file below the output directory; ``name`` is its path there, with ``/``."""
+    """A regular file below the output directory. ``name`` is its relative path, with ``/``."""
 
     name: str
     path: Path
@@ -29,16 +29,16 @@ class Found:
 
 @dataclass(frozen=True)
 class Selection:
-    """What will be uploaded, and a message for each kind of thing that will not."""
+    """The files to upload, and a message for each kind of file that is left out."""
 
     files: tuple[Found, ...]
     left_out: tuple[str, ...]
 
 
 def select(directory: Path) -> Selection:
-    """The regular files below ``directory`` in order of their names, as many as the limits allow.
+    """Return the regular files below ``directory`` in order of their names, as many as the limits allow.
 
-    Links are not followed: they could lead to what the process may not read.
+    Links are not followed: they could lead to files that the process may not read.
     """
     chosen: list[Found] = []
     unfit: list[Found] = []
@@ -61,7 +61,7 @@ def call(replica: str, found: Found, digest: str) -> str:
 
 
 def sha256(file: BinaryIO) -> str:
-    """The digest of the whole file; leaves it at its start."""
+    """Return the digest of the whole file, and seek back to its start."""
     digest = hashlib.sha256()
     while piece := file.read(_PIECE):
         digest.update(piece)
@@ -71,13 +71,16 @@ def sha256(file: BinaryIO) -> str:
 
 @contextmanager
 def opened(found: Found) -> Iterator[BinaryIO]:
-    """The file for reading. Raises OSError, also if a link has taken its place."""
+    """Open the file for reading. Raises OSError, also if a link has taken its place."""
     with os.fdopen(os.open(found.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         yield file
 
 
 def _regular_files(directory: Path, unread: list[OSError]) -> Iterator[Found]:
-    """``unread`` gets the errors of what cannot be listed, such as what is deeper than the kernel follows."""
+    """Yield the regular files.
+
+    ``unread`` collects the errors of entries that cannot be listed, such as too deep paths.
+    """
     for parent, directories, names in os.walk(directory, onerror=unread.append, followlinks=False):
         directories.sort()
         for name in names:
@@ -92,7 +95,7 @@ def _regular_files(directory: Path, unread: list[OSError]) -> Iterator[Found]:
 
 
 def _fits(name: str) -> bool:
-    """Whether the portal takes the name. One that is no UTF-8 holds characters that cannot be shown, too."""
+    """Return whether the portal accepts the name. A name that is not UTF-8 holds unprintable characters, too."""
     return len(name) <= LONGEST_NAME and name.isprintable() and "\\" not in name
 
 
@@ -110,7 +113,7 @@ def _unfit_names(unfit: Sequence[Found]) -> Iterator[str]:
 
 def _unlisted(errors: Sequence[OSError]) -> Iterator[str]:
     if errors:
-        name = os.path.basename(str(errors[0].filename))[-LONGEST_NAME:]  # noqa: PTH119  a path may be longer than any
+        name = os.path.basename(str(errors[0].filename))[-LONGEST_NAME:]  # noqa: PTH119  a path has no maximum length
         shown = name.encode("utf-8", "replace").decode()
         yield f"files are not kept because {shown!r} cannot be read: {errors[0].strerror}"
 

@@ -1,8 +1,8 @@
-"""One call to the portal's ingest, as written in ``runtime.contract``, and what its answer means.
+"""Client of the portal's ingest: one call, as defined in ``runtime.contract``, and the meaning of its answer.
 
-Between agent and portal are proxies, which give statuses of their own: 404 while a route is reloaded, 413 for a body
-over their limit, 200 with a page to sign in. Only the portal's own answers are taken for one: a refusal is a problem
-document with its type and code, and what was taken is acknowledged in JSON.
+Proxies between agent and portal send statuses of their own: 404 while a route is reloaded, 413 for a body over their
+limit, 200 with a sign-in page. Only the portal's own answers are accepted as such: a refusal is a problem document with
+its type and code, and accepted data is acknowledged in JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ CONNECT_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Taken:
-    """The portal has it."""
+    """The portal has accepted the data."""
 
     body: Mapping[str, Any]
 
@@ -36,21 +36,21 @@ class Gap:
 
 @dataclass(frozen=True)
 class Replaced:
-    """The attempt is over for the portal; it takes no more of it."""
+    """The attempt is over for the portal, which accepts nothing more of it."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Missing:
-    """The portal says that it has no such attempt. It may say so for a moment, as while its database is restored."""
+    """The portal has no such attempt. The answer may be temporary, as while its database is restored."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The portal itself does not take it, and would not the next time. ``fields``: what is wrong with which part."""
+    """The portal itself refuses the data, now and on every retry. ``fields``: the errors by part of the body."""
 
     status: int
     why: str
@@ -59,7 +59,7 @@ class Refused:
 
 @dataclass(frozen=True)
 class Failed:
-    """Not taken, or not known to be. ``status`` is 0 where there was no answer."""
+    """Not accepted, or not known to be accepted. ``status`` is 0 if there was no answer."""
 
     status: int
     why: str
@@ -67,36 +67,36 @@ class Failed:
 
 Answer = Taken | Gap | Replaced | Missing | Refused | Failed
 
-# How long the portal has to say that it has no such attempt before the process is ended: it may say so for a moment.
+# How long the portal must answer that it has no such attempt before the process is ended: the answer may be temporary.
 MISSING_SECONDS = 60.0
-# The portal's own refusals of what it would not take the next time either.
+# Statuses of the portal's own refusals that a retry would not change.
 _REFUSALS = (400, 403, 409, 411, 413, 415, 422)
 _PROBLEM = "urn:regatta:problem:"
-# Bytes of an answer that are read: the portal's are much shorter, a proxy's page may be of any length.
+# Bytes of an answer that are read. The portal's answers are much shorter; a proxy's page may have any length.
 _LONGEST_ANSWER = 1024 * 1024
 _LONGEST_WHY = 500
 
 
 class Persistence:
-    """Whether something has been said for ``seconds`` and nothing else since."""
+    """Whether the same answer has been recorded for ``seconds``, without any other in between."""
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
         self._since: float | None = None
 
     def persists(self) -> bool:
-        """It was said again; whether that is enough."""
+        """Record the answer again. Return whether it has persisted for long enough."""
         if self._since is None:
             self._since = self._clock()
         return self._clock() >= self._since + self._seconds
 
     def reset(self) -> None:
-        """Something else was said."""
+        """Record another answer: the time starts again with the next one."""
         self._since = None
 
 
 class Ingest:
-    """A kept-alive connection to one attempt's ingest. For one thread."""
+    """Keep-alive connection to one attempt's ingest. For one thread."""
 
     def __init__(self, url: str, attempt_id: str, token: str) -> None:
         self._url = urlsplit(url)
@@ -123,7 +123,7 @@ class Ingest:
             response = connection.getresponse()
             content = response.read(_LONGEST_ANSWER)
             if not response.isclosed():
-                self.close()  # what is left of it would be taken for the next answer
+                self.close()  # otherwise the rest of it would be read as the next answer
             return meaning(response.status, content)
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
@@ -142,7 +142,7 @@ class Ingest:
 
 
 def meaning(status: int, content: bytes) -> Answer:
-    """What an answer means. Pure."""
+    """Return the meaning of an answer. Pure."""
     body = _json(content)
     if 200 <= status < 300:
         return Failed(status, "what answers in the portal's place sends no JSON") if body is None else Taken(body)
@@ -163,18 +163,18 @@ def meaning(status: int, content: bytes) -> Answer:
 
 
 def whole(value: Any) -> int | None:
-    """A number of entries; None for anything else."""
+    """Return a number of entries, or None for any other value."""
     return value if type(value) is int and value >= 0 else None
 
 
 def _code(body: Mapping[str, Any]) -> str:
-    """The code of one of the portal's own problem documents; empty for anybody else's answer."""
+    """Return the code of one of the portal's own problem documents; empty for any other answer."""
     code = body.get("code")
     return code if isinstance(code, str) and body.get("type") == f"{_PROBLEM}{code}" else ""
 
 
 def _json(content: bytes) -> Mapping[str, Any] | None:
-    """A JSON object; None for anything else."""
+    """Return a JSON object, or None for anything else."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
-"""Sends what an agent that is gone had kept but not delivered. ``python -m runtime.agent --deliver``.
+"""Redelivery of the entries that an agent which is gone has not delivered. ``python -m runtime.agent --deliver``.
 
-An agent may be killed, or give up while the portal is away. What it had numbered lies in its spools; a second agent,
-started by the backend in the same directory, sends it once and ends.
+An agent may be killed, or give up while the portal is down. Its numbered entries remain in its spools. A second agent,
+started by the backend in the same directory, sends them once and ends.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MISSING = "the agent of this replica was killed; what its process said in its l
 
 
 def deliver(settings: Settings) -> int:
-    """Deliver, and return the agent's exit code. The backend has taken the lock and handed it on."""
+    """Deliver the entries and return the agent's exit code. The backend has taken the lock and passed it on."""
     state = ReplicaState.load(settings.directory)
     if state is None or settings.lock_fd is None:
         return contract.EXIT_ERROR
@@ -39,7 +39,7 @@ def deliver(settings: Settings) -> int:
 
 
 def _write(state: ReplicaState, settings: Settings) -> None:
-    """Where the disk is full, what was kept is delivered all the same."""
+    """Write the state. On a full disk the entries are delivered all the same."""
     try:
         state.write(settings.directory)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Sends what the agent has kept to the portal: in batches, again until it is taken, on one thread."""
+"""Sender of the agent's entries to the portal: in batches, with retries until they are accepted, on one thread."""
 
 from __future__ import annotations
 
@@ -34,22 +34,22 @@ from runtime.agent.delivery.ingest_client import (
 from runtime.agent.delivery.spool import EVENTS, LOGS, METRICS, Batch, Spool
 from runtime.errors import TEMPORARY
 
-# The name of the list in the body of each kind.
+# Name of the list in the request body of each kind.
 _LISTS = {METRICS: "points", EVENTS: "events", LOGS: "lines"}
 
 FIRST_RETRY_SECONDS = 0.1
 LAST_RETRY_SECONDS = 2.0
-# How long somebody between agent and portal may refuse a file, such as a proxy with a limit, before it is left out.
+# How long something between agent and portal, such as a proxy with a limit, may refuse a file before it is left out.
 BLOCKED_SECONDS = 60.0
 _BLOCKS = (403, 413, 414, 415, 431)
-# The portal's refusals of an entry. Others of a batch are of the moment.
+# Statuses by which the portal refuses an entry. Other refusals of a batch are temporary.
 _UNFIT = (400, 413, 422)
 _LONGEST_LINE = 4000
-_SHOWN = 200  # bytes of an entry that is left out
+_SHOWN = 200  # bytes shown of an entry that is left out
 
 
 class Sender:
-    """The agent's one voice towards the portal. ``report``, ``line`` and ``append`` never wait for it."""
+    """The agent's only sender to the portal. ``report``, ``line`` and ``append`` never wait for the portal."""
 
     def __init__(
         self,
@@ -60,8 +60,11 @@ class Sender:
         on_replaced: Callable[[str], None],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``on_replaced`` is called, on the sender's thread, when the attempt is over for the portal. ``clock`` decides
-        how long something was said."""
+        """Create the sender. ``on_replaced`` is called, on the sender's thread, when the attempt is over for the
+        portal.
+
+        ``clock`` measures how long an answer has persisted.
+        """
         self._missing = Persistence(MISSING_SECONDS, clock)
         self._clock = clock
         self._ingest = ingest
@@ -81,27 +84,27 @@ class Sender:
         self._give_up_at: float | None = None
         self._replaced = False
         self._complained: set[str] = set()
-        self._unreadable: dict[str, float] = {}  # kinds whose spool cannot be read, and when each is tried again
-        self._missed: set[str] = set()  # kinds of which that has been said
+        self._unreadable: dict[str, float] = {}  # kinds whose spool cannot be read, with the time of the next try
+        self._missed: set[str] = set()  # kinds for which that has been reported
         self._thread = threading.Thread(target=self._run, name="sender", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
-    # --- From any thread ---------------------------------------------------------------------------------------------
+    # --- Called from any thread --------------------------------------------------------------------------------------
     def append(self, kind: str, entries: list[str]) -> None:
-        """Keep and number entries of one kind; they go with the next batch."""
+        """Number and store entries of one kind. They are sent with the next batch."""
         self._spools[kind].append(entries)
 
     def line(self, text: str) -> None:
-        """A log line of the platform's own. Where it cannot be kept, it goes to the agent's own output."""
+        """Add a log line of the platform's own. If it cannot be stored, it goes to the agent's own output."""
         try:
             self.append(LOGS, line_splitter.line_entries(time.time(), line_splitter.AGENT, [text[:_LONGEST_LINE]]))
         except OSError as error:
             sys.stderr.write(f"{text[:_LONGEST_LINE]} (not in the log: {error.strerror})\n")
 
     def report(self, phase: str, **facts: Any) -> None:
-        """Say how the replica is; reports go before all else, in order."""
+        """Report the replica's state. Reports are sent before everything else, in order."""
         with self._state:
             self._reports.append(self._report(phase, facts))
         self._wake()
@@ -110,14 +113,16 @@ class Sender:
         return {"replica": self._replica, "start_number": self._start_number, "phase": phase, **facts}
 
     def give_up_at(self, deadline: float) -> None:
-        """Try no longer than this (monotonic). What is left stays in the spool."""
+        """Give up at this time (monotonic). What is left stays in the spool."""
         with self._state:
             self._give_up_at = deadline
         self._wake()
 
     def finish(self, files: Path, last_report: Mapping[str, Any] | None) -> bool:
-        """Send everything, then the files, then the last report if there is one; wait for it. False when it was given
-        up."""
+        """Send everything, then the files, then the last report if there is one, and wait for it.
+
+        Returns False if the sender gave up.
+        """
         with self._state:
             self._finishing = True
         self._wake()
@@ -141,7 +146,7 @@ class Sender:
         return self._replaced or late
 
     def _until_due(self) -> float:
-        """Seconds until something should be sent."""
+        """Return the seconds until something should be sent."""
         now = time.monotonic()
         if self._reports:
             return 0.0
@@ -149,7 +154,7 @@ class Sender:
         return min([*waits, max(0.0, self._heartbeat + contract.HEARTBEAT_SECONDS - now)])
 
     def _due(self, kind: str, now: float) -> float | None:
-        """Seconds until a batch of the kind should go, None when nothing waits."""
+        """Return the seconds until a batch of the kind should be sent, or None when nothing is queued."""
         wait = self._spools[kind].due(now)
         return None if wait is None else max(wait, self._unreadable.get(kind, now) - now)
 
@@ -166,7 +171,7 @@ class Sender:
             self._call("heartbeat", {"replica": self._replica})
 
     def _send_kept(self, kind: str, spool: Spool) -> bool:
-        """Send a batch. A spool that cannot be read keeps neither the other kinds nor the signs of life back."""
+        """Send a batch. A spool that cannot be read delays neither the other kinds nor the heartbeats."""
         try:
             sent = self._send_batch(kind, spool)
         except OSError as error:
@@ -189,7 +194,7 @@ class Sender:
 
     def _send_batch(self, kind: str, spool: Spool) -> bool:
         batch = spool.batch()
-        if not batch.entries:  # they were left out by an earlier life
+        if not batch.entries:  # an earlier start of the replica left them out
             spool.taken(batch.after)
             return True
         head = json.dumps({"replica": self._replica, "first": batch.first})[:-1]
@@ -208,7 +213,7 @@ class Sender:
         return not self._over() and isinstance(answer, Taken | Gap | Refused)
 
     def _leave_out(self, kind: str, spool: Spool, batch: Batch, refused: Refused) -> None:
-        """Take the entries that the portal names out of what is sent, or find the one by sending fewer."""
+        """Leave out the entries that the portal names, or find the refused one by sending smaller batches."""
         places = sorted(_named(refused.fields, _LISTS[kind], len(batch.entries)))
         if not places and len(batch.entries) > 1:
             spool.send_at_most(len(batch.entries) // 2)
@@ -222,7 +227,7 @@ class Sender:
             self.line(f"an entry of {kind} was not taken by the portal and is left out: {refused.why}")
 
     def _send_report(self, body: Mapping[str, Any]) -> bool:
-        """False where it was given up. One that the portal refuses is said to be so in the agent's own output."""
+        """Send a report. Returns False if the sender gave up. A refusal is written to the agent's own output."""
 
         def send() -> Answer:
             answer = self._call("report", body)
@@ -239,7 +244,7 @@ class Sender:
         return all(self._send_file(found) for found in selection.files)
 
     def _send_file(self, found: Found) -> bool:
-        """True when it was taken, or refused for good, which is said in the log."""
+        """Send a file. Returns True if it was accepted, or refused for good, which the log reports."""
         blocked = Persistence(BLOCKED_SECONDS, self._clock)
         short = Persistence(BLOCKED_SECONDS, self._clock)
         while not self._over():
@@ -273,12 +278,12 @@ class Sender:
         return answer
 
     def _flush(self) -> bool:
-        """Send all that waits. False when it was given up."""
+        """Send everything that is queued. Returns False if the sender gave up."""
         while self._reports:
             if not self._send_report(self._reports.popleft()):
                 return False
         for kind, spool in self._spools.items():
-            self._unreadable.pop(kind, None)  # tried once more
+            self._unreadable.pop(kind, None)  # one more try
             while spool.due(0.0) is not None and kind not in self._unreadable:
                 self._send_kept(kind, spool)
                 if self._over():
@@ -286,7 +291,7 @@ class Sender:
         return not self._over()
 
     def _until_taken(self, attempt: Callable[[], Answer]) -> bool:
-        """Whether it was taken, or refused by the portal itself, before it was given up."""
+        """Return whether the portal itself accepted or refused it before the sender gave up."""
         while not self._over():
             if isinstance(attempt(), Taken | Refused):
                 return True
@@ -296,7 +301,7 @@ class Sender:
         return self._settled(self._ingest.post_json(call, json.dumps(body).encode()))
 
     def _settled(self, answer: Answer) -> Answer:
-        """Draw the consequences that are the same for every call: back off, or hear that the attempt is over."""
+        """Handle the consequences that are the same for every call: back off, or stop because the attempt is over."""
         if isinstance(answer, Missing):
             if self._missing.persists():
                 answer = Replaced(answer.why)
@@ -309,7 +314,7 @@ class Sender:
             self._on_replaced(answer.why)
         else:
             self._retry = FIRST_RETRY_SECONDS
-            # Any call tells the portal that the agent lives.
+            # Any call counts as a heartbeat.
             self._heartbeat = time.monotonic()
         return answer
 
@@ -322,7 +327,7 @@ class Sender:
                 self._state.wait(max(0.0, limit))
 
     def _sleep(self, seconds: float) -> None:
-        """Until then, or until something new asks to be looked at."""
+        """Wait for the seconds, or until there is something new to send."""
         with self._state:
             if seconds > 0 and not self._woken and not self._finishing:
                 self._state.wait(seconds)
@@ -335,7 +340,7 @@ class Sender:
 
 
 def report_alone(ingest: Ingest, report: Mapping[str, Any], seconds: float) -> bool:
-    """Send the last report where nothing can be kept beside it, for so long; whether the portal has taken it."""
+    """Send the last report without a spool, with retries for ``seconds``. Return whether the portal accepted it."""
     give_up, pause = time.monotonic() + seconds, FIRST_RETRY_SECONDS
     body = json.dumps(report).encode()
     try:
@@ -350,27 +355,27 @@ def report_alone(ingest: Ingest, report: Mapping[str, Any], seconds: float) -> b
 
 
 def _acknowledged(answer: Answer) -> Answer:
-    """The answer to a batch. What does not say how far it was taken is no answer of the portal's."""
+    """Return the answer to a batch. An answer without the last accepted number does not come from the portal."""
     if isinstance(answer, Taken) and whole(answer.body.get("last")) is None:
         return Failed(0, "the answer does not say what was taken")
     return answer
 
 
 def _stored(answer: Answer, digest: str) -> Answer:
-    """The answer to a file. What does not name its digest is no answer of the portal's, whatever its status."""
+    """Return the answer to a file. An answer without its digest does not come from the portal, whatever its status."""
     if isinstance(answer, Taken) and answer.body.get("sha256") != digest:
         return Failed(0, "the answer does not name the file that was sent")
     return answer
 
 
 def _named(fields: Mapping[str, Any], entries: str, count: int) -> set[int]:
-    """The places in a batch of which a refusal speaks, as in ``points.17.1``."""
+    """Return the places in a batch that a refusal names, as in ``points.17.1``."""
     found = (re.match(rf"{entries}\.([0-9]{{1,9}})(?:\.|$)", field) for field in fields)
     return {int(match[1]) for match in found if match and int(match[1]) < count}
 
 
 def _numbered_before(directory: Path) -> Mapping[str, int]:
-    """How many entries of each kind lives had numbered whose spools are gone."""
+    """Return how many entries of each kind earlier starts have numbered in spools that are gone."""
     try:
         numbers: Mapping[str, int] = json.loads((directory / contract.NUMBERS_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What the agent has numbered, kept on disk until the portal has taken it, and after."""
+"""Spool of the agent's numbered entries, kept on disk until the portal has accepted them, and after."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from pathlib import Path
 
 from runtime import contract
 
-# The kinds of what is numbered.
+# Kinds of numbered entries.
 LOGS, METRICS, EVENTS = "logs", "metrics", "events"
-# When much has piled up, a batch may be this big: fewer calls until the portal has caught up.
+# Size limit of a batch when many entries are queued: fewer calls until the portal has caught up.
 LARGEST_BATCH = 4 * contract.BATCH_BYTES
 
 
 @dataclass(frozen=True)
 class Cursor:
-    """``number`` entries have been passed; the next one begins at ``offset``."""
+    """Position in a spool: ``number`` entries have been passed, and the next one begins at ``offset``."""
 
     number: int = 0
     offset: int = 0
@@ -28,8 +28,10 @@ class Cursor:
 
 @dataclass(frozen=True)
 class Batch:
-    """Consecutive entries, each one JSON text, and where in the file each begins. ``after`` is the cursor behind the
-    last."""
+    """Consecutive entries, each one JSON text, with the offset in the file at which each begins.
+
+    ``after`` is the cursor after the last entry.
+    """
 
     first: int
     entries: Sequence[bytes]
@@ -38,29 +40,34 @@ class Batch:
 
 
 class Spool:
-    """A file with one JSON entry a line: entry ``before + n`` is line n, and the numbering is the file's.
+    """File with one JSON entry per line. Entry ``before + n`` is line n: the file determines the numbers.
 
-    An entry counts from the moment it is in the file, so that whatever happens to the portal or the network it can be
-    sent, and sent again. Appending and reading may happen on different threads. A replica that is started again in its
-    place goes on in the file of its life before. A line of blanks is an entry that was left out, and has no number.
+    An entry counts from the moment it is in the file, so it can be sent, and sent again, whatever happens to the portal
+    or the network. Appending and reading may happen on different threads. A restarted replica continues in the file of
+    its earlier start. A line of blanks is an entry that was left out, and has no number.
     """
 
     def __init__(self, path: Path, wake: Callable[[], None], before: int = 0) -> None:
-        """``wake`` is called when something new waits and again when it has grown to a batch. ``before``: how many
-        entries were numbered that are in no file any more."""
+        """Open the spool. ``wake`` is called when a new entry is queued and again when the queue has grown to a batch.
+
+        ``before``: the number of entries that were numbered and are no longer in any file.
+        """
         self._before = before
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._path = path
         self._wake = wake
-        self._most: int | None = None  # entries of the next batch, while one is looked for that is refused
+        self._most: int | None = None  # maximum entries of the next batch, while a refused entry is searched for
         self._lock = threading.Lock()
-        self.sent, self._size = self._kept()
-        # Half an entry is no entry.
+        self.sent, self._size = self._recover()
+        # A partial entry is dropped.
         os.ftruncate(self._file, self._size)
         self._waiting_since = time.monotonic() if self._size else None
 
     def append(self, entries: Sequence[str]) -> None:
-        """Number and keep the entries, each a JSON text without a line break. All or, with OSError, none of them."""
+        """Number and store the entries, each a JSON text without a line break.
+
+        Raises OSError and stores none on failure.
+        """
         if not entries:
             return
         block = ("\n".join(entries) + "\n").encode()
@@ -73,7 +80,7 @@ class Spool:
             self._wake()
 
     def due(self, now: float) -> float | None:
-        """Seconds until a batch should go, 0 for at once, None when nothing waits."""
+        """Return the seconds until a batch should be sent: 0 for at once, None when nothing is queued."""
         with self._lock:
             if self._waiting_since is None:
                 return None
@@ -82,7 +89,7 @@ class Spool:
             return max(0.0, self._waiting_since + contract.BATCH_SECONDS - now)
 
     def batch(self) -> Batch:
-        """The entries after what was sent, at most a batch."""
+        """Return the entries after the last one sent, at most a batch."""
         with self._lock:
             size = self._size
         block = self._read(self.sent.offset, size, LARGEST_BATCH)
@@ -97,13 +104,15 @@ class Spool:
         return Batch(self.sent.number + 1, entries, places, Cursor(self.sent.number + len(entries), offset))
 
     def send_at_most(self, entries: int) -> None:
-        """Make the next batch this small. The ones after it are as large as ever."""
+        """Limit the next batch to this many entries. The batches after it have the usual size."""
         self._most = max(1, entries)
 
     def leave_out(self, batch: Batch, numbers: Iterable[int]) -> None:
-        """Take entries of a batch that was not taken out of the file: those after them move up by one each. Raises
-        OSError."""
-        # Written over, since the file is open for appending, which would append whatever the position.
+        """Remove entries of an unaccepted batch from the file: the entries after them move up by one each.
+
+        Raises OSError.
+        """
+        # Overwritten through a second descriptor: the file is open for appending, which ignores the position.
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CLOEXEC)
         try:
             for number in numbers:
@@ -113,14 +122,14 @@ class Spool:
         self._most = None
 
     def taken(self, after: Cursor) -> None:
-        """The portal has everything before ``after``."""
+        """Record that the portal has everything before ``after``."""
         self._most = None
         with self._lock:
             self.sent = after
             self._waiting_since = time.monotonic() if self._size > after.offset else None
 
     def go_to(self, last: int) -> None:
-        """The portal has ``last`` entries, fewer or more than was thought: send from there."""
+        """Continue after entry ``last``, the portal's last one, which may be earlier or later than expected."""
         number, offset = self._before, 0
         with self._lock:
             size = self._size
@@ -132,10 +141,11 @@ class Spool:
                 offset += len(line) + 1
         self.taken(Cursor(number, offset))
 
-    def _kept(self) -> tuple[Cursor, int]:
-        """The cursor before the last entry of the file, and where that entry ends.
+    def _recover(self) -> tuple[Cursor, int]:
+        """Return the cursor before the last entry of the file, and where that entry ends.
 
-        Sending the last one again tells where the portal is: it has it already, or says from where to go on.
+        Sending the last entry again reveals the portal's position: it has the entry already, or names where to
+        continue.
         """
         number = begin = offset = 0
         size = os.fstat(self._file).st_size
@@ -151,23 +161,25 @@ class Spool:
             while rest:
                 rest = rest[os.write(self._file, rest) :]
         except OSError:
-            # Half an entry would shift the number of all that follow.
+            # A partial entry would shift the numbers of all that follow.
             os.ftruncate(self._file, self._size)
             raise
         self._size += len(block)
 
     def _read(self, offset: int, end: int, limit: int) -> bytes:
-        """Whole entries from ``offset``, about ``limit`` bytes of them, at least one if there is one. Raises OSError,
-        also where the file has become shorter."""
+        """Return whole entries from ``offset``, about ``limit`` bytes of them, at least one if there is one.
+
+        Raises OSError, also if the file has become shorter.
+        """
         while True:
-            wanted = min(limit, end - offset)
-            block = os.pread(self._file, wanted, offset)
+            length = min(limit, end - offset)
+            block = os.pread(self._file, length, offset)
             whole = block[: block.rfind(b"\n") + 1]
-            if whole or wanted == 0:
+            if whole or length == 0:
                 return whole
-            if len(block) < wanted:
+            if len(block) < length:
                 raise OSError(errno.EIO, "it is shorter than it was", str(self._path))
-            if wanted == end - offset:
+            if length == end - offset:
                 return whole
             limit *= 2
 

@@ -1,6 +1,6 @@
-"""Data files of many formats, read in place: nothing has to be converted for training.
+"""Data files of many formats, read in place: training needs no conversion.
 
-format = table.detect(path)                       # by content, else by name
+format = registry.detect(path)                    # by content, else by name
 for span in format.index(path, CHUNK_BYTES): ...  # offset, length, records, digest
 for record in format.read(path, span): ...        # what one record is depends on the format
 """

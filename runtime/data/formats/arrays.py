@@ -1,12 +1,12 @@
-"""NumPy's files: the rows of a ``.npy`` array, and the rows with the same number of all arrays of an ``.npz``.
+"""NumPy files: the rows of a ``.npy`` array, and the rows with the same number of all arrays of an ``.npz``.
 
-Only arrays of plain numbers and text are read, never pickled objects. An ``.npz`` of ``np.savez`` is read in pieces;
-one of ``np.savez_compressed`` has to be unpacked whole and is one chunk, if it is not too large for that. An array
-without dimensions belongs to no row. Where the name of every array names a split, and these are several (``x_train``,
-``y_train``, ``x_test``, ``y_test``), the arrays of each are its columns ``x`` and ``y``.
+Only arrays of plain numbers and text are read, never pickled objects. An ``.npz`` of ``np.savez`` is read in pieces.
+One of ``np.savez_compressed`` has to be unpacked whole and is one chunk, if it is not too large for that. An array
+without dimensions belongs to no row. If the name of every array names a split, and there are several (``x_train``,
+``y_train``, ``x_test``, ``y_test``), the arrays of each split are its columns ``x`` and ``y``.
 
-Arrays in Fortran order lie column by column: their chunks have the places that the rows would have in C order, and are
-gathered from all columns.
+Arrays in Fortran order are stored column by column. Their chunks have the offsets that the rows would have in C order,
+and are gathered from all columns.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Array = NDArray[Any]
 Found = TypeVar("Found")
 _SUFFIX = ".npy"
 _MOST_IN_A_HEADER = 10_000  # bytes; NumPy's own limit
-# Of a local header in a zip file: its signature, and after 22 bytes the lengths of name and extra field.
+# Local header in a zip file: its signature, and after 22 bytes the lengths of name and extra field.
 _LOCAL = struct.Struct("<4s22xHH")
 _SIGNATURE = b"PK\x03\x04"
-# What zipfile raises at hostile bytes; an OSError where they lead before the file's beginning.
+# Exceptions of zipfile for hostile bytes; an OSError if they lead before the start of the file.
 _BAD_ZIP = (
     zipfile.BadZipFile,
     zlib.error,
@@ -56,7 +56,7 @@ _BAD_ZIP = (
 
 
 class Rows(NamedTuple):
-    """An array in a file: its first byte, and what its rows are. ``by_column``: in Fortran order."""
+    """An array in a file: the offset of its first byte, and its rows. ``by_column``: in Fortran order."""
 
     begin: int
     number: int
@@ -76,7 +76,7 @@ class Rows(NamedTuple):
         return Span(self.begin + first * self.row_bytes, count * self.row_bytes, count)
 
     def array(self, data: bytes, count: int) -> Array:
-        """So many rows from their bytes; all rows where they lie column by column."""
+        """Return ``count`` rows from their bytes; all rows if they are stored column by column."""
         shape = (count, *self.shape)
         return np.frombuffer(data, self.dtype).reshape(shape, order="F" if self.by_column else "C")
 
@@ -95,14 +95,14 @@ def read_array(path: File, span: Span) -> Iterator[Any]:
 
 
 def spans_of(path: File, rows: Rows, chunk_bytes: int) -> Iterator[Span]:
-    """The chunks of an array. What is gathered has a digest of what was."""
+    """Yield the chunks of an array. A gathered chunk has a digest of its gathered bytes."""
     for first, count in _shares(rows.number, rows.row_bytes, chunk_bytes):
         span = rows.span(first, count)
         yield span._replace(digest=crc32(_gathered(path, rows, first, count).tobytes())) if rows.by_column else span
 
 
 def rows_of(path: File, rows: Rows, span: Span) -> Array:
-    """The rows of a chunk. Raises FormatError where it is none of this array's."""
+    """Return the rows of a chunk. Raises FormatError if it is not a chunk of this array."""
     changed = f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again."
     first = (span.offset - rows.begin) // max(1, rows.row_bytes)
     if first < 0 or rows.span(first, span.records) != span._replace(digest=None, split=""):
@@ -116,7 +116,7 @@ def rows_of(path: File, rows: Rows, span: Span) -> Array:
 
 
 def checked(where: object, rows: Rows, end: int) -> Rows:
-    """The array, if it has rows of something and its bytes are there."""
+    """Return the array, if its rows are not empty and its bytes are present."""
     if rows.number and rows.row_bytes == 0:
         raise FormatError(f"{where}: the rows of the array are empty. Save rows that hold something.")
     if rows.end > end:
@@ -131,13 +131,13 @@ def _array_in(path: File) -> Rows:
 
 
 def _shares(count: int, row_bytes: int, chunk_bytes: int) -> Iterator[tuple[int, int]]:
-    """Rows in shares of about ``chunk_bytes``: the first of each, and how many."""
+    """Divide rows into shares of about ``chunk_bytes``. Yields the first row and the number of rows of each."""
     step = max(1, chunk_bytes // max(1, row_bytes))
     return ((first, min(step, count - first)) for first in range(0, count, step))
 
 
 def _gathered(path: File, rows: Rows, first: int, count: int) -> Array:
-    """Rows of an array that lies column by column."""
+    """Return rows of an array that is stored column by column."""
     size = rows.dtype.itemsize
     if count * rows.row_bytes > MAX_CHUNK_BYTES:
         raise too_large(path, rows.begin, count * rows.row_bytes)
@@ -153,13 +153,13 @@ def _gathered(path: File, rows: Rows, first: int, count: int) -> Array:
 
 
 def _parse(where: str, file: IO[bytes]) -> Rows:
-    """Read the header of an array. ``begin`` is where the file then stands."""
+    """Read the header of an array. ``begin`` is the file's position afterwards."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")  # NumPy warns of a header that it only half understands
+            warnings.simplefilter("error")  # NumPy warns of a header that it parses only in part
             version = np.lib.format.read_magic(file)
             shape, by_column, dtype = _HEADERS[version](file)
-    except Exception as error:  # noqa: BLE001  whatever NumPy's parser raises at hostile text: it is no header
+    except Exception as error:  # noqa: BLE001  NumPy's parser may raise anything for hostile text: it is no header
         raise FormatError(f"{where}: this is no array of NumPy ({_first_line(error)}). Save it again.") from None
     if dtype.hasobject:
         raise FormatError(f"{where}: the array holds Python objects, which are not read. Save numbers or text.")
@@ -169,7 +169,7 @@ def _parse(where: str, file: IO[bytes]) -> Rows:
 
 
 def _header_3(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """A header of version 3.0: that of 2.0 in UTF-8, for which NumPy has no public function."""
+    """Read a header of version 3.0: that of 2.0 in UTF-8, for which NumPy has no public function."""
     length = struct.unpack("<I", file.read(4))[0]
     if length > _MOST_IN_A_HEADER:
         raise ValueError("its header is too long")
@@ -195,7 +195,7 @@ def _first_line(error: Exception) -> str:
 
 # --- Several arrays --------------------------------------------------------------------------------------------------
 def recognise_arrays(head: bytes) -> bool:
-    """A zip file whose first member is an array."""
+    """Return whether the file is a zip file whose first member is an array."""
     if len(head) < 30 or not head.startswith(_SIGNATURE):
         return False
     length = _LOCAL.unpack_from(head)[1]
@@ -203,7 +203,7 @@ def recognise_arrays(head: bytes) -> bool:
 
 
 def index_arrays(path: Path, chunk_bytes: int) -> Iterator[Span]:
-    """The chunks of all splits, in the order of their first arrays in the file."""
+    """Yield the chunks of all splits, in the order of their first arrays in the file."""
     with _opened(path) as archive:
         members = _members(path, archive)
         groups = _groups(members)
@@ -214,7 +214,7 @@ def index_arrays(path: Path, chunk_bytes: int) -> Iterator[Span]:
 
 
 def read_arrays(path: Path, span: Span) -> Iterator[dict[str, Any]]:
-    """Dicts of the rows by the names of their arrays. A chunk's place is that of its rows of the first array."""
+    """Yield dicts of the rows by the names of their arrays. A chunk's offset is that of its rows of the first array."""
     with _opened(path) as archive:
         members = _members(path, archive)
         if _stored(members):
@@ -228,14 +228,14 @@ def read_arrays(path: Path, span: Span) -> Iterator[dict[str, Any]]:
 
 
 def splits(path: Path) -> Sequence[str]:
-    """The splits that the names of the arrays say, if they do."""
+    """Return the splits that the names of the arrays contain, if they do."""
     with _opened(path) as archive:
         found = _groups(_members(path, archive))
     return [] if found == [""] else found
 
 
 def _whole(path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], split: str) -> Iterator[Span]:
-    """The one chunk of a split whose arrays are packed: the whole file, or its place is that of the first of them."""
+    """Yield the one chunk of a split with packed arrays: the whole file, or the offset of the split's first array."""
     ours = _of_split(members, split)
     count = _common(path, {name: len(array) for name, array in _load(path, archive, ours).items()})
     first = next(iter(ours.values()))
@@ -254,8 +254,11 @@ def _pieces(path: Path, arrays: Mapping[str, Rows], split: str, chunk_bytes: int
 
 # --- Splits ---
 def _groups(names: Iterable[str]) -> list[str]:
-    """The splits that arrays name, in the order of these; one without a name where not every array does, or all name
-    the same, or two of a split would have one name."""
+    """Return the splits that arrays name, in the order of the arrays.
+
+    The result is one split without a name if not every array names one, all name the same, or two arrays of a split
+    would have the same column name.
+    """
     named = {name: split_of(name) for name in names}
     columns = {(split, _column(name)) for name, split in named.items()}
     found = list(dict.fromkeys(named.values()))
@@ -263,27 +266,27 @@ def _groups(names: Iterable[str]) -> list[str]:
 
 
 def _of_split(arrays: Mapping[str, Found], split: str) -> dict[str, Found]:
-    """The arrays of a split by the names of their columns."""
+    """Return the arrays of a split by the names of their columns."""
     return (
         {_column(name): array for name, array in arrays.items() if split_of(name) == split} if split else dict(arrays)
     )
 
 
 def _split_at(members: Mapping[str, zipfile.ZipInfo], offset: int) -> str:
-    """The split whose chunk has that place."""
+    """Return the split whose chunk has that offset."""
     groups = _groups(members)
     first = {next(iter(_of_split(members, split).values())).header_offset: split for split in groups}
     return first.get(offset, groups[0])
 
 
 def _column(name: str) -> str:
-    """The name of an array without the word that is its split: ``x`` of ``x_train``."""
+    """Return the name of an array without its split: ``x`` for ``x_train``."""
     words = re.split(r"[^A-Za-z0-9]+", name)
     return "_".join(word for word in words if not split_of(word)) or "value"
 
 
 def _opened(path: Path) -> zipfile.ZipFile:
-    path.stat()  # whose OSError says what it is
+    path.stat()  # its OSError names the cause
     try:
         return zipfile.ZipFile(path)
     except _BAD_ZIP as error:
@@ -316,16 +319,16 @@ def _stored(members: Mapping[str, zipfile.ZipInfo]) -> bool:
 
 def _common(path: Path, counts: Mapping[str, int]) -> int:
     if len(set(counts.values())) > 1:
-        told = ", ".join(f"{name} {count}" for name, count in counts.items())
+        described = ", ".join(f"{name} {count}" for name, count in counts.items())
         raise FormatError(
-            f"{path}: the arrays have different numbers of rows ({told}). Save those of one length, or name each "
+            f"{path}: the arrays have different numbers of rows ({described}). Save those of one length, or name each "
             "by its split, as x_train and x_test."
         )
     return next(iter(counts.values()))
 
 
 def _load(path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo]) -> dict[str, Array]:
-    """All arrays, unpacked. What a member announces is an upper bound of what is unpacked of it."""
+    """Return all arrays, unpacked. The announced size of a member is an upper bound of the bytes unpacked from it."""
     size = sum(info.file_size for info in members.values())
     if size > MAX_CHUNK_BYTES:
         raise FormatError(
@@ -348,7 +351,7 @@ def _load(path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile.Zi
 
 
 def _arrays_in(path: Path, members: Mapping[str, zipfile.ZipInfo]) -> dict[str, Rows]:
-    """Where the arrays of a file without compression lie. Raises FormatError where they lie over each other."""
+    """Return the places of the arrays of an uncompressed file. Raises FormatError if they overlap."""
     size = path.stat().st_size
     found = {}
     with path.open("rb") as file:
@@ -368,7 +371,7 @@ def _arrays_in(path: Path, members: Mapping[str, zipfile.ZipInfo]) -> dict[str, 
 
 
 def _share(path: Path, arrays: Mapping[str, Rows], span: Span) -> dict[str, Array]:
-    """The same rows of every array of a split."""
+    """Return the same rows of every array of a split."""
     groups = [_of_split(arrays, split) for split in _groups(arrays)]
     ours = next((group for group in groups if _begins_in(next(iter(group.values())), span)), groups[0])
     rows = next(iter(ours.values()))

@@ -1,5 +1,6 @@
-"""Apache Arrow's stream of record batches (``.arrow``, as HuggingFace ``save_to_disk`` writes it) and its file format
-(``.feather``), where the package ``pyarrow`` is installed: consecutive batches are a chunk, rows are dicts.
+"""Apache Arrow's stream of record batches (``.arrow``, HuggingFace ``save_to_disk``) and file format (``.feather``).
+
+They are read if the package ``pyarrow`` is installed. Consecutive batches are a chunk; rows are dicts.
 
 The index reads the messages' metadata and no columns. A message is -1 as i32, the length of its metadata as i32, the
 metadata (a flatbuffer: version, type, header, length of the body), and the body. A length of 0 ends the stream.
@@ -30,10 +31,10 @@ _ROWS_AT_ONCE = 1024
 _TYPE, _HEADER, _BODY = 1, 2, 3
 _ROWS, _COMPRESSION = 0, 3
 _SCHEMA, _BATCH = 1, 3
-# The most rows that a byte of a body stands for: one bit each.
+# Maximum number of rows for a byte of a body: one bit each.
 _ROWS_OF_A_BYTE = 8
 _END = _PREFIX.pack(_CONTINUES, 0)
-# What HuggingFace keeps as {"bytes", "path"}.
+# Types that HuggingFace stores as {"bytes", "path"}.
 _FILES = frozenset({"Image", "Audio", "Video", "Pdf"})
 _READABLE = (
     "is_null", "is_boolean", "is_integer", "is_floating", "is_decimal", "is_string", "is_large_string", "is_binary",
@@ -43,7 +44,7 @@ _NESTED = ("is_struct", "is_list", "is_large_list", "is_fixed_size_list", "is_ma
 
 
 class _Message(NamedTuple):
-    """``end`` is the offset behind its body. Of a record batch, ``rows`` are announced."""
+    """A message. ``end`` is the offset after its body. ``rows`` is the announced number of rows of a record batch."""
 
     offset: int
     end: int
@@ -62,7 +63,7 @@ def recognise(head: bytes) -> bool:
 
 
 def index(path: File, chunk_bytes: int) -> Iterator[Span]:
-    """Record batches up to ``chunk_bytes`` together; one that is longer is a chunk."""
+    """Yield chunks of record batches up to ``chunk_bytes`` together. A longer batch is a chunk of its own."""
     first, *batches = _messages(path)
     _schema(path, first)
     begin, rows = first.end, 0
@@ -89,7 +90,7 @@ def read(path: File, span: Span) -> Iterator[dict[str, Any]]:
 
 # --- Messages --------------------------------------------------------------------------------------------------------
 def _messages(path: File) -> list[_Message]:
-    """All messages up to the end of the stream, the schema first."""
+    """Return all messages up to the end of the stream, the schema first."""
     size, found = path.stat().st_size, list[_Message]()
     with path.open("rb") as file:
         place = begin = _begin(file)
@@ -150,7 +151,7 @@ def _cut_short(path: File, offset: int) -> FormatError:
 
 
 class _Table(NamedTuple):
-    """A table of a flatbuffer. Raises struct.error where it leads out of the bytes."""
+    """A table of a flatbuffer. Raises struct.error if it leads outside the bytes."""
 
     data: bytes
     place: int
@@ -160,7 +161,7 @@ class _Table(NamedTuple):
         return cls(data, _unpack("<I", data, 0))
 
     def _field(self, number: int) -> int:
-        """The place of a field; 0 where the table does not have it."""
+        """Return the place of a field, or 0 if the table does not have it."""
         vtable = self.place - _unpack("<i", self.data, self.place)
         at = 4 + 2 * number
         offset = _unpack("<H", self.data, vtable + at) if at < _unpack("<H", self.data, vtable) else 0
@@ -187,7 +188,7 @@ def _unpack(layout: str, data: bytes, place: int) -> int:
 
 # --- Columns ---------------------------------------------------------------------------------------------------------
 def _schema(path: File, message: _Message) -> Any:
-    """The schema. Raises FormatError where a column is of a type that is not read."""
+    """Return the schema. Raises FormatError if a column is of an unsupported type."""
     ipc = _ipc()
     if message.kind != _SCHEMA:
         raise FormatError(f"{path}: this Arrow file has no schema. Restore the file.")
@@ -195,7 +196,7 @@ def _schema(path: File, message: _Message) -> Any:
     try:
         schema = ipc.read_schema(ipc.read_message(data))
         unread = next((field for field in schema if not _is_readable(_stored(field.type))), None)
-    except Exception as error:  # noqa: BLE001  pyarrow's are several
+    except Exception as error:  # noqa: BLE001  pyarrow raises several
         raise FormatError(f"{path}: the schema of this Arrow file is damaged ({error}). Restore the file.") from None
     if unread is not None:
         raise FormatError(
@@ -213,12 +214,12 @@ def _is_readable(type_: Any) -> bool:
 
 
 def _stored(type_: Any) -> Any:
-    """Of a type that a package has registered, such as HuggingFace's Array2D, the one that lies in the file."""
+    """Return the stored type of an extension type that a package has registered, such as HuggingFace's Array2D."""
     return getattr(type_, "storage_type", type_)
 
 
 def _file_columns(schema: Any) -> frozenset[str]:
-    """The columns that HuggingFace describes as files."""
+    """Return the columns that HuggingFace describes as files."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         return frozenset(name for name, feature in features.items() if feature.get("_type") in _FILES)
@@ -228,14 +229,14 @@ def _file_columns(schema: Any) -> frozenset[str]:
 
 # --- Rows ------------------------------------------------------------------------------------------------------------
 def _batches(path: File, span: Span, schema: Any, data: bytes) -> list[Any]:
-    """The record batches of a chunk, checked: what pyarrow is given to unpack must not lead out of its bytes."""
+    """Return the record batches of a chunk, checked: data that pyarrow unpacks must not lead outside its bytes."""
     ipc, found = _ipc(), list[Any]()
     try:
         for message in ipc.MessageReader.open_stream(data):
             batch = ipc.read_record_batch(message, schema)
             batch.validate(full=True)
             found.append(_plain(batch))
-    except Exception as error:  # noqa: BLE001  pyarrow's are several
+    except Exception as error:  # noqa: BLE001  pyarrow raises several
         raise _damaged(path, span, error) from None
     return found
 
@@ -256,7 +257,7 @@ def _rows(path: File, span: Span, batches: list[Any], files: frozenset[str]) -> 
                     yield row
     except FormatError:
         raise
-    except Exception as error:  # noqa: BLE001  a time that no calendar has, say
+    except Exception as error:  # noqa: BLE001  for example a time outside the calendar
         raise _damaged(path, span, error) from None
 
 

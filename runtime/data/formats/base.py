@@ -1,4 +1,4 @@
-"""The one interface of all formats: a file's chunks, and a chunk's records."""
+"""Interface of all formats: a file's chunks, and a chunk's records."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class HasSize(Protocol):
 
 
 class File(Protocol):
-    """A file as formats read it: a Path, or what is packed in one. Its text is the path."""
+    """A file as formats read it: a Path, or the content of a packed file. ``str`` returns the path."""
 
     @property
     def name(self) -> str: ...
@@ -36,22 +36,24 @@ class File(Protocol):
     def stat(self) -> HasSize: ...
 
 
-# The chunks of a file, each of about so many bytes where the format leaves the choice. Reads as little as it can.
+# Returns the chunks of a file, each of about the given bytes if the format leaves the choice. Reads as little as it
+# can.
 Index = Callable[[Path, int], Iterable[Span]]
-# The records of one of these chunks, in order; exactly as many as the index said. All is checked before it is given.
+# Yields the records of such a chunk, in order and exactly as many as indexed. All is checked before the first is
+# yielded.
 Read = Callable[[Path, Span], Iterator[Any]]
-# Whether the first bytes of a file are this format's.
+# Returns whether the first bytes of a file are of this format.
 Recognise = Callable[[bytes], bool]
-# The splits that a file itself names, where its records belong to several.
+# Returns the splits that a file itself names, if its records belong to several.
 Splits = Callable[[Path], Sequence[str]]
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format that is read in place. ``record`` says what one record is in Python.
+    """A format that is read in place. ``record`` describes what one record is in Python.
 
-    ``index`` and ``read`` raise FormatError for a file that is not as it should be, OSError for one that cannot be
-    read, and UsageError where the format needs a package that is not installed.
+    ``index`` and ``read`` raise FormatError for an invalid file, OSError for one that cannot be read, and UsageError if
+    the format needs a package that is not installed.
     """
 
     name: str
@@ -61,15 +63,15 @@ class Format:
     index: Index
     read: Read
     recognise: Recognise = lambda head: False
-    # A chunk is read as its bytes, and its index does not read them: their CRC-32 may be given to it as its digest.
+    # The index does not read a chunk's bytes, and reading uses them unchanged: their CRC-32 may be set as its digest.
     takes_digest: bool = False
-    # Files that gzip packs are read too.
+    # Files packed with gzip are read too.
     packable: bool = False
     splits: Splits = lambda path: ()
 
 
 def read_bytes(path: File, span: Span) -> bytes:
-    """The bytes of a chunk. Raises FormatError where the file has changed since it was listed."""
+    """Return the bytes of a chunk. Raises FormatError if the file has changed since it was listed."""
     if not 0 <= span.length <= MAX_CHUNK_BYTES:
         raise too_large(path, span.offset, span.length)
     with path.open("rb", buffering=0) as file:
@@ -83,7 +85,7 @@ def read_bytes(path: File, span: Span) -> bytes:
 
 
 def digest_of(path: File, span: Span) -> int:
-    """The CRC-32 of a chunk's bytes. Raises FormatError where the file has changed since it was listed."""
+    """Return the CRC-32 of a chunk's bytes. Raises FormatError if the file has changed since it was listed."""
     digest, left = 0, span.length
     with path.open("rb", buffering=0) as file:
         file.seek(span.offset)
@@ -95,14 +97,14 @@ def digest_of(path: File, span: Span) -> int:
 
 
 def too_large(path: File | str, offset: int, length: int) -> FormatError:
-    """A piece of a file that cannot be divided and is too long to be read."""
+    """Return the error for an indivisible piece of a file that is too long to read."""
     return FormatError(
         f"{path}, offset {offset}: {length} bytes cannot be read at once; at most {MAX_CHUNK_BYTES} are taken."
     )
 
 
 def read_all(read: Callable[[int], bytes], length: int) -> bytes:
-    """So many bytes; fewer where there are no more."""
+    """Read ``length`` bytes, or fewer at the end."""
     data = read(length)
     while 0 < len(data) < length and (more := read(length - len(data))):
         data += more

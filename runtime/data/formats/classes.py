@@ -1,7 +1,7 @@
 """Pictures in a folder per class (``train/cat/1.jpg``): each file is a record of its bytes and its class.
 
-The class is the name of the folder, a number where that has digits. Folders are classes where there are several, they
-do not merely name splits, and none is called as folders of pictures that belong together are (``images``, ``masks``).
+The class is the name of the folder, as a number if it has digits. Folders are classes if there are several, they do not
+merely name splits, and none has a usual name for pictures that belong together (``images``, ``masks``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def recognise(head: bytes) -> bool:
 
 
 def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
-    """A file is a chunk, whatever its size: ``chunk_bytes`` decides nothing."""
+    """Yield the file as one chunk, whatever its size: ``chunk_bytes`` has no effect."""
     del chunk_bytes
     size = path.stat().st_size
     if size > MAX_CHUNK_BYTES:
@@ -40,14 +40,16 @@ def read(path: Path, span: Span) -> Iterator[tuple[bytes, Label]]:
 
 
 def are_classes(pictures: Collection[str]) -> bool:
-    """Whether pictures of these paths lie in a folder per class."""
+    """Return whether the pictures are in a folder per class."""
     folders = {PurePosixPath(path).parent.name.lower() for path in pictures}
     return len(folders) > 1 and "" not in folders and not folders & _NO_CLASSES and not all(map(split_of, folders))
 
 
 def spread(pictures: Sequence[str]) -> list[str]:
-    """The same paths with every folder spread evenly over all: a training that reads them one after the other meets
-    all classes all the time."""
+    """Return the same paths with every folder spread evenly.
+
+    A training that reads them in this order gets all classes all the time.
+    """
     of_folder: dict[str, list[str]] = {}
     for path in pictures:
         of_folder.setdefault(str(PurePosixPath(path).parent), []).append(path)

@@ -1,8 +1,8 @@
-"""CSV (RFC 4180), also with ``;``, TAB or ``|``: rows, whose quoted cells may hold line ends.
+"""CSV (RFC 4180), also with ``;``, TAB or ``|``: rows, whose quoted cells may contain line breaks.
 
-Rows are dicts where the columns have names, else tuples; ``dialect`` decides that and the separator from the file's
-first bytes. All values are text, as the file has no types. Chunks are cut where the quotes before are even in number,
-so a file of which every quoted cell is closed is cut between rows.
+Rows are dicts if the columns have names, else tuples; ``dialect`` decides that and the separator from the file's first
+bytes. All values are text, because the file has no types. Chunks are cut where the number of quotes before is even, so
+a file in which every quoted cell is closed is cut between rows.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _layout(path: File) -> Layout:
 
 
 def _rows(path: File, offset: int, data: bytes, layout: Layout) -> list[list[str]]:
-    """The records of a chunk: its rows without the header, and without what is before that."""
+    """Return the records of a chunk: its rows without the header, and without the lines before it."""
     try:
         rows = dialect.rows_of(data[max(0, layout.begin - offset) :].decode(), layout.separator)
     except UnicodeDecodeError as error:

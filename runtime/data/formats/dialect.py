@@ -1,15 +1,15 @@
-"""How the rows of a CSV file are written: separator, column names, comments, decimal commas. Pure.
+"""Dialect of a CSV file: separator, column names, comments, decimal commas. Pure.
 
 ``layout`` decides from the first bytes of a file, so that every process that reads a chunk of it decides the same.
 
-- Lines that begin with ``#`` before the first row are comments. The last one names the columns where it has the cells
-  of the first row and that row holds numbers, or no blank follows the ``#``.
-- The separator is a comma if that divides all rows alike; else the one of comma, ``;``, TAB and ``|`` that divides the
-  most rows alike, and more than half of them; else a comma. Where another one divides all rows alike too and its
-  cells with commas are numbers, it is meant: ``1,5;2,5`` has two cells.
-- The first row names the columns if no cell of it is empty or a number and no two are the same. With numbers below it,
-  empty and repeated names are allowed: they become ``column 1`` and ``price.1``.
-- With ``;``, a column of numbers of which some have decimal commas is read with points.
+  - Lines that begin with ``#`` before the first row are comments. The last one names the columns if it has the cells
+    of the first row and that row holds numbers, or no blank follows the ``#``.
+  - The separator is a comma if that divides all rows alike; else the one of comma, ``;``, TAB and ``|`` that divides
+    the most rows alike, and more than half of them; else a comma. If another one divides all rows alike too and its
+    cells with commas are numbers, that one is chosen: ``1,5;2,5`` has two cells.
+  - The first row names the columns if no cell of it is empty or a number and no two are the same. With numbers below
+    it, empty and repeated names are allowed: they become ``column 1`` and ``price.1``.
+  - With ``;``, a column of numbers of which some have decimal commas is read with points.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import NamedTuple
 HEAD_BYTES = 1 << 20
 
 _SAMPLE_ROWS = 200
-# A separator that divides more than this share of the rows alike is meant, and the others are mistakes.
+# A separator that divides more than this share of the rows alike is chosen; the other rows are errors.
 _MOST_ROWS = 0.5
 _MOST_IN_A_CELL = 64 << 20
 _COMMA, _SEMICOLON, _TAB = ",", ";", "\t"
@@ -34,16 +34,18 @@ _SEPARATORS = (_COMMA, _SEMICOLON, _TAB, "|")
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors put before the first line
 _PREAMBLE = re.compile(rb"(?:\xef\xbb\xbf)?(?:#[^\r\n]*(?:\r\n|\r|\n|\Z)|\r\n|\r|\n)*")
 _DECIMAL = re.compile(r"\s*[+-]?[0-9]*,[0-9]+([eE][+-]?[0-9]+)?\s*")
-# The limit of a cell is one of the whole process.
+# csv's limit of a cell's size applies to the whole process.
 _LIMIT = threading.Lock()
 
 Rows = list[list[str]]
 
 
 class Layout(NamedTuple):
-    """``begin``: bytes before the first row. ``header``: that row holds the names and is no record. ``decimals``: the
-    columns with decimal commas. ``rival``: the separator that the file seems to mean where no one divides all rows
-    alike, or empty."""
+    """Layout of a CSV file. ``begin``: bytes before the first row. ``header``: that row has the names and is no record.
+
+    ``decimals``: the columns with decimal commas. ``rival``: the likely separator if none divides all rows alike, or
+    empty.
+    """
 
     separator: str
     begin: int = 0
@@ -54,10 +56,10 @@ class Layout(NamedTuple):
 
 
 def layout(head: bytes, suffix: str) -> Layout:
-    """The layout of a file by its first HEAD_BYTES and the end of its name: ``.tsv`` is separated by TAB."""
+    """Return the layout of a file by its first HEAD_BYTES and the suffix of its name: ``.tsv`` is separated by TAB."""
     found = _PREAMBLE.match(head)
     begin = found.end() if found else 0
-    # A character that is cut off at the end is none of the sample's, unless that is longer than any sensible one.
+    # A character that is cut off at the end is not in the sample, unless that is longer than any sensible one.
     text = head[begin:].decode(errors="replace")
     samples = {each: _sample(text, each) for each in ((_TAB,) if suffix.lower() == ".tsv" else _SEPARATORS)}
     separator, rival = _separator(samples)
@@ -65,20 +67,20 @@ def layout(head: bytes, suffix: str) -> Layout:
     if not rows:
         return Layout(separator, begin)
     first, below = rows[0], rows[1:]
-    told = _comment_names(head[:begin], separator, first)
-    header = not told and _is_header(first, below, separator)
-    columns = told or (tuple(_unique(first)) if header else ())
+    from_comment = _comment_names(head[:begin], separator, first)
+    header = not from_comment and _is_header(first, below, separator)
+    columns = from_comment or (tuple(_unique(first)) if header else ())
     return Layout(separator, begin, columns, header, _decimals(below if header else rows, separator), rival)
 
 
 def rows_of(text: str, separator: str) -> Rows:
-    """The rows that have cells. Raises csv.Error."""
+    """Return the rows that have cells. Raises csv.Error."""
     with _limit():
         return [row for row in _reader(text, separator) if row]
 
 
 def with_point(cell: str) -> str:
-    """A number with a decimal comma as one with a point; other cells as they are."""
+    """Return a number with a decimal comma as one with a point, and other cells unchanged."""
     return cell.replace(_COMMA, ".") if _DECIMAL.fullmatch(cell) else cell
 
 
@@ -88,7 +90,7 @@ def _reader(text: str, separator: str) -> Iterator[list[str]]:
 
 @contextmanager
 def _limit() -> Iterator[None]:
-    """The same limit in every process, whatever a script has set; it is put back."""
+    """Set the same limit in every process, whatever a script has set, and restore it."""
     with _LIMIT:
         before = csv.field_size_limit(_MOST_IN_A_CELL)
         try:
@@ -99,7 +101,7 @@ def _limit() -> Iterator[None]:
 
 # --- The separator ---------------------------------------------------------------------------------------------------
 def _sample(text: str, separator: str) -> Rows:
-    """The first rows, up to one that is no row."""
+    """Return the first rows, up to the first invalid one."""
     rows: Rows = []
     with _limit():
         try:
@@ -110,7 +112,7 @@ def _sample(text: str, separator: str) -> Rows:
 
 
 def _separator(samples: dict[str, Rows]) -> tuple[str, str]:
-    """The separator, and the rival that is named where rows differ in length."""
+    """Return the separator, and the rival to name if rows differ in length."""
     fitting = [each for each, rows in samples.items() if _alike(rows) == 1]
     if _COMMA in fitting:
         return next((each for each in fitting[1:] if _commas_are_decimal(samples[each])), _COMMA), ""
@@ -122,7 +124,7 @@ def _separator(samples: dict[str, Rows]) -> tuple[str, str]:
 
 
 def _alike(rows: Rows) -> float:
-    """The share of the rows with as many cells as the first one, if it has several."""
+    """Return the share of the rows with as many cells as the first one, if it has several."""
     if not rows or len(rows[0]) < 2:
         return 0
     return sum(len(row) == len(rows[0]) for row in rows) / len(rows)
@@ -134,7 +136,7 @@ def _commas_are_decimal(rows: Rows) -> bool:
 
 
 def _rival(samples: dict[str, Rows], usual: str) -> str:
-    """The separator that divides the first row into the most cells, and more than the usual one."""
+    """Return the separator that divides the first row into the most cells, and into more than the usual one."""
     cells = {each: len(rows[0]) for each, rows in samples.items() if rows}
     best = max(cells, key=lambda each: cells[each], default=usual)
     return best if cells.get(best, 0) > cells.get(usual, 0) else ""
@@ -149,18 +151,18 @@ def _is_header(first: Sequence[str], below: Rows, separator: str) -> bool:
 
 
 def _comment_names(preamble: bytes, separator: str, first: Sequence[str]) -> tuple[str, ...]:
-    """The names in the last line of comments, where it holds these."""
+    """Return the names in the last line of comments, if it has them."""
     lines = preamble.removeprefix(_MARK).decode(errors="replace").splitlines()
     comment = next((line for line in reversed(lines) if line), "")
     if not comment or len(first) < 2:
         return ()
-    told = comment.removeprefix("#")
-    cells = next(iter(_sample(told.strip(), separator)), [])
+    text = comment.removeprefix("#")
+    cells = next(iter(_sample(text.strip(), separator)), [])
     names = tuple(cell.strip() for cell in cells)
     if len(names) != len(first) or not _is_header(names, [], separator):
         return ()
     holds_numbers = any(_is_number(cell, separator) for cell in first)
-    return names if holds_numbers or not told[:1].isspace() else ()
+    return names if holds_numbers or not text[:1].isspace() else ()
 
 
 def _unique(names: Sequence[str]) -> Iterator[str]:

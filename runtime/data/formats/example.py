@@ -1,8 +1,8 @@
-"""``tf.train.Example``, the usual record of TFRecord files, without TensorFlow: a dict of features by their names.
+"""``tf.train.Example``, the usual record of TFRecord files, without TensorFlow: a dict of features by name.
 
 One value is a plain number or bytes; several are an array of float32 or int64, or a list of bytes; none is an empty
-array or list. The message is ``Example{Features{map<string, Feature>}}`` with a Feature of bytes, floats or integers;
-fields that it does not have are passed over.
+array or list. The message is ``Example{Features{map<string, Feature>}}`` with a Feature of bytes, floats or integers.
+Unknown fields are skipped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runtime.data.formats import tfrecord
 from runtime.data.formats.base import File
 from runtime.data.span import Span
 
-# Kinds of fields on the wire, and the numbers of those that are read.
+# Kinds of fields on the wire, and the numbers of the fields that are read.
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
 _SIZES = {_EIGHT: 8, _FOUR: 4}
 _FEATURES, _ENTRY, _KEY, _VALUE, _ITEM = 1, 1, 1, 2, 1
@@ -34,7 +34,7 @@ def read(path: File, span: Span) -> Iterator[dict[str, Any]]:
 
 
 def decode(record: bytes | memoryview) -> dict[str, Any]:
-    """The features of one serialised Example. Raises RecordError for bytes that are none."""
+    """Return the features of one serialised Example. Raises RecordError for other bytes."""
     try:
         return {
             name: feature
@@ -58,7 +58,7 @@ def _entry(data: memoryview) -> tuple[str, Any]:
 
 
 def _feature(data: memoryview) -> Any:
-    """The values of a feature; None where it has no kind."""
+    """Return the values of a feature, or None if it has no kind."""
     values = None
     for number, kind, content in _fields(data):
         if kind == _BYTES and number in _LISTS:
@@ -98,12 +98,12 @@ _LISTS: Mapping[int, Callable[[memoryview], Any]] = {
 
 
 # --- Protocol buffers ------------------------------------------------------------------------------------------------
-def _messages(data: memoryview, wanted: int) -> Iterator[memoryview]:
-    return (value for number, kind, value in _fields(data) if number == wanted and kind == _BYTES)
+def _messages(data: memoryview, field_number: int) -> Iterator[memoryview]:
+    return (value for number, kind, value in _fields(data) if number == field_number and kind == _BYTES)
 
 
 def _fields(data: memoryview) -> Iterator[tuple[int, int, Any]]:
-    """Number, kind and value of each field. Raises ValueError and IndexError."""
+    """Yield number, kind and value of each field. Raises ValueError and IndexError."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)

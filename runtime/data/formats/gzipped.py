@@ -1,8 +1,8 @@
-"""Files that gzip packs, read as if they were unpacked: offsets and lengths of chunks count unpacked bytes.
+"""Files packed with gzip, read as if they were unpacked: offsets and lengths of chunks count unpacked bytes.
 
-Nothing is unpacked onto the disk or as a whole. A stream is read on from the last of its points before an offset: a
-point is the state of the decoder there, kept every few MiB by the process that has read so far. So a process unpacks a
-file once to reach its end, and from then on little more than the chunk that it reads.
+Nothing is unpacked onto the disk or as a whole. A stream is read from its last point before an offset. A point is the
+state of the decoder at an offset, stored every few MiB by the process that has read so far. So a process unpacks a file
+once to reach its end, and from then on little more than the chunk that it reads.
 
 A file that unpacks to too many times its size is refused.
 """
@@ -22,21 +22,21 @@ from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, Index, Read, Recognise, digest_of
 from runtime.data.span import Span
 
-MAGIC = b"\x1f\x8b\x08"  # and the one method that there is
-# What unpacks to more than this much of its size is a bomb, and from so many bytes on it counts as one.
+MAGIC = b"\x1f\x8b\x08"  # including the only compression method
+# A file that unpacks to more than this many times its size is a bomb; below so many bytes it is accepted.
 MOST_TIMES = 200
 FREE_BYTES = 256 << 20
 
 _SUFFIXES = {".gz": "", ".gzip": "", ".tgz": ".tar"}
-_HEAD_BYTES = 512  # the first bytes that some format knows itself by
+_HEAD_BYTES = 512  # the first bytes, by which some formats are recognised
 _INPUT_BYTES, _OUTPUT_BYTES = 64 << 10, 1 << 20
 _BETWEEN_POINTS = 4 << 20
 _MOST_POINTS = 256  # each of some 40 KiB
-_MOST_FILES = 8  # of which the points are kept
+_MOST_FILES = 8  # files whose points are kept
 
 
 def index(inner: Callable[[File, int], Iterable[Span]], recognise: Recognise = lambda head: False) -> Index:
-    """The index of a format, also for packed files; these have a digest of every chunk."""
+    """Return a format's index function that also accepts packed files. Their chunks all have a digest."""
 
     @wraps(inner)
     def of(path: Path, chunk_bytes: int) -> Iterator[Span]:
@@ -51,7 +51,7 @@ def index(inner: Callable[[File, int], Iterable[Span]], recognise: Recognise = l
 
 
 def read(inner: Callable[[File, Span], Iterator[Any]], recognise: Recognise = lambda head: False) -> Read:
-    """The records of a chunk, also of packed files."""
+    """Return a format's read function that also accepts packed files."""
 
     @wraps(inner)
     def of(path: Path, span: Span) -> Iterator[Any]:
@@ -61,20 +61,23 @@ def read(inner: Callable[[File, Span], Iterator[Any]], recognise: Recognise = la
 
 
 def is_packed(path: Path, recognise: Recognise = lambda head: False) -> bool:
-    """Whether a file is packed. One that the format knows by its first bytes is not, however these look."""
+    """Return whether a file is packed.
+
+    A file that the format recognises by its first bytes is not, whatever they are.
+    """
     with path.open("rb", buffering=0) as file:
         head = file.read(_HEAD_BYTES)
     return head.startswith(MAGIC) and not recognise(head)
 
 
 def unpacked_name(path: PurePath) -> PurePath:
-    """The name without the end that says that the file is packed."""
+    """Return the name without the suffix of packed files."""
     suffix = path.suffix.lower()
     return path.with_suffix(_SUFFIXES[suffix]) if suffix in _SUFFIXES else path
 
 
 def unpacked_head(head: bytes) -> bytes:
-    """As many of the first unpacked bytes as the first packed ones give."""
+    """Return the unpacked bytes of a packed file's first bytes."""
     try:
         found: bytes = _decoder().decompress(head, len(head))
     except zlib.error:
@@ -83,7 +86,7 @@ def unpacked_head(head: bytes) -> bytes:
 
 
 class Unpacked:
-    """What is packed in a file. Raises FormatError while it is read."""
+    """The unpacked content of a packed file. Reading raises FormatError."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -106,7 +109,7 @@ class Unpacked:
         return io.BufferedReader(_Raw(self._stream), buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
 
     def stat(self) -> Size:
-        """Its size, for which all of it is unpacked once."""
+        """Return its size. All of it is unpacked once for that."""
         return Size(self._stream.size())
 
     def __str__(self) -> str:
@@ -118,8 +121,10 @@ class Size(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """``at`` unpacked bytes are before it, and the packed bytes after it begin at ``place``. ``state`` is None between
-    two members of a file."""
+    """A point: ``at`` unpacked bytes are before it, and the packed bytes after it begin at ``place``.
+
+    ``state`` is None between two members of a file.
+    """
 
     at: int
     place: int
@@ -127,7 +132,7 @@ class _Point(NamedTuple):
 
 
 class _Stream:
-    """The unpacked bytes of a file, from anywhere on. For any number of threads."""
+    """The unpacked bytes of a file, from any offset. For any number of threads."""
 
     def __init__(self, path: Path, size: int) -> None:
         self._path = path
@@ -145,7 +150,7 @@ class _Stream:
         return self._size
 
     def pieces(self, offset: int) -> Iterator[bytes]:
-        """The bytes from ``offset`` to the end, a little at a time. Raises FormatError for a damaged file."""
+        """Yield the bytes from ``offset`` to the end in small pieces. Raises FormatError for a damaged file."""
         at, place, state = self._before(offset)
         with self._path.open("rb", buffering=0) as file:
             file.seek(place)
@@ -171,7 +176,7 @@ class _Stream:
         self._size = at
 
     def _member(self, packed: bytes) -> tuple[Any, bytes]:
-        """The decoder of the member that begins; None where only zeros come, with which tapes are filled up."""
+        """Return the decoder of the next member, or None if only zeros follow, with which tapes are filled up."""
         rest = packed.lstrip(b"\0")
         return (_decoder(), rest) if rest else (None, b"")
 
@@ -190,7 +195,7 @@ class _Stream:
 
     # --- Points ---
     def _before(self, offset: int) -> _Point:
-        """The last point that is not behind an offset, with a state of its own."""
+        """Return the last point at or before an offset, with its own copy of the state."""
         with self._lock:
             point = self._points[bisect_right(self._points, offset, key=lambda each: each.at) - 1]
             return point._replace(state=point.state and point.state.copy())
@@ -207,7 +212,7 @@ class _Stream:
 
 @lru_cache(maxsize=_MOST_FILES)
 def _stream(path: Path, identity: tuple[int, ...]) -> _Stream:
-    """The one stream of a file as it is now."""
+    """Return the shared stream of a file in its current version."""
     return _Stream(path, identity[2])
 
 
@@ -216,7 +221,7 @@ def _decoder() -> Any:
 
 
 class _Raw(io.RawIOBase):
-    """A place in a stream."""
+    """A file object on a stream."""
 
     def __init__(self, stream: _Stream) -> None:
         self._stream = stream
@@ -242,7 +247,7 @@ class _Raw(io.RawIOBase):
         return target
 
     def _skips(self, count: int) -> bool:
-        """Go on by a few bytes without looking for a point; False where it is not worth it."""
+        """Skip a few bytes without searching for a point. Returns False if that is not worth it."""
         if self._pieces is None or not 0 <= count <= _BETWEEN_POINTS:
             return count == 0
         while count > len(self._rest):

@@ -1,8 +1,9 @@
-"""IDX, the format of MNIST: u16 zero, u8 type, u8 number of dimensions, each dimension as u32, then the values; all
-big-endian.
+"""IDX, the format of MNIST. All values are big-endian.
 
-A record is a row. Where a file of images (``train-images-idx3-ubyte``) has its labels beside it
-(``train-labels-idx1-ubyte``), a record is the image and its label; the labels have no records of their own then.
+A file is u16 zero, u8 type, u8 number of dimensions, each dimension as u32, then the values.
+
+A record is a row. If a file of images (``train-images-idx3-ubyte``) has its labels beside it
+(``train-labels-idx1-ubyte``), a record is the image and its label, and the labels have no records of their own.
 """
 
 from __future__ import annotations
@@ -55,12 +56,12 @@ def read(path: File, span: Span) -> Iterator[Any]:
 
 
 def labels_of(path: str, names: Collection[str]) -> str:
-    """Which of the paths is the file of labels for a file of images; empty where none is."""
+    """Return the path of the labels for a file of images, or an empty text if there is none."""
     return next((name for name in _names_of_labels(path) if name in names), "")
 
 
 def _names_of_labels(path: str) -> list[str]:
-    """What the labels may be called: packed or not, and numbers of any size (``idx2-int`` of QMNIST)."""
+    """Return the possible names of the labels: packed or not, and numbers of any size (``idx2-int`` of QMNIST)."""
     folder, name = PurePosixPath(path).parent, PurePosixPath(path).name
     plain = name.removesuffix(_PACKED)
     if not _IMAGES.fullmatch(plain):
@@ -84,7 +85,7 @@ def _rows(path: File) -> Rows:
 
 
 def _labels(path: File, images: Rows) -> tuple[File, Rows] | None:
-    """The file of labels beside a file of images, and what is in it."""
+    """Return the file of labels beside a file of images, and its content."""
     found = labels_of(path.name, {name for name in _names_of_labels(path.name) if (path.parent / name).is_file()})
     if not found:
         return None

@@ -1,7 +1,7 @@
-"""A folder of images (or other files) and a ``.list`` file in it: in each line a relative path, a TAB, a label.
+"""A folder of images (or other files) with a ``.list`` file: in each line a relative path, a TAB, a label.
 
-A record is the bytes of the file and its label, a number where the list has digits. Paths that lead out of the folder
-of the list are refused, by their name or by a link on their way.
+A record is the bytes of the file and its label, as a number if the list has digits. Paths that lead out of the folder
+of the list are refused, whether by their name or by a link on the way.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runtime.data.span import MAX_CHUNK_BYTES, Span
 from runtime.patience import is_shortage
 
 Label = int | str
-# Lines of a list are short and files are not: a chunk of the list is this much shorter than one of data.
+# Lines of a list are short and files are not: a chunk of the list is shorter than one of data by this factor.
 _SHARE = 256
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
 
@@ -34,7 +34,7 @@ def read(path: Path, span: Span) -> Iterator[tuple[bytes, Label]]:
 
 
 def names(path: Path, span: Span) -> Iterator[str]:
-    """The files that a chunk of the list names, relative to it."""
+    """Yield the files that a chunk of the list names, relative to it."""
     return (name for name, _ in _entries(path, span.offset, read_bytes(path, span)))
 
 

@@ -1,7 +1,7 @@
-"""Lines of text, JSON lines, and the cutting of a file at its lines, which other formats share.
+"""Lines of text, JSON lines, and the division of a file at its lines, which other formats share.
 
-The index reads the whole file once, a chunk at a time, for there is no other way to count lines; so every chunk has a
-digest.
+The index reads the whole file once, a chunk at a time, because there is no other way to count lines. So every chunk has
+a digest.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def index_text(path: File, chunk_bytes: int) -> Iterator[Span]:
 
 
 def read_text(path: File, span: Span) -> Iterator[str]:
-    """Every line without its end, empty ones too."""
+    """Yield every line without its line break, empty ones too."""
     return iter(_lines(path, span.offset, read_bytes(path, span)))
 
 
@@ -47,7 +47,7 @@ def index_json(path: File, chunk_bytes: int) -> Iterator[Span]:
 
 
 def read_json(path: File, span: Span) -> Iterator[Any]:
-    """The value of every line; empty lines are passed over."""
+    """Yield the value of every line. Empty lines are skipped."""
     for number, line in enumerate(filled(without_mark(span.offset, read_bytes(path, span)))):
         try:
             yield json.loads(line)
@@ -57,14 +57,17 @@ def read_json(path: File, span: Span) -> Iterator[Any]:
 
 
 def filled(data: bytes) -> list[bytes]:
-    """The lines that hold anything."""
+    """Return the lines that are not blank."""
     return [line for line in data.split(b"\n") if line.strip()]
 
 
 # --- Cutting ---------------------------------------------------------------------------------------------------------
 def cut(path: File, chunk_bytes: int, count: Count, complete: Complete = lambda data: True) -> Iterator[Span]:
-    """Chunks of whole lines, and of lines after which what was read is ``complete``. ``count`` says how many records
-    are in a chunk, by its path, offset and bytes; one without any joins no other and is left out."""
+    """Yield chunks of whole lines that end where the data read so far is ``complete``.
+
+    ``count`` returns the number of records in a chunk, by its path, offset and bytes. A chunk without records is not
+    merged with another and is left out.
+    """
     offset = 0
     with path.open("rb") as file:
         while data := _piece(path, file, offset, chunk_bytes, complete):

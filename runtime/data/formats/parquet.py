@@ -1,6 +1,6 @@
-"""Parquet, where the package ``pyarrow`` is installed: row groups are chunks, rows are dicts.
+"""Parquet, if the package ``pyarrow`` is installed: row groups are chunks, rows are dicts.
 
-Rows are unpacked a few at a time, as a row group of a few bytes may stand for millions of equal rows.
+Rows are unpacked a few at a time, because a row group of a few bytes may represent millions of equal rows.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def recognise(head: bytes) -> bool:
 
 
 def index(path: Path, chunk_bytes: int) -> Iterator[Span]:
-    """A row group is a chunk, whatever its size: ``chunk_bytes`` decides nothing."""
+    """Yield each row group as a chunk, whatever its size: ``chunk_bytes`` has no effect."""
     del chunk_bytes
     metadata = _opened(path).metadata
     return (_span(path, metadata.row_group(number)) for number in range(metadata.num_row_groups))
@@ -54,7 +54,7 @@ def _rows(path: Path, span: Span, file: Any, number: int) -> Iterator[dict[str, 
 
 
 def rows_of(batch: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a record batch of Arrow. Lists of numbers are arrays of the file's own type."""
+    """Yield the rows of a record batch of Arrow. Lists of numbers are arrays of the file's own type."""
     types = {field.name: dtype for field in batch.schema if (dtype := _numbers_in(field.type)) is not None}
     for row in batch.to_pylist():
         for name, dtype in types.items():
@@ -63,7 +63,7 @@ def rows_of(batch: Any) -> Iterator[dict[str, Any]]:
 
 
 def _numbers_in(type_: Any) -> Any:
-    """The NumPy type of the numbers in lists, or lists of lists; None for any other type."""
+    """Return the NumPy type of the numbers in lists, or lists of lists, or None for any other type."""
     types = need("pyarrow.types", "pyarrow", "Reading Parquet")
     inner = type_
     while types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
@@ -73,7 +73,8 @@ def _numbers_in(type_: Any) -> Any:
 
 
 def _array(value: Any, dtype: Any) -> Any:
-    """The value as it is where it is missing, holds missing numbers, or lists of different lengths."""
+    """Return an array, or the value unchanged if it is missing, contains missing numbers, or has lists of different
+    lengths."""
     try:
         return value if value is None or _holds_none(value) else np.array(value, dtype)
     except ValueError:
@@ -86,7 +87,7 @@ def _holds_none(value: Any) -> bool:
 
 def _opened(path: Path) -> Any:
     parquet = need("pyarrow.parquet", "pyarrow", "Reading Parquet")
-    path.stat()  # whose OSError is clearer
+    path.stat()  # its OSError is clearer
     try:
         return parquet.ParquetFile(path)
     except Exception as error:

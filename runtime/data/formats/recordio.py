@@ -1,4 +1,4 @@
-"""RecordIO as a format: its records as bytes, or as what the bytes say."""
+"""RecordIO as a format: its records as bytes, or decoded."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def recognise(head: bytes) -> bool:
 
 
 def list_chunks(path: Path, chunk_bytes: int) -> Iterator[Span]:
-    """Chunks are as long as they were written: ``chunk_bytes`` decides nothing."""
+    """Yield the chunks as they were written: ``chunk_bytes`` has no effect."""
     del chunk_bytes
     with files.Source(path) as source:
         yield from index.hop(source)
 
 
 def read(path: Path, span: Span) -> Iterator[memoryview]:
-    """Views of the chunk, without a copy; they keep it in memory."""
+    """Yield views of the chunk, without a copy. They keep it in memory."""
     with files.Source(path) as source:
         return iter(reader.read_span(source, span, partial(_views, span)))
 

@@ -1,4 +1,4 @@
-"""Every format that is read in place, and which of them a file is."""
+"""Registry of all formats that are read in place, and detection of a file's format."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HEAD_BYTES = 4096
 
 _index_tfrecord = gzipped.index(tfrecord.index, tfrecord.recognise)
 
-# The first that recognises a file reads it. The features and labels of a dataset are named by its description.
+# The first format that recognises a file reads it. Only a dataset's description selects its features and labels.
 _FORMATS = (
     Format("values", "RecordIO of values", "what was written: numbers, text, arrays, tuples, dicts", (".recordio",),
            recordio.list_chunks, recordio.read_values, value_codec.recognise),
@@ -70,9 +70,9 @@ _FORMATS = (
 FORMATS: Mapping[str, Format] = {each.name: each for each in _FORMATS}
 
 _SHARD = re.compile(r"-\d{5}-of-\d{5}")
-# What begins like this is packed once more. Only gzip is read.
+# First bytes of packed files. Only gzip is read.
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
-# What is of no format here, and what to make of it. Each begins like this.
+# First bytes of unsupported formats, with what to do about each.
 _FOREIGN = {
     b"\x89HDF\r\n\x1a\n": "is HDF5, which is not read. Save its arrays with np.savez, or a table with to_parquet.",
     b"PK\x03\x04": "is a zip file, which is not read as a whole. Unpack it, or pack each file with gzip.",
@@ -85,7 +85,7 @@ _FOREIGN = {
 
 
 def named(name: str) -> Format:
-    """The format of that name. Raises UsageError with the nearest."""
+    """Return the format of that name. Raises UsageError with the nearest names."""
     if name not in FORMATS:
         near = difflib.get_close_matches(name, FORMATS, n=2, cutoff=0.5) or sorted(FORMATS)
         raise UsageError(f"There is no format {name[:100]!r}. Did you mean {' or '.join(near)}?")
@@ -93,14 +93,16 @@ def named(name: str) -> Format:
 
 
 def detect(path: Path) -> Format:
-    """The format of a file: by its first bytes, else by the end of its name. Raises UnknownFormat where neither tells,
-    OSError if it cannot be read."""
+    """Return the format of a file: by its first bytes, else by the suffix of its name.
+
+    Raises UnknownFormat if neither identifies it, and OSError if it cannot be read.
+    """
     with path.open("rb") as file:
         return of(path, file.read(HEAD_BYTES))
 
 
 def of(path: PurePath, head: bytes) -> Format:
-    """The same for a file of which the first HEAD_BYTES are at hand."""
+    """Return the format of a file whose first HEAD_BYTES are given."""
     if found := _by_content(head):
         return found
     inside = _packed(path, head) if head.startswith(gzipped.MAGIC) else None
@@ -117,7 +119,7 @@ def _by_content(head: bytes) -> Format | None:
 
 
 def _packed(path: PurePath, head: bytes) -> Format | None:
-    """The format of what gzip packs, if it is read so."""
+    """Return the format of the content of a gzip file, if it is read in packed form."""
     name = gzipped.unpacked_name(path.with_name(_SHARD.sub("", path.name)))
     try:
         found = _by_content(gzipped.unpacked_head(head)) or _by_name(name)
@@ -127,13 +129,13 @@ def _packed(path: PurePath, head: bytes) -> Format | None:
 
 
 def unpacked_size(path: Path, format_: Format) -> int | None:
-    """The bytes that a packed file holds, in which its chunks lie; None for one that is not packed."""
+    """Return the size of a packed file's content, in which its chunks lie, or None if it is not packed."""
     is_packed = format_.packable and gzipped.is_packed(path, format_.recognise)
     return gzipped.Unpacked(path).stat().st_size if is_packed else None
 
 
 def alike(one: Format, other: Format) -> bool:
-    """Whether they differ only in what they make of a record, as the formats that lie in RecordIO do."""
+    """Return whether the formats differ only in how they decode a record, as the formats within RecordIO do."""
     return one.index is other.index
 
 
@@ -142,12 +144,12 @@ def _by_name(path: PurePath, head: bytes = b"") -> Format:
     for each in _FORMATS:
         if suffix in each.suffixes:
             return each
-    if told := next((told for first, told in _FOREIGN.items() if head.startswith(first)), None):
-        raise UnknownFormat(f"{path} {told}", foreign=True)
+    if message := next((message for first, message in _FOREIGN.items() if head.startswith(first)), None):
+        raise UnknownFormat(f"{path} {message}", foreign=True)
     known = ", ".join(suffixes())
     raise UnknownFormat(f"{path} is of no format that is known here. Names end in {known}; or say which format it is.")
 
 
 def suffixes() -> list[str]:
-    """The ends of names that tell a format."""
+    """Return the suffixes of names that identify a format."""
     return sorted({suffix for each in _FORMATS for suffix in each.suffixes})

@@ -1,6 +1,6 @@
-"""TFRecord: u64 length, masked CRC-32C of it, the bytes, masked CRC-32C of them, again and again.
+"""TFRecord: for each record a u64 length, its masked CRC-32C, the bytes, and their masked CRC-32C.
 
-The index hops from length to length and checks each; the bytes are checked when they are read.
+The index reads from length to length and checks each. The bytes are checked when they are read.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def read(path: File, span: Span) -> Iterator[bytes]:
 
 
 def write(file: IO[bytes], record: bytes) -> None:
-    """Add one record to a file."""
+    """Append one record to a file."""
     length = struct.pack("<Q", len(record))
     file.write(length + _CHECKSUM.pack(masked(crc32c(length))))
     file.write(record)
@@ -59,7 +59,7 @@ def write(file: IO[bytes], record: bytes) -> None:
 
 
 def _hop(path: File, file: IO[bytes], offset: int, size: int) -> int:
-    """The length of the record at ``offset`` with what is around it; the file then stands behind it."""
+    """Return the length of the record at ``offset`` with its framing. The file's position is then after it."""
     head = file.read(_HEAD.size)
     length = _length(head) if len(head) == _HEAD.size else None
     if length is None:
@@ -90,7 +90,7 @@ def _places(path: File, span: Span, data: bytes) -> tuple[list[int], list[int]]:
 
 
 def _length(head: bytes) -> int | None:
-    """The length that a record's head announces, if its checksum fits."""
+    """Return the length in a record's head, if its checksum is correct."""
     length, checksum = _HEAD.unpack_from(head)
     return int(length) if masked(crc32c(head[:8])) == checksum else None
 

@@ -1,9 +1,9 @@
-"""WebDataset: a tar file whose members of the same name up to the first dot of its last part make one sample.
+"""WebDataset: a tar file in which members with the same name, up to the first dot of its last part, are one sample.
 
 A sample is a dict of ``__key__`` and, by the rest of the name, the bytes of each member. Members are read in the tar
-file, and nothing is ever unpacked onto the disk; all the same, names that would lead out of a folder are refused, as
-somebody will unpack the file some day. So are links, devices and sparse members: their bytes are not in the file.
-A member without a dot belongs to no sample and is passed over, as WebDataset does.
+file, and nothing is unpacked onto the disk. All the same, names that would lead out of a folder are refused, because
+users may unpack the file later. So are links, devices and sparse members: their bytes are not in the file. A member
+without a dot belongs to no sample and is skipped, as in WebDataset.
 
 The layout is that of POSIX.1-2001 (pax) and of GNU tar for long names.
 """
@@ -22,7 +22,7 @@ KEY = "__key__"
 BLOCK_BYTES = 512
 
 _BUFFER_BYTES = 1 << 20
-# A name, or what pax says about a member.
+# Size of a name, or of a member's pax header.
 _MOST_ABOUT_A_MEMBER = 1 << 20
 _REGULAR, _FOLDER = b"0\0" + b"7", b"5"
 _PAX, _PAX_FOR_ALL, _LONG_NAME, _LONG_LINK = b"x", b"g", b"L", b"K"
@@ -34,7 +34,7 @@ _Read = Callable[[int, int], bytes]
 
 
 class _Member(NamedTuple):
-    """A member with the headers about it from ``begin``, its bytes from ``data``, the next one from ``end``."""
+    """A member: its headers start at ``begin``, its bytes at ``data``, and the next member at ``end``."""
 
     begin: int
     name: str
@@ -93,12 +93,12 @@ def read(path: File, span: Span) -> Iterator[dict[str, Any]]:
 
 
 def is_safe(name: str) -> bool:
-    """Whether a name stays in the folder into which it is unpacked."""
+    """Return whether a name stays in the folder into which it is unpacked."""
     return bool(name) and not name.startswith("/") and ".." not in name.split("/") and "\0" not in name
 
 
 def _samples(path: File, read_at: _Read, size: int) -> Iterator[tuple[int, int]]:
-    """Where each sample begins and ends."""
+    """Yield where each sample begins and ends."""
     key, begin, end = None, 0, 0
     extensions: set[str] = set()
     for member in _members(path, read_at, size, 0):
@@ -122,7 +122,7 @@ def _double(path: File, key: str, extension: str) -> FormatError:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The key of the sample and what the member is in it; nothing for a member of no sample."""
+    """Return the key of the sample and the member's name in it; nothing for a member of no sample."""
     folder, slash, last = name.rpartition("/")
     stem, _, extension = last.partition(".")
     return (folder + slash + stem, extension.lower()) if stem else ("", "")
@@ -130,24 +130,30 @@ def _split(name: str) -> tuple[str, str]:
 
 # --- Members ---------------------------------------------------------------------------------------------------------
 def _members(path: File, read_at: _Read, size: int, base: int) -> Iterator[_Member]:
-    """The regular members, up to the file's end or the two empty blocks there. ``base`` is where the file's bytes
-    that ``read_at`` gives begin."""
+    """Yield the regular members, up to the file's end or the two empty blocks there.
+
+    ``base`` is the offset in the file of the bytes that ``read_at`` returns.
+    """
     at = begin = 0
-    told: dict[str, str] = {}
+    attributes: dict[str, str] = {}
     while at < size:
         block = read_at(at, BLOCK_BYTES)
         if len(block) == BLOCK_BYTES and not any(block):
             return
         where = f"{path}, offset {base + at}"
         head = _parse(where, block)
-        length = _length(where, told.pop("size", None)) if head.kind not in _ABOUT and "size" in told else head.size
+        length = (
+            _length(where, attributes.pop("size", None))
+            if head.kind not in _ABOUT and "size" in attributes
+            else head.size
+        )
         data, at = at + BLOCK_BYTES, at + BLOCK_BYTES + -(-length // BLOCK_BYTES) * BLOCK_BYTES
         if data + length > size:
             raise FormatError(f"{where}: the file ends inside this member. It was cut short; copy it again.")
         if head.kind in _ABOUT:
-            told |= _about(where, head.kind, read_at, data, length)
+            attributes |= _about(where, head.kind, read_at, data, length)
             continue
-        name, told = told.get("path", head.name), {}
+        name, attributes = attributes.get("path", head.name), {}
         if head.kind in _NOT_READ:
             raise FormatError(f"{where}: {name!r} is {_NOT_READ[head.kind]}. Put the file itself into the tar file.")
         if not is_safe(name.removesuffix("/")):
@@ -163,14 +169,14 @@ def _parse(where: str, block: bytes) -> _Head:
     if len(block) < BLOCK_BYTES or not _checksum_fits(block):
         raise FormatError(f"{where}: no member of a tar file begins here. The file is damaged, or of another format.")
     name = _text(block[:100])
-    # GNU tar keeps times where others keep the first part of a long name.
+    # GNU tar keeps times where other programs keep the first part of a long name.
     if block[257:263] == b"ustar\0" and (prefix := _text(block[345:500])):
         name = f"{prefix}/{name}"
     return _Head(block[156:157], name, _number(where, block[124:136]))
 
 
 def _about(where: str, kind: bytes, read_at: _Read, data: int, length: int) -> dict[str, str]:
-    """What a header says about the member after it: its path and size, as far as they matter."""
+    """Return a header's relevant attributes of the next member: its path and size."""
     if length > _MOST_ABOUT_A_MEMBER:
         raise FormatError(f"{where}: {length} bytes about one member are too many; {_MOST_ABOUT_A_MEMBER} are taken.")
     content = read_at(data, length)
@@ -178,21 +184,21 @@ def _about(where: str, kind: bytes, read_at: _Read, data: int, length: int) -> d
         return {"path": _text(content)}
     if kind != _PAX:
         return {}
-    told = dict(_pax(where, content))
-    if any(word.startswith("GNU.sparse") for word in told):
+    attributes = dict(_pax(where, content))
+    if any(keyword.startswith("GNU.sparse") for keyword in attributes):
         raise FormatError(f"{where}: the next member is {_NOT_READ[b'S']}. Put the file itself into the tar file.")
-    return {word: told[word] for word in ("path", "size") if word in told}
+    return {keyword: attributes[keyword] for keyword in ("path", "size") if keyword in attributes}
 
 
 def _pax(where: str, content: bytes) -> Iterator[tuple[str, str]]:
-    """Lines of ``length word=value``; the length counts all of the line."""
+    """Yield the entries of lines ``length word=value``. The length counts the whole line."""
     while content:
         length = content.partition(b" ")[0]
         size = int(length) if length.isdigit() and len(length) < 8 else 0
-        word, equals, value = content[len(length) + 1 : size - 1].partition(b"=")
+        keyword, equals, value = content[len(length) + 1 : size - 1].partition(b"=")
         if not equals or content[size - 1 : size] != b"\n":
             raise FormatError(f"{where}: the header about the next member is damaged. Restore the file.")
-        yield _text(word), _text(value)
+        yield _text(keyword), _text(value)
         content = content[size:]
 
 
@@ -201,7 +207,7 @@ def _text(field: bytes) -> str:
 
 
 def _number(where: str, field: bytes) -> int:
-    """Octal digits; or, where the first bit is set, a big-endian number (GNU)."""
+    """Return a number from octal digits or, if the first bit is set, big-endian (GNU)."""
     if field[0] & 0x80:
         return int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
     digits = field.strip(b" \0")
@@ -217,7 +223,7 @@ def _length(where: str, digits: str | None) -> int:
 
 
 def _checksum_fits(block: bytes) -> bool:
-    """The sum of all bytes of the header, its own field taken for blanks."""
+    """Return whether the checksum fits: the sum of all bytes of the header, with blanks for its own field."""
     digits = block[148:156].strip(b" \0")
     if not digits or not all(digit in b"01234567" for digit in digits):
         return False

@@ -1,14 +1,13 @@
 """RecordIO: records packed into chunks that can be read on their own.
 
-with open("train.recordio", "wb") as file, Writer(file, compressor="snappy") as writer:
-    writer.write(b"one")
-with Reader("train.recordio") as reader:
-    print(len(reader), reader.chunks)
-    for record in reader: ...                   # bytes; reader.views() gives memoryviews, without a copy
+  with open("train.recordio", "wb") as file, Writer(file, compressor="snappy") as writer:
+      writer.write(b"one")
+  with Reader("train.recordio") as reader:
+      print(len(reader), reader.chunks)
+      for record in reader: ...                   # bytes; reader.views() returns memoryviews, without a copy
 
-A file is chunks back to back, without header or footer; an empty file is legal, so is an empty record. Records are
-bytes and nothing else: what they mean is for their reader to know (``runtime.data.record_codec``,
-``runtime.data.value_codec``).
+A file is chunks back to back, without header or footer. An empty file is valid, and so is an empty record. Records are
+plain bytes, whose meaning is up to the reader (``runtime.data.record_codec``, ``runtime.data.value_codec``).
 """
 
 from runtime.data.recordio.chunks import decode_chunk, encode_chunk

@@ -1,4 +1,4 @@
-"""One chunk: a header and a payload that is, decompressed, a u32 length and the bytes of each record."""
+"""Codec of one chunk: a header, and a payload with a u32 length and the bytes of each record when decompressed."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ _LENGTH = struct.Struct("<I")
 
 
 def encode_chunk(records: Sequence[bytes], compressor: int = NONE) -> bytes:
-    """One whole chunk. The same records give the same bytes."""
+    """Return one whole chunk. The same records produce the same bytes."""
     pieces = [piece for record in records for piece in (_LENGTH.pack(len(record)), record)]
     stored = compress(compressor, b"".join(pieces))
     return Header(crc32(stored), compressor, len(stored), len(records)).pack() + stored
 
 
 def decode_chunk(data: bytes | memoryview) -> Iterator[bytes]:
-    """The records of one whole chunk; all of it is checked before the first is given."""
+    """Yield the records of one whole chunk. All of it is checked before the first record is yielded."""
     return map(bytes, views(data))
 
 
 def views(data: bytes | memoryview) -> list[memoryview]:
-    """The same, without a copy: the views keep the chunk in memory for as long as one of them lives."""
+    """Return the records as views, without a copy. They keep the chunk in memory as long as one of them exists."""
     payload, records = unpack(data)
     return split(memoryview(payload), records)
 
 
 def unpack(data: bytes | memoryview) -> tuple[Payload, int]:
-    """The payload of one whole chunk and how many records it announces. Raises RecordIOError."""
+    """Return the payload of one whole chunk and the number of records that it announces. Raises RecordIOError."""
     view = memoryview(data)
     header = Header.unpack(view[:HEADER_BYTES])
     stored = view[HEADER_BYTES:]
@@ -43,7 +43,7 @@ def unpack(data: bytes | memoryview) -> tuple[Payload, int]:
 
 
 def split(payload: memoryview, count: int) -> list[memoryview]:
-    """The records of a payload. Raises RecordIOError if they are not ``count``, or do not end where it does."""
+    """Return the records of a payload. Raises RecordIOError if they are not ``count``, or do not end where it does."""
     size = len(payload)
     if count * LENGTH_BYTES > size:
         raise RecordIOError(f"The chunk announces {count} records and has room for {size // LENGTH_BYTES}.")
@@ -51,7 +51,8 @@ def split(payload: memoryview, count: int) -> list[memoryview]:
     records: list[memoryview] = []
     end = 0
     try:
-        # A record that is too long leads beyond the payload: there is no next length, or the last end is not its end.
+        # A record that is too long leads beyond the payload: the next length is missing, or the last end is not the
+        # payload's.
         for _number in range(count):
             begin = end + LENGTH_BYTES
             end = begin + unpack_length(payload, end)[0]

@@ -1,4 +1,4 @@
-"""``python -m runtime recordio ls|cat|verify|repair FILE``: look at RecordIO files by hand, and save what can be."""
+"""``python -m runtime recordio ls|cat|verify|repair FILE``: inspect RecordIO files, and save undamaged records."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from runtime.data.recordio.reader import Reader
 _NAMES = {number: name for name, number in COMPRESSORS.items()}
 
 
-def add(rooms: Any) -> None:
-    """Add this room to the command."""
-    room = rooms.add_parser("recordio", help="look at RecordIO files, check and repair them")
-    actions = room.add_subparsers(dest="action", required=True)
+def add(subparsers: Any) -> None:
+    """Add this tool's parser to the command."""
+    parser = subparsers.add_parser("recordio", help="look at RecordIO files, check and repair them")
+    actions = parser.add_subparsers(dest="action", required=True)
     listing = actions.add_parser("ls", help="list the chunks, without reading them")
     listing.add_argument("files", nargs="+", metavar="FILE")
     listing.set_defaults(run=_on_each(_list))
@@ -39,19 +39,22 @@ def add(rooms: Any) -> None:
     repair.set_defaults(run=_repair)
 
 
-def _on_each(look: Callable[[Source], bool]) -> Callable[[argparse.Namespace], int]:
-    """0 if ``look`` finds all of the files well. What is wrong with one does not keep it from the next."""
+def _on_each(handle: Callable[[Source], bool]) -> Callable[[argparse.Namespace], int]:
+    """Return a command that runs ``handle`` on each file. Its exit code is 0 if all succeed.
 
-    def run(asked: argparse.Namespace) -> int:
-        return 0 if all([_tried(look, name) for name in asked.files]) else 1  # noqa: C419  every file has its turn
+    A failure of one file does not prevent the next.
+    """
+
+    def run(options: argparse.Namespace) -> int:
+        return 0 if all([_tried(handle, name) for name in options.files]) else 1  # noqa: C419  every file is handled
 
     return run
 
 
-def _tried(look: Callable[[Source], bool], name: str) -> bool:
+def _tried(handle: Callable[[Source], bool], name: str) -> bool:
     try:
         with Source(name) as source:
-            return look(source)
+            return handle(source)
     except RecordIOError as error:
         sys.stderr.write(f"{error}\n")
     except OSError as error:
@@ -87,10 +90,10 @@ def _verify(source: Source) -> bool:
     return not damaged
 
 
-def _cat(asked: argparse.Namespace) -> int:
-    with Reader(asked.file) as reader:
-        for record in reader.range(asked.first, asked.count):
-            if asked.raw:
+def _cat(options: argparse.Namespace) -> int:
+    with Reader(options.file) as reader:
+        for record in reader.range(options.first, options.count):
+            if options.raw:
                 sys.stdout.buffer.write(record)
             else:
                 sys.stdout.write(f"{_shown(record)}\n")
@@ -98,15 +101,15 @@ def _cat(asked: argparse.Namespace) -> int:
     return 0
 
 
-def _repair(asked: argparse.Namespace) -> int:
-    """0: the new file has all of the old one. 1: something was lost, and is named; the rest is in the new file."""
-    target: Path = asked.target
+def _repair(options: argparse.Namespace) -> int:
+    """Repair a file. Returns 0 if the new file has all of the old one, and 1 if the named parts were lost."""
+    target: Path = options.target
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     if target.exists():
         raise RecordIOError(f"{target} exists already. Name a file that does not, so that nothing is overwritten.")
     lost = chunks = records = 0
     try:
-        with Source(asked.file) as source, draft.open("xb") as file:
+        with Source(options.file) as source, draft.open("xb") as file:
             for found in survey(source):
                 if isinstance(found, Damage):
                     lost += found.end - found.offset
@@ -119,12 +122,12 @@ def _repair(asked: argparse.Namespace) -> int:
         draft.rename(target)
     finally:
         draft.unlink(missing_ok=True)
-    sys.stdout.write(f"{target}  {_counted(records, chunks)}; {lost} bytes of {asked.file} were left out\n")
+    sys.stdout.write(f"{target}  {_counted(records, chunks)}; {lost} bytes of {options.file} were left out\n")
     return 1 if lost else 0
 
 
 def _in_our_order(chunk: bytes) -> bytes:
-    """A chunk whose header has its fields in the order that everybody reads."""
+    """Return a chunk with the fields of its header in the common order."""
     return Header.unpack(chunk[:HEADER_BYTES]).pack() + chunk[HEADER_BYTES:]
 
 
@@ -137,7 +140,7 @@ def _counted(records: int, chunks: int) -> str:
 
 
 def _shown(record: bytes) -> str:
-    """Text as it is, other bytes and line ends escaped; what is no text at all as ``b'...'``."""
+    """Return text unchanged, with other bytes and line breaks escaped; data that is no text as ``b'...'``."""
     try:
         text = record.decode()
     except UnicodeDecodeError:

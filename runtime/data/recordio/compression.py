@@ -1,4 +1,4 @@
-"""What a chunk's payload may be packed with, by the number in its header."""
+"""Compressors of a chunk's payload, by the number in its header."""
 
 from __future__ import annotations
 
@@ -11,19 +11,21 @@ from runtime.data.recordio.header import COMPRESSORS, GZIP, NONE, SNAPPY, Record
 Stored = bytes | memoryview
 Payload = bytes | bytearray | memoryview
 
-# More than any writer makes; a damaged or hostile file must not fill the memory.
+# More than any writer produces. A damaged or hostile file must not fill the memory.
 MAX_PAYLOAD_BYTES = 512 << 20
 _GZIP_WINDOW = 31
 
 
 def compress(compressor: int, payload: bytes) -> bytes:
-    """The same payload gives the same bytes."""
+    """Compress the payload. The same payload produces the same bytes."""
     return _COMPRESS[compressor](payload)
 
 
 def decompress(compressor: int, stored: Stored) -> Payload:
-    """The payload; of no compressor, ``stored`` itself. Raises RecordIOError for damaged data, for more than
-    MAX_PAYLOAD_BYTES, and for a compressor that there is none of."""
+    """Return the payload; without a compressor, ``stored`` itself.
+
+    Raises RecordIOError for damaged data, for more than MAX_PAYLOAD_BYTES, and for an unknown compressor.
+    """
     if compressor not in _DECOMPRESS:
         raise unknown(compressor)
     return _DECOMPRESS[compressor](stored)
@@ -35,7 +37,7 @@ def unknown(compressor: int) -> RecordIOError:
 
 
 def _gzip(payload: bytes) -> bytes:
-    # Not gzip.compress: no time of writing may enter, so that the same records give the same bytes.
+    # Not gzip.compress: without the time of writing, the same records produce the same bytes.
     packer = zlib.compressobj(9, zlib.DEFLATED, _GZIP_WINDOW)
     return packer.compress(payload) + packer.flush()
 

@@ -1,6 +1,6 @@
-"""Reading pieces of a file from any thread.
+"""Reads of pieces of a file from any thread.
 
-Pieces are read and not mapped into memory: a mapped file that is cut short while it is read kills the process.
+Pieces are read and not mapped into memory: if a mapped file is cut short while it is read, the process is killed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ File = str | os.PathLike[str] | IO[bytes]
 
 
 class Source:
-    """A file by its path, or one that is open for reading and can be sought. Closing closes what was opened here."""
+    """A file by its path, or an open one that is readable and seekable.
+
+    ``close`` closes only a file that was opened here.
+    """
 
     def __init__(self, file: File) -> None:
         if isinstance(file, str | os.PathLike):
@@ -27,19 +30,19 @@ class Source:
             self.name = str(getattr(file, "name", "the file"))
             self._file, self._owned = file, False
         self._seeking = threading.Lock()
-        # What is open for writing too may have bytes that its descriptor does not know of yet.
+        # A file that is also open for writing may have buffered bytes that its descriptor does not have yet.
         direct = isinstance(self._file, io.FileIO | io.BufferedReader) and not self._file.writable()
         self._descriptor = self._file.fileno() if direct else None
 
     def size(self) -> int:
-        """Bytes, now."""
+        """Return the current size in bytes."""
         if self._descriptor is not None:
             return os.fstat(self._descriptor).st_size
         with self._seeking:
             return self._file.seek(0, io.SEEK_END)
 
     def read(self, offset: int, length: int) -> bytes:
-        """``length`` bytes from ``offset``; fewer where the file ends."""
+        """Return ``length`` bytes from ``offset``; fewer at the end of the file."""
         if self._descriptor is None:
             with self._seeking:
                 self._file.seek(offset)

@@ -1,9 +1,9 @@
-"""The 20 bytes before each chunk: five little-endian u32.
+"""Header of a chunk: 20 bytes, five little-endian u32.
 
 The Go implementation of 2017 writes magic, CRC-32 of the payload as stored, compressor, bytes of the payload as stored,
 number of records. The later C++ one (Fluid) has the same magic and writes magic, number of records, CRC-32, compressor,
-bytes. No field says which it is, but only one of the two makes sense: a compressor is 0, 1 or 2, and where one order
-has it, the other has a checksum. We read both and write the first.
+bytes. No field identifies the order, but only one of the two makes sense: a compressor is 0, 1 or 2, and where one
+order has it, the other has a checksum. Both are read, and the first is written.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _WORDS = struct.Struct("<5I")
 
 
 class RecordIOError(FormatError):
-    """The bytes are no RecordIO, are damaged, or use something that this reader does not have."""
+    """The bytes are not RecordIO, are damaged, or use an unsupported feature."""
 
 
 class Header(NamedTuple):
-    """What stands before a payload of ``size`` bytes as stored."""
+    """Header of a payload of ``size`` bytes as stored."""
 
     crc: int
     compressor: int
@@ -41,7 +41,7 @@ class Header(NamedTuple):
 
     @classmethod
     def unpack(cls, data: bytes | memoryview) -> Header:
-        """Read a header in either order of its fields. What no order makes sense of is taken as the first."""
+        """Read a header in either order of its fields. One that makes sense in neither order is read in the first."""
         if len(data) != HEADER_BYTES:
             raise RecordIOError(f"A chunk is at least {HEADER_BYTES} bytes long, this one has {len(data)}.")
         magic, *words = _WORDS.unpack(data)
@@ -52,8 +52,8 @@ class Header(NamedTuple):
 
     @property
     def makes_sense(self) -> bool:
-        """Whether this can be the header of a chunk that somebody wrote."""
+        """Return whether this can be the header of a chunk that a writer produced."""
         if self.compressor not in COMPRESSORS.values():
             return False
-        # Compressed, even empty records cost something; but how little is the compressor's business.
+        # Compressed, even empty records take some bytes; how many depends on the compressor.
         return self.compressor != NONE or self.records * LENGTH_BYTES <= self.size

@@ -1,7 +1,7 @@
-"""Where the chunks of a file lie: found by hopping from header to header, or, after damage, by looking for the next.
+"""Index of the chunks of a file: found from header to header or, after damage, by a search for the next chunk.
 
-No payload is read for an index, however large the file. Headers are covered by no checksum, so every size is checked
-against the file before it is believed.
+No payload is read for an index, however large the file. Headers have no checksum, so every size is checked against the
+file before it is used.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from runtime.data.recordio.files import Source
 from runtime.data.recordio.header import COMPRESSORS, HEADER_BYTES, MAGIC_BYTES, Header, RecordIOError
 from runtime.data.span import Span
 
-# How much is looked through at once for the next chunk.
+# Size of the window of the search for the next chunk.
 _WINDOW_BYTES = 1 << 20
 
 
@@ -28,14 +28,16 @@ class Damage(NamedTuple):
 
 
 def scan(path: str | Path) -> tuple[Span, ...]:
-    """The chunks of a file. Raises RecordIOError for foreign bytes and for a file that ends inside a chunk, OSError if
-    it cannot be read."""
+    """Return the chunks of a file.
+
+    Raises RecordIOError for foreign bytes and for a file that ends inside a chunk, and OSError if it cannot be read.
+    """
     with Source(path) as source:
         return tuple(hop(source))
 
 
 def hop(source: Source) -> Iterator[Span]:
-    """The same, one by one."""
+    """Yield the chunks of a file one by one."""
     size = source.size()
     offset = 0
     while offset < size:
@@ -45,7 +47,10 @@ def hop(source: Source) -> Iterator[Span]:
 
 
 def survey(source: Source) -> Iterator[Span | Damage]:
-    """Everything in a file in order, every chunk read and checked. After damage it goes on at the next whole chunk."""
+    """Yield everything in a file in order, with every chunk read and checked.
+
+    Damage is followed by the next whole chunk.
+    """
     size = source.size()
     offset = 0
     while offset < size:
@@ -58,7 +63,7 @@ def survey(source: Source) -> Iterator[Span | Damage]:
 
 
 def _next(source: Source, offset: int, size: int) -> int:
-    """Where the next whole chunk begins; the file's end if there is none."""
+    """Return where the next whole chunk begins, or the end of the file if there is none."""
     while offset < size:
         window = source.read(offset, _WINDOW_BYTES)
         place = window.find(MAGIC_BYTES)
@@ -77,7 +82,7 @@ def _next(source: Source, offset: int, size: int) -> int:
 
 
 def _whole(source: Source, offset: int, size: int) -> Span:
-    """The chunk at ``offset``, if all of it is as it should be."""
+    """Return the chunk at ``offset``, if all of it is valid."""
     span = _span(source, offset, size)
     try:
         chunks.views(source.read(span.offset, span.length))

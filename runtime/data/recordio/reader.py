@@ -1,4 +1,4 @@
-"""Reading records, one by one or by number."""
+"""Reader of records, one by one or by number."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from runtime.data.recordio.index import Damage, hop, survey
 from runtime.data.span import Span
 
 Found = TypeVar("Found")
-# Chunks that are read and checked while the one before is used. Reading and checksums leave the interpreter to others.
+# Chunks that are read and checked ahead while one is used. Reads and checksums release the interpreter's lock.
 AHEAD = 2
 
 
 class Reader:
-    """The records of a RecordIO file, by its path or open for reading. Iterating gives bytes, each time from the first.
+    """The records of a RecordIO file, by its path or open for reading. Iterating yields bytes, each time from the
+    first.
 
-    With ``recover`` damaged places are passed over: every chunk is read once to find them, ``damage`` lists them, and
-    ``chunks`` are the whole ones. Without it they raise RecordIOError with the place, as does a file that ends inside
-    a chunk; OSError if it cannot be read. Close it, or use it as a context.
+    With ``recover``, damaged places are skipped: every chunk is read once to find them, ``damage`` lists them, and
+    ``chunks`` are the whole ones. Without it, they raise RecordIOError with the place, as does a file that ends inside
+    a chunk. Raises OSError if the file cannot be read. Close the reader, or use it as a context.
     """
 
     def __init__(self, file: File, *, recover: bool = False) -> None:
@@ -42,24 +43,24 @@ class Reader:
 
     @cached_property
     def chunks(self) -> tuple[Span, ...]:
-        """Where each chunk is, and how many records it has."""
+        """Offset and number of records of each chunk."""
         return tuple(found for found in self._survey if isinstance(found, Span))
 
     @cached_property
     def damage(self) -> tuple[Damage, ...]:
-        """What ``recover`` passes over."""
+        """The damaged places that ``recover`` skips."""
         return tuple(found for found in self._survey if isinstance(found, Damage))
 
     @cached_property
     def _ends(self) -> Sequence[int]:
-        """For each chunk, how many records it and those before it have."""
+        """For each chunk, the total number of records up to its end."""
         return tuple(accumulate(span.records for span in self.chunks))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def locate(self, record: int) -> tuple[int, int]:
-        """In which chunk a record is, and as which of it, both from 0; (-1, -1) where there is none."""
+        """Return a record's chunk and its number in it, both from 0, or (-1, -1) if there is no such record."""
         if not 0 <= record < len(self):
             return -1, -1
         chunk = bisect_right(self._ends, record)
@@ -70,31 +71,33 @@ class Reader:
         return self.range()
 
     def views(self) -> Iterator[memoryview]:
-        """All records without a copy. A view keeps its whole chunk in memory for as long as it lives."""
+        """Yield all records without a copy. A view keeps its whole chunk in memory as long as it exists."""
         return (record for records in self._read_ahead(self.chunks, chunks.views) for record in records)
 
     def range(self, first: int = 0, count: int = -1) -> Iterator[bytes]:
-        """``count`` records from ``first`` on, both counted over the whole file. A negative ``first`` is 0, a negative
-        ``count`` all that are left. No other chunk is read."""
+        """Yield ``count`` records from ``first`` on, both counted over the whole file.
+
+        A negative ``first`` is 0, a negative ``count`` means all that are left. No other chunk is read.
+        """
         first = max(0, first)
         end = len(self) if count < 0 else min(len(self), first + count)
         begins = (stop - span.records for stop, span in zip(self._ends, self.chunks, strict=True))
-        wanted = [
+        selected = [
             (span, max(0, first - begin), end - begin)
             for begin, span in zip(begins, self.chunks, strict=True)
             if first < begin + span.records and begin < end
         ]
-        parts = self._read_ahead([span for span, _skip, _stop in wanted], chunks.views)
+        parts = self._read_ahead([span for span, _skip, _stop in selected], chunks.views)
         return (
             bytes(record)
-            for (_span, skip, stop), records in zip(wanted, parts, strict=True)
+            for (_span, skip, stop), records in zip(selected, parts, strict=True)
             for record in records[skip:stop]
         )
 
     def _read_ahead(
         self, spans: Sequence[Span], decode: Callable[[bytes], Found], ahead: int = AHEAD
     ) -> Iterator[Found]:
-        """What ``decode`` makes of each chunk, in order, ``ahead`` of them in hand."""
+        """Yield the result of ``decode`` for each chunk, in order, with ``ahead`` of them prepared."""
         if len(spans) < 2:
             yield from (self._read(span, decode) for span in spans)
             return
@@ -129,13 +132,13 @@ class Reader:
 
 
 def read(path: str | Path, offset: int, length: int) -> Iterator[bytes]:
-    """The records of the chunk at ``offset`` of a file."""
+    """Yield the records of the chunk at ``offset`` of a file."""
     with Source(path) as source:
         return read_span(source, Span(offset, length, 0), chunks.decode_chunk)
 
 
 def read_span(source: Source, span: Span, decode: Callable[[bytes], Found]) -> Found:
-    """What ``decode`` makes of a chunk. Raises RecordIOError with the place."""
+    """Return the result of ``decode`` for a chunk. Raises RecordIOError with the place."""
     data = source.read(span.offset, span.length)
     if len(data) != span.length:
         raise RecordIOError(

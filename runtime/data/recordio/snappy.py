@@ -1,11 +1,11 @@
 """Snappy's framing format: a stream of frames of at most 64 KiB of data, each with a masked CRC-32C of it.
 
 A frame is a type byte, a u24 length and that many bytes. Type ff begins a stream; 00 holds the checksum and compressed
-data, 01 the checksum and data as it is; fe is padding; 80 to fd may be skipped; all others may not. Compressed data is
-a varint of its length unpacked, then literals and copies of what came before (Google's format description).
+data, 01 the checksum and uncompressed data; fe is padding; 80 to fd may be skipped; all others may not. Compressed data
+is a varint of its unpacked length, then literals and copies of earlier data (Google's format description).
 
-The package ``cramjam`` does this in compiled code where it is installed. The Python here does the same, slowly: about
-30 MB/s of data that copies a lot.
+The package ``cramjam`` does this in compiled code if it is installed. The Python code here does the same, slowly: about
+30 MB/s of data with many copies.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _COMPRESSED, _PLAIN, _PADDING, _IDENTIFIER = 0x00, 0x01, 0xFE, 0xFF
 _SKIPPABLE = range(0x80, 0xFE)
 _CHECKSUM = struct.Struct("<I")
 _HEAD_BYTES = 4
-# Data that saves less than an eighth is stored as it is, as other writers do.
+# Data that saves less than an eighth is stored uncompressed, as other writers do.
 _WORTH = 8
 _LEAST_COPY, _MOST_COPY = 4, 64
 _TAGS = {1: 1, 2: 2, 3: 4}  # kind of copy: bytes of its offset after the tag
@@ -35,16 +35,19 @@ _cramjam: ModuleType | None = find("cramjam")
 
 
 def compress(data: bytes) -> bytes:
-    """One stream with all of ``data``."""
-    if _cramjam is not None and data:  # of nothing it makes no stream
+    """Return one stream with all of ``data``."""
+    if _cramjam is not None and data:  # it makes no stream of empty data
         return bytes(_cramjam.snappy.compress(data))
     frames = (data[begin : begin + FRAME_BYTES] for begin in range(0, len(data), FRAME_BYTES))
     return STREAM_IDENTIFIER + b"".join(map(_frame, frames))
 
 
 def decompress(stored: bytes | memoryview, most: int) -> bytes | bytearray:
-    """What a stream holds. Raises RecordIOError if it is damaged or would be longer than ``most`` bytes, before any
-    memory is taken for that."""
+    """Return the content of a stream.
+
+    Raises RecordIOError if it is damaged or would be longer than ``most`` bytes, before any memory is allocated for
+    that.
+    """
     frames = list(_frames(memoryview(stored)))
     size = sum(length for _kind, _body, length in frames)
     if size > most:
@@ -74,7 +77,7 @@ def _frame(data: bytes) -> bytes:
 
 
 def _frames(stored: memoryview) -> Iterator[tuple[int, memoryview, int]]:
-    """The frames that hold data: kind, body with its checksum, bytes unpacked."""
+    """Yield the frames that hold data: kind, body with its checksum, number of unpacked bytes."""
     if bytes(stored[: len(STREAM_IDENTIFIER)]) != STREAM_IDENTIFIER:
         raise _damaged("it does not begin as a stream does")
     at = len(STREAM_IDENTIFIER)
@@ -111,7 +114,7 @@ def _unframe(kind: int, body: memoryview, length: int) -> bytes | bytearray:
 
 
 def _varint(data: memoryview) -> tuple[int, int]:
-    """A length, and how many bytes it took."""
+    """Return a length, and the number of bytes that it took."""
     value = 0
     for count, byte in enumerate(data[:5]):
         value |= (byte & 0x7F) << (7 * count)
@@ -162,15 +165,17 @@ def _copy(packed: memoryview, at: int, tag: int, data: bytearray) -> int:
     if not 0 < offset <= len(data):
         raise _damaged("a copy is of what was never there")
     begin = len(data) - offset
-    # A copy may reach into what it writes itself: then it repeats the last ``offset`` bytes.
+    # A copy may overlap its own output: then it repeats the last ``offset`` bytes.
     pattern = bytes(data[begin : begin + length])
     data += (pattern * (length // len(pattern) + 1))[:length]
     return end
 
 
 def _pack(data: bytes) -> bytes:
-    """Greedy: at each place the last one with the same four bytes is copied from, as far as it goes. Where nothing is
-    found for long, more and more places are passed over."""
+    """Compress greedily: copy from the last place with the same four bytes, as far as it matches.
+
+    After a long distance without a match, more and more places are skipped.
+    """
     size = len(data)
     packed = bytearray(_to_varint(size))
     last: dict[bytes, int] = {}
@@ -191,7 +196,7 @@ def _pack(data: bytes) -> bytes:
 
 
 def _match(data: bytes, earlier: int, at: int) -> int:
-    """How many bytes are the same at both places."""
+    """Return how many bytes are the same at both places."""
     length, step = _LEAST_COPY, 64
     while step:
         while data[earlier + length : earlier + length + step] == data[at + length : at + length + step] != b"":
@@ -211,7 +216,7 @@ def _packed_literal(data: bytes) -> bytes:
 
 
 def _packed_copies(offset: int, length: int) -> bytes:
-    """Copies with an offset of two bytes, which all frames can do with."""
+    """Return copies with an offset of two bytes, which is enough within a frame."""
     full, rest = divmod(length, _MOST_COPY)
     lengths = [_MOST_COPY] * full + [rest] * bool(rest)
     return b"".join(bytes([(part - 1) << 2 | 2]) + offset.to_bytes(2, "little") for part in lengths)

@@ -1,4 +1,4 @@
-"""Writing records into chunks."""
+"""Writer of records into chunks."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from runtime.data.recordio.header import COMPRESSORS, LENGTH_BYTES, RecordIOErro
 from runtime.errors import UsageError
 
 DEFAULT_CHUNK_BYTES = 32 << 20
-# A chunk of one record is still one that is read.
+# A chunk with a single record of this size can still be read.
 MAX_RECORD_BYTES = MAX_PAYLOAD_BYTES - LENGTH_BYTES
 
 
 class Writer:
     """Writes records to a binary file. Closing flushes the last chunk and leaves the file open.
 
-    A record that would make the chunk longer than ``max_chunk_bytes`` (of raw record bytes) begins the next; 0 makes
-    one chunk a record. ``compressor`` is none, snappy or gzip. ``flush`` ends a chunk early. Raises UsageError for a
-    compressor that there is none of.
+    A record that would make the chunk longer than ``max_chunk_bytes`` (of raw record bytes) begins the next one; 0
+    makes one chunk per record. ``compressor`` is none, snappy or gzip. ``flush`` ends a chunk early. Raises UsageError
+    for an unknown compressor.
     """
 
     def __init__(self, file: IO[bytes], compressor: str = "none", max_chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> None:
@@ -34,7 +34,7 @@ class Writer:
         self._closed = False
 
     def write(self, record: bytes | bytearray | memoryview) -> int:
-        """Add one record; returns its length in bytes. Raises RecordIOError after ``close``."""
+        """Add one record. Returns its length in bytes. Raises RecordIOError after ``close``."""
         if self._closed:
             raise RecordIOError("This writer is closed; open another to write more.")
         record = bytes(record)
@@ -51,13 +51,13 @@ class Writer:
         return size > self._max_chunk_bytes or size + LENGTH_BYTES * (len(self._records) + 1) > MAX_PAYLOAD_BYTES
 
     def flush(self) -> None:
-        """End the chunk. Nothing is written when it is empty."""
+        """End the chunk. Writes nothing if it is empty."""
         if self._records:
             self._file.write(encode_chunk(self._records, self._compressor))
         self._records, self._size = [], 0
 
     def close(self) -> None:
-        """Write what is left. Again is harmless."""
+        """Write the remaining records. May be called twice."""
         self.flush()
         self._closed = True
 

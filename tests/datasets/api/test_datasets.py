@@ -13,7 +13,7 @@ from datasets.indexing import indexing
 from datasets.models import Dataset, File, Version
 from portal.common.clock import now
 from rbac.models import AuditEntry, Namespace
-from runtime.data.format_selection import WORDS, Unread
+from runtime.data.format_selection import MESSAGES, Unread
 from tests.answers import whole
 from tests.datasets.conftest import Uploader, sha
 from tests.factories import make_member, make_namespace, make_token
@@ -90,7 +90,7 @@ def test_from_nothing_to_a_sealed_version(developer: Client, small_parts: None) 
             "size": 20,
             "sha256": sha(CONTENT),
             "format": "",
-            "why": WORDS[Unread.UNKNOWN],
+            "why": MESSAGES[Unread.UNKNOWN],
             "records": None,
         }
     ]

@@ -1,4 +1,4 @@
-"""Fixtures of the agent's tests: a portal, and a way to run one replica."""
+"""Fixtures of the agent's tests: a portal, and a runner of one replica."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROJECT = Path(contract.__file__).parent.parent
 
 @dataclass
 class Replica:
-    """One agent with a script of its own, in a directory of its own."""
+    """One agent with its own script and its own directory."""
 
     directory: Path
     portal: IngestServer
@@ -49,7 +49,7 @@ class Replica:
         agent: Sequence[str] = ("-m", "runtime.agent"),
         **variables: Any,
     ) -> Replica:
-        """Begin to run the script under an agent. ``variables`` are the contract's, by their Python names."""
+        """Start the script under an agent. ``variables`` are the contract's, by their Python names."""
         for name in ("work", "output", "tmp"):
             (self.directory / name).mkdir(parents=True, exist_ok=True)
         (self.directory / "work" / "train.py").write_text(textwrap.dedent(script))
@@ -62,7 +62,7 @@ class Replica:
         return self
 
     def deliver(self) -> int:
-        """Run the agent that delivers what one that is gone has kept; its exit code."""
+        """Run the agent that delivers the entries left by one that is gone. Return its exit code."""
         lock = contract.take_lock(self.directory)
         assert lock is not None
         self.process = subprocess.Popen(
@@ -75,7 +75,7 @@ class Replica:
         return self.wait()
 
     def run(self, script: str, timeout: float = 20.0, **variables: Any) -> dict[str, Any]:
-        """Run the script to its end; the last report."""
+        """Run the script to its end. Return the last report."""
         self.start(script, **variables).wait(timeout)
         return self.portal.last_report()
 

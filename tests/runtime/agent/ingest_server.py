@@ -1,4 +1,4 @@
-"""A small real portal for the agent's tests: the ingest of ``runtime.contract``, and ways in which it fails."""
+"""Small real portal for the agent's tests: the ingest of ``runtime.contract``, with configurable failures."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ LISTS = {"logs": "lines", "metrics": "points", "events": "events"}
 
 
 class IngestServer:
-    """Takes batches in exactly once, by their numbers. ``fail``, ``drop_replies`` and ``leave`` make it misbehave."""
+    """Accepts batches exactly once, by their numbers. ``fail``, ``drop_replies`` and ``leave`` make it misbehave."""
 
     def __init__(self, host: str = "127.0.0.1") -> None:
         self._host = host
-        self.given: dict[str, bytes] = {}  # what may be got, by what stands after the attempt
+        self.given: dict[str, bytes] = {}  # answers to GET, by the path after the attempt
         self.taken: dict[str, list[Any]] = defaultdict(list)
         self.reports: list[dict[str, Any]] = []
         self.artifacts: dict[str, bytes] = {}
         self.refused_artifacts: set[str] = set()
         self.heartbeats = 0
         self.tokens: set[str] = set()
-        self.fail = 0  # so many calls are answered 500 without being taken
-        self.drop_replies = 0  # so many calls are taken and not answered
+        self.fail = 0  # so many calls are answered 500 without being accepted
+        self.drop_replies = 0  # so many calls are accepted and not answered
         self.forget = 0  # so many entries of the logs are lost once, as by a restored database
         self.stale = False
         self.missing = False
-        self.proxy: tuple[int, Any] | None = None  # what a proxy answers in the portal's place
-        self.proxied = 0  # so many calls were answered by it
+        self.proxy: tuple[int, Any] | None = None  # the answer of a proxy in the portal's place
+        self.proxied = 0  # so many calls were answered by the proxy
         self._changed = threading.Condition()
         self._server: ThreadingHTTPServer | None = None
         self._port = 0
@@ -72,7 +72,7 @@ class IngestServer:
             self.go_away()
 
     def answer(self, path: str, body: bytes, token: str) -> tuple[int, Any] | None:
-        """Status and body, a text where it is not the portal's; None: no reply."""
+        """Return status and body, a text if it is not the portal's. None: no reply."""
         with self._changed:
             self.tokens.add(token)
             if self.proxy is not None:
@@ -129,7 +129,7 @@ class IngestServer:
 
 
 def problem(code: str, detail: str) -> dict[str, Any]:
-    """The body of one of the portal's own refusals."""
+    """Return the body of one of the portal's own refusals."""
     return {"type": f"urn:regatta:problem:{code}", "code": code, "detail": detail}
 
 

@@ -39,7 +39,7 @@ def is_running(pid: int) -> bool:
 
 
 # --- Output ----------------------------------------------------------------------------------------------------------
-def test_what_is_printed_arrives_line_by_line_and_the_end_is_reported(replica: Replica, portal: IngestServer) -> None:
+def test_output_arrives_line_by_line_and_the_end_is_reported(replica: Replica, portal: IngestServer) -> None:
     report = replica.run("import sys\nprint('one')\nprint('two')\nprint('three', file=sys.stderr)")
     assert (portal.texts("stdout"), portal.texts("stderr")) == (["one", "two"], ["three"])
     assert report == {
@@ -53,7 +53,7 @@ def test_a_hundred_thousand_lines_arrive_complete_and_in_order(replica: Replica,
     assert portal.texts("stdout") == [f"line {i}" for i in range(100_000)]
 
 
-def test_beyond_the_cap_lines_are_counted_and_what_was_kept_is_complete(replica: Replica, portal: IngestServer) -> None:
+def test_beyond_the_cap_lines_are_counted_and_kept_lines_are_complete(replica: Replica, portal: IngestServer) -> None:
     replica.run("for i in range(1000): print(f'{i:09d}')", LOG_CAP=1000)
     assert portal.texts("stdout") == [f"{i:09d}" for i in range(100)]
     assert portal.texts("agent") == [
@@ -141,9 +141,7 @@ def test_a_proxy_in_front_of_the_portal_ends_no_process_and_loses_nothing(
     assert portal.last_report()["code"] == 0
 
 
-def test_a_portal_that_for_a_moment_knows_no_such_attempt_ends_no_process(
-    replica: Replica, portal: IngestServer
-) -> None:
+def test_a_brief_404_for_the_attempt_ends_no_process(replica: Replica, portal: IngestServer) -> None:
     replica.start("import time\nfor i in range(150): print(i); time.sleep(0.01)")
     portal.wait_until(lambda: bool(portal.taken["logs"]))
     portal.missing = True
@@ -165,7 +163,7 @@ def test_points_and_events_of_the_process_are_numbered_and_sent(replica: Replica
     assert [event[1:] for event in portal.taken["events"]] == [["note", "half way"]]
 
 
-def test_nonsense_over_the_link_is_said_once_and_harms_nothing(replica: Replica, portal: IngestServer) -> None:
+def test_invalid_messages_over_the_link_are_reported_once_and_harmless(replica: Replica, portal: IngestServer) -> None:
     report = replica.run(
         """
         import os
@@ -214,12 +212,12 @@ def test_files_of_the_output_directory_become_artifacts_and_links_do_not(
         ("while True: pass", {"signal": 24, "why": "used more than its 1 s of CPU time"}),
     ],
 )
-def test_an_end_is_told_in_words(replica: Replica, script: str, facts: dict[str, object]) -> None:
+def test_an_exit_is_reported_as_a_message(replica: Replica, script: str, facts: dict[str, object]) -> None:
     report = replica.run(script, LIMIT_MEMORY=512 * 2**20, LIMIT_CPU_SECONDS=1)
     assert {name: report[name] for name in facts} == facts
 
 
-def test_a_command_that_is_not_there_is_told(replica: Replica, portal: IngestServer) -> None:
+def test_a_missing_command_is_reported(replica: Replica, portal: IngestServer) -> None:
     replica.start("", command=["/nowhere/python"]).wait()
     assert portal.last_report()["why"].startswith("could not be started: ")
 
@@ -238,7 +236,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 def agent_in_which(call: str, code: int) -> list[str]:
-    """The program of an agent whose calls of ``call`` fail with the errno ``code``."""
+    """Return the program of an agent whose calls of ``call`` fail with the errno ``code``."""
     return ["-c", _WITH_A_FAULT.format(call=call, code=code)]
 
 
@@ -308,7 +306,7 @@ def test_memory_that_forks_share_is_counted_once(replica: Replica) -> None:
 
 
 def test_a_fork_bomb_is_ended_and_leaves_nothing(replica: Replica, portal: IngestServer) -> None:
-    # Bounded for the sake of the machine, should the agent fail.
+    # Bounded to protect the machine if the agent fails.
     report = replica.run(
         """
         import os, time
@@ -337,7 +335,7 @@ def test_a_double_forked_daemon_does_not_outlive_its_job(replica: Replica, porta
 
 
 def _marked(directory: Path) -> list[int]:
-    """The running processes that carry the replica's work directory in their environment."""
+    """Return the running processes that have the replica's work directory in their environment."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -375,7 +373,7 @@ def test_one_that_does_not_listen_is_killed_after_the_grace(replica: Replica, po
     assert (report["signal"], report["why"]) == (9, "did not stop when it was asked to, and was killed")
 
 
-def test_stopped_while_the_portal_is_away_it_leaves_the_spool_and_its_last_word(
+def test_stopped_while_the_portal_is_down_it_leaves_the_spool_and_its_final_state(
     replica: Replica, portal: IngestServer
 ) -> None:
     replica.start(ENDLESS)
@@ -397,7 +395,7 @@ def test_when_the_agent_is_killed_its_process_goes_with_it(replica: Replica, por
     until("the child is gone", lambda: not is_running(child))
 
 
-# --- One agent a replica ---------------------------------------------------------------------------------------------
+# --- One agent per replica -------------------------------------------------------------------------------------------
 def test_a_second_agent_for_the_same_replica_refuses(replica: Replica, portal: IngestServer) -> None:
     replica.start(ENDLESS)
     portal.wait_until(lambda: "up" in portal.texts())
@@ -420,8 +418,8 @@ def test_hello_registers_and_the_end_takes_the_registration_back_at_once(
     entry = store.get(key)
     assert entry is not None
     assert portal.texts("stdout") == [f"trainer-0 {entry.create_revision}"]
-    told = [(report["phase"], report.get("incarnation")) for report in portal.reports]
-    assert told == [("starting", None), ("registered", entry.create_revision)]
+    phases = [(report["phase"], report.get("incarnation")) for report in portal.reports]
+    assert phases == [("starting", None), ("registered", entry.create_revision)]
     replica.ask_to_stop()
     replica.wait()
     assert store.get(key) is None
@@ -442,7 +440,7 @@ def test_a_replica_whose_agent_was_killed_is_gone_when_the_lease_of_its_settings
 
 
 @pytest.mark.invariant("A restarted process never uses the incarnation of its predecessor.")
-def test_a_new_life_is_not_shown_the_registration_of_the_one_before_as_its_own(
+def test_a_restarted_replica_does_not_see_its_earlier_registration_as_its_own(
     replica: Replica, portal: IngestServer
 ) -> None:
     replica.directory.mkdir(parents=True)
@@ -464,10 +462,10 @@ def test_a_new_life_is_not_shown_the_registration_of_the_one_before_as_its_own(
     store.delete(before.key)
     portal.wait_until(lambda: len(json.loads(portal.texts("stdout")[-1])) == 2)
     mine = store.get(before.key)
-    told = [json.loads(text) for text in portal.texts("stdout")]
-    assert told[0] == [other.create_revision]
-    assert told[-1] == [other.create_revision, mine.create_revision]
-    assert not any(before.create_revision in incarnations for incarnations in told)
+    incarnation_lists = [json.loads(text) for text in portal.texts("stdout")]
+    assert incarnation_lists[0] == [other.create_revision]
+    assert incarnation_lists[-1] == [other.create_revision, mine.create_revision]
+    assert not any(before.create_revision in incarnations for incarnations in incarnation_lists)
     store.close()
 
 
@@ -494,7 +492,7 @@ def test_an_etcd_that_comes_late_is_waited_for(replica: Replica, portal: IngestS
         server.kill()
 
 
-# --- What it may see -------------------------------------------------------------------------------------------------
+# --- Visibility ------------------------------------------------------------------------------------------------------
 @pytest.mark.invariant("User code sees no ingest token, no coordination store and no files of others.")
 def test_a_trainer_sees_neither_token_nor_store_nor_files_that_are_not_its_own(
     replica: Replica, portal: IngestServer, tmp_path: Path
@@ -539,7 +537,7 @@ def test_the_users_variables_are_set_and_cannot_pose_as_the_contracts(replica: R
     assert portal.texts("stdout") == ["fast None"]
 
 
-def test_what_the_agent_was_not_told_is_said() -> None:
+def test_a_missing_variable_is_reported() -> None:
     answer = subprocess.run(
         [sys.executable, "-m", "runtime.agent", "--", "true"],
         env={"PYTHONPATH": str(Path(contract.__file__).parent.parent)},
@@ -551,7 +549,7 @@ def test_what_the_agent_was_not_told_is_said() -> None:
     assert answer.stderr.startswith("REGATTA_REPLICA_DIR is not set")
 
 
-def test_events_beyond_the_cap_are_dropped_and_it_is_said_once(replica: Replica, portal: IngestServer) -> None:
+def test_events_beyond_the_cap_are_dropped_and_reported_once(replica: Replica, portal: IngestServer) -> None:
     replica.run(
         """
         import json, os, socket

@@ -1,4 +1,4 @@
-"""What user code says over the link is checked before it is believed."""
+"""Messages of user code over the link are checked before they are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.agent.child_channel import LONGEST_KEY, Link, _point_entry
 
 
 class Notes:
-    """Writes down what it is told."""
+    """Listener that records its calls."""
 
     def __init__(self) -> None:
         self.greetings: list[tuple[str, str]] = []
@@ -34,7 +34,7 @@ class Notes:
         self.complaints.append(why)
 
 
-def hear(*messages: bytes, notes: Notes | None = None) -> Notes:
+def receive(*messages: bytes, notes: Notes | None = None) -> Notes:
     link, notes = Link(), notes or Notes()
     with socket.socket(fileno=socket.dup(link.child_end)) as process:
         link.listen(notes)
@@ -48,26 +48,28 @@ def points(*rows: list[Any]) -> bytes:
 
 
 def test_address_and_release_of_a_hello_are_passed_on() -> None:
-    notes = hear(b'{"op": "hello", "address": "127.0.0.1:9", "release": "1.2"}', b'{"op": "hello"}')
+    notes = receive(b'{"op": "hello", "address": "127.0.0.1:9", "release": "1.2"}', b'{"op": "hello"}')
     assert notes.greetings == [("127.0.0.1:9", "1.2"), ("", "")]
 
 
 def test_one_bad_point_does_not_take_the_good_ones_with_it() -> None:
-    notes = hear(points([1, 1, "cost", 1], [1, 1, "cost", "high"], [-5, 1, "cost", 1], [1, 2], [1, 2, "cost", "NaN"]))
+    notes = receive(
+        points([1, 1, "cost", 1], [1, 1, "cost", "high"], [-5, 1, "cost", 1], [1, 2], [1, 2, "cost", "NaN"])
+    )
     assert notes.points == [[1.0, 1, "cost", 1.0], [1.0, 2, "cost", "NaN"]]
     assert len(notes.complaints) == 3
 
 
 @pytest.mark.parametrize(
-    ("name", "kept"),
+    ("name", "expected"),
     [("", "?"), ("a\nb", "a?b"), ("\ud800", "?"), ("x" * 999, "x" * LONGEST_KEY), ("Kosten für é", "Kosten für é")],
 )
-def test_a_metrics_name_becomes_one_that_the_portal_takes(name: str, kept: str) -> None:
-    assert hear(points([1, 1, name, 1])).points[0][2] == kept
+def test_a_metrics_name_becomes_one_that_the_portal_takes(name: str, expected: str) -> None:
+    assert receive(points([1, 1, name, 1])).points[0][2] == expected
 
 
 def test_half_a_character_in_an_event_is_replaced() -> None:
-    assert hear(b'{"op": "event", "kind": "note", "text": "\\ud800!"}').events == [("note", "?!")]
+    assert receive(b'{"op": "event", "kind": "note", "text": "\\ud800!"}').events == [("note", "?!")]
 
 
 @pytest.mark.parametrize(
@@ -75,8 +77,8 @@ def test_half_a_character_in_an_event_is_replaced() -> None:
     [b"}{", b"[]", b"7", b'{"op": "dance"}', b'{"no": 1}', b"\xff\xfe", b'{"op": []}', b"[" * 100_000],
     ids=range(8),
 )
-def test_what_is_no_message_is_complained_of_and_the_next_is_heard(message: bytes) -> None:
-    notes = hear(message, b'{"op": "hello"}')
+def test_an_invalid_message_is_reported_and_the_next_is_read(message: bytes) -> None:
+    notes = receive(message, b'{"op": "hello"}')
     assert len(notes.complaints) == 1
     assert notes.greetings == [("", "")]
 
@@ -84,9 +86,9 @@ def test_what_is_no_message_is_complained_of_and_the_next_is_heard(message: byte
 def test_a_process_that_does_not_listen_does_not_hold_the_agent_up() -> None:
     link = Link()
     for _ in range(3):
-        link.say(contract.FENCED, why="x" * 10)
+        link.send(contract.FENCED, why="x" * 10)
     link.listen(Notes())
-    link.say(contract.FENCED, why="nobody is there")
+    link.send(contract.FENCED, why="nobody is there")
 
 
 @pytest.mark.parametrize("step", [10**400, 2**53 + 1, -(2**53) - 1, 1e300, float("inf"), "many", None], ids=range(7))
@@ -97,13 +99,13 @@ def test_a_step_that_the_portal_would_not_take_is_not_kept(step: object) -> None
 
 
 class CannotRegister(Notes):
-    """Cannot take a greeting, for want of threads."""
+    """Listener that cannot handle a hello message, for lack of threads."""
 
     def hello(self, address: str, release: str) -> None:
         raise RuntimeError("can't start new thread")
 
 
 def test_a_message_that_cannot_be_taken_in_keeps_no_other_back() -> None:
-    notes = hear(b'{"op": "hello"}', points([1, 1, "cost", 1]), notes=CannotRegister())
+    notes = receive(b'{"op": "hello"}', points([1, 1, "cost", 1]), notes=CannotRegister())
     assert notes.complaints == ["can't start new thread"]
     assert notes.points == [[1.0, 1, "cost", 1.0]]

@@ -1,4 +1,4 @@
-"""How an exit is told."""
+"""Messages for how a process ended."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def read(*texts: str) -> TracebackReader:
     return reader
 
 
-def test_an_error_is_told_with_the_users_own_line() -> None:
+def test_an_error_is_reported_with_the_users_own_line() -> None:
     assert read(TRACEBACK).error == "FileNotFoundError: [Errno 2] No such file or directory: 'x' in lib/model.py line 3"
 
 
-def test_of_several_errors_the_last_is_told() -> None:
+def test_of_several_errors_the_last_is_reported() -> None:
     other = TRACEBACK.replace("FileNotFoundError: ", "package.OtherError: ")
     assert read(TRACEBACK, "\nDuring handling of the above exception:\n\n", other).error.startswith(
         "package.OtherError"
     )
 
 
-def test_a_syntax_error_is_told_though_it_has_no_traceback() -> None:
+def test_a_syntax_error_is_reported_though_it_has_no_traceback() -> None:
     text = '  File "/data/work/train.py", line 2\n    def\n       ^\nSyntaxError: invalid syntax\n'
     assert read(text).error == "SyntaxError: invalid syntax in train.py line 2"
 
 
-def test_an_error_without_a_message_is_told() -> None:
+def test_an_error_without_a_message_is_reported() -> None:
     text = 'Traceback (most recent call last):\n  File "/data/work/train.py", line 1, in <module>\nKeyboardInterrupt\n'
     assert read(text).error == "KeyboardInterrupt in train.py line 1"
 
@@ -57,7 +57,7 @@ def test_ordinary_lines_are_no_errors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "forced", "told"),
+    ("status", "forced", "expected"),
     [
         (0, None, Ending(0, None, False, "")),
         (3, None, Ending(3, None, False, "exited with code 3")),
@@ -69,15 +69,15 @@ def test_ordinary_lines_are_no_errors() -> None:
         (-15, Forced(Force.FENCED, "lost"), Ending(contract.EXIT_RESTART, None, False, "lost")),
     ],
 )
-def test_exits_in_words(status: int, forced: Forced | None, told: Ending) -> None:
-    assert ending(status, forced, read(), memory=0, cpu_seconds=3600) == told
+def test_exit_messages(status: int, forced: Forced | None, expected: Ending) -> None:
+    assert ending(status, forced, read(), memory=0, cpu_seconds=3600) == expected
 
 
 def test_numpys_memory_error_counts_as_out_of_memory() -> None:
     text = TRACEBACK.replace("FileNotFoundError: ", "numpy._core._exceptions._ArrayMemoryError: ")
-    told = Ending(1, None, True, "ran out of memory (limit 512 MiB)")
-    assert ending(1, None, read(text), memory=512 * 2**20, cpu_seconds=0) == told
+    expected = Ending(1, None, True, "ran out of memory (limit 512 MiB)")
+    assert ending(1, None, read(text), memory=512 * 2**20, cpu_seconds=0) == expected
 
 
-def test_an_error_that_was_caught_is_not_told() -> None:
+def test_an_error_that_was_caught_is_not_reported() -> None:
     assert ending(0, None, read(TRACEBACK), memory=0, cpu_seconds=0).why == ""

@@ -1,4 +1,4 @@
-"""A disk that takes nothing more costs lines, and never how the process ended."""
+"""A full disk costs lines, and never how the process ended."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ sys.exit(7)
 
 
 def fill_disk_of(replica: Replica) -> None:
-    """From now on no file of the agent can grow, nor any new one hold a byte."""
+    """From now on no file of the agent can grow, and no new file can hold a byte."""
     assert replica.process is not None
     hard = resource.prlimit(replica.process.pid, resource.RLIMIT_FSIZE)[1]
     resource.prlimit(replica.process.pid, resource.RLIMIT_FSIZE, (0, hard))
@@ -45,7 +45,7 @@ def test_how_the_process_ended_is_reported_from_a_full_disk(replica: Replica, po
 
 
 @pytest.mark.processes
-def test_a_process_whose_output_finds_no_room_is_stopped_and_its_end_reported(
+def test_a_process_whose_output_does_not_fit_on_disk_is_stopped_and_reported(
     replica: Replica, portal: IngestServer
 ) -> None:
     replica.start("import time\nwhile True: print('x' * 100, flush=True); time.sleep(0.01)")
@@ -57,7 +57,7 @@ def test_a_process_whose_output_finds_no_room_is_stopped_and_its_end_reported(
     assert "Traceback" not in replica.complaint()
 
 
-def test_the_reserve_holds_blocks_of_the_disk_and_gives_them_back(tmp_path: Path) -> None:
+def test_the_reserve_allocates_disk_blocks_and_releases_them(tmp_path: Path) -> None:
     reserve = Reserve(tmp_path)
     assert (tmp_path / FILE).stat().st_blocks * 512 >= BYTES
     reserve.release()
@@ -99,7 +99,7 @@ def test_a_replica_whose_spools_cannot_be_opened_is_ended_and_reports_the_cause(
 
 @pytest.mark.invariant("The exit code of a process is reported even if the disk is full.")
 @pytest.mark.processes
-def test_the_end_is_reported_though_what_was_kept_cannot_be_opened(replica: Replica, portal: IngestServer) -> None:
+def test_the_end_is_reported_though_the_spool_cannot_be_opened(replica: Replica, portal: IngestServer) -> None:
     (replica.directory / "metrics.spool").mkdir(parents=True)
     ReplicaState(1, 1, "exited", 0.0, code=7).write(replica.directory)
     assert replica.deliver() == contract.EXIT_OK

@@ -1,7 +1,7 @@
-"""Hostile programs, each within the walls of the agent and, as a control, without any: there it must reach its aim.
+"""Hostile programs, each isolated by the agent and, as a control, without isolation: there it must succeed.
 
 ``uid``: the agent is root and the program gets a user id of its own. ``user``: the agent is an ordinary user and the
-program runs in a user namespace. Tests that run as an ordinary user have the second case alone.
+program runs in a user namespace. Tests that run as an ordinary user have only the second case.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Cell:
     portal: IngestServer
     victim: subprocess.Popen[bytes]
     served: str
-    networked: bool = False  # replicas are on a network of their attempt's own
-    group: Path | None = None  # the cgroup of the replica; its agent is in the leaf next to it, as the portal's are
+    networked: bool = False  # replicas are on the attempt's own network
+    group: Path | None = None  # cgroup of the replica; its agent is in the leaf next to it, as the portal's agents are
 
     @property
     def agent_uid(self) -> int:
@@ -78,7 +78,7 @@ class Cell:
         networked: bool = False,
         **limits: int,
     ) -> Outcome:
-        """Run the program within walls, to its end."""
+        """Run the program with isolation, to its end."""
         self.networked = networked
         replica = self.start((HOSTILE / f"{name}.py").read_text(), env=env, SANDBOX=sandbox, **limits)
         try:
@@ -90,17 +90,17 @@ class Cell:
     def start(
         self, script: str, *, env: dict[str, str] | None = None, name: str = "trainer-0", **variables: Any
     ) -> Replica:
-        """Begin to run the script within walls."""
+        """Start the script with isolation."""
         replica = Replica(self.data / "attempts" / "attempt" / name, self.portal)
-        rooms = [replica.directory / name for name in ("work", "output", "tmp")]
-        for room in rooms:
-            room.mkdir(parents=True)
+        own_directories = [replica.directory / name for name in ("work", "output", "tmp")]
+        for directory in own_directories:
+            directory.mkdir(parents=True)
         (replica.directory / "work" / "sitecustomize.py").write_text(
             "import os\nopen('loaded', 'a').write(f'{os.getpid()} {os.getuid()}\\n')\n"
         )
         own(self.data, self.agent_uid)
-        for room in rooms:
-            own(room, self.job_uid)
+        for directory in own_directories:
+            own(directory, self.job_uid)
         if self.mode == "uid":
             variables["RUN_AS"] = JOB_UID
         if self.group is not None:
@@ -113,17 +113,17 @@ class Cell:
             return replica.start(script, **{"SANDBOX": "namespaces", **variables})
 
     def control(self, name: str, timeout: float = 60.0, **env: str) -> str:
-        """What the program says where it runs as the agent's user without walls."""
+        """Return the output of the program when it runs as the agent's user without isolation."""
         own(self.data, self.agent_uid)
         command = [sys.executable, "-B", str(HOSTILE / f"{name}.py")]
         if self.agent_uid != os.geteuid():
             command = [sys.executable, "-m", "tests.unprivileged", *command]
-        rooms = {"TMPDIR": str(self.data), contract.OUTPUT_DIR: str(self.data)}
+        own_directories = {"TMPDIR": str(self.data), contract.OUTPUT_DIR: str(self.data)}
         known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(unprivileged.PROJECT)}
         with self.in_leaf():
             done = subprocess.run(
                 command,
-                env={**known, **rooms, **self.variables(**env)},
+                env={**known, **own_directories, **self.variables(**env)},
                 capture_output=True,
                 timeout=timeout,
                 check=False,
@@ -132,7 +132,7 @@ class Cell:
 
     @contextlib.contextmanager
     def on_network(self, attempt: Path) -> Iterator[None]:
-        """Agents are started as the starter does for an attempt with a network of its own, if the cell has one."""
+        """Start agents as the starter does for an attempt with its own network, if the cell has one."""
         if not self.networked:
             yield
             return
@@ -147,7 +147,7 @@ class Cell:
 
     @contextlib.contextmanager
     def in_leaf(self) -> Iterator[None]:
-        """What is started is in the leaf of the delegated cgroup, if the cell has one."""
+        """Start processes in the leaf of the delegated cgroup, if the cell has one."""
         if self.group is None:
             yield
             return
@@ -161,13 +161,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Outcome:
-    said: str
+    output: str
     report: dict[str, Any]
 
 
 @contextlib.contextmanager
 def as_user(uid: int) -> Iterator[None]:
-    """Replicas are started as that user."""
+    """Start replicas as that user."""
     if uid == os.geteuid():
         yield
         return
@@ -217,7 +217,7 @@ def cell(request: pytest.FixtureRequest, portal: IngestServer) -> Iterator[Cell]
 
 @pytest.fixture
 def grouped(cell: Cell) -> Iterator[Cell]:
-    """The cell with a cgroup for its replica, in one that belongs to the agent's user."""
+    """Return the cell with a cgroup for its replica, in one that belongs to the agent's user."""
     with cgroup_tree.delegated(cell.agent_uid) as base:
         cell.group = base / "trainer"
         for path in (base / "portal", cell.group):
@@ -229,7 +229,7 @@ def grouped(cell: Cell) -> Iterator[Cell]:
 
 @contextlib.contextmanager
 def answering(address: str) -> Iterator[None]:
-    """A server that trusts whoever comes."""
+    """Run a server that trusts every peer."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(address)
         listener.listen()
@@ -250,17 +250,17 @@ def answering(address: str) -> Iterator[None]:
 @pytest.mark.parametrize("search_path", ["", "/:/root:{data}"])
 def test_files_of_the_portal_and_of_the_machine_are_out_of_reach(cell: Cell, search_path: str) -> None:
     found = {"PYTHONPATH": search_path.format(data=cell.data)} if search_path else {}
-    assert cell.run("files", env=found).said == "HELD"
+    assert cell.run("files", env=found).output == "HELD"
     control = cell.control("files")
-    assert all(word in control for word in (f"open {cell.secret}", "chmod", "utime", "write"))
+    assert all(attack in control for attack in (f"open {cell.secret}", "chmod", "utime", "write"))
 
 
 @pytest.mark.skipif(not syscalls.landlock_version(), reason="the kernel has no Landlock")
-def test_without_namespaces_only_what_libraries_look_up_is_readable_in_etc(cell: Cell) -> None:
-    # A file of the machine that everybody may read, as settings with the usual mode are.
+def test_without_namespaces_only_files_that_libraries_read_are_readable_in_etc(cell: Cell) -> None:
+    # A file of the machine that every user may read, like settings with the usual mode.
     env = {"SETTINGS": "/etc/hostname"}
     outcome = cell.run("configuration", env=env, sandbox="landlock")
-    assert outcome.said.splitlines() == ["HELD", "libraries work"]
+    assert outcome.output.splitlines() == ["HELD", "libraries work"]
     assert not cell.portal.texts("stderr")
     control = cell.control("configuration", **env)
     assert all(path in control for path in (cell.variables()["CLOSED"], "/proc/self/root/etc/hostname", "list "))
@@ -268,32 +268,32 @@ def test_without_namespaces_only_what_libraries_look_up_is_readable_in_etc(cell:
 
 @pytest.mark.invariant("On one machine, user code reaches no files, processes and servers but its own.")
 def test_other_processes_are_out_of_reach(cell: Cell) -> None:
-    assert cell.run("processes").said == "HELD"
+    assert cell.run("processes").output == "HELD"
     control = cell.control("processes")
     victim = cell.victim.pid
-    assert all(f"{word} {victim}" in control for word in ("prlimit", "ptrace", "kill", "setpriority", "affinity"))
+    assert all(f"{attack} {victim}" in control for attack in ("prlimit", "ptrace", "kill", "setpriority", "affinity"))
 
 
 @pytest.mark.invariant("On one machine, user code reaches no files, processes and servers but its own.")
 def test_servers_that_trust_a_user_id_are_out_of_reach(cell: Cell) -> None:
-    said = cell.run("sockets").said
-    assert str(cell.data) not in said
+    output = cell.run("sockets").output
+    assert str(cell.data) not in output
     if syscalls.landlock_version() >= landlock.SCOPES_SINCE:
-        assert said == "HELD"
+        assert output == "HELD"
     assert cell.control("sockets").count("answers secret") == 2
 
 
 def test_the_machine_is_out_of_reach_from_a_network_of_its_own(cell: Cell) -> None:
     env = {"PORT": cell.portal.url.rpartition(":")[2], "HOST": own_address()}
     outcome = cell.run("network", env=env, networked=True)
-    assert outcome.said.splitlines() == ["HELD", "loopback works"]
+    assert outcome.output.splitlines() == ["HELD", "loopback works"]
     assert outcome.report["code"] == 0
     control = cell.control("network", **env)
-    assert all(word in control for word in (f"127.0.0.1 {env['PORT']}", "abstract socket"))
+    assert all(attack in control for attack in (f"127.0.0.1 {env['PORT']}", "abstract socket"))
 
 
 def own_address() -> str:
-    """An address of the machine that is not of its loopback device, if it has one."""
+    """Return an address of the machine other than its loopback device's, if it has one."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
         try:
             link.connect(("192.0.2.1", 9))
@@ -303,7 +303,7 @@ def own_address() -> str:
 
 
 def test_replicas_of_an_attempt_reach_each_other_on_its_network_also_after_a_restart(cell: Cell) -> None:
-    """A parameter server runs outside of the isolation, and trainers within."""
+    """A parameter server runs outside the isolation, and trainers within."""
     cell.networked = True
     serve = """
     import os, socket
@@ -334,8 +334,10 @@ def test_replicas_of_an_attempt_reach_each_other_on_its_network_also_after_a_res
 
 
 def answer_of(port: int) -> bytes:
-    """What listens at this port of the machine sends first; nothing where nothing listens. Other programs of the
-    machine may have chosen the same number."""
+    """Return the first bytes of the server at this port of the machine, or nothing without a server.
+
+    Other programs of the machine may have chosen the same number.
+    """
     try:
         with socket.create_connection(("127.0.0.1", port), 2) as link:
             return link.recv(99)
@@ -385,7 +387,7 @@ def test_an_agent_without_the_network_of_its_attempt_starts_nothing(replica: Rep
 
 
 def test_calls_that_no_training_needs_are_refused_by_the_filter(cell: Cell) -> None:
-    assert cell.run("kernel").said == "HELD"
+    assert cell.run("kernel").output == "HELD"
     assert "REACHED" in cell.control("kernel")
 
 
@@ -393,7 +395,7 @@ def test_keys_of_the_kernel_are_not_listed(cell: Cell) -> None:
     name = f"regatta-{uuid.uuid4().hex}"
     control = cell.control("keys", NAME=name)
     assert name in control
-    assert cell.run("keys", env={"NAME": name}).said == "HELD"
+    assert cell.run("keys", env={"NAME": name}).output == "HELD"
 
 
 def test_an_agent_cannot_be_blinded(cell: Cell) -> None:
@@ -403,8 +405,9 @@ def test_an_agent_cannot_be_blinded(cell: Cell) -> None:
 
 
 @pytest.mark.invariant("An agent that cannot measure its process ends it.")
-def test_an_agent_that_cannot_look_ends_its_process(cell: Cell) -> None:
-    """The control of the one above: without walls the agent is blinded, and does not go on as if nothing was used."""
+def test_an_agent_that_cannot_measure_ends_its_process(cell: Cell) -> None:
+    """The control of the test above: without isolation the agent is blinded, and must not continue as if nothing was
+    used."""
     script, go = (HOSTILE / "blind.py").read_text(), cell.data / "go"
     replica = cell.start(script, env={"GO": str(go)}, SANDBOX="none", LIMIT_MEMORY=250 * MIB)
     try:
@@ -421,7 +424,7 @@ def test_an_agent_that_cannot_look_ends_its_process(cell: Cell) -> None:
 def test_memory_that_no_process_has_mapped_counts(cell: Cell, kind: str) -> None:
     name = f"regatta-{uuid.uuid4().hex}"
     outcome = cell.run("memory", env={"KIND": kind, "NAME": name}, LIMIT_MEMORY=200 * MIB)
-    assert "REACHED" not in outcome.said
+    assert "REACHED" not in outcome.output
     assert outcome.report["why"].startswith("out of memory: used "), outcome
     assert not Path("/dev/shm", name).exists()
     if kind == "shm":
@@ -432,18 +435,18 @@ def test_memory_that_no_process_has_mapped_counts(cell: Cell, kind: str) -> None
 @pytest.mark.parametrize("kind", ["files", "removed", "names"])
 def test_the_disk_has_a_limit(cell: Cell, kind: str) -> None:
     outcome = cell.run("disk", env={"KIND": kind}, LIMIT_DISK=30 * MIB)
-    assert "REACHED" not in outcome.said
+    assert "REACHED" not in outcome.output
     assert outcome.report["code"] == contract.EXIT_ERROR
     assert " of 30 MiB of disk; write less" in outcome.report["why"]
 
 
-def test_what_stays_within_the_limit_of_the_disk_goes_on(cell: Cell) -> None:
-    assert "REACHED" in cell.run("disk", env={"KIND": "files"}, LIMIT_DISK=200 * MIB).said
+def test_a_program_within_the_disk_limit_continues(cell: Cell) -> None:
+    assert "REACHED" in cell.run("disk", env={"KIND": "files"}, LIMIT_DISK=200 * MIB).output
 
 
 def test_a_daemon_ends_with_its_job(cell: Cell) -> None:
     name = f"daemon-{uuid.uuid4().hex}"
-    assert cell.run("daemon", env={"NAME": name}).said == "left"
+    assert cell.run("daemon", env={"NAME": name}).output == "left"
     assert not processes_named(name)
     assert "left" in cell.control("daemon", NAME=name)
     left = processes_named(name)
@@ -479,7 +482,7 @@ def test_loader_variables_reach_the_program_alone(cell: Cell) -> None:
     work = cell.data / "attempts" / "attempt" / "trainer-0" / "work"
     hostile = {"PYTHONPATH": str(work), "PYTHONSTARTUP": str(work / "x"), "LD_PRELOAD": "/nowhere/evil.so"}
     outcome = cell.run("variables", env={**hostile, "GCONV_PATH": str(work), "LD_AUDIT": "/nowhere/audit.so"})
-    assert outcome.said.strip() == f"2 {cell.job_uid}"
+    assert outcome.output.strip() == f"2 {cell.job_uid}"
     complaints = [line for line in cell.portal.texts("stderr") if "evil.so" in line]
     assert len(complaints) == 1
 
@@ -548,7 +551,7 @@ def is_zombie(pid: int) -> bool:
 def test_a_program_cannot_leave_its_cgroup_nor_see_where_it_is(grouped: Cell) -> None:
     assert grouped.group is not None
     leaf = str(grouped.group.parent / "portal")
-    assert grouped.run("cgroup", env={"GROUP": leaf}).said == "HELD"
+    assert grouped.run("cgroup", env={"GROUP": leaf}).output == "HELD"
     control = grouped.control("cgroup", GROUP=leaf)
     assert "REACHED" in control
     assert leaf in control
@@ -570,7 +573,7 @@ def test_a_program_and_all_it_starts_is_in_its_cgroup_which_goes_with_it(grouped
         grouped.portal.wait_until(lambda: "ready" in grouped.portal.texts(), 30)
         assert replica.process is not None
         inside = cgroup_tree.inside(group)
-        # The launcher, the first process of the namespace, the program, and the daemon; not the agent.
+        # The launcher, the first process of the namespace, the program, and the daemon, but not the agent.
         assert len(inside) == 4
         assert set(processes_named(name)) < set(inside)
         assert replica.process.pid not in inside
@@ -591,10 +594,10 @@ def test_a_program_whose_cgroup_cannot_be_entered_does_not_start(replica: Replic
 @pytest.mark.parametrize(
     ("kills", "why"), [(1, "out of memory: reached its limit of 64 MiB"), (0, "was ended by signal 9 (SIGKILL)")]
 )
-def test_what_the_kernel_ended_for_memory_has_that_reason(
+def test_a_process_killed_by_the_kernel_for_memory_has_that_reason(
     replica: Replica, tmp_path: Path, kills: int, why: str
 ) -> None:
-    """In a directory that stands for a cgroup whose limit was reached."""
+    """In a directory in place of a cgroup whose limit was reached."""
     for name, text in {"procs": "", "kill": ""}.items():
         (tmp_path / f"cgroup.{name}").write_text(text)
     (tmp_path / "memory.events").write_text(f"max 9\noom 1\noom_kill {kills}\n")

@@ -1,4 +1,4 @@
-"""What a replica uses is measured all the time; a shortage of the machine may keep it from being so for a moment."""
+"""A replica's usage is measured all the time. A shortage of the machine may prevent it for a moment."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Clock:
 
 
 def short(code: int) -> Callable[..., Any]:
-    """A call of the system that fails with ``code``."""
+    """Return a system call that fails with ``code``."""
 
     def fail(*_: object, **__: object) -> Any:
         raise OSError(code, os.strerror(code), "a path")
@@ -48,7 +48,7 @@ def test_a_shortage_of_the_machine_for_a_moment_ends_no_replica(
 ) -> None:
     clock = Clock()
     watched = limits(tmp_path, clock)
-    for began in (0.0, 60.0):  # the second one has nothing to do with the first
+    for began in (0.0, 60.0):  # the second one is unrelated to the first
         clock.now = began
         with monkeypatch.context() as patched:
             patched.setattr(process_tree.os, "open", short(code))
@@ -68,9 +68,7 @@ def test_a_shortage_that_lasts_ends_the_replica(tmp_path: Path, monkeypatch: pyt
     assert broken is not None and "could not be measured" in broken.why
 
 
-def test_what_is_kept_from_being_measured_ends_the_replica_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_blocked_measurement_ends_the_replica_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched = limits(tmp_path, Clock())
     monkeypatch.setattr(process_tree.os, "open", short(errno.EACCES))
     assert watched.broken() is not None
@@ -78,18 +76,18 @@ def test_what_is_kept_from_being_measured_ends_the_replica_at_once(
 
 @pytest.fixture
 def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Clock], Disk]:
-    """Measures a directory of which the first look fails."""
+    """Measure a directory whose first scan fails."""
     monkeypatch.setattr(disk_usage, "_PAUSE_SECONDS", 0.001)
-    size, looks = disk_usage.size, list[int]()
+    size, scans = disk_usage.size, list[int]()
 
     def start(code: int, clock: Clock) -> Disk:
-        def look(directories: Any) -> int:
-            looks.append(1)
-            if len(looks) == 1:
+        def scan(directories: Any) -> int:
+            scans.append(1)
+            if len(scans) == 1:
                 short(code)()
             return size(directories)
 
-        monkeypatch.setattr(disk_usage, "size", look)
+        monkeypatch.setattr(disk_usage, "size", scan)
         (tmp_path / "file").write_bytes(b"x")
         found = Disk([str(tmp_path)], clock)
         found.start()

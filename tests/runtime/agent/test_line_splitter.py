@@ -1,4 +1,4 @@
-"""Bytes become lines."""
+"""Splitting of bytes into lines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_character_that_is_cut_between_two_chunks_stays_whole() -> None:
     assert lines_of(b"caf\xc3", b"\xa9\n") == ["café"]
 
 
-def test_a_long_line_is_cut_and_says_how_long_it_was() -> None:
+def test_a_long_line_is_cut_and_shows_its_length() -> None:
     extra = contract.LINE_LIMIT + 5
     shown = "x" * contract.LINE_LIMIT + f" … [cut: this line had {extra:,} bytes]"
     assert lines_of(b"x" * extra + b"\nnext\n") == [shown, "next"]
@@ -72,7 +72,7 @@ def test_a_progress_bar_is_shown_every_ten_seconds() -> None:
 
 
 @given(st.lists(st.lists(st.text(max_size=8), max_size=5), max_size=8), st.integers(0, 60))
-def test_what_is_kept_below_the_cap_is_a_beginning_without_holes(batches: list[list[str]], limit: int) -> None:
+def test_lines_kept_below_the_cap_are_a_prefix_without_holes(batches: list[list[str]], limit: int) -> None:
     cap = Cap(limit)
     kept = [line for batch in batches for line in cap.admit(batch)[0]]
     everything = [line for batch in batches for line in batch]
@@ -81,11 +81,11 @@ def test_what_is_kept_below_the_cap_is_a_beginning_without_holes(batches: list[l
     assert sum(len(line.encode()) + 1 for line in kept) <= limit
 
 
-def test_reaching_the_cap_is_said_once_and_counted_at_the_end() -> None:
+def test_reaching_the_cap_is_reported_once_and_counted_at_the_end() -> None:
     cap = Cap(2**20)
     assert cap.admit(["x" * 2**20, "y"])[1] == ["log cap of 1 MiB reached; the rest is not kept"]
     assert cap.admit(["z"])[1] == []
-    assert cap.closing_words() == ["3 lines beyond the log cap of 1 MiB were not kept"]
+    assert cap.closing_lines() == ["3 lines beyond the log cap of 1 MiB were not kept"]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

@@ -1,4 +1,4 @@
-"""A replica's registration, and how it is lost."""
+"""Registration of a replica, and its loss."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Registered:
         }
         self.store = EmbeddedStore(directory / "store.db")
         self.registered, self.lost = threading.Event(), threading.Event()
-        self.told: list[str] = []
+        self.reasons: list[str] = []
         self.membership = Membership(settings.read(environment), lambda *_: None, self._on_registered, self._on_lost)
         self.membership.start()
 
@@ -42,7 +42,7 @@ class Registered:
         self.registered.set()
 
     def _on_lost(self, why: str) -> None:
-        self.told.append(why)
+        self.reasons.append(why)
         self.lost.set()
 
 
@@ -54,16 +54,16 @@ def replica(tmp_path: Path) -> Iterator[Registered]:
     one.store.close()
 
 
-def test_a_registration_that_somebody_removes_is_lost_though_the_lease_lives(replica):
+def test_a_removed_registration_is_lost_though_the_lease_is_alive(replica):
     replica.membership.register("127.0.0.1:1", "1.2")
     assert replica.registered.wait(10)
     assert json.loads(replica.store.get(KEY).value)["release"] == "1.2"
     replica.store.delete(KEY)
     assert replica.lost.wait(10)
-    assert replica.told[0] == "its registration was removed from the coordination store"
+    assert replica.reasons[0] == "its registration was removed from the coordination store"
 
 
-def test_one_who_leaves_has_lost_nothing(replica):
+def test_leaving_does_not_count_as_losing_the_lease(replica):
     replica.membership.register("127.0.0.1:1")
     assert replica.registered.wait(10)
     replica.membership.leave()
@@ -82,10 +82,10 @@ def test_a_lease_that_runs_out_before_it_holds_anything_is_replaced(replica, mon
     monkeypatch.setattr(EmbeddedStore, "put", put)
     replica.membership.register("127.0.0.1:1")
     assert replica.registered.wait(10)
-    assert replica.told == []
+    assert replica.reasons == []
 
 
-def test_a_watch_that_fails_for_want_of_threads_is_begun_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_watch_that_fails_for_lack_of_threads_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.agent.membership.RETRY_SECONDS", 0.01)
     begin, failures = EmbeddedStore.watch, [RuntimeError("can't start new thread"), MemoryError()]
 
@@ -101,7 +101,7 @@ def test_a_watch_that_fails_for_want_of_threads_is_begun_again(tmp_path: Path, m
     one.store.close()
 
 
-def test_a_registration_that_fails_for_want_of_threads_is_tried_again(
+def test_a_registration_that_fails_for_lack_of_threads_is_retried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("runtime.agent.membership.RETRY_SECONDS", 0.01)

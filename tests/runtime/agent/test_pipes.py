@@ -1,4 +1,4 @@
-"""The reader of a process's output goes on whatever becomes of the lines."""
+"""The reader of a process's output continues whatever happens to the lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runtime.agent.pipes import PipeReader
 
 
 class FailsOnce:
-    """A sink that cannot take the first lines in."""
+    """Sink that fails for the first lines."""
 
     def __init__(self) -> None:
         self.failed = False

@@ -1,4 +1,4 @@
-"""The entry point of a container: what it fetches, and the word that it leaves."""
+"""Entry point of a container: what it fetches, and its termination message."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def archive(**files: str) -> bytes:
 
 
 @pytest.fixture
-def word(tmp_path: Path) -> Callable[[], dict[str, Any]]:
+def termination_message(tmp_path: Path) -> Callable[[], dict[str, Any]]:
     return lambda: json.loads((tmp_path / "word").read_text())
 
 
@@ -93,15 +93,15 @@ def test_the_data_set_comes_from_the_portal(start: Start, portal: IngestServer, 
     assert portal.texts("stdout") == ["1,2"]
 
 
-def test_numbering_goes_on_where_earlier_lives_were_taken_in(start: Start, portal: IngestServer) -> None:
+def test_numbering_continues_after_the_entries_of_earlier_starts(start: Start, portal: IngestServer) -> None:
     portal.taken["logs"] = [[0.0, "stdout", "of the life before"]]
     assert start("print('of this one')", START_NUMBER="2").wait(20) == 0
     assert portal.texts("stdout") == ["of the life before", "of this one"]
 
 
-def test_the_exit_code_is_that_of_the_command(start: Start, word: Callable[[], dict[str, Any]]) -> None:
+def test_the_exit_code_is_that_of_the_command(start: Start, termination_message: Callable[[], dict[str, Any]]) -> None:
     assert start("raise SystemExit(7)").wait(20) == 7
-    assert word() == {
+    assert termination_message() == {
         "start_number": 1,
         "code": 7,
         "signal": None,
@@ -112,37 +112,37 @@ def test_the_exit_code_is_that_of_the_command(start: Start, word: Callable[[], d
 
 
 def test_a_command_that_is_killed_ends_the_container_as_a_shell_would(
-    start: Start, word: Callable[[], dict[str, Any]]
+    start: Start, termination_message: Callable[[], dict[str, Any]]
 ) -> None:
     assert start("import os; os.kill(os.getpid(), 9)").wait(20) == 137
-    assert word()["signal"] == 9
+    assert termination_message()["signal"] == 9
 
 
 def test_a_portal_that_is_away_is_waited_for(start: Start, portal: IngestServer) -> None:
     portal.go_away()
     process = start("print('after all')")
-    told = process.stderr.readline()  # type: ignore[union-attr]
-    assert b"the portal did not answer" in told
+    line = process.stderr.readline()  # type: ignore[union-attr]
+    assert b"the portal did not answer" in line
     portal.come_back()
     assert process.wait(20) == 0
     assert portal.texts("stdout") == ["after all"]
 
 
-def test_who_is_asked_to_stop_before_it_has_begun_does_not_begin(
-    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
+def test_a_replica_stopped_before_it_began_does_not_begin(
+    start: Start, portal: IngestServer, termination_message: Callable[[], dict[str, Any]]
 ) -> None:
     portal.go_away()
     process = start("print('never')")
     process.stderr.readline()  # type: ignore[union-attr]
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 143
-    assert word()["why"] == "was stopped before it began"
+    assert termination_message()["why"] == "was stopped before it began"
 
 
-def test_who_ends_because_it_was_asked_to_has_not_come_to_its_end(
-    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
+def test_a_process_that_ends_on_request_is_not_finished(
+    start: Start, portal: IngestServer, termination_message: Callable[[], dict[str, Any]]
 ) -> None:
-    """A node that is drained asks too, and of a server that leaves in order nobody should think that all is done."""
+    """A node that is drained asks too. A server that leaves in order must not look as if all work is done."""
     script = (
         "import signal, sys, time; signal.signal(15, lambda *_: sys.exit(0)); print('up', flush=True); time.sleep(60)"
     )
@@ -150,7 +150,7 @@ def test_who_ends_because_it_was_asked_to_has_not_come_to_its_end(
     portal.wait_until(lambda: "up" in portal.texts())
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == contract.EXIT_RESTART
-    assert (word()["code"], word()["why"]) == (contract.EXIT_RESTART, "was asked to stop")
+    assert (termination_message()["code"], termination_message()["why"]) == (contract.EXIT_RESTART, "was asked to stop")
 
 
 TAKES_ITS_TIME = """
@@ -165,10 +165,10 @@ time.sleep(60)
 """
 
 
-def test_the_portal_says_how_long_it_may_take_to_end(
-    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
+def test_the_portal_sets_the_grace_period(
+    start: Start, portal: IngestServer, termination_message: Callable[[], dict[str, Any]]
 ) -> None:
-    """Who gives back what was lent has longer than others; nobody but the portal knows who that is."""
+    """A replica that has to return tasks gets more time than others. Only the portal can decide which replicas do."""
     portal.given["stop"] = b'{"grace": 60}'
     process = start(TAKES_ITS_TIME, GRACE_SECONDS="0.2")
     portal.wait_until(lambda: "up" in portal.texts())
@@ -178,8 +178,8 @@ def test_the_portal_says_how_long_it_may_take_to_end(
 
 
 @pytest.mark.parametrize("answer", [None, b"", b"{}", b'{"grace": null}', b'{"grace": "long"}'])
-def test_a_portal_that_does_not_say_it_leaves_the_usual_time(
-    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]], answer: bytes | None
+def test_without_an_answer_from_the_portal_the_default_grace_applies(
+    start: Start, portal: IngestServer, termination_message: Callable[[], dict[str, Any]], answer: bytes | None
 ) -> None:
     if answer is not None:
         portal.given["stop"] = answer
@@ -187,15 +187,15 @@ def test_a_portal_that_does_not_say_it_leaves_the_usual_time(
     portal.wait_until(lambda: "up" in portal.texts())
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 137
-    assert word()["why"] == "did not stop when it was asked to, and was killed"
+    assert termination_message()["why"] == "did not stop when it was asked to, and was killed"
 
 
 def test_an_attempt_that_is_over_begins_nothing(
-    start: Start, portal: IngestServer, word: Callable[[], dict[str, Any]]
+    start: Start, portal: IngestServer, termination_message: Callable[[], dict[str, Any]]
 ) -> None:
     portal.stale = True
     assert start("print('never')").wait(20) == 143
-    assert (portal.texts(), word()["why"]) == ([], "was stopped before it began")
+    assert (portal.texts(), termination_message()["why"]) == ([], "was stopped before it began")
 
 
 def test_where_processes_of_other_hosts_find_one() -> None:

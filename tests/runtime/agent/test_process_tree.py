@@ -1,4 +1,4 @@
-"""What is measured of processes that have ended in part, as root and as an ordinary user."""
+"""Measurements of processes that have ended in part, as root and as an ordinary user."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ USERS = ["root", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
 
 @pytest.fixture(params=USERS)
 def command(request: pytest.FixtureRequest) -> list[str]:
-    """What a program is started with."""
+    """Return the command that starts a program."""
     change = ["-m", "tests.unprivileged", sys.executable] if request.param == "ordinary" and os.geteuid() == 0 else []
     return [sys.executable, *change]
 
 
 def measured(command: list[str], child: str) -> Any:
-    """What a parent measures of the child, which writes to ``ready`` when there is something to measure."""
+    """Return a parent's measurement of the child, which writes to ``ready`` when there is something to measure."""
     parent = """
     import dataclasses, json, os, sys
     from runtime.agent import process_tree

@@ -41,7 +41,7 @@ def test_a_short_directory_keeps_its_name() -> None:
     assert short_tmpdir.make(Path("/short")) == Path("/short")
 
 
-def test_what_somebody_else_has_put_there_is_neither_used_nor_removed(deep: Path) -> None:
+def test_foreign_links_are_neither_used_nor_removed(deep: Path) -> None:
     link = short_tmpdir.make(deep)
     link.unlink()
     link.symlink_to("/dev")
@@ -53,7 +53,7 @@ def test_what_somebody_else_has_put_there_is_neither_used_nor_removed(deep: Path
         link.unlink()
 
 
-def test_the_name_of_a_directory_that_is_gone_is_taken_back_by_the_next_agent(deep: Path, tmp_path: Path) -> None:
+def test_the_name_of_a_removed_directory_is_reused_by_the_next_agent(deep: Path, tmp_path: Path) -> None:
     left_behind = short_tmpdir.make(deep)
     deep.rmdir()
     other = tmp_path / ("b" * 100) / "tmp"

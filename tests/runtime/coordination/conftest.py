@@ -1,4 +1,4 @@
-"""Fresh etcd servers, for tests that do not leave theirs whole."""
+"""Fresh etcd servers, for tests that change or damage theirs."""
 
 from __future__ import annotations
 

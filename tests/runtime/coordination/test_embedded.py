@@ -1,4 +1,4 @@
-"""The embedded store against the contract, and what only a file can get wrong."""
+"""The embedded store against the contract, and failures that only a file can have."""
 
 from __future__ import annotations
 
@@ -70,12 +70,12 @@ class TestEmbeddedStore(CoordinationContract):
 def test_a_restart_of_the_machine_ends_every_lease(open_store, clock):
     store = open_store()
     store.put("/held", b"1", lease=store.grant(10.0))
-    clock.now = 3.0  # the monotonic clock began again
+    clock.now = 3.0  # the monotonic clock was reset
     assert store.get("/held") is None
 
 
 def test_nobody_else_begins_to_write_between_the_read_and_the_write_of_a_change(open_store, tmp_path, monkeypatch):
-    """A change that another one overtakes there would be refused by SQLite, however long it waited."""
+    """SQLite would refuse a change that another one overtakes there, however long it waited."""
     store, other = open_store(), sqlite3.connect(tmp_path / "store.db", timeout=0, isolation_level=None)
     get = embedded._get
 
@@ -90,7 +90,7 @@ def test_nobody_else_begins_to_write_between_the_read_and_the_write_of_a_change(
     other.close()
 
 
-def test_a_watch_lists_anew_now_and_then_as_a_safety_net(open_store):
+def test_a_watch_relists_periodically_as_a_safety_net(open_store):
     store = open_store(relist_seconds=0.02)
     kept = store.put("/w/a", b"1")
     watcher = Watcher(store, "/w/", kept.mod_revision)
@@ -120,27 +120,27 @@ def test_a_lease_keeps_itself_alive_on_its_own_thread(tmp_path):
     store.close()
 
 
-def test_a_holder_that_cannot_reach_the_store_is_told_in_time(clock):
-    told: list[str] = []
+def test_a_holder_that_cannot_reach_the_store_is_notified_in_time(clock):
+    reasons: list[str] = []
 
     def unreachable() -> bool:
         clock.now += 1.0
         raise StoreUnavailable("away")
 
-    lease = Lease(1, 10.0, clock.now, clock, unreachable, lambda: None, told.append)
+    lease = Lease(1, 10.0, clock.now, clock, unreachable, lambda: None, reasons.append)
     while lease.alive:
         delay = lease.beat()
         clock.now += delay
     lease.beat()
-    assert len(told) == 1
+    assert len(reasons) == 1
     assert clock.now < 1010.0
 
 
 def test_a_lease_that_the_store_has_forgotten_is_lost_at_once(clock):
-    told: list[str] = []
-    lease = Lease(1, 10.0, clock.now, clock, lambda: False, lambda: None, told.append)
+    reasons: list[str] = []
+    lease = Lease(1, 10.0, clock.now, clock, lambda: False, lambda: None, reasons.append)
     lease.beat()
-    assert told == ["The coordination store has ended the lease."]
+    assert reasons == ["The coordination store has ended the lease."]
 
 
 def test_the_deadline_counts_from_when_the_keepalive_was_sent(clock):

@@ -1,4 +1,4 @@
-"""The store on a real etcd against the contract, and what only a server can get wrong."""
+"""The store on a real etcd against the contract, and failures that only a server can have."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _NUMBERS = count()
 
 @pytest.fixture
 def open_store() -> Iterator[Callable[..., EtcdStore]]:
-    """Opens a store on an etcd, below a prefix of the test's own."""
+    """Open a store on an etcd, below the test's own prefix."""
     opened: list[EtcdStore] = []
     prefix = f"/test-{next(_NUMBERS)}"
 
@@ -68,7 +68,7 @@ class TestEtcdStore(CoordinationContract):
             return open_store(etcd, keep_alive=False)
 
         yield open_one
-        # A lease that runs out later would raise the revision of another test.
+        # A lease that expires later would raise the revision of another test.
         store = open_one()
         store.txn([], [Delete(entry.key) for entry in store.list("/").entries])
 
@@ -114,10 +114,10 @@ def test_closing_the_store_ends_its_watches(etcd, open_store):
 
 def test_a_lease_that_an_operator_revokes_is_lost_with_the_next_keepalive(etcd, open_store):
     store = open_store(etcd)
-    told = threading.Event()
-    lease = store.grant(2.0, lambda why: told.set())
+    notified = threading.Event()
+    lease = store.grant(2.0, lambda why: notified.set())
     etcd.ctl("lease", "revoke", f"{lease.id:x}")
-    assert told.wait(DEADLINE)
+    assert notified.wait(DEADLINE)
     assert not lease.alive
 
 
@@ -141,7 +141,7 @@ os.wait()
 """
 
 
-def test_a_forked_child_connects_anew(etcd):
+def test_a_forked_child_opens_its_own_connection(etcd):
     url = f"{etcd.url}/forked"
     subprocess.run([sys.executable, "-c", CHILD, url], cwd=ROOT, check=True, timeout=30)
     store = connect_to(url)
@@ -168,7 +168,7 @@ def test_certificates_that_cannot_be_read_are_reported_in_a_message():
 
 
 # --- History ---------------------------------------------------------------------------------------------------------
-def test_m15_history_is_bounded_and_a_watch_that_fell_behind_lists_anew(start_etcd, open_store):
+def test_m15_history_is_bounded_and_a_watch_that_fell_behind_relists(start_etcd, open_store):
     server = start_etcd()
     store = open_store(server)
     first = store.put("/w/a", b"1")
@@ -178,7 +178,7 @@ def test_m15_history_is_bounded_and_a_watch_that_fell_behind_lists_anew(start_et
     revision = compact(server.url, revision)
     assert "compacted" not in server.ctl("get", "/w/a", "--rev", str(first.mod_revision))  # the last five minutes stay
     compact(server.url, revision)
-    compact(server.url, revision)  # as when another portal does the same
+    compact(server.url, revision)  # as if another portal does the same
     with pytest.raises(AssertionError, match="compacted"):
         server.ctl("get", "/w/a", "--rev", str(first.mod_revision))
     watch = store.watch("/w/", 1)
@@ -186,9 +186,9 @@ def test_m15_history_is_bounded_and_a_watch_that_fell_behind_lists_anew(start_et
     watch.close()
 
 
-# --- A server that goes away -----------------------------------------------------------------------------------------
+# --- A server that becomes unavailable -------------------------------------------------------------------------------
 def counting_failures(lease: Lease) -> list[Exception]:
-    """Grows with each keepalive that fails."""
+    """Return a list that grows with each failed keepalive."""
     failed, keep = list[Exception](), lease._keep
 
     def counting() -> bool:
@@ -225,7 +225,7 @@ def test_killed_and_started_again_it_keeps_entries_leases_and_watches(start_etcd
     assert store.get("/w/held") == held
 
 
-def test_a_watch_whose_history_was_dropped_while_it_was_away_lists_anew(start_etcd, open_store):
+def test_a_watch_whose_history_was_dropped_while_disconnected_relists(start_etcd, open_store):
     server = start_etcd()
     watching, store = open_store(server), open_store(server)
     first = store.put("/w/a", b"1")
@@ -236,7 +236,7 @@ def test_a_watch_whose_history_was_dropped_while_it_was_away_lists_anew(start_et
     server.start(wait=False)
     server.wait()
     eventually(lambda: _answers(store))
-    # Whether the stream is back by now or not, the watch must end up with the truth.
+    # Whether the stream has returned by now or not, the watch must end up with the current state.
     store.delete("/w/a")
     kept = store.put("/w/b", b"1")
     server.compact()
@@ -255,7 +255,7 @@ def test_compaction_under_a_running_watch_loses_nothing(etcd, open_store):
     assert sorted(_known(seen)) == [f"/w/{number}" for number in range(5)]
 
 
-def test_an_etcd_that_was_set_up_anew_is_noticed(start_etcd, open_store, tmp_path):
+def test_a_recreated_etcd_is_detected(start_etcd, open_store, tmp_path):
     old = start_etcd()
     new = EtcdServer(tmp_path, name="anew", port=old.port)
     store = open_store(old)
@@ -292,15 +292,15 @@ def test_every_call_gives_up_in_time_when_etcd_does_not_answer(start_etcd, open_
         assert time.monotonic() - began < 2.0
 
 
-def test_a_holder_is_told_before_its_lease_ends_when_etcd_stays_away(start_etcd, open_store):
+def test_a_holder_is_notified_before_its_lease_ends_while_etcd_is_down(start_etcd, open_store):
     server = start_etcd()
     store = open_store(server)
-    told: list[float] = []
-    lease = store.grant(2.0, lambda why: told.append(time.monotonic()))
+    notified_at: list[float] = []
+    lease = store.grant(2.0, lambda why: notified_at.append(time.monotonic()))
     server.kill()
     deadline = time.monotonic() + 2.0
-    eventually(lambda: told)
-    assert told[0] < deadline
+    eventually(lambda: notified_at)
+    assert notified_at[0] < deadline
     assert not lease.alive
 
 
@@ -310,8 +310,8 @@ def test_a_holder_is_told_before_its_lease_ends_when_etcd_stays_away(start_etcd,
 def test_with_an_outage_a_registration_outlives_an_etcd_that_is_away_longer_than_its_lease(start_etcd, open_store):
     server = start_etcd()
     store = open_store(server)
-    told: list[str] = []
-    lease = store.grant(1.0, told.append, outage=60.0)
+    reasons: list[str] = []
+    lease = store.grant(1.0, reasons.append, outage=60.0)
     held = store.put("/members/a", b"1", lease=lease)
     server.kill()
     until("the lease has run out", lambda: time.monotonic() > lease.fence_at - 60.0 + lease.ttl / 5)
@@ -319,7 +319,7 @@ def test_with_an_outage_a_registration_outlives_an_etcd_that_is_away_longer_than
     before = lease.fence_at
     eventually(lambda: lease.fence_at > before)
     assert store.get("/members/a") == held  # with the same create_revision: the same incarnation
-    assert (told, lease.alive) == ([], True)
+    assert (reasons, lease.alive) == ([], True)
 
 
 HOLDER = """
@@ -389,7 +389,7 @@ def test_a_full_etcd_is_reported_in_a_message_and_still_read(start_etcd, open_st
         store.txn([Compare("/kept", mod_revision=kept.mod_revision)], [Put("/kept", b"2")])
     with pytest.raises(StoreFull):
         open_account(server.url, "a-job", 1, "")
-    # What the message says to do helps.
+    # The remedy in the message helps.
     for entry in store.list("/fill/").entries:
         store.delete(entry.key)
     server.compact()
@@ -407,21 +407,21 @@ def test_a_full_etcd_is_reported_in_a_message_and_still_read(start_etcd, open_st
         ("nobody:wrong@", "does not take this user and password"),
     ],
 )
-def test_who_may_not_enter_is_reported_in_a_message(guarded, account, message):
+def test_a_refused_user_is_reported_in_a_message(guarded, account, message):
     store = connect_to(f"etcd://{account}{guarded.server}")
     with pytest.raises(AccessDenied, match=message):
         store.put("/a", b"1")
     store.close()
 
 
-def test_a_user_where_nobody_is_asked_for_is_reported_in_a_message(etcd):
+def test_a_user_where_authentication_is_off_is_reported_in_a_message(etcd):
     store = connect_to(f"etcd://root:any@{etcd.server}")
     with pytest.raises(AccessDenied, match="Switch its authentication on"):
         store.get("/a")
     store.close()
 
 
-def test_the_token_that_a_restart_forgets_is_asked_for_again(guarded):
+def test_a_token_that_a_restart_forgets_is_requested_again(guarded):
     store = EtcdStore(EtcdAddress((guarded.server,), user="root", password=guarded.password))
     start = store.put("/w/a", b"1")
     watcher = Watcher(store, "/w/", start.mod_revision)
@@ -435,7 +435,7 @@ def test_the_token_that_a_restart_forgets_is_asked_for_again(guarded):
 
 
 class OldToken(grpc.RpcError):
-    """What etcd answers where the accounts have changed between signing in and asking."""
+    """etcd's answer if the accounts have changed between sign-in and request."""
 
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.INVALID_ARGUMENT
@@ -445,17 +445,17 @@ class OldToken(grpc.RpcError):
 
 
 @pytest.mark.parametrize("times", [1, 2, 5])
-def test_a_token_that_is_old_again_is_asked_for_again(etcd, open_store, monkeypatch, times):
+def test_a_token_that_expires_again_is_requested_again(etcd, open_store, monkeypatch, times):
     store = open_store(etcd)
     answers = [OldToken() for _ in range(times)]
-    ask = Connection._ask
+    original = Connection._request
 
     def old(self, *arguments):
         if answers:
             raise answers.pop()
-        return ask(self, *arguments)
+        return original(self, *arguments)
 
-    monkeypatch.setattr(Connection, "_ask", old)
+    monkeypatch.setattr(Connection, "_request", old)
     assert store.put("/a", b"1") == store.get("/a")
 
 
@@ -464,7 +464,7 @@ def test_accounts_that_change_all_the_time_are_an_etcd_that_does_not_answer(etcd
         raise OldToken
 
     store = open_store(etcd, call_seconds=0.2)
-    monkeypatch.setattr(Connection, "_ask", old)
+    monkeypatch.setattr(Connection, "_request", old)
     with pytest.raises(StoreUnavailable):
         store.put("/a", b"1")
 
@@ -478,7 +478,7 @@ def test_descriptors_that_are_short_are_no_wrong_certificates(monkeypatch):
         connect_to("etcd://127.0.0.1:1?ca=/etc/ca.pem").get("/a")
 
 
-# --- What the tests ask ----------------------------------------------------------------------------------------------
+# --- Helpers ---------------------------------------------------------------------------------------------------------
 def _answers(store: CoordinationStore) -> bool:
     try:
         store.get("/a")
@@ -496,7 +496,7 @@ def _takes_writes(store: CoordinationStore) -> bool:
 
 
 def _known(seen: list) -> dict[str, Versioned]:
-    """What one knows who has heard all that."""
+    """Return the state after all these events."""
     known: dict[str, Versioned] = {}
     for one in seen:
         if isinstance(one, Relisted):

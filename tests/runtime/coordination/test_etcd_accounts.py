@@ -1,4 +1,4 @@
-"""Each attempt's own user and role on a real etcd that asks for users."""
+"""Each attempt's own user and role on a real etcd with authentication."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def job() -> str:
 
 @pytest.fixture
 def member(site: str, job: str) -> Iterator[CoordinationStore]:
-    """What the first attempt's processes hold."""
+    """Open the store as the first attempt's processes do."""
     store = connect(open_account(site, job, 1, _PASSWORD))
     yield store
     store.close()
@@ -49,7 +49,7 @@ def test_an_attempt_works_with_its_own_keys(member, job):
 
 
 @pytest.mark.parametrize("other", ["/regatta/another/1/", "/regatta/{job}/2/", "/regatta/{job}/", "/"])
-def test_an_attempt_can_neither_read_nor_write_nor_watch_what_is_not_its_own(member, job, other):
+def test_an_attempt_can_neither_read_nor_write_nor_watch_other_keys(member, job, other):
     prefix = other.format(job=job)
     attempts = (
         lambda: member.get(f"{prefix}a"),
@@ -63,13 +63,13 @@ def test_an_attempt_can_neither_read_nor_write_nor_watch_what_is_not_its_own(mem
             attempt()
 
 
-def test_opening_it_again_changes_nothing_for_those_who_use_it(site, job, member):
+def test_opening_it_again_changes_nothing_for_its_users(site, job, member):
     before = member.put(f"{contract.attempt_prefix(job, 1)}a", b"1")
     assert EtcdAddress.parse(open_account(site, job, 1, _PASSWORD)).user == f"regatta-{job}-1"
     assert member.get(before.key) == before
 
 
-def test_the_address_that_is_given_away_names_no_root(site, job):
+def test_the_address_of_an_account_names_no_root(site, job):
     given = EtcdAddress.parse(open_account(site, job, 1, _PASSWORD))
     assert (given.user, given.password) == (f"regatta-{job}-1", _PASSWORD)
 
@@ -88,13 +88,13 @@ def test_closing_it_removes_user_role_and_keys_and_may_be_done_again(site, guard
         connect(EtcdAddress.parse(site).with_account(f"regatta-{job}-1", _PASSWORD).url).get("/a")
 
 
-def test_what_attempts_have_left_is_found(site, job, member):
+def test_remains_of_attempts_are_found(site, job, member):
     assert (job, 1) in known_attempts(site)
     close_account(site, job, 1)
     assert (job, 1) not in known_attempts(site)
 
 
-def test_where_nobody_is_asked_for_a_name_all_share(etcd, job):
+def test_without_authentication_all_share_one_address(etcd, job):
     site = f"{etcd.url}/shared"
     assert open_account(site, job, 1, _PASSWORD) == site
     store = connect(site)

@@ -1,4 +1,4 @@
-"""Addresses of etcd, read and written."""
+"""Parsing and formatting of etcd addresses."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_the_password_is_not_shown():
     assert "p4ss" not in str(refusal.value)
 
 
-def test_a_span_holds_what_continues_the_prefix_and_nothing_else():
+def test_a_span_holds_the_keys_with_the_prefix_and_nothing_else():
     span = EtcdAddress(("a:1",), "/site").span("/regatta/7/1/")
     assert span == {"key": b"/site/regatta/7/1/", "range_end": b"/site/regatta/7/10"}
     assert EtcdAddress(("a:1",)).span("") == {"key": b"\0", "range_end": b"\0"}

@@ -1,4 +1,4 @@
-"""Where a watch goes on after its stream broke, with answers of an etcd that a test writes itself."""
+"""Where a watch continues after its stream broke, with scripted answers of etcd."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ADDRESS = EtcdAddress(("127.0.0.1:1",), "/test")
 
 
 class BreakingStream:
-    """Gives its answers, then breaks."""
+    """Stream that yields its answers, then breaks."""
 
     def __init__(self, answers: Sequence[Any]) -> None:
         self._answers = answers
@@ -28,7 +28,10 @@ class BreakingStream:
 
 
 class BreakingConnection:
-    """Each stream gives one list of answers and breaks; ``starts`` are the revisions from which they were asked for."""
+    """Each stream yields one list of answers and breaks.
+
+    ``starts`` are the revisions from which they were requested.
+    """
 
     def __init__(self, *streams: Sequence[Any]) -> None:
         self._streams = list(streams)
@@ -50,7 +53,7 @@ def event(revision: int) -> Any:
 
 
 def followed(connection: BreakingConnection, count: int, after: int = 4) -> list[int]:
-    """The revisions of the first changes that a watch gives."""
+    """Return the revisions of the first changes of a watch."""
     watch = _EtcdWatch(connection, _Names(ADDRESS), "/w/", after, 30.0)  # type: ignore[arg-type]
     changes = iter(watch)
     found = [next(changes) for _ in range(count)]

@@ -1,4 +1,4 @@
-"""What the holder of a lease does when the store does not answer: strictly, and with an outage that it outlasts."""
+"""Behaviour of a lease's holder when the store does not answer: strictly, and with an allowed outage."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ TTL, MARGIN = 10.0, 2.0
 
 
 class Store:
-    """Answers keepalives with ``known``, or not at all while it is None."""
+    """Store that answers keepalives with ``known``, or not at all while it is None."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -19,47 +19,47 @@ class Store:
             raise StoreUnavailable("The store is away.")
         return self.known
 
-    def lease(self, told: list[str], outage: float) -> Lease:
-        return Lease(7, TTL, self.now, lambda: self.now, self.keep, lambda: None, told.append, outage)
+    def lease(self, reasons: list[str], outage: float) -> Lease:
+        return Lease(7, TTL, self.now, lambda: self.now, self.keep, lambda: None, reasons.append, outage)
 
     def stay_away(self, lease: Lease, seconds: float) -> None:
-        """The lease's thread, on a clock of the test."""
+        """Run the lease's thread on the test's clock while the store does not answer."""
         self.known, until = None, self.now + seconds
         while self.now < until:
             self.now += max(0.1, lease.beat())
 
 
 def test_the_strict_holder_stops_before_its_deadline():
-    store, told = Store(), []
-    lease = store.lease(told, outage=0.0)
+    store, reasons = Store(), []
+    lease = store.lease(reasons, outage=0.0)
     store.stay_away(lease, TTL)
-    assert told == ["No keepalive was answered in time."]
+    assert reasons == ["No keepalive was answered in time."]
     assert not lease.alive
 
 
 def test_with_an_outage_the_holder_goes_on_for_so_long_and_no_longer():
-    store, told = Store(), []
-    lease = store.lease(told, outage=60.0)
+    store, reasons = Store(), []
+    lease = store.lease(reasons, outage=60.0)
     store.stay_away(lease, TTL + 57.0)
-    assert (told, lease.alive) == ([], True)
+    assert (reasons, lease.alive) == ([], True)
     store.stay_away(lease, 2.0)
-    assert (told, lease.alive) == (["No keepalive was answered in time."], False)
+    assert (reasons, lease.alive) == (["No keepalive was answered in time."], False)
 
 
-def test_a_store_that_comes_back_and_knows_the_lease_gives_it_its_full_time_again():
-    store, told = Store(), []
-    lease = store.lease(told, outage=60.0)
+def test_a_store_that_returns_with_the_lease_restores_its_full_time_to_live():
+    store, reasons = Store(), []
+    lease = store.lease(reasons, outage=60.0)
     store.stay_away(lease, 50.0)
     store.known = True
     lease.beat()
     assert lease.fence_at == store.now + TTL - MARGIN + 60.0
-    assert told == []
+    assert reasons == []
 
 
 def test_a_store_that_comes_back_and_has_ended_the_lease_is_believed_at_once():
-    store, told = Store(), []
-    lease = store.lease(told, outage=60.0)
+    store, reasons = Store(), []
+    lease = store.lease(reasons, outage=60.0)
     store.stay_away(lease, 50.0)
     store.known = False
     lease.beat()
-    assert (told, lease.alive) == (["The coordination store has ended the lease."], False)
+    assert (reasons, lease.alive) == (["The coordination store has ended the lease."], False)

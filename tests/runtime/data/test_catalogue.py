@@ -1,4 +1,4 @@
-"""Datasets by name, and the two that are shipped."""
+"""Datasets by name, and the two shipped ones."""
 
 from __future__ import annotations
 
@@ -78,12 +78,12 @@ def test_the_script_makes_the_shipped_files_again(tmp_path):
         assert (tmp_path / "public" / file).read_bytes() == (shipped / file).read_bytes(), file
 
 
-def test_an_unknown_name_is_told_the_nearest():
+def test_an_unknown_name_error_names_the_nearest():
     with pytest.raises(UnknownDataset, match="Did you mean public/digits"):
         catalogue.find("public/digit")
 
 
-def test_a_name_that_is_like_none_is_told_all():
+def test_an_error_for_an_unlike_name_lists_all_names():
     with pytest.raises(UnknownDataset, match=r"Known are: public/diabetes, public/digits\."):
         catalogue.find("zzz")
 
@@ -96,7 +96,7 @@ def test_a_name_cannot_leave_the_search_path(name):
         catalogue.find(name)
 
 
-def test_the_search_path_comes_before_what_is_shipped(tmp_path):
+def test_the_search_path_takes_precedence_over_shipped_datasets(tmp_path):
     make(tmp_path, "public/digits")
     assert catalogue.find("public/digits", [tmp_path]).title == "A test"
 
@@ -114,7 +114,7 @@ def test_chunks_and_records_come_in_order(tmp_path):
     assert [label for chunk in found for _features, label in catalogue.read_chunk(chunk)] == [0, 1, 2]
 
 
-def test_an_unknown_split_is_told_the_known_ones(tmp_path):
+def test_an_unknown_split_error_lists_the_known_ones(tmp_path):
     make(tmp_path, "own")
     with pytest.raises(UnknownDataset, match=r"no split 'test'\. Known are: train"):
         catalogue.chunks(catalogue.find("own", [tmp_path]), "test")
@@ -156,7 +156,7 @@ def test_the_description_may_name_the_format(tmp_path):
     assert list(catalogue.read_chunk(chunk)) == [record_codec.encode([0.0], 0)]
 
 
-def test_a_format_that_there_is_none_of_is_told(tmp_path):
+def test_an_unknown_format_is_an_error(tmp_path):
     make(tmp_path, "own", format="recrdio")
     with pytest.raises(BadDataset, match="Did you mean recordio"):
         catalogue.find("own", [tmp_path])
@@ -171,7 +171,7 @@ def test_a_chunk_that_has_changed_is_no_fault_of_a_record(tmp_path):
         list(catalogue.read_chunk(chunk))
 
 
-def test_a_record_that_makes_no_sense_is_told_from_a_damaged_file(tmp_path):
+def test_a_senseless_record_is_distinguished_from_a_damaged_file(tmp_path):
     folder = make(tmp_path, "own", features=None, splits={"train": {"records": 1, "files": [{"path": "a.jsonl"}]}})
     (folder / "a.jsonl").write_text("{\n")
     (chunk,) = catalogue.chunks(catalogue.find("own", [tmp_path]))

@@ -1,4 +1,4 @@
-"""CRC-32C by known values, with and without the package, and CRC-32 whoever computes it."""
+"""CRC-32C by known values, with and without the package, and CRC-32 by each implementation."""
 
 from __future__ import annotations
 

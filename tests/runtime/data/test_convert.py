@@ -1,4 +1,4 @@
-"""Records into shards: names, contents, and nothing left behind."""
+"""Conversion of records into shards: names, contents, and no files left behind."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_nothing_is_overwritten(tmp_path):
         (1, "a", "csv", "not as 'csv'"),
     ],
 )
-def test_what_cannot_be_asked_for_is_told(shards, prefix, to, why, tmp_path):
+def test_invalid_options_are_reported(shards, prefix, to, why, tmp_path):
     with pytest.raises(UsageError, match=why):
         convert([], tmp_path, shards, prefix, to)
 
@@ -121,7 +121,7 @@ def test_the_command_lists_the_formats(capsys):
     assert "WebDataset" in capsys.readouterr().out
 
 
-def test_the_command_says_in_words_what_it_cannot_read(tmp_path, capsys):
+def test_the_command_reports_unreadable_files(tmp_path, capsys):
     (tmp_path / "data.csv").write_bytes(b"\xff\xfe")
     for arguments in (
         ["ls", "data.csv"],

@@ -1,25 +1,25 @@
-"""Which files jobs read records of, by what each told and what the dataset was said to be."""
+"""Selection of the files whose records jobs read, by their detected formats and the dataset's declared format."""
 
 from __future__ import annotations
 
 import pytest
 
-from runtime.data.format_selection import FILES, MIXED, WORDS, Chosen, Unread, choose, of_version
+from runtime.data.format_selection import FILES, MESSAGES, MIXED, Chosen, Unread, choose, of_version
 
 PICTURE, PACKED = Unread.UNKNOWN, Unread.PACKED
 
 
 @pytest.mark.parametrize(
-    ("found", "said", "formats", "whole"),
+    ("found", "declared", "formats", "whole"),
     [
         ({"a.csv": "csv", "b.csv": "csv"}, "", ["csv", "csv"], "csv"),
         ({"a.csv": "csv", "photo.png": PICTURE}, "", ["csv", ""], "csv"),
-        # Text is read where there is nothing else, and explains where there is.
+        # Text is read if there is nothing else, and is documentation otherwise.
         ({"a.txt": "text", "b.txt": "text"}, "", ["text", "text"], "text"),
         ({"a.csv": "csv", "LICENCE.txt": "text"}, "", ["csv", ""], "csv"),
         ({"a.csv": "csv", "b.parquet": "parquet"}, "", ["csv", "parquet"], MIXED),
         ({"a.csv.gz": PACKED, "photo.png": PICTURE}, "", ["", ""], FILES),
-        # What was said: of what looks like it, else of all.
+        # Declared: the files that may be of that format, else all.
         ({"a.csv": "csv", "README.md": PICTURE}, "csv", ["csv", ""], "csv"),
         ({"a.dat": PICTURE, "b.dat": PICTURE}, "csv", ["csv", "csv"], "csv"),
         ({"a.recordio": "recordio", "b.csv": "csv"}, "features", ["features", ""], "features"),
@@ -28,14 +28,14 @@ PICTURE, PACKED = Unread.UNKNOWN, Unread.PACKED
         ({}, "csv", [], FILES),
     ],
 )
-def test_how_files_are_read(found: dict[str, str | Unread], said: str, formats: list[str], whole: str) -> None:
-    chosen = choose(found, said)
+def test_how_files_are_read(found: dict[str, str | Unread], declared: str, formats: list[str], whole: str) -> None:
+    chosen = choose(found, declared)
     assert [chosen[path].format for path in found] == formats
     assert of_version(chosen) == whole
 
 
 @pytest.mark.parametrize(
-    ("found", "said", "why"),
+    ("found", "declared", "why"),
     [
         ({"a": PICTURE, "b.csv": "csv"}, "", Unread.UNKNOWN),
         ({"a": PACKED}, "", Unread.PACKED),
@@ -43,9 +43,9 @@ def test_how_files_are_read(found: dict[str, str | Unread], said: str, formats: 
         ({"a": PICTURE, "b.csv": "csv"}, "csv", Unread.OTHER),
     ],
 )
-def test_of_what_no_records_are_read_it_is_said_why(found: dict[str, str | Unread], said: str, why: Unread) -> None:
-    assert choose(found, said)["a"] == Chosen("", why)
+def test_unread_files_have_a_reason(found: dict[str, str | Unread], declared: str, why: Unread) -> None:
+    assert choose(found, declared)["a"] == Chosen("", why)
 
 
-def test_there_are_words_for_every_why() -> None:
-    assert set(WORDS) == set(Unread)
+def test_every_reason_has_a_message() -> None:
+    assert set(MESSAGES) == set(Unread)

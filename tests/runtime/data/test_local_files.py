@@ -1,4 +1,4 @@
-"""Files of this machine as a dataset, for who runs a script alone."""
+"""Files of this machine as a dataset, for scripts that run alone."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ def test_nothing_of_the_project_itself_is_a_data_set() -> None:
         catalogue.locate("storage", [catalogue.SHIPPED])
 
 
-def test_files_of_no_known_format_are_told(tmp_path: Path) -> None:
+def test_files_of_no_known_format_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.docx").write_bytes(b"x")
     with pytest.raises(BadDataset, match=r"No file of .* is of a format that is known here"):
         catalogue.locate(str(tmp_path))
 
 
-def test_what_is_not_there_is_told_like_an_unknown_name(tmp_path: Path) -> None:
+def test_a_missing_path_is_reported_like_an_unknown_name(tmp_path: Path) -> None:
     for name in (f"{tmp_path}/*.csv", str(tmp_path / "a.csv")):
         with pytest.raises(UnknownDataset, match="There is no dataset"):
             catalogue.locate(name)

@@ -1,4 +1,4 @@
-"""Pictures as arrays: nothing of their numbers is lost without a word."""
+"""Pictures as arrays: their numbers are kept, or the loss is an error."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def file_of(image: Any, kind: str, **options: Any) -> bytes:
 
 
 def png(bits: int, kind: int, pixels: bytes) -> bytes:
-    """One row of a picture of any kind, which Pillow does not write."""
+    """Return one row of a picture of any kind, which Pillow does not write."""
 
     def chunk(name: bytes, content: bytes) -> bytes:
         return struct.pack(">I", len(content)) + name + content + struct.pack(">I", zlib.crc32(name + content))
@@ -101,5 +101,5 @@ def test_pictures_stay_bytes_without_pillow(monkeypatch: pytest.MonkeyPatch) -> 
     assert picture(b"\x89PNG\r\n\x1a\n...") == b"\x89PNG\r\n\x1a\n..."
 
 
-def test_what_is_no_picture_stays_bytes() -> None:
+def test_bytes_that_are_not_a_picture_stay_bytes() -> None:
     assert picture(b"sound") == b"sound"

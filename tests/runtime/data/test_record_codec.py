@@ -16,7 +16,7 @@ LABELS = st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)
 
 
 @given(FEATURES, LABELS)
-def test_what_is_packed_is_unpacked(features, label):
+def test_encoded_records_are_decoded(features, label):
     unpacked, again = record_codec.decode(record_codec.encode(features, label))
     assert unpacked.dtype == np.float32
     np.testing.assert_array_equal(unpacked, features)
@@ -69,7 +69,7 @@ def test_noise_is_refused_or_read_but_never_breaks(noise):
 
 
 @pytest.mark.parametrize(("label", "dtype"), [(3, np.int64), (3.5, np.float32)])
-def test_stacking_gives_arrays_of_the_labels_kind(label, dtype):
+def test_stacking_returns_arrays_of_the_labels_type(label, dtype):
     x, y = record_codec.stack([(np.zeros(4, np.float32), label)] * 3)
     assert (x.shape, x.dtype, y.shape, y.dtype) == ((3, 4), np.float32, (3,), dtype)
 

@@ -19,13 +19,13 @@ STATE = json.dumps({"_data_files": [{"filename": "data-0.arrow"}]})
 
 
 def left_out(**files: str) -> dict[str, Unread]:
-    """By names with ``__`` in place of folders and ``_`` in place of the dot."""
+    """Call with names that have ``__`` in place of folders and ``_`` in place of the dot."""
     named = {name.replace("__", "/").replace("_json", ".json").replace("_arrow", ".arrow"): text.encode()
              for name, text in files.items()}  # fmt: skip
     return dict(saved.left_out(named, named.__getitem__))
 
 
-def test_what_state_json_does_not_list_has_no_records() -> None:
+def test_files_that_state_json_does_not_list_have_no_records() -> None:
     files = {"a/state.json": STATE.encode(), "a/data-0.arrow": b"", "a/cache-1.arrow": b"", "b/cache-1.arrow": b""}
     assert saved.left_out(files, files.__getitem__) == {"a/cache-1.arrow": Unread.UNLISTED}
 

@@ -1,4 +1,4 @@
-"""A dataset on a machine that is short of descriptors for a moment: it is there, whole, and nobody is blamed."""
+"""A dataset on a machine with a temporary shortage of descriptors: it exists, whole, and nothing is blamed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from runtime.trainer import task_loop
 
 
 class Short:
-    """``Path.open`` that fails with an error so many times."""
+    """Replacement of ``Path.open`` that fails with an error the given number of times."""
 
     def __init__(self, number: int, times: int) -> None:
         self.number, self.left, self.really = number, times, Path.open
@@ -46,7 +46,7 @@ def run_short(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 @pytest.fixture(params=["described", "version"])
 def kept(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A search path on which ``mine`` is."""
+    """Return a search path that contains ``mine``."""
     folder = tmp_path / "mine"
     (folder / "files").mkdir(parents=True)
     place = folder / "rows.npy" if request.param == "described" else folder / "files" / "rows.npy"
@@ -91,7 +91,9 @@ class TestThatLasts:
         with pytest.raises(OSError, match="Too many open files"):
             catalogue.chunks(info)
 
-    def test_whoever_reads_a_chunk_starts_again_and_does_not_blame_the_file(self, kept: Path, run_short: Any) -> None:
+    def test_a_shortage_while_reading_a_chunk_restarts_and_does_not_blame_the_file(
+        self, kept: Path, run_short: Any
+    ) -> None:
         (chunk,) = catalogue.chunks(catalogue.find("mine", [kept]))
         run_short(errno.EMFILE, 1000)
         with pytest.raises(Lost, match=r"rows\.npy cannot be read for now \(Too many open files\)"):
@@ -118,7 +120,7 @@ def test_a_task_that_cannot_be_read_for_now_is_no_bad_one(monkeypatch: pytest.Mo
 
 
 class TestFormatsThatExplainErrors:
-    """A shortage is no damage of the file, in whatever the format has made of the error."""
+    """A shortage is not damage of the file, whatever error the format raises."""
 
     def test_of_a_file_that_a_list_names(self, tmp_path: Path, run_short: Any) -> None:
         (tmp_path / "a.bin").write_bytes(b"content")

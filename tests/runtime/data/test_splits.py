@@ -1,4 +1,4 @@
-"""Which files are for training, by their paths."""
+"""Selection of files for training, by their paths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from runtime.data.splits import TRAIN, divide, split_of
         ("2024/validation-00000-of-00003.tar", "validation"),
         ("Val_1.npy", "validation"),
         ("training.jsonl", "train"),
-        # The first word counts; a part of a word is none.
+        # The first word counts; a part of a word does not.
         ("train/test-like.csv", "train"),
         ("latest.csv", ""),
         ("contest/valve.csv", ""),
@@ -37,7 +37,7 @@ def test_a_path_names_its_split(path: str, split: str) -> None:
         ([], {"train": []}),
     ],
 )
-def test_what_is_for_training(paths: list[str], divided: dict[str, list[str]]) -> None:
+def test_selection_of_files_for_training(paths: list[str], divided: dict[str, list[str]]) -> None:
     assert divide(paths) == divided
 
 

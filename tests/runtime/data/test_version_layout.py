@@ -1,4 +1,4 @@
-"""A version of a dataset as the portal lays it out for a job."""
+"""Layout of a version of a dataset that the portal prepares for a job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def lay_out(root: Path, version: int = 3) -> Path:
     return folder
 
 
-def test_it_is_found_by_name_and_knows_its_version(tmp_path: Path) -> None:
+def test_it_is_found_by_name_and_has_its_version(tmp_path: Path) -> None:
     lay_out(tmp_path)
     info = catalogue.find("team/mine", [tmp_path])
     assert (info.name, info.version, info.format) == ("team/mine@3", 3, "csv")
@@ -68,7 +68,7 @@ def test_its_records_are_those_of_the_files_that_are_for_training(tmp_path: Path
 
 @pytest.mark.parametrize("file", [version_layout.VERSION, version_layout.MANIFEST])
 @pytest.mark.parametrize("content", ["", "[]", '{"files": [{}], "splits": {"train": "x"}}', "[" * 100_000])
-def test_a_damaged_one_is_told(tmp_path: Path, file: str, content: str) -> None:
+def test_a_damaged_index_is_an_error(tmp_path: Path, file: str, content: str) -> None:
     (lay_out(tmp_path) / file).write_text(content)
     with pytest.raises(BadDataset, match=file):
         catalogue.chunks(catalogue.find("team/mine", [tmp_path]))

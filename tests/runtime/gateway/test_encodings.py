@@ -1,4 +1,4 @@
-"""Records as programs in any language read them."""
+"""Records in the forms that programs in any language read."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from runtime.gateway import encodings
 FEATURES = (np.array([1.5, 2.0], "f4"), 3)
 
 
-def test_features_and_label_are_what_they_were() -> None:
+def test_features_and_label_are_unchanged() -> None:
     assert encodings.raw(FEATURES) == record_codec.encode(*FEATURES)
     assert encodings.line(FEATURES) == "3,1.5,2.0"
 
 
-def test_bytes_are_given_as_they_are() -> None:
+def test_bytes_are_returned_unchanged() -> None:
     assert encodings.raw(b"\0\1") == b"\0\1"
 
 
@@ -35,11 +35,11 @@ def test_arrays_in_rows_are_lists() -> None:
 
 
 @pytest.mark.parametrize("record", [{"png": b"\x89"}, "text", {"x": [1]}])
-def test_what_has_no_form_as_cells_is_told(record: object) -> None:
+def test_values_without_a_form_as_cells_are_an_error(record: object) -> None:
     with pytest.raises(UsageError, match="no form as CSV"):
         encodings.line(record)
 
 
-def test_what_has_no_form_as_json_is_told() -> None:
+def test_values_without_a_form_as_json_are_an_error() -> None:
     with pytest.raises(UsageError, match="bytes"):
         encodings.raw({"png": b"\x89"})

@@ -1,4 +1,4 @@
-"""A program that knows nothing of Python trains: shell, curl and awk."""
+"""Training by a program without any Python: shell, curl and awk."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ LAUNCHER = "import sys\nfrom runtime.gateway.__main__ import main\nsys.exit(main
 
 @pytest.fixture
 def statistics(tmp_path):
-    """A file with mean and scale of the label and of each measurement."""
+    """Return a file with mean and scale of the label and of each measurement."""
     x, y = catalogue.load(catalogue.find("public/diabetes"), "train")
     columns = np.column_stack([y, x])
     path = tmp_path / "stats.csv"
@@ -31,7 +31,7 @@ def statistics(tmp_path):
 
 
 def error_of(model):
-    """Mean square error of a saved line over the training records, standardised: 1 is knowing nothing."""
+    """Return the mean square error of a saved line over the training records, standardised: 1 without any learning."""
     x, y = catalogue.load(catalogue.find("public/diabetes"), "train")
     x, y = (x - x.mean(0)) / x.std(0), (y - y.mean()) / y.std()
     return float(np.mean((x @ model["w"] + model["b"] - y) ** 2))
@@ -80,7 +80,7 @@ def test_two_shell_scripts_train_as_trainers_of_one_job(tmp_path, statistics):
 
 
 @pytest.mark.parametrize(("code", "expected"), [(0, 0), (75, 75), (3, 1)])
-def test_the_exit_code_says_what_became_of_the_program(tmp_path, statistics, code, expected):
+def test_the_exit_code_reflects_how_the_program_ended(tmp_path, statistics, code, expected):
     command = [sys.executable, "-m", "runtime.gateway", "--", "sh", "-c", f"exit {code}"]
     ended = subprocess.run(command, cwd=tmp_path, env=environment(tmp_path, statistics, 1), timeout=30, check=False)
     assert ended.returncode == expected
@@ -105,7 +105,7 @@ def test_a_shell_script_trains_rows_of_a_table(tmp_path, statistics):
     assert (tmp_path / "rows.csv").read_text() == "-3.0,-4.0\n-1.0,-2.0\n0.0,0.0\n"
 
 
-def test_a_program_that_is_asked_to_end_is_told_503_and_started_again(tmp_path, statistics):
+def test_a_program_that_is_asked_to_end_gets_503_and_is_started_again(tmp_path, statistics):
     script = (
         'trap "curl -s -o /dev/null -D told $REGATTA_GATEWAY/v1/task; exit 0" TERM; '
         "curl -s -o task $REGATTA_GATEWAY/v1/task; touch begun; while :; do sleep 0.05; done"
@@ -115,6 +115,6 @@ def test_a_program_that_is_asked_to_end_is_told_503_and_started_again(tmp_path, 
     until("a task is begun", (tmp_path / "begun").exists)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == contract.EXIT_RESTART
-    told = (tmp_path / "told").read_text()
-    assert " 503 " in told
-    assert "Retry-After: " in told
+    headers = (tmp_path / "told").read_text()
+    assert " 503 " in headers
+    assert "Retry-After: " in headers

@@ -1,4 +1,4 @@
-"""The gateway answers the program that was given its address, and nobody else."""
+"""The gateway answers only the program that was given its address."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runtime.gateway.session import Desk
 
 
 class RecordingDesk:
-    """Counts what it is asked for."""
+    """Desk that counts its calls."""
 
     def __init__(self) -> None:
         self.reports: list[Any] = []
@@ -65,7 +65,7 @@ def test_a_path_without_the_secret_reaches_nobody_and_is_counted(
     assert (desk.reports, running.refusals.count) == ([], 1)
 
 
-def test_the_body_of_a_stranger_is_not_read(running: Service) -> None:
+def test_the_body_of_an_unauthorised_request_is_not_read(running: Service) -> None:
     with socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=10) as link:
         link.sendall(b"POST /wrong/v1/save HTTP/1.1\r\nContent-Length: 4000000000\r\n\r\n")
         assert link.recv(1000).startswith(b"HTTP/1.1 404")
@@ -101,7 +101,7 @@ def test_of_too_many_connections_without_the_secret_the_oldest_is_closed(
         assert second.recv(100).startswith(b"HTTP/1.1 200")
 
 
-def test_the_programs_connection_stays_whoever_else_connects(running: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_programs_connection_stays_when_others_connect(running: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "UNPROVEN_LIMIT", 1)
     program = http.client.HTTPConnection("127.0.0.1", urlsplit(running.address).port or 0, timeout=10)
     for _ in range(2):

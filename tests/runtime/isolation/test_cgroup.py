@@ -1,4 +1,4 @@
-"""The cgroup of one replica: its end on the real kernel, its limits on files that stand for the kernel's."""
+"""Cgroup of one replica: its end on the real kernel, its limits on files in place of the kernel's."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 
-# Leaves 30 processes in sessions of their own, deaf to what can be ignored. None of them forks: without the guard that
-# is tested here nothing would end them.
+# Leaves 30 processes in sessions of their own, which ignore every signal that they can. None of them forks: without the
+# guard that is tested here nothing would end them.
 RUNS_AWAY = """
 import os, signal, time
 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -42,7 +42,7 @@ def base() -> Iterator[Path]:
 
 @contextlib.contextmanager
 def running(path: Path, program: str) -> Iterator[subprocess.Popen[bytes]]:
-    """The program, in the cgroup."""
+    """Run the program in the cgroup."""
     entrance = cgroup.entrance(path)
     try:
         process = subprocess.Popen([sys.executable, "-c", program], preexec_fn=lambda: cgroup.enter(entrance))
@@ -77,7 +77,7 @@ def runs(pid: int) -> bool:
 
 
 @cgroup_tree.needed
-def test_what_an_interrupted_start_has_left_is_ended_before_another(base: Path) -> None:
+def test_remains_of_an_interrupted_start_are_ended_before_another(base: Path) -> None:
     path = base / "trainer"
     cgroup.make(path, 0, 0, ())
     with running(path, "import time; time.sleep(300)") as left:
@@ -104,7 +104,7 @@ def test_a_cgroup_that_is_not_there_has_ended(tmp_path: Path) -> None:
 
 
 def test_the_end_of_a_cgroup_that_cannot_be_removed_is_an_error(tmp_path: Path) -> None:
-    """A directory that stands for one: the kernel takes the kill, and the directory stays."""
+    """With a directory in place of the cgroup: the kernel accepts the kill, and the directory stays."""
     (tmp_path / "cgroup.kill").touch()
     with pytest.raises(OSError, match="not empty"):
         cgroup.end(tmp_path)
@@ -115,7 +115,7 @@ FILES = ("memory.max", "memory.oom.group", "memory.swap.max", "pids.max")
 
 
 class FilesForCgroupfs:
-    """Stands for cgroupfs: every new directory has the kernel's files, which take what is written."""
+    """Replacement of cgroupfs: every new directory has the kernel's files, which accept writes."""
 
     def __init__(self, files: tuple[str, ...], patch: pytest.MonkeyPatch) -> None:
         mkdir = Path.mkdir
@@ -163,7 +163,7 @@ def test_a_kernel_that_does_not_count_swap_is_no_error(tmp_path: Path, monkeypat
         (None, False),
     ],
 )
-def test_the_kernel_says_whether_it_has_killed_for_memory(tmp_path: Path, events: str | None, killed: bool) -> None:
+def test_the_kernel_reports_whether_it_has_killed_for_memory(tmp_path: Path, events: str | None, killed: bool) -> None:
     if events is not None:
         (tmp_path / "memory.events").write_text(events)
     assert cgroup.killed_for_memory(tmp_path) is killed

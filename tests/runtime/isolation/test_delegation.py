@@ -1,4 +1,4 @@
-"""Which part of the cgroup tree the portal may use: the decision, what it is read from, and the real kernel."""
+"""The part of the cgroup tree that the portal may use: the decision, its sources, and the real kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from runtime.isolation import cgroup, delegation
-from runtime.isolation.delegation import Home, Seen, decide
+from runtime.isolation.delegation import Home, Observed, decide
 from tests import cgroup_tree, unprivileged
 from tests.waiting import until
 
@@ -23,49 +23,49 @@ USERS = [0, unprivileged.UID] if os.geteuid() == 0 else []
 
 
 @pytest.mark.parametrize(
-    ("seen", "place", "move", "controllers", "missing"),
+    ("observed", "place", "move", "controllers", "missing"),
     [
-        pytest.param(Seen(None), None, False, (), "mount cgroup2", id="no cgroup v2"),
-        pytest.param(Seen(PLACE), None, False, (), "Delegate=yes", id="not ours"),
+        pytest.param(Observed(None), None, False, (), "mount cgroup2", id="no cgroup v2"),
+        pytest.param(Observed(PLACE), None, False, (), "Delegate=yes", id="not ours"),
         pytest.param(
-            Seen(PLACE, writable=True, domain=False, available=BOTH), None, False, (), "Delegate=yes", id="threaded"
+            Observed(PLACE, writable=True, domain=False, available=BOTH), None, False, (), "Delegate=yes", id="threaded"
         ),
         pytest.param(
-            Seen(PLACE, writable=True, inside=True, available=BOTH),
+            Observed(PLACE, writable=True, inside=True, available=BOTH),
             *(PLACE, True, ("memory", "pids"), ""),
             id="ours alone, and we are in it",
         ),
         pytest.param(
-            Seen(PLACE, writable=True, available=BOTH),
+            Observed(PLACE, writable=True, available=BOTH),
             *(PLACE, False, ("memory", "pids"), ""),
             id="ours alone, and we are in the leaf",
         ),
         pytest.param(
-            Seen(PLACE, writable=True, inside=True, others=True, available=BOTH),
+            Observed(PLACE, writable=True, inside=True, others=True, available=BOTH),
             *(PLACE, False, (), "other processes are in"),
             id="strangers are in it",
         ),
         pytest.param(
-            Seen(PLACE, writable=True, top=True, inside=True, others=True, available=BOTH),
+            Observed(PLACE, writable=True, top=True, inside=True, others=True, available=BOTH),
             *(PLACE, False, ("memory", "pids"), ""),
             id="the root of the machine's tree",
         ),
         pytest.param(
-            Seen(PLACE, writable=True, inside=True, available=frozenset({"pids"})),
+            Observed(PLACE, writable=True, inside=True, available=frozenset({"pids"})),
             *(PLACE, True, ("pids",), "no limits of memory ("),
             id="one controller",
         ),
         pytest.param(
-            Seen(PLACE, writable=True, inside=True, available=frozenset({"hugetlb"})),
+            Observed(PLACE, writable=True, inside=True, available=frozenset({"hugetlb"})),
             *(PLACE, False, (), "no limits of memory and processes"),
             id="no controller that is wanted",
         ),
     ],
 )
-def test_what_can_be_used_follows_from_what_is_there(
-    seen: Seen, place: Path | None, move: bool, controllers: tuple[str, ...], missing: str
+def test_the_plan_follows_from_the_observed_cgroup(
+    observed: Observed, place: Path | None, move: bool, controllers: tuple[str, ...], missing: str
 ) -> None:
-    plan = decide(seen)
+    plan = decide(observed)
     assert (plan.place, plan.move, plan.controllers) == (place, move, controllers)
     assert missing in "; ".join(plan.missing)
     assert bool(plan.missing) == bool(missing)
@@ -76,14 +76,14 @@ def test_the_layer_names_the_limits_that_the_kernel_sets() -> None:
     assert Home(PLACE, frozenset({"memory", "pids"})).layer == "cgroup with limits of memory and processes"
 
 
-def test_missing_controllers_are_named_with_what_to_do() -> None:
-    (missing,) = decide(Seen(PLACE, writable=True, top=True)).missing
+def test_missing_controllers_are_named_with_a_remedy() -> None:
+    (missing,) = decide(Observed(PLACE, writable=True, top=True)).missing
     for words in (str(PLACE), "memory and processes", "Delegate=yes", "systemd.unified_cgroup_hierarchy=1"):
         assert words in missing
 
 
 class FilesForTheKernel:
-    """Directories that stand for /proc/self and for a mounted tree of cgroups."""
+    """Directories in place of /proc/self and of a mounted tree of cgroups."""
 
     def __init__(self, directory: Path, own: str, root: str = "/", kind: str = "cgroup2") -> None:
         self.proc, self.tree = directory / "proc", directory / "mounted here"
@@ -103,45 +103,45 @@ class FilesForTheKernel:
             (place / f"cgroup.{name}").write_text(text + "\n")
         return place
 
-    def look(self) -> Seen:
-        return delegation.look(self.proc)
+    def observe(self) -> Observed:
+        return delegation.observe(self.proc)
 
 
 def test_the_cgroup_is_found_where_the_tree_is_mounted(tmp_path: Path) -> None:
     kernel = FilesForTheKernel(tmp_path, "/system.slice/portal.service")
     place = kernel.cgroup("system.slice/portal.service", procs=str(os.getpid()))
     available = frozenset({"memory", "pids"})
-    assert kernel.look() == Seen(place, writable=True, inside=True, available=available)
+    assert kernel.observe() == Observed(place, writable=True, inside=True, available=available)
 
 
 def test_in_a_container_the_mounted_part_of_the_tree_is_taken_off(tmp_path: Path) -> None:
     kernel = FilesForTheKernel(tmp_path, "/docker/c1/app", root="/docker/c1")
-    assert kernel.look().path == kernel.tree / "app"
+    assert kernel.observe().path == kernel.tree / "app"
 
 
 @pytest.mark.parametrize(
     ("own", "root", "kind"), [("/../other", "/", "cgroup2"), ("/a", "/b", "cgroup2"), ("/", "/", "cgroup")]
 )
 def test_a_cgroup_that_no_mount_shows_is_not_used(tmp_path: Path, own: str, root: str, kind: str) -> None:
-    assert FilesForTheKernel(tmp_path, own, root, kind).look() == Seen(None)
+    assert FilesForTheKernel(tmp_path, own, root, kind).observe() == Observed(None)
 
 
 def test_a_portal_in_the_leaf_uses_the_cgroup_above(tmp_path: Path) -> None:
     kernel = FilesForTheKernel(tmp_path, "/portal.service/portal")
     place = kernel.cgroup("portal.service")
     kernel.cgroup("portal.service/portal", procs=str(os.getpid()))
-    seen = kernel.look()
-    assert (seen.path, seen.inside, seen.others) == (place, False, False)
+    observed = kernel.observe()
+    assert (observed.path, observed.inside, observed.others) == (place, False, False)
 
 
-def test_processes_of_others_are_seen(tmp_path: Path) -> None:
+def test_foreign_processes_are_detected(tmp_path: Path) -> None:
     kernel = FilesForTheKernel(tmp_path, "/session")
     kernel.cgroup("session", procs=f"1\n{os.getpid()}")
-    assert kernel.look().others
+    assert kernel.observe().others
 
 
 # --- The real kernel -------------------------------------------------------------------------------------------------
-# The machine may have none of the wanted controllers for cgroups v2; the rules are the same for every one.
+# The machine may have none of the requested controllers for cgroups v2. The rules are the same for every one.
 CONTROLLER = next(iter(sorted(cgroup_tree.OWN.available)), "")
 PREPARES = f"""
 import json, os, sys
@@ -162,7 +162,7 @@ def user(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def base(user: int) -> Iterator[Path]:
-    """A delegated cgroup that has the controller."""
+    """Return a delegated cgroup that has the controller."""
     assert cgroup_tree.OWN.path is not None
     control = cgroup_tree.OWN.path / "cgroup.subtree_control"
     had = control.read_text().split()
@@ -170,12 +170,12 @@ def base(user: int) -> Iterator[Path]:
     with cgroup_tree.delegated(user) as path:
         yield path
     if CONTROLLER not in had:
-        with contextlib.suppress(OSError):  # another test has it still
+        with contextlib.suppress(OSError):  # another test is still using it
             control.write_text(f"-{CONTROLLER}")
 
 
 def prepared(base: Path, user: int, leaf: str = "") -> list[object]:
-    """What a portal finds that is started in the cgroup by that user."""
+    """Return what a portal finds that the user starts in the cgroup."""
     command = [sys.executable, "-c", PREPARES]
     if user:
         command = [sys.executable, "-m", "tests.unprivileged", *command]
@@ -189,8 +189,8 @@ def prepared(base: Path, user: int, leaf: str = "") -> list[object]:
     finally:
         os.close(entrance)
     assert done.returncode == 0, done.stderr.decode()
-    said: list[object] = json.loads(done.stdout)
-    return said
+    output: list[object] = json.loads(done.stdout)
+    return output
 
 
 @cgroup_tree.needed
@@ -208,21 +208,23 @@ def test_a_portal_that_was_started_in_the_leaf_stays_there(base: Path, user: int
 
 @cgroup_tree.needed
 @pytest.mark.processes
-def test_with_strangers_in_its_cgroup_the_portal_stays_and_replicas_have_no_limits(base: Path, user: int) -> None:
+def test_with_foreign_processes_in_its_cgroup_the_portal_stays_and_replicas_have_no_limits(
+    base: Path, user: int
+) -> None:
     entrance = cgroup.entrance(base)
-    with subprocess.Popen(["/bin/sleep", "60"], preexec_fn=lambda: cgroup.enter(entrance)) as stranger:
+    with subprocess.Popen(["/bin/sleep", "60"], preexec_fn=lambda: cgroup.enter(entrance)) as foreign:
         os.close(entrance)
-        until("the stranger is inside", lambda: cgroup_tree.inside(base) == [stranger.pid])
+        until("the stranger is inside", lambda: cgroup_tree.inside(base) == [foreign.pid])
         problem, limits, missing, own = prepared(base, user)
         assert (problem, limits, own) == ("", [], base.name)
         assert "other processes are in" in str(missing)
-        assert cgroup_tree.inside(base) == [stranger.pid]
-        stranger.kill()
+        assert cgroup_tree.inside(base) == [foreign.pid]
+        foreign.kill()
 
 
 @cgroup_tree.needed
 @pytest.mark.processes
-def test_what_belongs_to_no_replica_is_ended_at_the_start_and_nothing_else() -> None:
+def test_only_cgroups_without_a_replica_are_ended_at_the_start() -> None:
     with cgroup_tree.delegated() as base:
         kept, left = base / "attempt.trainer-0.1", base / "gone.trainer-0.1"
         for path in (kept, left):

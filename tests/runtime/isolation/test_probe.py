@@ -1,4 +1,4 @@
-"""What the machine that runs the tests provides: CI's provides all of it."""
+"""Isolation of the machine that runs the tests: CI's machine provides all of it."""
 
 from __future__ import annotations
 

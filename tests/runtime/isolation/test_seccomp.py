@@ -1,4 +1,4 @@
-"""The filter of system calls, interpreted as the kernel does: what it answers to each call."""
+"""Filter of system calls, interpreted as the kernel does: its answer to each call."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALLOWED, KILLED = "allowed", "killed"
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 I386, ARM = 0x40000003, 0x40000028
 X32 = 0x40000000
-# Numbers of the kernel's tables (x86_64, aarch64), written here again: a wrong number in the filter shows.
+# Numbers of the kernel's tables (x86_64, aarch64), repeated here: a wrong number in the filter fails a test.
 COMMON = {"read": (0, 63), "write": (1, 64), "mmap": (9, 222), "execve": (59, 221), "futex": (202, 98)}
 REFUSED = {
     "ptrace": (101, 117),
@@ -72,7 +72,7 @@ IOCTL, PERSONALITY, SETPRIORITY, SETSCHEDULER = (16, 29), (135, 92), (141, 140),
 def answer(
     machine: str, number: int, arguments: Sequence[int] = (), *, alone: bool = True, architecture: int = 0
 ) -> str | int:
-    """ALLOWED, KILLED, or the error number. Raises AssertionError for a program that the kernel would not take."""
+    """Return ALLOWED, KILLED, or the error number. Raises AssertionError for a program that the kernel would refuse."""
     code = list(struct.iter_unpack("=HBBI", seccomp.program(machine, alone)))
     words = [value & 0xFFFFFFFFFFFFFFFF for value in (*arguments, *[0] * (6 - len(arguments)))]
     data = struct.pack("=IIQ6Q", number, architecture or ARCHITECTURES[machine], 0, *words)

@@ -1,4 +1,4 @@
-"""Which files a job sees, as data: the view that the launcher is given."""
+"""Files that a job sees, as data: the view that the launcher gets."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def uses(shown: view.View) -> dict[str, str]:
     return {tree.target: tree.use for tree in shown.trees}
 
 
-def test_given_trees_are_read_own_ones_written_and_nothing_else_of_the_data_is_there(places: dict[str, Path]) -> None:
+def test_only_granted_trees_are_readable_and_own_ones_writable(places: dict[str, Path]) -> None:
     found = uses(built(places, places["data"]))
     assert found[str(places["data"])] == GIVE
     assert found[str(places["work"])] == WRITE
@@ -68,7 +68,7 @@ def test_the_system_is_read_only_and_devices_are_the_harmless_ones(places: dict[
 def test_a_given_link_is_a_link_to_the_tree_that_is_shown(
     places: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Nothing is made inside of a tree of the view, and the links of this test are below /tmp.
+    # Nothing is created inside a tree of the view, and the links of this test are below /tmp.
     monkeypatch.setattr(view, "TEMPORARY", "/temporary")
     link = tmp_path / "link"
     link.symlink_to(places["data"])
@@ -77,11 +77,11 @@ def test_a_given_link_is_a_link_to_the_tree_that_is_shown(
     assert (str(link), str(places["data"])) in shown.links
 
 
-def test_what_is_missing_is_left_out(places: dict[str, Path], tmp_path: Path) -> None:
+def test_missing_sources_are_left_out(places: dict[str, Path], tmp_path: Path) -> None:
     assert str(tmp_path / "absent") not in uses(built(places, tmp_path / "absent"))
 
 
-def test_parents_are_mounted_before_what_is_in_them(places: dict[str, Path]) -> None:
+def test_parents_are_mounted_before_their_children(places: dict[str, Path]) -> None:
     inner = places["data"] / "inner"
     inner.mkdir()
     order = [tree.target for tree in built(places, inner, places["data"]).trees]

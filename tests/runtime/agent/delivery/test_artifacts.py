@@ -1,4 +1,4 @@
-"""Which files of an output directory are sent, whatever else a process left there."""
+"""Selection of the files of an output directory that are sent, whatever else a process left there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def names(directory: Path) -> list[str]:
     return [found.name for found in artifacts.select(directory).files]
 
 
-def test_what_is_no_file_is_left_out(tmp_path: Path) -> None:
+def test_only_regular_files_are_selected(tmp_path: Path) -> None:
     (tmp_path / "model.npz").write_bytes(b"m")
     (tmp_path / "link").symlink_to("/etc/passwd")
     (tmp_path / "folder").symlink_to("/etc")
@@ -23,7 +23,7 @@ def test_what_is_no_file_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [b"\xff\xfe", b"new\nline", b"back\\slash", b"n" * 201], ids=repr)
-def test_a_name_that_the_portal_does_not_take_is_said_and_hides_no_other_file(tmp_path: Path, name: bytes) -> None:
+def test_a_refused_name_is_reported_and_hides_no_other_file(tmp_path: Path, name: bytes) -> None:
     (tmp_path / "model.npz").write_bytes(b"m")
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_bytes(b"x")
     selection = artifacts.select(tmp_path)
@@ -46,7 +46,7 @@ def test_a_tree_that_is_deeper_than_the_kernel_follows_hides_no_other_file(tmp_p
     assert selection.left_out[1] == f"files are not kept because '{'f' * 150}' cannot be read: File name too long"
 
 
-def test_a_folder_that_cannot_be_listed_is_said_and_hides_no_other_file(
+def test_an_unlistable_folder_is_reported_and_hides_no_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "model.npz").write_bytes(b"m")

@@ -1,4 +1,4 @@
-"""What is taken for an answer of the portal: its own problem documents and acknowledgements, and no proxy's."""
+"""Only the portal's own problem documents and acknowledgements count as its answers, and no proxy's."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE = b"<html><title>default backend</title>404</html>"
 ODD_TYPE = {"code": "stale_attempt", "type": "about:blank"}
 
 
-def said(body: Any) -> bytes:
+def encoded(body: Any) -> bytes:
     return json.dumps(body).encode()
 
 
@@ -34,7 +34,7 @@ def said(body: Any) -> bytes:
 )
 @pytest.mark.parametrize("status", [*range(300, 309), *range(400, 432), 451, *range(500, 512)])
 @pytest.mark.parametrize(
-    "content", [PAGE, b"", b"{}", b"[]", b"null", said({"code": "not_found"}), said(ODD_TYPE)], ids=range(7)
+    "content", [PAGE, b"", b"{}", b"[]", b"null", encoded({"code": "not_found"}), encoded(ODD_TYPE)], ids=range(7)
 )
 def test_no_status_of_a_proxy_means_anything_but_try_again(status: int, content: bytes) -> None:
     assert isinstance(meaning(status, content), Failed)
@@ -60,8 +60,8 @@ def test_a_page_with_status_200_is_no_acknowledgement(content: bytes) -> None:
         (409, "not_found", Refused),
     ],
 )
-def test_the_portal_s_own_problems_mean_what_they_say(status: int, code: str, kind: type) -> None:
-    assert isinstance(meaning(status, said(problem(code, "why"))), kind)
+def test_the_portal_s_own_problems_are_answered_by_their_code(status: int, code: str, kind: type) -> None:
+    assert isinstance(meaning(status, encoded(problem(code, "why"))), kind)
 
 
 def test_the_portal_s_acknowledgement_is_taken() -> None:
@@ -71,17 +71,17 @@ def test_the_portal_s_acknowledgement_is_taken() -> None:
 
 @pytest.mark.parametrize("last", [None, "7", -1, 1.5, True, []])
 def test_a_gap_without_a_number_is_tried_again(last: Any) -> None:
-    assert isinstance(meaning(409, said({**problem("gap", "why"), "last": last})), Failed)
-    assert meaning(409, said({**problem("gap", "why"), "last": 7})) == Gap(7)
+    assert isinstance(meaning(409, encoded({**problem("gap", "why"), "last": last})), Failed)
+    assert meaning(409, encoded({**problem("gap", "why"), "last": 7})) == Gap(7)
 
 
 def test_a_reason_of_any_length_is_cut() -> None:
-    answer = meaning(500, said({"detail": "x" * 100_000}))
+    answer = meaning(500, encoded({"detail": "x" * 100_000}))
     assert isinstance(answer, Failed)
     assert len(answer.why) <= 500
 
 
-def test_something_persists_only_if_nothing_else_is_said_for_all_of_the_time() -> None:
+def test_an_answer_persists_only_if_no_other_answer_comes_in_between() -> None:
     now = [0.0]
     persistence = Persistence(60.0, lambda: now[0])
     assert not persistence.persists()
@@ -106,7 +106,7 @@ def test_an_answer_of_any_length_is_not_read_to_its_end_nor_into_the_next() -> N
 
 
 @pytest.mark.parametrize("error", [http.client.BadStatusLine("x"), OSError("reset"), ValueError("no host")])
-def test_whatever_breaks_a_call_is_tried_again(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_call_is_retried(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
     def connect(connection: http.client.HTTPConnection) -> None:
         raise error
 

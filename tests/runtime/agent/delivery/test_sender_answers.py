@@ -1,4 +1,4 @@
-"""What the sender does with answers of the portal."""
+"""Handling of the portal's answers by the sender."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runtime.agent.delivery.spool import LOGS
 
 
 class AnsweringIngest:
-    """Answers batches as it is told to and remembers the numbers of their entries."""
+    """Ingest that answers batches with the given answers and records the numbers of their entries."""
 
     def __init__(self, *answers: Callable[[int, int], Answer]) -> None:
         self._answers = list(answers)
@@ -44,12 +44,12 @@ def sender(tmp_path: Path, ingest: AnsweringIngest, lines: int, on_replaced: Any
 
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two lines each."""
+    """Limit batches to two lines."""
     monkeypatch.setattr("runtime.agent.delivery.spool.LARGEST_BATCH", 60)
 
 
-def test_what_the_portal_has_beyond_a_batch_is_not_sent_again(tmp_path: Path, small_batches: None) -> None:
-    """As after an answer that was lost: the portal had taken a longer batch."""
+def test_entries_that_the_portal_has_beyond_a_batch_are_not_sent_again(tmp_path: Path, small_batches: None) -> None:
+    """As after a lost answer: the portal had accepted a longer batch."""
     ingest = AnsweringIngest(lambda first, last: Taken({"last": 5}))
     made = sender(tmp_path, ingest, lines=6)
     assert made._flush()
@@ -65,7 +65,7 @@ def test_after_a_gap_it_goes_on_where_the_portal_is(tmp_path: Path, small_batche
     assert ingest.sent == [(1, 2), (3, 4), (2, 3), (4, 4)]
 
 
-def test_what_was_not_taken_is_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unaccepted_entries_are_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runtime.agent.delivery.shipping.FIRST_RETRY_SECONDS", 0.0)
     ingest = AnsweringIngest(lambda first, last: Failed(500, "no"), lambda first, last: Failed(0, "no answer"))
     made = sender(tmp_path, ingest, lines=2)
@@ -74,11 +74,11 @@ def test_what_was_not_taken_is_sent_again(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_nothing_is_sent_once_the_attempt_is_over(tmp_path: Path, small_batches: None) -> None:
-    told: list[str] = []
+    reasons: list[str] = []
     ingest = AnsweringIngest(lambda first, last: Replaced("a newer attempt runs"))
-    made = sender(tmp_path, ingest, lines=6, on_replaced=told.append)
+    made = sender(tmp_path, ingest, lines=6, on_replaced=reasons.append)
     assert not made._flush()
-    assert (ingest.sent, told) == ([(1, 2)], ["a newer attempt runs"])
+    assert (ingest.sent, reasons) == ([(1, 2)], ["a newer attempt runs"])
 
 
 def test_the_last_report_goes_when_all_lines_are_taken(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ def test_the_last_report_goes_when_all_lines_are_taken(tmp_path: Path) -> None:
 
 
 class PausingCondition(threading.Condition):
-    """Waiting takes no time on the clock of the wall, and all of it on its own."""
+    """Condition whose waiting takes no real time, and all of it on its own clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -104,9 +104,7 @@ class PausingCondition(threading.Condition):
         return False
 
 
-def test_pauses_grow_to_a_bound_and_begin_anew_after_what_was_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pauses_grow_to_a_bound_and_restart_after_a_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no = [lambda first, last: Failed(503, "no")]
     ingest = AnsweringIngest(*no * 7, lambda first, last: Taken({"last": last}), *no)
     made = sender(tmp_path, ingest, lines=1)

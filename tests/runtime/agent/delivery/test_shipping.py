@@ -1,4 +1,4 @@
-"""The sender ends nothing, drops nothing and repeats nothing for ever because of a wrong answer or a bad entry."""
+"""The sender ends, drops and endlessly repeats nothing because of a wrong answer or a bad entry."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LAST: Mapping[str, Any] = {"replica": "trainer-0", "start_number": 1, "phase": "
 
 
 class Scripted:
-    """An ingest that answers as a function says. Keeps what was sent."""
+    """Ingest whose answers come from a function. Records what was sent."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
@@ -43,17 +43,17 @@ class Scripted:
         return self.reply("artifacts", {"sha256": hashlib.sha256(self.files[-1]).hexdigest()})
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     def reports(self) -> list[Any]:
         return [message["phase"] for call, message in self.sent if call == "report"]
 
     def batches(self, kind: str) -> list[tuple[int, list[Any]]]:
-        """The number of the first entry, and the entries, of all that were sent."""
+        """Return the number of the first entry, and the entries, of all batches that were sent."""
         return [(message["first"], message[FIELDS[kind]]) for call, message in self.sent if call == kind]
 
     def has(self, kind: str, is_unfit: Callable[[Any], bool] = lambda entry: False) -> list[Any]:
-        """What a portal has that takes batches by their numbers, and none with an unfit entry."""
+        """Return the entries that a portal has which accepts batches by their numbers, and none with an unfit entry."""
         known: list[Any] = []
         for first, entries in self.batches(kind):
             if not any(map(is_unfit, entries)):
@@ -63,7 +63,7 @@ class Scripted:
 
 
 def takes(call: str, message: Any) -> Answer:
-    """What a portal answers that takes everything."""
+    """Answer as a portal that accepts everything."""
     if call == "artifacts":
         return Taken(message)
     entries = message.get(FIELDS.get(call, ""))
@@ -71,13 +71,13 @@ def takes(call: str, message: Any) -> Answer:
 
 
 def first(answers: list[Answer], of: str = "") -> Reply:
-    """These answers, to calls of one kind or to all, and then what a portal answers."""
+    """Reply with these answers, to calls of one kind or to all, and then as a portal does."""
     left = list(answers)
     return lambda call, message: left.pop(0) if left and of in ("", call) else takes(call, message)
 
 
 class Clock:
-    """Goes on by a second each time it is looked at."""
+    """Clock that advances by a second on each call."""
 
     def __init__(self) -> None:
         self._ticks = itertools.count()
@@ -93,7 +93,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Shop:
-    """A sender in a directory of its own, the ingest that it speaks to, and why it was told that all is over."""
+    """A sender in its own directory, its ingest, and the reasons with which it was stopped."""
 
     def __init__(self, directory: Path, reply: Reply) -> None:
         self.output = directory / "output"
@@ -115,7 +115,7 @@ def test_a_404_of_the_portal_for_a_moment_ends_nothing(tmp_path: Path, times: in
     assert (shop.replaced, shop.ingest.reports()[-1]) == ([], "exited")
 
 
-def test_a_404_that_the_portal_says_for_a_minute_ends_the_attempt(tmp_path: Path) -> None:
+def test_a_404_that_the_portal_sends_for_a_minute_ends_the_attempt(tmp_path: Path) -> None:
     shop = Shop(tmp_path, lambda call, message: Missing("gone"))
     assert not shop.finish()
     assert shop.replaced == ["gone"]
@@ -170,7 +170,7 @@ def test_an_entry_that_the_portal_refuses_is_left_out_and_the_rest_arrives(
     ]
 
 
-def test_what_was_left_out_stays_so_in_the_next_life(tmp_path: Path) -> None:
+def test_entries_left_out_stay_left_out_after_a_restart(tmp_path: Path) -> None:
     before = Shop(tmp_path, refuses(lambda entry: entry[1] in (1, 4), names_it=True, status=422))
     before.sender.append(METRICS, points(0, 1, 2, 3, 4))
     assert before.finish()
@@ -195,7 +195,7 @@ def test_a_batch_that_is_refused_for_the_moment_is_sent_again_whole(tmp_path: Pa
 
 
 @pytest.mark.parametrize("answer", [{}, {"last": None}, {"last": "3"}, {"last": -1}, {"html": "sign in"}])
-def test_a_batch_counts_as_taken_only_if_the_answer_says_how_far(tmp_path: Path, answer: dict[str, Any]) -> None:
+def test_a_batch_is_acknowledged_only_by_an_answer_with_its_last_number(tmp_path: Path, answer: dict[str, Any]) -> None:
     shop = Shop(tmp_path, first([Taken(answer)] * 3, of=LOGS))
     shop.sender.append(LOGS, ['[1.0, "stdout", "one"]'])
     assert shop.finish()
@@ -264,7 +264,7 @@ def test_a_line_of_the_platform_that_cannot_be_kept_goes_to_the_agent_s_output(
 
 
 class Short:
-    """An ``opened`` that fails with an error so many times."""
+    """Replacement of ``opened`` that fails with an error the given number of times."""
 
     def __init__(self, times: int, number: int) -> None:
         self.left, self.number, self.really = times, number, artifacts.opened
@@ -299,7 +299,7 @@ def test_a_file_that_can_never_be_opened_is_left_out_and_the_end_is_reported(
 
 
 def unreadable() -> Batch:
-    """What takes the place of ``batch`` on a disk that fails."""
+    """Replace ``batch`` on a failing disk."""
     raise OSError(5, "Input/output error")
 
 
@@ -332,7 +332,7 @@ def test_a_spool_that_cannot_be_read_is_reported_once(
     ]
 
 
-def test_a_spool_that_cannot_be_read_leaves_the_signs_of_life(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreadable_spool_does_not_stop_heartbeats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop(tmp_path, takes)
     monkeypatch.setattr(contract, "HEARTBEAT_SECONDS", 0.0)
     monkeypatch.setattr(contract, "BATCH_SECONDS", 0.0)

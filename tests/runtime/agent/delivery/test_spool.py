@@ -1,4 +1,4 @@
-"""Numbering and keeping."""
+"""Numbering and storage of entries."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def spool_at(path: Path) -> Spool:
 
 
 def drain(spool: Spool) -> list[tuple[int, bytes]]:
-    """Everything that is not yet sent, with its numbers; marks it as taken."""
+    """Return everything that is not yet sent, with its numbers, and mark it as accepted."""
     found: list[tuple[int, bytes]] = []
     while spool.due(0.0) is not None:
         batch = spool.batch()
@@ -51,16 +51,18 @@ def test_entries_are_numbered_from_one_and_can_be_sent_again_from_anywhere(
 
 
 @given(st.lists(st.text(max_size=30).map(json.dumps), max_size=8), st.integers(0, 40), st.integers(0, 8))
-def test_another_life_goes_on_where_the_portal_is(folder: Path, entries: list[str], cut: int, taken: int) -> None:
+def test_a_restarted_replica_continues_after_the_portal_s_last_entry(
+    folder: Path, entries: list[str], cut: int, taken: int
+) -> None:
     (folder / "starts").write_text("".join(f"{entry}\n" for entry in entries))
     whole = (folder / "starts").read_bytes()[: -cut or None]
     (folder / "starts").write_bytes(whole)
-    kept = whole.split(b"\n")[:-1]
+    recovered = whole.split(b"\n")[:-1]
     spool = spool_at(folder / "starts")
-    assert drain(spool) == list(enumerate(kept, 1))[-1:], "the last entry asks where the portal is"
-    spool.go_to(min(taken, len(kept)))
+    assert drain(spool) == list(enumerate(recovered, 1))[-1:], "the last entry asks where the portal is"
+    spool.go_to(min(taken, len(recovered)))
     spool.append(['"new"'])
-    assert drain(spool) == list(enumerate([*kept, b'"new"'], 1))[min(taken, len(kept)) :]
+    assert drain(spool) == list(enumerate([*recovered, b'"new"'], 1))[min(taken, len(recovered)) :]
 
 
 def test_an_entry_larger_than_a_batch_goes_whole(tmp_path: Path) -> None:
@@ -115,7 +117,7 @@ def test_a_full_disk_leaves_no_half_entries(tmp_path: Path) -> None:
     assert drain(spool) == [(1, b"1"), (2, b"2")]
 
 
-def test_what_is_in_no_file_any_more_counts(tmp_path: Path) -> None:
+def test_entries_that_are_in_no_file_any_more_count(tmp_path: Path) -> None:
     spool = Spool(tmp_path / "logs.spool", lambda: None, before=10)
     spool.append(["1", "2"])
     assert drain(spool) == [(11, b"1"), (12, b"2")]

@@ -1,4 +1,4 @@
-"""Takes the agent's descriptors away, so that it cannot look, and then uses too much memory."""
+"""Limits the agent's descriptors, so that it cannot measure, and then uses too much memory."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ import time
 print("started", flush=True)
 while "GO" in os.environ and not os.path.exists(os.environ["GO"]):
     time.sleep(0.01)
-# Its parent alone: without walls that is the agent, and any other process would be one of the machine's.
+# Only its parent: without isolation that is the agent, and any other process would be one of the machine's.
 with contextlib.suppress(OSError, ValueError):
     resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE, (3, 3))
 for _ in range(4):

@@ -1,4 +1,4 @@
-"""Forks as fast as it can, bounded for the sake of the machine."""
+"""Forks as fast as it can, up to a bound that protects the machine."""
 
 import os
 import time

@@ -1,5 +1,8 @@
-"""Leaves its cgroup, where neither limits nor the end of its job reach it: by what it inherited, by files of the cgroup
-file system, by mounting that anew; and looks where in the machine's tree it is."""
+"""Tries to leave its cgroup, where neither limits nor the end of its job reach it.
+
+It uses inherited descriptors, files of the cgroup file system, and a new mount of it, and locates itself in the
+machine's tree.
+"""
 
 import ctypes
 import glob

@@ -1,4 +1,4 @@
-"""Reads files of /etc that no job needs, by several paths; those that libraries need have to be readable."""
+"""Reads files of /etc that no job needs, by several paths. Files that libraries need have to be readable."""
 
 import os
 import pwd

@@ -1,4 +1,4 @@
-"""Leaves a process behind: out of the session, without the environment, deaf to signals, far from its parent."""
+"""Leaves a process behind: out of the session, without the environment, ignoring signals, far from its parent."""
 
 import os
 import signal

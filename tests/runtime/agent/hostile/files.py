@@ -1,4 +1,4 @@
-"""Reads and changes files of the portal and of the machine, by path and through every process that can be seen."""
+"""Reads and changes files of the portal and of the machine, by path and through every visible process."""
 
 import os
 import sys
@@ -32,7 +32,7 @@ attempt("setxattr", lambda: os.setxattr(secret, "user.x", b"1"))
 attempt("rename", lambda: os.rename(secret, secret + ".x"))
 attempt("write", lambda: open(directory + "/new", "w"))
 if isolated:
-    # As a control only the files of the test are changed.
+    # In the control run only the files of the test are changed.
     attempt("write to Python", lambda: open(os.__file__, "a"))
     attempt("write to the root", lambda: open("/new", "w"))
     attempt("device", lambda: os.mknod("/tmp/disk", 0o60600, os.makedev(254, 0)))

@@ -13,12 +13,12 @@ reached = []
 
 
 isolated = os.getpid() == 2 and os.getppid() == 1
-# Without walls only what changes nothing but this process.
+# Without isolation, only calls that change nothing but this process.
 HARMLESS = ("fsopen", "io_uring_setup", "personality", "unshare")
 
 
 def call(what, *arguments):
-    """Any answer but a refusal of the filter means that the kernel has looked at the call."""
+    """Any answer but a refusal of the filter means that the kernel has handled the call."""
     if not isolated and what not in HARMLESS:
         return
     ctypes.set_errno(0)

@@ -1,4 +1,4 @@
-"""Lists the keys of the kernel that /proc shows: their descriptions name what other programs of the user keep."""
+"""Lists the keys of the kernel that /proc shows: their descriptions name what other programs of the user store."""
 
 import ctypes
 import os

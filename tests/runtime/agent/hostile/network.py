@@ -15,7 +15,7 @@ for host in ("127.0.0.1", "127.0.0.2", "::1", os.environ["HOST"]):
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as link:
     for host in ("169.254.169.254", "192.0.2.1"):
         try:
-            link.connect((host, 80))  # sends nothing; asks for a route
+            link.connect((host, 80))  # sends nothing; it only selects a route
             reached.append(f"route to {host}")
         except OSError:
             pass

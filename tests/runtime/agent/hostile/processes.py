@@ -1,5 +1,8 @@
-"""Limits, priorities, signals, memory and descriptors of other processes: of one victim, and within a PID namespace of
-all that can be seen. Never of any other: without walls this program would change the machine that runs the tests."""
+"""Attacks limits, priorities, signals, memory and descriptors of other processes.
+
+The targets are one victim and, within a PID namespace, all visible processes. It attacks no other process: without
+isolation this program would change the machine that runs the tests.
+"""
 
 import contextlib
 import ctypes
@@ -30,12 +33,12 @@ def read_memory(pid):
     return libc.process_vm_readv(pid, ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0)
 
 
-# The same interpreter is mapped in the victim, at an address that is found where its maps can be read.
+# The same interpreter is mapped in the victim, at an address that is found if its maps can be read.
 os_module = 0
 with contextlib.suppress(OSError):
     os_module = int(open(f"/proc/{victim}/maps").readline().split("-")[0], 16)
 for pid in others:
-    # 1 is the process that ends the job when it ends, and belongs to the job.
+    # Process 1 belongs to the job, and the job ends with it.
     inside = pid == 1 and isolated
     attempt(f"prlimit {pid}", lambda pid=pid: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0)) and None)
     attempt(f"prlimit look {pid}", lambda pid=pid: resource.prlimit(pid, resource.RLIMIT_NOFILE) and None)

@@ -1,4 +1,4 @@
-"""Servers that trust whoever has the right user id, at a path and in the abstract."""
+"""Connects to servers that trust every peer with the right user id, at a path and at an abstract address."""
 
 import os
 import socket

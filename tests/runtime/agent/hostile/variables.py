@@ -1,4 +1,4 @@
-"""Prints where sitecustomize was loaded, which the job's PYTHONPATH leads to."""
+"""Prints from where sitecustomize was loaded, to which the job's PYTHONPATH leads."""
 
 import os
 

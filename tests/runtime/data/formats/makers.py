@@ -1,4 +1,4 @@
-"""Small files of every format, and the records that are in them."""
+"""Small files of every format, with their records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def chunks(path: Path, name: str | None = None, chunk_bytes: int = CHUNK_BYTES) 
 
 
 def read(path: Path, name: str | None = None, chunk_bytes: int = CHUNK_BYTES) -> list[Any]:
-    """All records, chunk by chunk; each chunk has as many as its index says."""
+    """Return all records, chunk by chunk. Each chunk has as many as its index counts."""
     format_ = registry.named(name) if name else registry.detect(path)
     found = []
     for span in format_.index(path, chunk_bytes):
@@ -89,7 +89,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def example(row: Mapping[str, Any]) -> bytes:
-    """A tf.train.Example as TensorFlow writes it, with packed numbers."""
+    """Return a tf.train.Example as TensorFlow writes it, with packed numbers."""
     entries = b""
     for name, value in row.items():
         items = value if isinstance(value, list) else [value]
@@ -104,7 +104,7 @@ def example(row: Mapping[str, Any]) -> bytes:
 
 
 def pictures(path: Path, rows: list[Any]) -> None:
-    """The first one: each file is one record."""
+    """Write the first file: each file is one record."""
     path.write_bytes(rows[0][0])
 
 
@@ -136,9 +136,9 @@ SAMPLES = [
     {"__key__": "train/b", "png": b"", "cls": b"1"},
 ]
 ROWS = [{"a": "1", "b": 'x "y"\r\nz, w'}, {"a": "数字", "b": ""}, {"a": " ", "b": "\n"}]
-# The formats that need the package pyarrow.
+# Formats that need the package pyarrow.
 OF_PYARROW = frozenset({"arrow", "parquet"})
-# By format: the ending of a name, records, and how they get into a file.
+# By format: the suffix of a name, records, and the function that writes them into a file.
 FILES: Mapping[str, tuple[str, list[Any], Callable[[Path, Any], object]]] = {
     "recordio": (".recordio", [b"one", b"", b"three" * 30], recordio),
     "values": (
@@ -188,7 +188,7 @@ def make(name: str, folder: Path, rows: list[Any] | None = None) -> tuple[Path, 
 
 
 def plain(record: Any) -> Any:
-    """A record with lists in place of arrays, so that it can be compared."""
+    """Return a record with lists in place of arrays, for comparison."""
     if isinstance(record, dict):
         return {key: plain(value) for key, value in record.items()}
     if isinstance(record, tuple):

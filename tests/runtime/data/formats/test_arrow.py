@@ -1,4 +1,4 @@
-"""Arrow as pyarrow writes it, and what of it is refused."""
+"""Arrow as pyarrow writes it, and its refused variants."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def numbers(count: int = 35) -> Any:
     return pyarrow.table({"a": range(count)})
 
 
-def test_batches_go_together_up_to_the_size_that_is_asked_for(tmp_path: Path) -> None:
+def test_batches_are_joined_up_to_the_requested_size(tmp_path: Path) -> None:
     path = written(tmp_path / "a.arrow", numbers())
     assert [span.records for span in arrow.index(path, 1)] == [10, 10, 10, 5]
     assert [span.records for span in arrow.index(path, 1 << 20)] == [35]
@@ -69,7 +69,7 @@ def test_types_that_stand_for_more_than_their_bytes_are_refused_with_the_column(
 
 
 def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:
-    """A few bytes must not stand for millions of rows."""
+    """A few bytes must not represent millions of rows."""
     import pyarrow
 
     path = written(tmp_path / "a.arrow", pyarrow.table({"n": pyarrow.nulls(10)}))
@@ -88,7 +88,7 @@ def test_a_stream_without_its_end_is_refused(tmp_path: Path, cut: int) -> None:
         makers.chunks(path)
 
 
-def test_what_follows_the_end_is_refused(tmp_path: Path) -> None:
+def test_bytes_after_the_end_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.arrow", numbers())
     path.write_bytes(path.read_bytes() * 2)
     with pytest.raises(FormatError, match=r"bytes follow the end"):

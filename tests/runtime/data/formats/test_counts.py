@@ -1,8 +1,8 @@
-"""What exactly-once rests on: a chunk has as many records as its index says, whatever the bytes and however it is cut.
+"""Basis of exactly-once: a chunk has as many records as its index counts, whatever the bytes and the size of chunks.
 
-A file that is not as it should be is refused when it is indexed. Where checksums cover what an index does not read, or
-other files are named (``CHECKED_WHEN_READ``), it may be refused when it is read; a single record that makes no sense is
-a RecordError at its place.
+An invalid file is refused when it is indexed. If checksums cover bytes that an index does not read, or other files are
+named (``CHECKED_WHEN_READ``), it may be refused when it is read. A single record that makes no sense is a RecordError
+at its place.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runtime.data.span import CHUNK_BYTES, Span
 from tests.runtime.data.formats.makers import FILES, OF_PYARROW, make, plain
 
 CHECKED_WHEN_READ = {"recordio", "values", "features", "tfrecord", "example", "parquet", "arrow", "list"}
-# What each text format is made of; for the others bytes are changed in a whole file.
+# Alphabet of each text format. For the others, bytes are changed in a whole file.
 ALPHABETS = {
     "csv": ["a", "数", "1", "1,5", ",", ";", "\t", "|", '"', "#", " ", "\n", "\r\n", "\r", "\ufeff", "\0"],
     "text": ["a", "数", "\n", "\r\n", "\r", "\ufeff", "\0", " "],
@@ -38,7 +38,7 @@ SIZES = st.sampled_from([1, 2, 7, 50, 300, CHUNK_BYTES])
 
 
 def index(path: Path, name: str, chunk_bytes: int) -> list[Span] | None:
-    """The chunks; None where the file is refused in words."""
+    """Return the chunks, or None if the file is refused with a message."""
     try:
         return list(registry.named(name).index(path, chunk_bytes))
     except FormatError as refused:
@@ -47,7 +47,7 @@ def index(path: Path, name: str, chunk_bytes: int) -> list[Span] | None:
 
 
 def read(path: Path, name: str, spans: list[Span]) -> list[Any] | None:
-    """All records, chunk by chunk; None where reading is refused in words, which not every format may do."""
+    """Return all records, chunk by chunk. None if reading is refused with a message, which not every format may do."""
     found: list[Any] = []
     try:
         for span in spans:
@@ -64,7 +64,7 @@ def read(path: Path, name: str, spans: list[Span]) -> list[Any] | None:
 
 
 def check(path: Path, name: str, chunk_bytes: int) -> None:
-    """What is cut anyhow and what is read whole are the same records, as many as the index says."""
+    """Check that the file has the same records however it is cut, as many as the index counts."""
     whole, cut = index(path, name, CHUNK_BYTES), index(path, name, chunk_bytes)
     if whole is None or cut is None:
         return
@@ -76,7 +76,7 @@ def check(path: Path, name: str, chunk_bytes: int) -> None:
 
 @pytest.mark.invariant("A chunk has as many records as its index states, whatever the bytes and the size of chunks.")
 @pytest.mark.parametrize("name", TRIED)
-def test_damaged_files_have_as_many_records_as_their_index_says(name: str, tmp_path: Path) -> None:
+def test_damaged_files_have_as_many_records_as_their_index_counts(name: str, tmp_path: Path) -> None:
     path, _rows = make(name, tmp_path)
     content = path.read_bytes()
 
@@ -97,13 +97,13 @@ def test_damaged_files_have_as_many_records_as_their_index_says(name: str, tmp_p
 
 @pytest.mark.invariant("A chunk has as many records as its index states, whatever the bytes and the size of chunks.")
 @pytest.mark.parametrize("name", sorted(ALPHABETS))
-def test_any_text_has_as_many_records_as_its_index_says(name: str, tmp_path: Path) -> None:
+def test_any_text_has_as_many_records_as_its_index_counts(name: str, tmp_path: Path) -> None:
     path, _rows = make(name, tmp_path)
 
     @settings(in_one_folder, max_examples=400)
     @given(text=st.lists(st.sampled_from(ALPHABETS[name]), max_size=24).map("".join), chunk_bytes=SIZES)
     @example(text="\r\nz, w", chunk_bytes=1)  # the header is not in the first chunk
-    @example(text='# "\na,b\n1,2\n', chunk_bytes=1)  # a quote of a comment opens no cell
+    @example(text='# "\na,b\n1,2\n', chunk_bytes=1)  # a quote in a comment opens no cell
     def any_text(text: str, chunk_bytes: int) -> None:
         path.write_bytes(text.encode())
         check(path, name, chunk_bytes)
@@ -113,7 +113,7 @@ def test_any_text_has_as_many_records_as_its_index_says(name: str, tmp_path: Pat
 
 @pytest.mark.invariant("A chunk has as many records as its index states, whatever the bytes and the size of chunks.")
 @pytest.mark.parametrize("name", TRIED)
-def test_noise_has_as_many_records_as_its_index_says(name: str, tmp_path: Path) -> None:
+def test_noise_has_as_many_records_as_its_index_counts(name: str, tmp_path: Path) -> None:
     path, _rows = make(name, tmp_path)
 
     @in_one_folder

@@ -1,4 +1,4 @@
-"""How CSV files are written: separators, comments, names, decimal commas. Read as meant, or refused with the cause."""
+"""Dialects of CSV files: separators, comments, names, decimal commas. Read as intended, or refused with the cause."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def test_a_file_that_is_not_sure_to_be_read_as_meant_is_refused_by_the_index(
         chunks(tmp_path / "data.csv")
 
 
-def test_what_is_behind_the_sample_does_not_change_how_a_file_is_read(tmp_path: Path) -> None:
-    """A chunk is read as the index read it, though its own rows would tell something else."""
+def test_rows_beyond_the_sample_do_not_change_how_a_file_is_read(tmp_path: Path) -> None:
+    """A chunk is read as the index read it, though its own rows would suggest another dialect."""
     rows = ["a;b"] + ["1;2"] * 300_000 + ["1,5;x,y"]
     (tmp_path / "data.csv").write_text("\n".join(rows))
     records = read(tmp_path / "data.csv", "csv", 1 << 19)

@@ -1,4 +1,4 @@
-"""What is particular to each format: vectors, quotes, links, bombs, names of all the world."""
+"""Particulars of each format: vectors, quotes, links, bombs, international names."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_the_last_line_needs_no_end_and_the_mark_of_editors_is_passed_over(tmp_p
     assert read(tmp_path / "data.txt") == ["one", "two"]
 
 
-def test_text_that_is_not_utf8_is_told(tmp_path):
+def test_text_that_is_not_utf8_is_reported(tmp_path):
     (tmp_path / "data.txt").write_bytes("größe".encode("latin-1"))
     with pytest.raises(FormatError, match="Save it as UTF-8"):
         read(tmp_path / "data.txt")
@@ -119,7 +119,7 @@ def test_rows_with_quotes_and_line_ends_come_back(rows, size, tmp_path):
     assert read(tmp_path / "data.csv", None, size) == rows
 
 
-def test_a_file_without_names_gives_tuples(tmp_path):
+def test_a_file_without_names_returns_tuples(tmp_path):
     (tmp_path / "data.csv").write_text("1,2\n3,4\n")
     assert read(tmp_path / "data.csv") == [("1", "2"), ("3", "4")]
 
@@ -129,7 +129,7 @@ def test_tabs_part_the_cells_of_tsv(tmp_path):
     assert read(tmp_path / "data.tsv") == [{"a": "1,5", "b": "2"}]
 
 
-def test_a_quote_that_is_never_closed_is_told(tmp_path):
+def test_an_unclosed_quote_is_reported(tmp_path):
     (tmp_path / "data.csv").write_text('a,b\n1,"2\n3,4\n')
     with pytest.raises(FormatError, match="never closed"):
         read(tmp_path / "data.csv")
@@ -186,7 +186,7 @@ def test_a_name_that_leads_out_of_the_folder_is_refused(name, tmp_path):
 @pytest.mark.parametrize(
     "kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE, tarfile.GNUTYPE_SPARSE]
 )
-def test_what_is_no_file_is_refused(kind, tmp_path):
+def test_paths_that_are_not_files_are_refused(kind, tmp_path):
     with tarfile.open(tmp_path / "data.tar", "w") as archive:
         member = tarfile.TarInfo("a.jpg")
         member.type, member.linkname = kind, "/etc/passwd"
@@ -270,7 +270,7 @@ def test_an_array_that_has_no_rows_of_plain_values_is_refused(array, why, tmp_pa
             chunks(tmp_path / name)
 
 
-def test_arrays_of_different_lengths_are_told(tmp_path):
+def test_arrays_of_different_lengths_are_reported(tmp_path):
     np.savez(tmp_path / "data.npz", x=np.ones(3), y=np.ones(4))
     with pytest.raises(FormatError, match=r"different numbers of rows \(x 3, y 4\)"):
         chunks(tmp_path / "data.npz")
@@ -279,7 +279,7 @@ def test_arrays_of_different_lengths_are_told(tmp_path):
 @pytest.mark.parametrize("size", [1, 100, CHUNK_BYTES])
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
 def test_arrays_in_fortran_order_give_their_rows(save, size, tmp_path):
-    """As pandas hands over its columns."""
+    """As pandas returns its columns."""
     x = np.asfortranarray(np.arange(24.0).reshape(4, 3, 2))
     np.save(tmp_path / "data.npy", x)
     save(tmp_path / "data.npz", x=x, y=np.arange(4))
@@ -418,7 +418,7 @@ def test_a_missing_image_is_named(tmp_path):
 
 
 # --- Parquet ---------------------------------------------------------------------------------------------------------
-def test_without_its_package_parquet_says_what_to_install(tmp_path, monkeypatch):
+def test_without_its_package_parquet_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     (tmp_path / "data.parquet").write_bytes(b"PAR1")
     with pytest.raises(UsageError, match="needs the package pyarrow"):

@@ -1,4 +1,4 @@
-"""What holds for every format: detection, chunks, records, and what damaged files do."""
+"""Rules for every format: detection, chunks, records, and the effect of damaged files."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_all_records_are_read_in_order_however_large_chunks_are(name, chunk_byte
 @every_format
 def test_a_file_is_recognised(name, tmp_path):
     path, _rows = make(name, tmp_path)
-    if name not in {"features", "example"}:  # which only a description tells from other RecordIO, or TFRecord
+    if name not in {"features", "example"}:  # only a description distinguishes these from other RecordIO, or TFRecord
         assert registry.detect(path).name == name
 
 
@@ -69,7 +69,7 @@ def test_a_chunk_that_has_changed_since_it_was_listed_is_refused(name, tmp_path)
 
 
 @every_format
-def test_a_file_that_shrank_since_it_was_listed_is_told(name, tmp_path):
+def test_a_file_that_shrank_since_it_was_listed_is_reported(name, tmp_path):
     path, _rows = make(name, tmp_path)
     span = chunks(path, name)[-1]
     path.write_bytes(path.read_bytes()[: span.offset + span.length // 2])
@@ -101,7 +101,7 @@ def test_an_empty_file_has_no_chunks(name, tmp_path):
         ("d.tfrecord-00001-of-00009", "tfrecord"),
     ],
 )
-def test_where_the_content_does_not_tell_the_name_does(name, expected, tmp_path):
+def test_ambiguous_content_is_decided_by_the_name(name, expected, tmp_path):
     (tmp_path / name).touch()
     assert registry.detect(tmp_path / name).name == expected
 
@@ -111,7 +111,7 @@ def test_the_content_counts_for_more_than_the_name(tmp_path):
     assert registry.detect(path.rename(tmp_path / "wrong.csv")).name == "recordio"
 
 
-def test_what_is_of_no_format_is_told_the_known_endings(tmp_path):
+def test_an_error_for_an_unknown_format_lists_the_known_suffixes(tmp_path):
     (tmp_path / "notes.doc").write_bytes(b"?")
     with pytest.raises(
         FormatError, match=r"of no format that is known here. Names end in .arrow, .csv, .feather, .idx"
@@ -119,7 +119,7 @@ def test_what_is_of_no_format_is_told_the_known_endings(tmp_path):
         registry.detect(tmp_path / "notes.doc")
 
 
-def test_what_is_packed_once_more_is_told_to_be_unpacked(tmp_path):
+def test_an_error_for_a_doubly_packed_file_advises_to_unpack(tmp_path):
     (tmp_path / "data.csv.bz2").write_bytes(bz2.compress(b"a,b\n"))
     (tmp_path / "data.doc.gz").write_bytes(gzip.compress(b"a,b\n"))
     for name, how in (("data.csv.bz2", "bzip2"), ("data.doc.gz", "gzip")):
@@ -127,13 +127,13 @@ def test_what_is_packed_once_more_is_told_to_be_unpacked(tmp_path):
             registry.detect(tmp_path / name)
 
 
-def test_a_format_that_there_is_none_of_is_told_the_nearest():
+def test_an_unknown_format_error_names_the_nearest():
     with pytest.raises(UsageError, match="Did you mean tfrecord"):
         registry.named("tfrecrd")
 
 
 # --- Damage ----------------------------------------------------------------------------------------------------------
-# The files here have a few hundred bytes: whatever they announce, no more than this may be taken for them.
+# The files here have a few hundred bytes. Whatever they announce, no more than this may be allocated for them.
 BOUND_BYTES = 16 << 20
 TRIED = [each for each in sorted(FILES) if each not in OF_PYARROW or find("pyarrow")]
 
@@ -151,7 +151,7 @@ def files(tmp_path_factory):
 @pytest.mark.invariant("A damaged data file is read or refused with a message, within bounded memory.")
 @settings(max_examples=examples(120), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
-def test_whatever_is_in_a_file_it_is_read_or_refused_in_words_within_bounds(data, files):
+def test_any_content_is_read_or_refused_with_a_message_within_bounds(data, files):
     """Changed, cut, doubled or torn apart: the only errors are the format's own."""
     folder, made = files
     name = data.draw(st.sampled_from(TRIED))
@@ -177,7 +177,7 @@ def test_whatever_is_in_a_file_it_is_read_or_refused_in_words_within_bounds(data
 
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(noise=st.binary(max_size=600), name=st.sampled_from(TRIED))
-def test_noise_is_read_or_refused_in_words(noise, name, files):
+def test_noise_is_read_or_refused_with_a_message(noise, name, files):
     path = files[0] / name / "noise"
     path.write_bytes(noise)
     try:
@@ -187,8 +187,8 @@ def test_noise_is_read_or_refused_in_words(noise, name, files):
 
 
 @pytest.mark.parametrize("name", ["webdataset", "tfrecord", "jsonl", "csv", "text", "npy", "npz", "list"])
-def test_what_cannot_be_divided_and_is_too_large_is_refused(name, tmp_path, monkeypatch):
-    """With a bound of a few bytes in place of half a gigabyte."""
+def test_an_indivisible_piece_that_is_too_large_is_refused(name, tmp_path, monkeypatch):
+    """With a limit of a few bytes in place of half a gigabyte."""
     path, _rows = make(name, tmp_path)
     module = registry.named(name).index.__module__
     for place in {module, "runtime.data.formats.base", "runtime.data.formats.lines", "runtime.data.formats.images"}:

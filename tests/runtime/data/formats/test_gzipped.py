@@ -1,4 +1,7 @@
-"""Files that gzip packs: the same records, in pieces, in bounded memory; damage and bombs are refused in words."""
+"""Files packed with gzip: the same records, in pieces, in bounded memory.
+
+Damage and bombs are refused with a message.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ PACKED = sorted(name for name in FILES if registry.named(name).packable)
 
 
 def pack(path: Path) -> Path:
-    """The file packed, and nothing beside it."""
+    """Pack the file and remove the original."""
     packed = path.with_name(path.name + ".gz")
     packed.write_bytes(gzip.compress(path.read_bytes()))
     path.unlink()
@@ -31,7 +34,7 @@ def pack(path: Path) -> Path:
 
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many points in files of a few hundred bytes."""
+    """Set many points in files of a few hundred bytes."""
     monkeypatch.setattr(gzipped, "_INPUT_BYTES", 7)
     monkeypatch.setattr(gzipped, "_OUTPUT_BYTES", 5)
     monkeypatch.setattr(gzipped, "_BETWEEN_POINTS", 16)
@@ -66,7 +69,7 @@ def test_chunks_are_read_in_any_order(name: str, tmp_path: Path) -> None:
 
 
 def test_members_one_after_the_other_and_zeros_behind_them_are_one_file(tmp_path: Path) -> None:
-    """As cat and bgzip leave them, and tapes fill them up."""
+    """As cat and bgzip write them, and as tapes fill them up."""
     (tmp_path / "data.txt.gz").write_bytes(
         gzip.compress(b"one\ntw") + gzip.compress(b"") + gzip.compress(b"o\n") + bytes(9)
     )
@@ -79,7 +82,7 @@ def test_members_one_after_the_other_and_zeros_behind_them_are_one_file(tmp_path
     [("a.csv.gz", "csv"), ("a.TSV.GZ", "csv"), ("a.jsonl.gzip", "jsonl"), ("a.tfrecord-00001-of-00009.gz", "tfrecord"),
      ("a.tfrecord.gz-00001-of-00009", "tfrecord"), ("a.tgz", "webdataset")],
 )  # fmt: skip
-def test_the_name_without_its_end_tells_the_format(name: str, format_: str, tmp_path: Path) -> None:
+def test_the_name_without_its_suffix_determines_the_format(name: str, format_: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(gzip.compress(b""))
     assert registry.detect(tmp_path / name).name == format_
 
@@ -101,7 +104,7 @@ def test_damage_is_found_when_the_file_is_listed(name: str, tmp_path: Path) -> N
 @pytest.mark.usefixtures("small_steps")
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data(), chunk_bytes=st.sampled_from([1, 50, CHUNK_BYTES]), name=st.sampled_from(PACKED))
-def test_whatever_is_packed_has_as_many_records_as_its_index_says(
+def test_any_packed_content_has_as_many_records_as_its_index_counts(
     data: st.DataObject, chunk_bytes: int, name: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path, _rows = make(name, tmp_path_factory.mktemp("packed"))
@@ -117,7 +120,7 @@ def test_whatever_is_packed_has_as_many_records_as_its_index_says(
 
 @pytest.mark.invariant("A decompression bomb is refused in bounded memory.")
 def test_a_bomb_is_refused_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """64 MB of empty lines in 64 kB, with a bound of one."""
+    """64 MB of empty lines in 64 kB, with a limit of one."""
     monkeypatch.setattr(gzipped, "FREE_BYTES", 1 << 20)
     (tmp_path / "data.txt.gz").write_bytes(gzip.compress(b"\n" * (64 << 20), 1))
     tracemalloc.start()
@@ -150,7 +153,7 @@ def test_a_large_file_is_read_in_the_memory_of_a_chunk(tmp_path: Path) -> None:
     assert taken < 24 << 20
 
 
-def test_a_record_of_tensorflow_whose_length_looks_like_gzip_is_none(tmp_path: Path) -> None:
+def test_a_tensorflow_record_whose_length_resembles_gzip_is_not_gzip(tmp_path: Path) -> None:
     path, rows = make("tfrecord", tmp_path, [bytes(0x00088B1F)])
     assert path.read_bytes().startswith(gzipped.MAGIC)
     assert registry.detect(path).name == "tfrecord"

@@ -1,4 +1,4 @@
-"""IDX, as MNIST and its kin are distributed: images, their labels beside them, plain or packed."""
+"""IDX, as MNIST and its relatives are distributed: images, their labels beside them, plain or packed."""
 
 from __future__ import annotations
 

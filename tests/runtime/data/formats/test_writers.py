@@ -1,4 +1,4 @@
-"""Files that the usual programs write are read right, or refused with what to convert them to."""
+"""Files of the usual programs are read correctly, or refused with the format to convert them to."""
 
 from __future__ import annotations
 
@@ -35,31 +35,31 @@ def rows_of(path: Path) -> list[Any]:
         ("pandas.pkl", "is a pickle, which is not read because it may run code"),
     ],
 )
-def test_a_file_of_another_kind_is_refused_with_what_to_do(name: str, words: str) -> None:
+def test_a_file_of_another_kind_is_refused_with_a_remedy(name: str, words: str) -> None:
     with pytest.raises(BadDataset, match=words):
         catalogue.locate(str(SAMPLES / name))
 
 
 @pytest.mark.parametrize("name", ["pandas.csv", "pandas.csv.gz", "pandas.tsv", "pandas-excel.csv"])
-def test_what_pandas_writes_as_csv_is_read(name: str) -> None:
+def test_csv_files_of_pandas_are_read(name: str) -> None:
     assert rows_of(SAMPLES / name)[1] == {"a": "2", "b": 'y,"q"\nz', "c": "", "t": "2026-01-02"}
 
 
 @pytest.mark.formats
 @pytest.mark.parametrize("name", ["pandas.parquet", "pandas.feather"])
-def test_what_pandas_writes_in_columns_is_read(name: str) -> None:
+def test_columnar_files_of_pandas_are_read(name: str) -> None:
     row = rows_of(SAMPLES / name)[1]
     assert (row["a"], row["b"], row["t"]) == (2, 'y,"q"\nz', datetime.datetime(2026, 1, 2))
     assert row["c"] is None or np.isnan(row["c"])
 
 
 @pytest.mark.formats
-def test_the_compression_that_pandas_chooses_for_feather_is_refused_with_what_to_do() -> None:
+def test_the_compression_that_pandas_chooses_for_feather_is_refused_with_a_remedy() -> None:
     with pytest.raises(FormatError, match=r"compressed Arrow is not read\. Save it without compression, or as Parquet"):
         rows_of(SAMPLES / "pandas-lz4.feather")
 
 
-def test_arrays_that_are_too_large_to_be_unpacked_at_once_are_refused_with_what_to_do(
+def test_arrays_that_are_too_large_to_be_unpacked_at_once_are_refused_with_a_remedy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     np.savez_compressed(tmp_path / "a.npz", x=np.zeros(1000), y=np.zeros(1000))

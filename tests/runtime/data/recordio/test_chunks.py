@@ -1,4 +1,4 @@
-"""Chunks, byte for byte, and what damaged ones do."""
+"""Chunks, byte for byte, and the effect of damaged ones."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_the_header_of_the_vectors_round_trips():
     assert Header.unpack(header.pack()) == header
 
 
-def test_gzip_chunks_hold_what_gzip_unpacks():
+def test_gzip_chunks_are_unpacked_by_gzip():
     content = written([b"Hello", b"World!"], compressor="gzip")
     header = Header.unpack(content[:20])
     assert (header.compressor, header.records, header.crc) == (2, 2, zlib.crc32(content[20:]))
@@ -126,7 +126,7 @@ def test_known_chunks_of_snappy(records, expected, saved):
     assert read_all(saved(expected)) == records
 
 
-def test_an_unknown_compressor_is_told_the_known_ones(saved):
+def test_an_unknown_compressor_error_lists_the_known_ones(saved):
     with pytest.raises(UsageError, match="none, snappy, gzip"):
         Writer(io.BytesIO(), compressor="zstd")
     chunk = Header(zlib.crc32(bytes(4)), 7, 4, 1).pack() + bytes(4)
@@ -143,7 +143,7 @@ def test_the_order_of_fields_of_the_other_implementation_is_read(saved, compress
 
 
 @pytest.mark.parametrize("length", range(1, len(PLAIN)))
-def test_a_file_that_was_cut_short_is_told(saved, length):
+def test_a_truncated_file_is_reported(saved, length):
     path = saved(PLAIN[:length])
     if length == 37:
         assert read_all(path) == [b"12345", b"1234"]
@@ -152,7 +152,7 @@ def test_a_file_that_was_cut_short_is_told(saved, length):
             recordio.scan(path)
 
 
-def test_a_file_that_shrank_since_it_was_listed_is_told(saved):
+def test_a_file_that_shrank_since_it_was_listed_is_reported(saved):
     path = saved(PLAIN)
     last = recordio.scan(path)[-1]
     path.write_bytes(PLAIN[:-1])
@@ -183,14 +183,14 @@ def test_a_payload_that_does_not_add_up_is_refused(payload, count):
     compressor=st.sampled_from(["none", "snappy", "gzip"]),
     limit=st.integers(0, 60),
 )
-def test_what_is_written_is_read(records, compressor, limit, tmp_path_factory):
+def test_written_records_are_read(records, compressor, limit, tmp_path_factory):
     path = tmp_path_factory.mktemp("recordio") / "file"
     path.write_bytes(written(records, compressor=compressor, max_chunk_bytes=limit))
     assert read_all(path) == records
 
 
 @given(data=st.data(), compressor=st.sampled_from(["none", "snappy", "gzip"]))
-def test_one_wrong_byte_gives_the_records_or_a_typed_error(data, compressor):
+def test_one_wrong_byte_results_in_the_records_or_a_typed_error(data, compressor):
     records = [b"12345", b"", b"1234"]
     content = bytearray(written(records, compressor=compressor))
     at = data.draw(st.integers(0, len(content) - 1))

@@ -1,4 +1,4 @@
-"""``python -m runtime recordio``: what it says and how it ends."""
+"""``python -m runtime recordio``: output and exit codes."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def test_ls_lists_chunks(path, capsys):
     assert total.endswith("4 records in 3 chunks")
 
 
-def test_cat_writes_a_record_a_line_with_what_is_no_text_escaped(path, capsys):
+def test_cat_writes_a_record_per_line_with_binary_data_escaped(path, capsys):
     assert main(["recordio", "cat", str(path)]) == 0
     assert capsys.readouterr().out.splitlines() == ["alpha", r"b'two\nlines'", r"b'\xff\xfe'", "数字"]
 
 
-def test_cat_writes_the_bytes_as_they_are_where_asked(path):
+def test_cat_writes_raw_bytes_on_request(path):
     command = [sys.executable, "-m", "runtime", "recordio", "cat", "--raw", "--first", "1", "--count", "2", str(path)]
     assert subprocess.run(command, capture_output=True, check=True).stdout == b"two\nlines\xff\xfe"
 
@@ -54,14 +54,14 @@ def test_verify_finds_a_whole_file_whole(path, capsys):
 def test_verify_names_the_damage_and_goes_on_to_the_next_file(damaged, tmp_path, capsys):
     (tmp_path / "empty").touch()
     assert main(["recordio", "verify", str(tmp_path / "missing"), str(damaged), str(tmp_path / "empty")]) == 1
-    said = capsys.readouterr()
-    assert "offset 0  " in said.out and "checksum does not fit" in said.out
-    assert "3 records in 2 chunks; damaged in 1 places, save the rest with: repair" in said.out
-    assert "0 records in 0 chunks; whole" in said.out
-    assert said.err == f"{tmp_path / 'missing'} cannot be read: No such file or directory.\n"
+    output = capsys.readouterr()
+    assert "offset 0  " in output.out and "checksum does not fit" in output.out
+    assert "3 records in 2 chunks; damaged in 1 places, save the rest with: repair" in output.out
+    assert "0 records in 0 chunks; whole" in output.out
+    assert output.err == f"{tmp_path / 'missing'} cannot be read: No such file or directory.\n"
 
 
-def test_repair_saves_what_is_whole_and_says_what_is_lost(damaged, tmp_path, capsys):
+def test_repair_saves_whole_chunks_and_reports_losses(damaged, tmp_path, capsys):
     target = tmp_path / "repaired"
     assert main(["recordio", "repair", str(damaged), str(target)]) == 1
     assert "bytes of" in capsys.readouterr().out

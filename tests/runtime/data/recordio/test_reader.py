@@ -1,4 +1,4 @@
-"""Reading RecordIO by number, without copies, and what damage does to it."""
+"""Reading RecordIO by number, without copies, and with damage."""
 
 from __future__ import annotations
 
@@ -30,27 +30,27 @@ def path(tmp_path):
     return path
 
 
-def test_a_reader_gives_all_records_in_order_each_time_it_is_asked(path):
+def test_a_reader_yields_all_records_in_order_on_every_iteration(path):
     with Reader(path) as reader:
         assert list(reader) == WORDS
         assert list(reader) == WORDS
         assert len(reader) == len(WORDS)
 
 
-def test_a_reader_reads_what_is_open_too(path):
+def test_a_reader_accepts_an_open_file(path):
     with path.open("rb") as file:
         assert list(Reader(file)) == WORDS
         assert not file.closed
     assert list(Reader(io.BytesIO(path.read_bytes()))) == WORDS
 
 
-def test_what_a_writer_holds_back_is_seen_by_a_reader_of_the_same_file(tmp_path):
+def test_a_writer_s_buffered_records_are_seen_by_a_reader_of_the_same_file(tmp_path):
     with (tmp_path / "both").open("w+b") as file:
         file.write(made([b"one"]))
         assert list(Reader(file)) == [b"one"]
 
 
-def test_chunks_say_where_they_are(path):
+def test_chunks_have_their_offsets(path):
     with Reader(path) as reader:
         assert [(chunk.offset, chunk.records) for chunk in reader.chunks] == [(0, 3), (42, 1), (71, 1), (102, 2)]
         assert sum(chunk.length for chunk in reader.chunks) == path.stat().st_size
@@ -121,7 +121,7 @@ def test_after_any_wrong_byte_the_other_chunks_are_found_again(path, place):
     content[place] ^= 0x55
     with Reader(io.BytesIO(bytes(content)), recover=True) as reader:
         found = list(reader)
-        if content[58:62] == struct.pack("<I", 1):  # the number of records is covered by no checksum
+        if content[58:62] == struct.pack("<I", 1):  # the number of records has no checksum
             assert found == WORDS[:3] + WORDS[4:]
         assert [damage.offset for damage in reader.damage] == [42]
 
@@ -136,7 +136,7 @@ def test_strange_bytes_before_between_and_after_chunks_are_passed_over():
 
 
 def test_the_next_chunk_is_found_however_far_it_is():
-    """The magic lies across the border of what is looked through at once."""
+    """The magic lies across the border of two search windows."""
     for noise in ((1 << 20) - 2, (1 << 20) - 1, (1 << 20), (1 << 20) + 1):
         with Reader(io.BytesIO(bytes(noise) + made([b"one"])), recover=True) as reader:
             assert list(reader) == [b"one"]
@@ -144,7 +144,7 @@ def test_the_next_chunk_is_found_however_far_it_is():
 
 @pytest.mark.parametrize("size", [0xFFFFFFFF, 0xF0000000, 600 << 20])
 def test_a_header_that_announces_gigabytes_allocates_none(tmp_path, size):
-    """In a file that is as long as that, too: most of this one is a hole."""
+    """In a file that is as long as that, too: most of it is a hole."""
     path = tmp_path / "large"
     with path.open("wb") as file:
         file.write(Header(0, 0, size, 1).pack())
@@ -164,7 +164,7 @@ def test_a_header_that_announces_many_records_allocates_none():
         list(Reader(io.BytesIO(chunk)))
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_told(path):
+def test_a_file_that_shrinks_while_it_is_read_is_reported(path):
     with Reader(path) as reader:
         assert len(reader) == 7
         path.write_bytes(path.read_bytes()[:100])
@@ -173,7 +173,7 @@ def test_a_file_that_shrinks_while_it_is_read_is_told(path):
 
 
 @given(data=st.data())
-def test_a_damaged_file_gives_records_that_were_written_or_an_error_of_the_format(data):
+def test_a_damaged_file_returns_written_records_or_a_format_error(data):
     content = bytearray(made(compressor=data.draw(st.sampled_from(["none", "snappy", "gzip"]))))
     for _change in range(data.draw(st.integers(1, 3))):
         at = data.draw(st.integers(0, len(content) - 1))

@@ -1,4 +1,4 @@
-"""Snappy's frames: written and read without any package, and by the package where it is installed."""
+"""Snappy's frames: written and read without any package, and by the package if it is installed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 1 << 20
 
 @pytest.fixture(autouse=True)
 def in_python(request, monkeypatch):
-    """Without the package, unless a test asks for it."""
+    """Use the Python code, unless a test requests the package."""
     if request.node.get_closest_marker("formats") is None:
         monkeypatch.setattr(snappy, "_cramjam", None)
 
@@ -32,7 +32,7 @@ def frame(kind: int, body: bytes) -> bytes:
 
 
 def packed(data: bytes, content: bytes) -> bytes:
-    """A compressed frame of ``content`` that is said to hold ``data``."""
+    """Return a compressed frame of ``content`` that claims to hold ``data``."""
     return frame(0, struct.pack("<I", masked(crc32c(data))) + content)
 
 
@@ -41,7 +41,7 @@ def test_a_short_text_is_stored_as_it_is():
 
 
 @pytest.mark.parametrize("data", [b"", b"a" * 300_000, bytes(range(256)) * 600, b"ab" * 5, b"abcabcd" * 30_000])
-def test_what_is_compressed_is_unpacked(data):
+def test_compressed_data_is_unpacked(data):
     stored = snappy.compress(data)
     assert snappy.decompress(stored, MOST) == data
     assert len(stored) <= 10 + len(data) + 8 * (len(data) // 65_536 + 1)
@@ -57,8 +57,8 @@ def test_any_data_comes_back(parts):
     assert snappy.decompress(snappy.compress(data), MOST) == data
 
 
-# What the description of the format allows, made by hand: literals of each length form, copies with offsets of one, two
-# and four bytes, and a copy that repeats itself.
+# Forms that the format's description allows, made by hand: literals of each length form, copies with offsets of one,
+# two and four bytes, and a copy that repeats itself.
 FORMS = {
     "literal": (b"abc", b"\x03\x08abc"),
     "long literal": (b"x" * 61, b"\x3d\xf0\x3c" + b"x" * 61),
@@ -83,7 +83,7 @@ def test_the_package_reads_the_same_forms(form):
     assert snappy.decompress(stream(packed(data, content)), MOST) == data
 
 
-def test_padding_and_what_may_be_skipped_is_skipped():
+def test_padding_and_skippable_frames_are_skipped():
     data = stream(frame(0xFE, bytes(9)), frame(0x80, b"?"), snappy.STREAM_IDENTIFIER, packed(b"abc", b"\x03\x08abc"))
     assert snappy.decompress(data, MOST) == b"abc"
 
@@ -114,7 +114,7 @@ def test_damage_is_named(stored, why):
         snappy.decompress(stored, MOST)
 
 
-def test_what_would_be_too_long_takes_no_memory():
+def test_oversized_data_takes_no_memory():
     bomb = stream(*[frame(0, bytes(4) + b"\x80\x80\x04" + b"\0")] * 5_000)
     tracemalloc.start()
     try:
