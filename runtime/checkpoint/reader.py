@@ -20,7 +20,7 @@ Key = tuple[int, int]  # array and block
 
 # Which blocks of a file are of use.
 Wanted = Callable[[Header], Callable[[Key], bool]]
-Tell = Callable[[str], object]
+Warn = Callable[[str], object]
 T = TypeVar("T")
 # Takes an entry of a server, or says what is wrong with it and what comes then.
 Take = Callable[[int, Entry, str], T | None]
@@ -73,7 +73,7 @@ def head(files: Files, name: str) -> Header:
         return Header.from_bytes(checked.read(format.header_length(checked.read(PREFIX.size))))
 
 
-def found(files: Files, tell: Tell = lambda why: None) -> Generation:
+def found(files: Files, warn: Warn = lambda why: None) -> Generation:
     """What the files of an attempt that is over say by themselves: nobody writes there any more, so no record is
     needed to tell which count. Empty where those of one server are missing.
 
@@ -88,7 +88,7 @@ def found(files: Files, tell: Tell = lambda why: None) -> Generation:
             pass  # a crash has cut it, or it is another's
         except OSError as error:
             _raise_shortage(error)
-            tell(f"The checkpoint {name} cannot be read: {reason(error)}.")
+            warn(f"The checkpoint {name} cannot be read: {reason(error)}.")
     return generation(heads)
 
 
@@ -139,14 +139,14 @@ class _Checked:
 
 
 def restore(
-    files: Files, generation: Generation, same_version: bool, wanted: Wanted, tell: Tell
+    files: Files, generation: Generation, same_version: bool, wanted: Wanted, warn: Warn
 ) -> Sequence[Checkpoint]:
     """The best checkpoint of every server of a generation; empty where that of one server is lost.
 
     ``same_version``: only versions that all servers have count, the newest of them; a synchronous job is nowhere
     between two versions. ``tell`` hears in a message what could not be used.
     """
-    return best(generation, same_version, _loading(files, wanted, tell))
+    return best(generation, same_version, _loading(files, wanted, warn))
 
 
 def best(generation: Generation, same_version: bool, take: Take[T]) -> Sequence[T]:
@@ -183,9 +183,9 @@ def _choices(generation: Generation, same_version: bool) -> Iterator[Sequence[Se
         yield [[server[version]] for server in versions]
 
 
-def first(files: Files, server: int, entries: Sequence[Entry], wanted: Wanted, tell: Tell) -> Checkpoint | None:
+def first(files: Files, server: int, entries: Sequence[Entry], wanted: Wanted, warn: Warn) -> Checkpoint | None:
     """The first checkpoint of a server that is whole. ``tell`` hears in a message what could not be used."""
-    return _first(server, entries, _loading(files, wanted, tell), _NO_OTHER)
+    return _first(server, entries, _loading(files, wanted, warn), _NO_OTHER)
 
 
 def _first(server: int, entries: Sequence[Entry], take: Take[T], then: str) -> T | None:
@@ -198,14 +198,14 @@ def _thens(entries: Sequence[Entry], last: str = _NO_OTHER) -> Sequence[str]:
     return [*(_TRIED_NEXT.format(entry.version) for entry in entries[1:]), last][: len(entries)]
 
 
-def _loading(files: Files, wanted: Wanted, tell: Tell) -> Take[Checkpoint]:
+def _loading(files: Files, wanted: Wanted, warn: Warn) -> Take[Checkpoint]:
     def attempt(server: int, entry: Entry, then: str) -> Checkpoint | None:
         try:
             return patiently(lambda: load(files, entry.file, entry.md5, wanted))
         except (Damaged, OSError) as error:
             _raise_shortage(error)
-            whose = f"version {entry.version} of parameter server {server}"
-            tell(f"The checkpoint {entry.file} ({whose}) cannot be used: {reason(error)}. {then}")
+            described = f"version {entry.version} of parameter server {server}"
+            warn(f"The checkpoint {entry.file} ({described}) cannot be used: {reason(error)}. {then}")
             return None
 
     return attempt

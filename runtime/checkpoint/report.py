@@ -43,7 +43,7 @@ def report(directory: Path, verify: bool) -> Report:
     attempts = _attempts(directory)
     seen = {title: [_look(files, name, verify) for name in files.names()] for title, files in attempts.items()}
     lines = [line for title, some in seen.items() for line in _attempt_lines(title, some)]
-    chosen = next((told for told in map(_chosen, seen, seen.values()) if told), "")
+    chosen = next((text for text in map(_chosen, seen, seen.values()) if text), "")
     damaged = any(one.why for some in seen.values() for one in some)
     if any(seen.values()):
         lines += _conclusion(chosen, damaged, verify)

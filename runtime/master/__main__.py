@@ -36,7 +36,7 @@ from runtime.protocol.proof import secret_of
 
 REGISTRATION_SECONDS = 30.0
 # How often a master that stands by looks whether it was asked to end.
-STAND_BY_LOOK_SECONDS = 1.0
+STANDBY_POLL_SECONDS = 1.0
 # How often a store that does not answer is asked again.
 STORE_PAUSE_SECONDS = 0.2
 
@@ -71,7 +71,7 @@ class _Process:
             return self._verdict()
         ledger = Ledger(self._store, self._prefix, owner)
         self._master = master = Master(
-            plan(self._environment), table, ledger, self._tell, reception, patience=self._patience
+            plan(self._environment), table, ledger, self._report, reception, patience=self._patience
         )
         self._channel.on_members(lambda members: master.members(trainers(members)))
         try:
@@ -104,7 +104,7 @@ class _Process:
 
     def _await_turn(self, incarnation: int) -> tuple[Compare, ...] | None:
         """Stand by until no master before this one lives; what its commits compare. None to end without a turn."""
-        told = False
+        reported = False
         while not self._stop.is_set():
             first = serving(self._channel.members())
             if first and first.incarnation == incarnation:
@@ -113,21 +113,21 @@ class _Process:
                 )
                 mine = Compare(key, create_revision=incarnation)
                 return await_lead(self._store, self._prefix, mine, self._stop, self._patience)
-            if first and not told:
+            if first and not reported:
                 log.info("%s serves; this master stands by.", first.name)
-                told = True
+                reported = True
             self._await_change(first)
         return None
 
     def _await_change(self, first: contract.Member | None) -> None:
         with contextlib.suppress(TimeoutError):
-            self._channel.wait_for_members(lambda members: serving(members) != first, STAND_BY_LOOK_SECONDS)
+            self._channel.wait_for_members(lambda members: serving(members) != first, STANDBY_POLL_SECONDS)
 
     def _on_fenced(self, why: str) -> None:
         self._fenced = why
         self.stop()
 
-    def _tell(self, happenings: Sequence[Happening]) -> None:
+    def _report(self, happenings: Sequence[Happening]) -> None:
         for happening in self._pace.let_through(happenings, time.monotonic()):
             log.info(happening.text)
             if happening.notable:

@@ -28,8 +28,8 @@ class Dealing:
     free: deque[int] = field(default_factory=deque)
     hands: dict[Trainer, deque[int]] = field(default_factory=dict)
     live: tuple[Trainer, ...] = ()
-    heard: dict[Trainer, float] = field(default_factory=dict)
-    dealt: bool = False
+    last_contact: dict[Trainer, float] = field(default_factory=dict)
+    deal_changed: bool = False
 
     def restore(self, deal: Deal) -> None:
         """Take over what was committed."""
@@ -40,8 +40,8 @@ class Dealing:
         """All tasks of the table are free."""
         self.free = deque(range(len(self.board.table.tasks)))
         self.hands = {}
-        self.dealt = True
-        self.heard = dict.fromkeys(self.live, now)
+        self.deal_changed = True
+        self.last_contact = dict.fromkeys(self.live, now)
 
     def strike_done(self) -> None:
         """Leave in the hands only what is todo."""
@@ -49,7 +49,7 @@ class Dealing:
         self.hands = {trainer: self._still_todo(hand) for trainer, hand in self.hands.items()}
 
     def deal(self) -> Deal:
-        hands = tuple((who, tuple(hand)) for who, hand in self.hands.items())
+        hands = tuple((owner, tuple(hand)) for owner, hand in self.hands.items())
         return Deal(self.live, tuple(self.free), hands, tuple(self.board.parts))
 
     @property
@@ -63,8 +63,8 @@ class Dealing:
         return len(self.free) + sum(map(len, self.hands.values()))
 
     def members(self, live: Collection[Trainer], now: float) -> None:
-        self.live, self.dealt = tuple(sorted(live)), True
-        self.heard = {trainer: self.heard.get(trainer, now) for trainer in self.live}
+        self.live, self.deal_changed = tuple(sorted(live)), True
+        self.last_contact = {trainer: self.last_contact.get(trainer, now) for trainer in self.live}
 
     # --- Taking and putting back -------------------------------------------------------------------------------------
     def take(self, trainer: Trainer) -> int | None:
@@ -98,11 +98,11 @@ class Dealing:
 
     def to_tail(self, task_id: int, holder: Trainer | None) -> None:
         self._queue_for(task_id, holder).append(task_id)
-        self.dealt = True
+        self.deal_changed = True
 
     def to_head(self, task_id: int, holder: Trainer | None) -> None:
         self._queue_for(task_id, holder).appendleft(task_id)
-        self.dealt = True
+        self.deal_changed = True
 
     def _queue_for(self, task_id: int, holder: Trainer | None) -> deque[int]:
         """The holder's hand, if there is one and the task may stay in it."""
@@ -114,21 +114,21 @@ class Dealing:
         return deque(i for i in tasks if self.board.entries[i].status is Status.TODO)
 
     # --- Hands -------------------------------------------------------------------------------------------------------
-    def free_hands_of_the_gone(self) -> None:
+    def free_tasks_of_the_gone(self) -> None:
         for trainer in [trainer for trainer in self.hands if trainer not in self.live]:
             self.free.extendleft(reversed(self.hands.pop(trainer)))
 
     def silent(self, trainer: Trainer, now: float, patience: float) -> bool:
-        return self.heard[trainer] + patience <= now
+        return self.last_contact[trainer] + patience <= now
 
-    def free_hands_of_the_silent(self, now: float, patience: float) -> tuple[Trainer, ...]:
+    def free_tasks_of_the_silent(self, now: float, patience: float) -> tuple[Trainer, ...]:
         """Take the hands of those who have said nothing for so long, if anybody else has; who they were."""
-        silent = tuple(who for who, hand in self.hands.items() if hand and self.silent(who, now, patience))
+        silent = tuple(owner for owner, hand in self.hands.items() if hand and self.silent(owner, now, patience))
         if not self._awake(now, patience):
             return ()
         for trainer in silent:
             self.free.extend(self.hands.pop(trainer))
-            self.dealt = True
+            self.deal_changed = True
         return silent
 
     def deal_free(self, now: float, patience: float) -> None:
@@ -141,7 +141,7 @@ class Dealing:
                 self.hands.setdefault(takers[turn % len(takers)], deque()).append(task_id)
             else:
                 kept.append(task_id)
-        self.dealt = self.dealt or len(kept) < len(self.free)
+        self.deal_changed = self.deal_changed or len(kept) < len(self.free)
         self.free = kept
 
     def share_with(self, newcomer: Trainer) -> None:
@@ -155,7 +155,7 @@ class Dealing:
                 break
             longest.remove(task_id)
             hand.appendleft(task_id)
-        self.dealt = True
+        self.deal_changed = True
 
     def _awake(self, now: float, patience: float) -> tuple[Trainer, ...]:
         return tuple(trainer for trainer in self.live if not self.silent(trainer, now, patience))

@@ -24,16 +24,16 @@ _PIECES = 8
 _SEARCH_LIMIT = 64
 
 # The kind of a happening, its message, and whether it is notable.
-Tell = Callable[[str, str, bool], None]
+Report = Callable[[str, str, bool], None]
 
 
 class Blame:
     """Decides over one failure at a time."""
 
-    def __init__(self, board: Board, dealing: Dealing, tell: Tell) -> None:
+    def __init__(self, board: Board, dealing: Dealing, report: Report) -> None:
         self._board = board
         self._dealing = dealing
-        self._tell = tell
+        self._report = report
 
     def blame(self, task_id: int, place: Place, where: tuple[int, int] | None = None) -> None:
         """The task failed on the trainer that had it. ``where`` (records first, end): what it pointed at.
@@ -65,7 +65,7 @@ class Blame:
         self._board.settle(task_id, entry._replace(status=Status.DISCARDED))
         if unread is Unread.LEAVE_OUT:
             text = f"Task {task_id} is left out of this pass, for no trainer can read {named} of {table.dataset}."
-            self._tell("task", text, True)
+            self._report("task", text, True)
             return ""
         return (
             f"No trainer can read {named} of {table.dataset}: {why} Restore the file or upload the dataset again, "
@@ -97,11 +97,13 @@ class Blame:
         if board.plan.quarantine and span.records == 1 and self._works():
             board.condemn(span)
             place = f"task {span.task_id}, chunk {board.table.chunk_of(span)}"
-            who = " and ".join(f"trainer-{index}" for index in entry.blamed)
-            text = f"R{named[1:]} of {board.table.dataset} ({place}) is left out from now on: {who} could not do it."
-            self._tell("quarantine", text, True)
+            trainers = " and ".join(f"trainer-{index}" for index in entry.blamed)
+            text = (
+                f"R{named[1:]} of {board.table.dataset} ({place}) is left out from now on: {trainers} could not do it."
+            )
+            self._report("quarantine", text, True)
             return
-        self._tell("task", f"Task {task_id} is left out of this pass after {entry.failures} failures: {named}.", True)
+        self._report("task", f"Task {task_id} is left out of this pass after {entry.failures} failures: {named}.", True)
 
     # --- The search for a bad record ---------------------------------------------------------------------------------
     def _may_search(self, span: Span) -> bool:
@@ -128,7 +130,9 @@ class Blame:
         for piece in self._pieces(span, suspect):
             if board.ranges(piece):
                 self._dealing.to_tail(board.add_part(piece), None)
-        self._tell("task", f"Task {task_id} is searched for what is wrong in it: {board.table.describe([span])}.", True)
+        self._report(
+            "task", f"Task {task_id} is searched for what is wrong in it: {board.table.describe([span])}.", True
+        )
 
     def _pieces(self, span: Span, suspect: Span | None) -> list[Span]:
         if suspect is None:

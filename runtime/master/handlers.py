@@ -80,9 +80,9 @@ def _begun(op: Op, trainer: Trainer, body: Body) -> Operation:
     return note
 
 
-def _keys(told: Any, trainer: Trainer) -> tuple[Key, ...]:
+def _keys(reported: Any, trainer: Trainer) -> tuple[Key, ...]:
     """Dispatches as they are named on the wire: pass, task, epoch."""
-    return tuple(Key(int(pass_id), int(task_id), int(epoch), trainer) for pass_id, task_id, epoch in told)
+    return tuple(Key(int(pass_id), int(task_id), int(epoch), trainer) for pass_id, task_id, epoch in reported)
 
 
 def _take_note(queue: TaskQueue, trainer: Trainer, finished: Sequence[Key], now: float) -> None:
@@ -100,8 +100,8 @@ def _report(op: Op, trainer: Trainer, body: Body) -> Operation:
     why, place = str(body.get("why", "")), body.get("place")
     where = (int(place[0]), int(place[1])) if place else None
     if unread := body.get("unread"):
-        wish = Unread(unread)
-        return lambda queue, now: queue.cannot_read(key, why, wish, now)
+        action = Unread(unread)
+        return lambda queue, now: queue.cannot_read(key, why, action, now)
     reports: Mapping[Op, Operation] = {
         Op.TASK_DONE: lambda queue, now: queue.done(key, now),
         Op.TASK_FAIL: lambda queue, now: queue.fail(key, why, now, where),

@@ -216,7 +216,7 @@ class Reception:
             self.refusals.add(_peer(late))
             self.hang_up(late)
         for caller, error in [(caller, error) for caller, (until, error) in self._dismissed.items() if until <= now]:
-            self._say_goodbye(caller, error)
+            self._send_bye(caller, error)
 
     def _read(self, caller: Caller) -> list[Call]:
         try:
@@ -239,7 +239,7 @@ class Reception:
             if caller.challenge:
                 self._dismiss(caller, error)
             else:
-                self._say_goodbye(caller, error)
+                self._send_bye(caller, error)
             return []
 
     def _dismiss(self, caller: Caller, error: WireError) -> None:
@@ -248,7 +248,7 @@ class Reception:
         self._unproven.pop(caller, None)
         self._dismissed[caller] = self._clock() + PAUSE_SECONDS, error
 
-    def _hear_out(self, caller: Caller, challenge: Challenge, request: Message) -> None:
+    def _check_proof(self, caller: Caller, challenge: Challenge, request: Message) -> None:
         """A message of the proof. Raises Unproven."""
         if request.head.op is not Op.HELLO:
             raise Unproven(NO_PROOF)
@@ -267,7 +267,7 @@ class Reception:
         """The request as a call; None for one that was meant for somebody else, which is told so."""
         call, head = Call(caller, request), request.head
         if caller.challenge:
-            self._hear_out(caller, caller.challenge, request)
+            self._check_proof(caller, caller.challenge, request)
             return None
         if self._job and head.job and head.job != self._job:
             why = "This request belongs to another attempt of a job; its sender should end."
@@ -279,7 +279,7 @@ class Reception:
             return None
         return call
 
-    def _say_goodbye(self, caller: Caller, error: WireError) -> None:
+    def _send_bye(self, caller: Caller, error: WireError) -> None:
         """Tell a peer whose bytes made no sense, or that has no proof, why it is cut off."""
         code = UNPROVEN if isinstance(error, Unproven) else frames.BAD_FRAME
         self.refuse(Call(caller, Message(Header(Op.BYE))), Refused(code, str(error)))

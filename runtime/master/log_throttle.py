@@ -13,12 +13,12 @@ class Pace:
     """Lets everything through, but a frequent happening only when none of its kind was told in the last second."""
 
     def __init__(self) -> None:
-        self._told: dict[str, float] = {}
+        self._last_reported: dict[str, float] = {}
 
     def let_through(self, happenings: Sequence[Happening], now: float) -> Iterator[Happening]:
         """Those of the happenings of the moment ``now`` (seconds) that are to be told, in order."""
         for happening in happenings:
-            if happening.frequent and now - self._told.get(happening.kind, float("-inf")) < FREQUENT_SECONDS:
+            if happening.frequent and now - self._last_reported.get(happening.kind, float("-inf")) < FREQUENT_SECONDS:
                 continue
-            self._told[happening.kind] = now
+            self._last_reported[happening.kind] = now
             yield happening

@@ -54,7 +54,7 @@ class Master:
         plan: Plan,
         table: TaskTable,
         ledger: Ledger,
-        tell: Callable[[Sequence[Happening]], object],
+        report: Callable[[Sequence[Happening]], object],
         reception: Reception,
         *,
         clock: Clock = time.monotonic,
@@ -62,7 +62,7 @@ class Master:
     ) -> None:
         """Raises what the first commit raises: UsageError if the store holds the state of another dataset."""
         self._commits = Commits(plan, table, ledger, clock)
-        self._tell = tell
+        self._report = report
         self._reception = reception
         self._patience = patience
         self._inbox: SimpleQueue[Ticket] = SimpleQueue()
@@ -71,7 +71,7 @@ class Master:
         self._batches: SimpleQueue[list[Ticket] | None] = SimpleQueue()
         self._outcomes: SimpleQueue[Committed | RegattaError] = SimpleQueue()
         self._held: list[tuple[float, Call]] = []  # who waits for news, and until when
-        self._next_commit = self._next_word = 0.0
+        self._next_commit = self._next_wait_reply = 0.0
         self._away_since: float | None = None  # when the store was first found not to answer, if that was told
         self._view = View()
         self._had_trainers = False
@@ -171,18 +171,18 @@ class Master:
         return min([_LOOK_SECONDS, *(max(0.0, until - now) for until, _call in self._held)])
 
     def _turn(self, seconds: float) -> None:
-        told = self._told()
-        for call in self._reception.poll(0.0 if told else seconds):
+        notices = self._notices()
+        for call in self._reception.poll(0.0 if notices else seconds):
             self._take(call, time.monotonic() + HOLD_SECONDS)
-        self._due += told
+        self._due += notices
         if not self._outcomes.empty():
             self._conclude(self._outcomes.get())
         now = time.monotonic()
-        self._comfort(now)
+        self._settle_waiting(now)
         if self._due and not self._flying and now >= self._due_at():
             self._take_off(now)
 
-    def _told(self) -> list[Ticket]:
+    def _notices(self) -> list[Ticket]:
         """What the process has told of until now. What trainers have said before that comes first: one that is gone may
         have left word of the task that it was at."""
         return [self._inbox.get() for _ in range(self._inbox.qsize())]
@@ -193,15 +193,15 @@ class Master:
             return max(self._next_commit, self._due[0].since + NOTICE_SECONDS)
         return self._next_commit
 
-    def _comfort(self, now: float) -> None:
+    def _settle_waiting(self, now: float) -> None:
         """Let go who has waited for news in vain; tell who waits for the store that this master lives."""
         late = [call for until, call in self._held if until <= now]
         if late:
             self._held = [one for one in self._held if one[0] > now]
         for call in late:
             self._let_go(call)
-        if now >= self._next_word:
-            self._next_word = now + WAITING_SECONDS
+        if now >= self._next_wait_reply:
+            self._next_wait_reply = now + WAITING_SECONDS
             for ticket in (*self._flying, *self._due):
                 if ticket.since + WAITING_SECONDS <= now:
                     ticket.waiting()
@@ -289,9 +289,9 @@ class Master:
             away = time.monotonic() - self._away_since
             self._away_since = None
             text = f"The coordination store answers again after {away:.0f} s; tasks are handed out as before."
-            self._tell([Happening("store", text, notable=True)])
+            self._report([Happening("store", text, notable=True)])
         if changes.happenings:
-            self._tell(changes.happenings)
+            self._report(changes.happenings)
         if self.over:
             self._ended.set()
         for ticket in batch:
@@ -302,7 +302,7 @@ class Master:
         now = time.monotonic()
         if self._away_since is None and isinstance(why, StoreUnavailable):
             self._away_since = now
-            self._tell([Happening("store", f"{why} Meanwhile trainers do the tasks that they have.", notable=True)])
+            self._report([Happening("store", f"{why} Meanwhile trainers do the tasks that they have.", notable=True)])
         self._next_commit = now + STORE_PAUSE_SECONDS
         again = [ticket for ticket in batch if now < ticket.since + self._patience]
         self._due = again + self._due

@@ -90,7 +90,7 @@ class TaskQueue:
         self._start_by = start_by
         self._pass_begun = 0.0
         self._prefetch = Prefetch(self.board, self.dealing)
-        self._blame = Blame(self.board, self.dealing, self._tell)
+        self._blame = Blame(self.board, self.dealing, self._report)
 
     @classmethod
     def begin(cls, plan: Plan, table: TaskTable, now: float) -> TaskQueue:
@@ -100,7 +100,9 @@ class TaskQueue:
         if not table.tasks:
             queue.board.pass_id = plan.passes
             if table.dataset:  # that a job names none was told where its table was made
-                queue._tell("warning", f"The dataset {table.dataset} has no records: there is nothing to train.", True)
+                queue._report(
+                    "warning", f"The dataset {table.dataset} has no records: there is nothing to train.", True
+                )
         return queue
 
     @classmethod
@@ -118,7 +120,7 @@ class TaskQueue:
         if head.usual is not None:
             queue.durations = queue.durations.add(head.usual)
         queue.dealing.live = deal.live
-        queue.dealing.heard = dict.fromkeys(deal.live, head.at)
+        queue.dealing.last_contact = dict.fromkeys(deal.live, head.at)
         if goes_on:
             queue.board.pending = {i for i, one in enumerate(queue.entries) if one.status is Status.PENDING}
             queue.dealing.restore(deal)
@@ -128,10 +130,10 @@ class TaskQueue:
     def take(self, now: float) -> Changes:
         """What has changed since the last call."""
         board, dealing = self.board, self.dealing
-        deal = self.deal() if dealing.dealt else None
+        deal = self.deal() if dealing.deal_changed else None
         quarantine = board.quarantine if board.condemned else None
         changes = Changes(self.head(now), tuple(sorted(board.changed)), deal, quarantine, tuple(self.happenings))
-        board.changed, board.condemned, dealing.dealt, self.happenings = set(), False, False, []
+        board.changed, board.condemned, dealing.deal_changed, self.happenings = set(), False, False, []
         return changes
 
     def head(self, now: float) -> Head:
@@ -187,7 +189,7 @@ class TaskQueue:
         pending = [self.entries[task_id] for task_id in self.pending]
         overdue = [entry.timer.deadline for entry in pending if entry.timer != NO_TIMER]
         overdue += [entry.rival.timer.deadline for entry in pending if entry.rival]
-        silent = [self.dealing.heard[trainer] + self._patience for trainer, hand in self.hands.items() if hand]
+        silent = [self.dealing.last_contact[trainer] + self._patience for trainer, hand in self.hands.items() if hand]
         return min([*overdue, *(at for at in silent if now < at)], default=None)
 
     # --- What trainers ask -------------------------------------------------------------------------------------------
@@ -198,7 +200,7 @@ class TaskQueue:
         nothing and the master need not remember. A request that was answered with a task gets that task again.
         """
         if trainer in self.live:
-            self.dealing.heard[trainer] = now
+            self.dealing.last_contact[trainer] = now
         repeated = self.board.answered(trainer, request)
         if repeated is not None:
             return repeated
@@ -222,7 +224,7 @@ class TaskQueue:
         """What a trainer that has a task in hand is to do after it, as far as that is settled."""
         if trainer not in self.live or not self.open:
             return Ahead()
-        self.dealing.heard[trainer] = now
+        self.dealing.last_contact[trainer] = now
         return self._prefetch.ahead(trainer, self.durations.usual)
 
     def begun(self, key: Key, now: float) -> Verdict:
@@ -266,7 +268,7 @@ class TaskQueue:
         task_id = min(slow, key=lambda task_id: (self.entries[task_id].timer.begun, task_id), default=None)
         if task_id is not None:
             entry = self.entries[task_id]
-            self._tell(
+            self._report(
                 "task",
                 f"Task {task_id} is under way on {entry.trainer} for {now - entry.timer.begun:.0f} s, {usual:.0f} s is "
                 f"usual: {trainer} does it too, and whoever finishes first counts.",
@@ -296,7 +298,7 @@ class TaskQueue:
         """The trainer could not do the task, and says why, and at which records (first, end) if it knows."""
         if not self._holds(key, now):
             return Verdict.STALE
-        self._tell("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
+        self._report("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
         self._blame.blame(key.task_id, self.dealing.to_tail, place)
         self._give_back_prefetched(key.trainer)
         self._settle(now)
@@ -306,7 +308,7 @@ class TaskQueue:
         """The trainer cannot read the data of the task, and says why, and what is to become of it if nobody can."""
         if not self._holds(key, now):
             return Verdict.STALE
-        self._tell("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
+        self._report("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
         if failed := self._blame.cannot_read(key.task_id, why, unread):
             self._fail(failed)
         self._give_back_prefetched(key.trainer)
@@ -353,9 +355,9 @@ class TaskQueue:
         was_open = self.open
         self.dealing.members(live, now)
         for trainer in joined:
-            self._tell("member", f"{trainer} joined.", True)
+            self._report("member", f"{trainer} joined.", True)
         for trainer in left:
-            self._tell("member", f"{trainer} left{_going_back(self.board.held_by(trainer))}.", True)
+            self._report("member", f"{trainer} left{_going_back(self.board.held_by(trainer))}.", True)
         self._take_back(now)
         for trainer in joined if was_open and self.open and self.plan.sync else ():
             self.dealing.share_with(trainer)
@@ -367,16 +369,18 @@ class TaskQueue:
                 timer = self.board.bring_forward(task_id, holder).timer
                 if timer != NO_TIMER and timer.deadline <= now:
                     self._give_back_prefetched(holder, but=task_id)
-                    self._tell("task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True)
+                    self._report(
+                        "task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True
+                    )
                     self._blame.blame(task_id, self.dealing.to_tail)
-        for trainer in self.dealing.free_hands_of_the_silent(now, self._patience):
-            self._tell("task", f"{trainer} has not asked for its tasks for long; others take them over.", True)
+        for trainer in self.dealing.free_tasks_of_the_silent(now, self._patience):
+            self._report("task", f"{trainer} has not asked for its tasks for long; others take them over.", True)
         self._settle(now)
 
     def _holds(self, key: Key, now: float) -> bool:
         held = self.board.holds(key)
         if held:
-            self.dealing.heard[key.trainer] = now
+            self.dealing.last_contact[key.trainer] = now
             self.board.bring_forward(key.task_id, key.trainer)
         return held
 
@@ -386,7 +390,7 @@ class TaskQueue:
 
     def _take_back(self, now: float) -> None:
         """Free what trainers that are gone had, pending ones first, in order of their numbers."""
-        self.dealing.free_hands_of_the_gone()
+        self.dealing.free_tasks_of_the_gone()
         for task_id in sorted(self.pending, reverse=True):
             for holder in self.entries[task_id].holders:
                 if holder in self.live:
@@ -423,20 +427,20 @@ class TaskQueue:
             self.board.resume(resume)
             self.dealing.strike_done()
             done, number = _counted(self.count(Status.DONE), "task"), self.pass_id + 1
-            self._tell("job", f"The data goes on in pass {number}; done already: {done}.", True)
+            self._report("job", f"The data goes on in pass {number}; done already: {done}.", True)
 
     def _begin_pass(self, pass_id: int, now: float) -> None:
         self._pass_begun = now
         if pass_id >= self.plan.passes:
             self.board.pass_id = pass_id
-            self._tell("job", f"All {self.plan.passes} passes are done{self._left_out()}.", True)
+            self._report("job", f"All {self.plan.passes} passes are done{self._left_out()}.", True)
             return
         self.board.begin_pass(pass_id)
         self.dealing.begin_pass(now)
 
     def _end_pass(self, now: float) -> None:
         discarded = [i for i, entry in enumerate(self.entries) if entry.status is Status.DISCARDED]
-        self._tell_pass(discarded, now - self._pass_begun)
+        self._report_pass(discarded, now - self._pass_begun)
         if not self.board.has(Status.DONE):
             named = self.table.describe(self.board.span(i) for i in discarded)
             self._fail(
@@ -450,7 +454,7 @@ class TaskQueue:
         """Give the job up, for the first reason that there is."""
         if not self.failed:
             self.failed = why
-            self._tell("failed", why, True)
+            self._report("failed", why, True)
 
     # --- Words -------------------------------------------------------------------------------------------------------
     def _left_out(self) -> str:
@@ -459,7 +463,7 @@ class TaskQueue:
         spans = (Span(bad.task_id, bad.record, bad.record + 1) for bad in self.board.quarantine)
         return f", without what no trainer could do: {self.table.describe(spans)} of {self.table.dataset}"
 
-    def _tell_pass(self, discarded: Sequence[int], seconds: float) -> None:
+    def _report_pass(self, discarded: Sequence[int], seconds: float) -> None:
         records = self.table.records - sum(self.board.span(i).records for i in discarded)
         pace = f", {records / seconds:,.0f} records/s" if seconds > 0 else ""
         without = f", without {_counted(len(discarded), 'task')}" if discarded else ""
@@ -470,7 +474,7 @@ class TaskQueue:
         between = 0 < self.pass_id < self.plan.passes - 1
         self.happenings.append(Happening("pass", text, frequent=between and not discarded))
 
-    def _tell(self, kind: str, text: str, notable: bool = False) -> None:
+    def _report(self, kind: str, text: str, notable: bool = False) -> None:
         self.happenings.append(Happening(kind, text, notable))
 
 

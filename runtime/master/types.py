@@ -81,7 +81,7 @@ class Entry(NamedTuple):
     @property
     def holders(self) -> tuple[Trainer, ...]:
         """Who works on it: one trainer, or two."""
-        return tuple(who for who in (self.trainer, self.rival and self.rival.trainer) if who)
+        return tuple(one for one in (self.trainer, self.rival and self.rival.trainer) if one)
 
     def brought_forward(self, holder: Trainer | None) -> Entry:
         """The same with the dispatch to ``holder`` as the first."""

@@ -191,7 +191,7 @@ class Shelf:
         found: Array = self._find(ids) >= 0
         return found
 
-    def make_room(self, more: int) -> None:
+    def reserve(self, more: int) -> None:
         """Have memory for ``more`` new rows. Raises MemoryError; nothing has changed then."""
         needed = len(self) + more
         if needed <= self._ids.size:
@@ -297,7 +297,7 @@ class Tables:
             raise Unlike(_difference(shelf.table, table))
         return shelf
 
-    def lives_here(self, table: Table, ids: Array) -> bool:
+    def is_local(self, table: Table, ids: Array) -> bool:
         """Whether all of these rows do."""
         return bool((servers_of_rows(table.name, ids, self._slots) == self._server).all())
 
@@ -306,7 +306,7 @@ class Tables:
         for name, rows in pushed.items():
             shelf = self._shelves[name]
             more = self._promised.get(name, 0) + shelf.unseen(rows.ids)
-            self._make_room(shelf, more, sender)
+            self._reserve(shelf, more, sender)
             self._promised[name] = more
 
     def apply(
@@ -336,16 +336,16 @@ class Tables:
         here = servers_of_rows(table.name, piece.ids, self._slots) == self._server
         kept = Piece(piece.ids[here], piece.updates[here], tuple(array[here] for array in piece.arrays))
         shelf = self.declare(table)
-        self._make_room(shelf, shelf.unseen(kept.ids), "a checkpoint")
+        self._reserve(shelf, shelf.unseen(kept.ids), "a checkpoint")
         shelf.take(kept)
 
-    def _make_room(self, shelf: Shelf, more: int, whose: str) -> None:
+    def _reserve(self, shelf: Shelf, more: int, owner: str) -> None:
         try:
-            shelf.make_room(more)
+            shelf.reserve(more)
         except MemoryError:
             raise Full(
                 f"Table {shelf.table.name!r} on parameter server {self._server} holds {len(shelf):,} rows and has no "
-                f"memory for {more:,} more of {whose}. Give the parameter servers more memory, or take more of them."
+                f"memory for {more:,} more of {owner}. Give the parameter servers more memory, or take more of them."
             ) from None
 
 

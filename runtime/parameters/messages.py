@@ -84,4 +84,4 @@ class Outcome(StrEnum):
     NOT_READY = "not_ready"
     OUT_OF_PLACE = "out_of_place"
     NOT_FINITE = "not_finite"
-    NO_ROOM = "no_room"  # no memory for the rows of a step
+    NO_MEMORY = "no_room"  # no memory for the rows of a step

@@ -27,7 +27,7 @@ def carries_rows(header: Header) -> bool:
     return header.tensor >= FIRST
 
 
-def room(header: Header) -> memoryview:
+def allocate(header: Header) -> memoryview:
     """Memory for such a block: how many there are is known to the sender alone."""
     return memoryview(bytearray(header.size))
 

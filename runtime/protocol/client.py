@@ -122,7 +122,7 @@ class Client:
         """Send what is not answered. It may be lost: the request that builds on it finds out."""
         self.send(Message(self._head._replace(op=op), {}, blocks))
 
-    def leave_word(self, op: Op, body: Mapping[str, Any]) -> bool:
+    def notify(self, op: Op, body: Mapping[str, Any]) -> bool:
         """Have word go out that is not answered, as ``Connection.leave`` does; whether there is a connection for that.
 
         It is lost if this process is ended while an answer waits that it has not read: whoever leaves word does so over

@@ -121,7 +121,7 @@ class Server:
         self._asked: dict[Connection, tuple[Header, float]] = {}  # what is being answered, and since when
         self._closing = False
         self._closed = threading.Event()
-        self._comforter = threading.Thread(target=self._comfort, name="server-waiting", daemon=True)
+        self._comforter = threading.Thread(target=self._send_wait_replies, name="server-waiting", daemon=True)
         self._acceptor = threading.Thread(target=self._accept, name="server-accept", daemon=True)
 
     @property
@@ -190,7 +190,7 @@ class Server:
         except (Closed, DeadlinePassed):
             pass
         except WireError as error:
-            _say_goodbye(connection, error)
+            _send_bye(connection, error)
         except Exception:
             if not self._closing:
                 raise
@@ -218,7 +218,7 @@ class Server:
                 self.refusals.add(peer)
             if not isinstance(error, Closed):
                 self._closed.wait(PAUSE_SECONDS)
-                _say_goodbye(connection, error)
+                _send_bye(connection, error)
             return False
         with self._lock:
             self._unproven.pop(connection, None)
@@ -227,15 +227,15 @@ class Server:
 
     def _converse(self, connection: Connection) -> None:
         session = self._open_session()
-        told = self._telling(connection, session) if isinstance(session, Listening) else ()
+        callbacks = self._callbacks(connection, session) if isinstance(session, Listening) else ()
         try:
             while not self._closing:
-                request = connection.receive(QUIET_SECONDS, session.allocate, *told)
+                request = connection.receive(QUIET_SECONDS, session.allocate, *callbacks)
                 self._answer(connection, session, request)
         finally:
             session.closed()
 
-    def _telling(self, connection: Connection, session: Listening) -> tuple[Began, Arrived]:
+    def _callbacks(self, connection: Connection, session: Listening) -> tuple[Began, Arrived]:
         def send(message: Message) -> None:
             connection.send(message, SEND_SECONDS)
 
@@ -261,7 +261,7 @@ class Server:
             head = answer.head._replace(incarnation=self.incarnation)  # who says so
             connection.send(Message(head, answer.body, answer.blocks), SEND_SECONDS)
 
-    def _comfort(self) -> None:
+    def _send_wait_replies(self) -> None:
         """Tell whoever waits for long that this server works on it. One that comes late does no harm."""
         while not self._closed.wait(self._waiting / 2):
             long_ago = time.monotonic() - self._waiting
@@ -295,7 +295,7 @@ def _hello(connection: Connection) -> Message:
     return message
 
 
-def _say_goodbye(connection: Connection, error: WireError) -> None:
+def _send_bye(connection: Connection, error: WireError) -> None:
     """Tell a peer whose bytes made no sense, or that has no proof, why it is cut off."""
     head = Header(frames.Op.BYE)
     code = UNPROVEN if isinstance(error, Unproven) else frames.BAD_FRAME

@@ -30,7 +30,7 @@ from runtime.protocol.frames import job_crc
 from runtime.protocol.proof import secret_of
 from runtime.pserver import checkpointer
 from runtime.pserver.checkpointer import Identity, Keeper
-from runtime.pserver.memory_budget import Room
+from runtime.pserver.memory_budget import MemoryBudget
 from runtime.pserver.recovery import Recovered
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
@@ -46,9 +46,9 @@ log = logging.getLogger("pserver")
 class _Checkpoints:
     """Where this server's checkpoints are."""
 
-    def __init__(self, environment: Environment, store: CoordinationStore, tell: checkpointer.Tell) -> None:
+    def __init__(self, environment: Environment, store: CoordinationStore, report: checkpointer.Report) -> None:
         self._environment = environment
-        self._tell = tell
+        self._report = report
         self._identity = Identity(environment.job_id, environment.index, environment.pservers)
         root = Path(environment.checkpoint_dir)
         self._files = of_attempt(root, environment.attempt)
@@ -58,7 +58,7 @@ class _Checkpoints:
     def restore(self, shard: Shard) -> None:
         """Bring the first process of an attempt to where an earlier attempt was."""
         sources = ((files, reader.found(files, self._unusable)) for files in self._earlier)
-        checkpointer.restore(shard, self._identity, sources, self._environment.mode, self._tell, time.monotonic())
+        checkpointer.restore(shard, self._identity, sources, self._environment.mode, self._report, time.monotonic())
 
     def restore_own(self, shard: Shard) -> int:
         """Bring a process that takes another's place to its last checkpoint; the version, or NOTHING."""
@@ -66,13 +66,13 @@ class _Checkpoints:
         return checkpointer.restore_own(shard, self._identity, self._files, meta, self._unusable, time.monotonic())
 
     def _unusable(self, why: str) -> None:
-        self._tell("warning", why)
+        self._report("warning", why)
 
     def keep(self, server: ShardServer, owner: Compare, on_lost: Callable[[str], object]) -> Keeper:
         """Begin to write."""
         seconds = self._environment.checkpoint_seconds
         kept = Keeper(
-            server, self._identity, self._files, self._book, owner, seconds, self._tell, on_lost, self._earlier
+            server, self._identity, self._files, self._book, owner, seconds, self._report, on_lost, self._earlier
         )
         kept.start()
         return kept
@@ -88,7 +88,7 @@ class _Process:
         self._channel = channel
         self._store = store
         self._mark = contract.values_key(environment.job_id, environment.attempt, environment.index)
-        self._checkpoints = _Checkpoints(environment, store, self._tell) if environment.checkpoint_dir else None
+        self._checkpoints = _Checkpoints(environment, store, self._report) if environment.checkpoint_dir else None
         self._shard = Shard(environment.index, even_table(environment.pservers), environment.trainers)
         self._ended = threading.Event()
         self._unnoted = False
@@ -105,10 +105,10 @@ class _Process:
             on_rate=self._on_rate,
             on_values=self._has_values,
             on_lost=self._lost,
-            room=_room(self._environment),
+            budget=_memory_budget(self._environment),
             secret=self._secret,
         )
-        server.refusals.report = partial(self._tell, "warning")
+        server.refusals.report = partial(self._report, "warning")
         server.start()
         self._channel.on_fenced(self._fenced)
         self._channel.on_members(server.change_members)
@@ -148,7 +148,9 @@ class _Process:
         """From now on a process that takes this one's place must not begin from first values."""
         if recovered is not None:
             seconds, tables = time.monotonic() - self._began, any(self._shard.tables)
-            self._tell("recovery", recovered.told(self._environment.index, seconds, self._shard.optimiser, tables))
+            self._report(
+                "recovery", recovered.describe(self._environment.index, seconds, self._shard.optimiser, tables)
+            )
             return
         self._note_values()
 
@@ -163,7 +165,7 @@ class _Process:
             self._unnoted = False
 
     def _lost(self, why: str) -> None:
-        self._tell("recovery", why)
+        self._report("recovery", why)
         self.end(why, contract.EXIT_RESUME)
 
     def _fenced(self, why: str) -> None:
@@ -183,7 +185,7 @@ class _Process:
         key = contract.member_key(self._environment.job_id, self._environment.attempt, *mine)
         return Compare(key, create_revision=incarnation)
 
-    def _tell(self, kind: str, text: str) -> None:
+    def _report(self, kind: str, text: str) -> None:
         log.info(text)
         self._channel.event(kind, text)
 
@@ -209,10 +211,12 @@ def main() -> int:
         channel.close()
 
 
-def _room(environment: Environment) -> Room:
+def _memory_budget(environment: Environment) -> MemoryBudget:
     """As much memory as the agent has allowed."""
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    return Room(environment.replica, 0 if limit == resource.RLIM_INFINITY else limit, bool(environment.checkpoint_dir))
+    return MemoryBudget(
+        environment.replica, 0 if limit == resource.RLIM_INFINITY else limit, bool(environment.checkpoint_dir)
+    )
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ class Barrier:
         self.quorum = quorum
         self._live: dict[int, int] = {}
         self._due = set(range(expected))
-        self._unheard: set[int] = set()
+        self._unreported: set[int] = set()
         self._places: dict[int, _Place] = {}
 
     @property
@@ -67,14 +67,14 @@ class Barrier:
         for index in gone:
             self._places.pop(index, None)
         self._due -= gone
-        self._unheard -= gone
+        self._unreported -= gone
         return gone
 
     def start_without_absent(self) -> set[int]:
         """Stop waiting for trainers that never came; gives their indices."""
         absent = self._due - self._live.keys()
         self._due -= absent
-        self._unheard.clear()
+        self._unreported.clear()
         return absent
 
     # --- A server that begins again in the middle --------------------------------------------------------------------
@@ -82,13 +82,13 @@ class Barrier:
         """The attempt goes on already: who has not come by now is not waited for."""
         self._due.clear()
 
-    def await_all_but(self, heard: Collection[int]) -> None:
+    def await_all_but(self, reported: Collection[int]) -> None:
         """No version is made, and nobody enters, before the live trainers beside ``heard`` have said where they are."""
-        self._unheard = self._live.keys() - heard
+        self._unreported = self._live.keys() - reported
 
-    def hear(self, index: int) -> None:
+    def position_reported(self, index: int) -> None:
         """Trainer ``index`` has said where it is, or that it is new."""
-        self._unheard.discard(index)
+        self._unreported.discard(index)
 
     def place(self, index: int, begun: int, ended: int, version: int) -> None:
         """Trainer ``index`` is where it says: it has begun pass ``begun`` and ended pass ``ended``."""
@@ -126,7 +126,7 @@ class Barrier:
         place = self._places[index]
         return (
             place.since <= version
-            and not self._unheard
+            and not self._unreported
             and not any(other.is_before(place.begun) for other in self._places.values())
         )
 
@@ -134,7 +134,7 @@ class Barrier:
         """Whose pushes make the version after ``version``, in order of index; empty while it has to wait."""
         awaited = {index: place for index, place in self._places.items() if place.since <= version}
         active = [place.begun for place in awaited.values() if place.active]
-        if self._due or self._unheard or not active:
+        if self._due or self._unreported or not active:
             return []
         current = min(active)
         taking_part = sorted(index for index, place in awaited.items() if place.active and place.begun == current)

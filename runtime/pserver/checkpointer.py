@@ -38,7 +38,7 @@ NOTICE_SECONDS = 2.0
 # A directory of checkpoints and what it has for every server
 Source = tuple[Files, Generation]
 # kind and text of an event on the job's timeline
-Tell = Callable[[str, str], object]
+Report = Callable[[str, str], object]
 log = logging.getLogger("pserver")
 
 
@@ -51,7 +51,7 @@ class Identity:
     shards: int
 
 
-def restore(shard: Shard, identity: Identity, sources: Iterable[Source], mode: str, tell: Tell, now: float) -> bool:
+def restore(shard: Shard, identity: Identity, sources: Iterable[Source], mode: str, report: Report, now: float) -> bool:
     """Bring a fresh shard back from the first source whose checkpoints are whole; False where there is none.
 
     The checkpoints may be those of another number of servers.
@@ -60,19 +60,19 @@ def restore(shard: Shard, identity: Identity, sources: Iterable[Source], mode: s
     for files, generation in sources:
         if generation:
             attempts += 1
-            if _restore_from(shard, identity, files, generation, mode, tell, now):
+            if _restore_from(shard, identity, files, generation, mode, report, now):
                 return True
     if attempts:
-        tell("warning", "No checkpoint could be used; the parameters begin anew.")
+        report("warning", "No checkpoint could be used; the parameters begin anew.")
     return False
 
 
 def _restore_from(
-    shard: Shard, identity: Identity, files: Files, generation: Generation, mode: str, tell: Tell, now: float
+    shard: Shard, identity: Identity, files: Files, generation: Generation, mode: str, report: Report, now: float
 ) -> bool:
 
     def unusable(why: str) -> None:
-        tell("warning", why)
+        report("warning", why)
 
     def wanted(header: Header) -> Callable[[Key], bool]:
         mine = {key for place in _places(header, identity) for key in _keys(place, header.kinds)}
@@ -87,15 +87,15 @@ def _restore_from(
     # Incarnations begin anew with an attempt: what they had sent before says nothing.
     _fill(shard, identity, found, header, {}, now)
     servers = f" of {len(found)} servers" if len(found) != identity.shards else ""
-    tell("checkpoint", f"Parameter server {identity.shard} goes on from version {shard.version}{servers}.")
+    report("checkpoint", f"Parameter server {identity.shard} goes on from version {shard.version}{servers}.")
     return True
 
 
 def restore_own(
-    shard: Shard, identity: Identity, files: Files, meta: Meta | None, tell: Callable[[str], object], now: float
+    shard: Shard, identity: Identity, files: Files, meta: Meta | None, report: Callable[[str], object], now: float
 ) -> int:
     """Bring a fresh shard back from the newest of its own checkpoints that is whole; its version, or NOTHING."""
-    found = reader.first(files, identity.shard, meta.entries if meta else (), reader.all_blocks, tell)
+    found = reader.first(files, identity.shard, meta.entries if meta else (), reader.all_blocks, report)
     if found is None:
         return NOTHING
     _fill(shard, identity, [found], found.header, found.header.sequences, now)
@@ -158,7 +158,7 @@ class Keeper:
         book: Book,
         owner: Compare,
         seconds: float,
-        tell: Tell,
+        report: Report,
         on_lost: Callable[[str], object],
         earlier: Sequence[Files] = (),
         clock: Callable[[], float] = time.monotonic,
@@ -170,13 +170,13 @@ class Keeper:
         self._book = book
         self._owner = owner
         self._seconds = seconds
-        self._tell = tell
+        self._report = report
         self._on_lost = on_lost
         self._earlier = earlier
         self._clock = clock
         self._due = clock() + seconds
         self._seen = (self._shard.version, clock())
-        self._heard = 0  # the last version that was announced
+        self._announced = 0  # the last version that was announced
         self._kept = self._shard.version  # the version of the last checkpoint
         self._failing = False  # since the last one that succeeded
         self._closing = threading.Event()
@@ -219,15 +219,15 @@ class Keeper:
         together = self._identity.shards > 1 and self._shard.synchronous
         if together and self._identity.shard:
             version = self._book.announced()
-            if version > self._heard:
-                self._heard = version
-                self._shard.make_room_to_cut()
+            if version > self._announced:
+                self._announced = version
+                self._shard.prepare_cut()
                 self._shard.cut_at = version
         elif now >= self._due:
             if together:
                 self._announce(now)
             else:
-                self._shard.make_room_to_cut()
+                self._shard.prepare_cut()
                 with self._server.changed:
                     self._shard.cut()
             self._due = now + self._seconds
@@ -240,7 +240,7 @@ class Keeper:
         rate = (present - before) / max(now - at, LOOK_SECONDS)
         version = present + 1 + math.ceil(rate * NOTICE_SECONDS)
         self._seen = (present, now)
-        self._shard.make_room_to_cut()
+        self._shard.prepare_cut()
         self._book.announce(version, self._owner)
         self._shard.cut_at = version
 
@@ -262,11 +262,11 @@ class Keeper:
     def _complain(self, what: str, error: Exception) -> None:
         """The page is told once, until one succeeds."""
         why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-        told = f"{what} failed: {why.rstrip('.')}. Training goes on."
+        text = f"{what} failed: {why.rstrip('.')}. Training goes on."
         if self._failing:
-            log.info(told)
+            log.info(text)
         else:
-            self._tell("warning", told)
+            self._report("warning", text)
         self._failing = True
 
     def _write(self, snapshot: Snapshot) -> None:

@@ -25,7 +25,7 @@ class Copies:
 
     def __init__(self, size: int) -> None:
         self.size = size
-        self._room = _ready(size)
+        self._buffer = _ready(size)
         self._used = 0
         self._lock = threading.Lock()
 
@@ -38,10 +38,10 @@ class Copies:
         """An array of its own with the same numbers."""
         with self._lock:
             start, end = self._used, self._used + array.nbytes
-            if end > self._room.size:
+            if end > self._buffer.size:
                 return array.copy()
             self._used = -(-end // _ALIGNMENT) * _ALIGNMENT
-        copy: Array = self._room[start:end].view(array.dtype).reshape(array.shape)
+        copy: Array = self._buffer[start:end].view(array.dtype).reshape(array.shape)
         np.copyto(copy, array)
         return copy
 
@@ -56,6 +56,6 @@ def _ready(size: int) -> NDArray[np.uint8]:
         return np.empty(0, np.uint8)
     with contextlib.suppress(OSError):  # a system without them
         memory.madvise(mmap.MADV_HUGEPAGE)
-    room = np.frombuffer(memory, np.uint8)
-    room[:: mmap.PAGESIZE] = 0
-    return room
+    buffer = np.frombuffer(memory, np.uint8)
+    buffer[:: mmap.PAGESIZE] = 0
+    return buffer

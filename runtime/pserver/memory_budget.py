@@ -13,7 +13,7 @@ _MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryBudget:
     """The memory of the server ``name``: ``limit`` bytes (0: without limit). ``keeps``: it writes checkpoints."""
 
     name: str = "pserver"
@@ -34,9 +34,7 @@ class Room:
         sizes = map(_mebibytes, (needed, values, kept - values, self.limit))
         return _IN_WORDS.format(self.name, *sizes, copies=copies)
 
-    def has_room_for_drafts(
-        self, declaration: Declaration, places: Sequence[BlockPlace], rounded: bool = False
-    ) -> bool:
+    def fits_drafts(self, declaration: Declaration, places: Sequence[BlockPlace], rounded: bool = False) -> bool:
         """Whether values and state of the next version can be made beside the present ones.
 
         ``rounded``: and beside both the exact values, and twice the updates in half their size.
@@ -55,7 +53,7 @@ _IN_WORDS = (
     "{} would need {} for its part of the parameters ({} of values, {} of the optimiser's state, and room for "
     "{copies}) and has {}. Ask for more memory for role pserver, or for more of them."
 )
-WITHOUT_LIMIT = Room()
+WITHOUT_LIMIT = MemoryBudget()
 
 
 def _item(declaration: Declaration, place: BlockPlace) -> int:

@@ -33,23 +33,23 @@ class Recovered:
     giver: int | None
     stored: int
 
-    def told(self, server: int, seconds: float, optimiser: Optimiser, tables: bool) -> str:
+    def describe(self, server: int, seconds: float, optimiser: Optimiser, tables: bool) -> str:
         """All that somebody should know who looks at the job; ``tables``: the shard has rows of some."""
         passed = f"{seconds:.1f}"
         if self.giver is None:
             return f"Parameter server {server} is back after {passed} s at version {self.version}, from its checkpoint."
-        whose = f"trainer-{self.giver}"
-        told = f"Parameter server {server} is back after {passed} s at version {self.version}, with {whose}'s values."
+        owner = f"trainer-{self.giver}"
+        text = f"Parameter server {server} is back after {passed} s at version {self.version}, with {owner}'s values."
         if self.stored == NOTHING:
-            return f"{told}{_anew(optimiser)}"
+            return f"{text}{_restarted(optimiser)}"
         if optimiser.slots:
-            told = f"{told} Its optimiser goes on from the checkpoint of version {self.stored}."
+            text = f"{text} Its optimiser goes on from the checkpoint of version {self.stored}."
         if tables:
-            told = f"{told} The rows of its tables are those of the checkpoint of version {self.stored}."
-        return told
+            text = f"{text} The rows of its tables are those of the checkpoint of version {self.stored}."
+        return text
 
 
-def _anew(optimiser: Optimiser) -> str:
+def _restarted(optimiser: Optimiser) -> str:
     """What it means that the optimiser has lost its memory; empty where it never had one.
 
     Adam divides a mean of some ten gradients by the root of one of a thousand squares. Both begin at zero, and far
@@ -81,7 +81,7 @@ class Comeback:
         self._late = False
 
     @property
-    def heard(self) -> Collection[int]:
+    def reported(self) -> Collection[int]:
         """Who has said where it is."""
         return self._offers.keys()
 

@@ -30,10 +30,10 @@ from runtime.protocol.server import Server, reply_head
 from runtime.protocol.shared_memory import NOT_SHARED, Segment, Visit
 from runtime.pserver import table_requests
 from runtime.pserver.eager_update import Coming, Draft
-from runtime.pserver.memory_budget import WITHOUT_LIMIT, Room
+from runtime.pserver.memory_budget import WITHOUT_LIMIT, MemoryBudget
 from runtime.pserver.published_versions import Edition
 from runtime.pserver.recovery import Recovered
-from runtime.pserver.shard import REFUSALS, Release, Releases, Shard, Step, Ticket, Who
+from runtime.pserver.shard import REFUSALS, Release, Releases, Shard, Step, Ticket, TrainerId
 from runtime.pserver.throughput import Rate
 
 # A trainer may connect before this server has heard that it is a member.
@@ -64,22 +64,22 @@ class ShardServer:
         job: int = 0,
         clock: Callable[[], float] = time.monotonic,
         on_rate: Callable[[int, float], object] = lambda version, rate: None,
-        room: Room = WITHOUT_LIMIT,
+        budget: MemoryBudget = WITHOUT_LIMIT,
         on_values: Callable[[Recovered | None], object] = lambda recovered: None,
         on_lost: Callable[[str], object] = lambda why: None,
         secret: bytes = b"",
     ) -> None:
         self.shard = shard
         self.secret = secret
-        self.room = room
+        self.budget = budget
         self._on_rate = on_rate
         self._rate = Rate()
         self.changed = threading.Condition()
         self._clock = clock
         self._on_values = on_values
         self._on_lost = on_lost
-        self._told = shard.ready
-        self._told_lost = False
+        self._reported = shard.ready
+        self._loss_reported = False
         self._waiting: set[Ticket] = set()  # of requests that are still to be answered
         self._released: dict[Ticket, Release] = {}
         self._seen: dict[int, int] = {}  # index of every trainer that ever was a member, by incarnation
@@ -120,13 +120,13 @@ class ShardServer:
             self._seen |= {incarnation: index for index, incarnation in live.items()}
             self._spread(self.shard.change_members(live))
 
-    def who(self, incarnation: int) -> Who:
+    def trainer(self, incarnation: int) -> TrainerId:
         """The trainer with this incarnation; waits a moment for its membership to become known here."""
         with self.changed:
             self.changed.wait_for(lambda: incarnation in self._seen, JOIN_SECONDS)
             if incarnation not in self._seen:
                 raise Refused("fenced", "This process is no member of the job; it must register before it connects.")
-            return Who(self._seen[incarnation], incarnation)
+            return TrainerId(self._seen[incarnation], incarnation)
 
     # --- Events ------------------------------------------------------------------------------------------------------
     def ask(
@@ -167,19 +167,19 @@ class ShardServer:
             return release
 
     def _spread(self, releases: Releases) -> None:
-        self._tell_of_values()
+        self._report_values()
         self._released |= {release.ticket: release for release in releases if release.ticket in self._waiting}
         self._log_version()
         if (rate := self._rate.take(self.shard.records, self._clock())) is not None:
             self._on_rate(self.shard.version, rate)
         self.changed.notify_all()
 
-    def _tell_of_values(self) -> None:
-        if self.shard.lost and not self._told_lost:
-            self._told = self._told_lost = True
+    def _report_values(self) -> None:
+        if self.shard.lost and not self._loss_reported:
+            self._reported = self._loss_reported = True
             self._on_lost(self.shard.lost)
-        elif self.shard.ready and not self._told:
-            self._told = True
+        elif self.shard.ready and not self._reported:
+            self._reported = True
             self._on_values(self.shard.recovered)
 
     def _log_version(self) -> None:
@@ -194,16 +194,16 @@ class ShardServer:
     def now(self) -> float:
         return self._clock()
 
-    def known(self, incarnation: int) -> Who | None:
+    def known(self, incarnation: int) -> TrainerId | None:
         """The trainer with this incarnation, if it has been a member."""
         with self.changed:
             index = self._seen.get(incarnation)
-            return None if index is None else Who(index, incarnation)
+            return None if index is None else TrainerId(index, incarnation)
 
-    def expect(self, who: Who, coming: Coming) -> None:
+    def expect(self, trainer: TrainerId, coming: Coming) -> None:
         """A step begins to come."""
         with self.changed:
-            self.shard.expect(who, coming)
+            self.shard.expect(trainer, coming)
 
     def arrive(self, coming: Coming) -> None:
         """Another block of it is here."""
@@ -220,7 +220,7 @@ class ShardServer:
         """
         with self.changed:
             if self._parameters is None:
-                journalled = journalled and self._has_room_for_a_journal()
+                journalled = journalled and self._journal_fits()
                 sizes = [(array.size, array.dtype.str) for array in self.shard.parameters]
                 layout = journal_layout.layout(sizes, journalled)
                 self._parameters = Segment.create(layout, private=True)
@@ -228,9 +228,9 @@ class ShardServer:
                 self.shard.move(marks, arrays[: len(sizes)], arrays[len(sizes) :])
             return self._parameters
 
-    def _has_room_for_a_journal(self) -> bool:
+    def _journal_fits(self) -> bool:
         declaration = self.shard.declaration
-        return declaration is not None and not self.room.refusal(declaration, self.shard.places, journalled=True)
+        return declaration is not None and not self.budget.refusal(declaration, self.shard.places, journalled=True)
 
 
 class _Session:
@@ -246,7 +246,7 @@ class _Session:
         self._coming: Coming | None = None  # the step that is being received, while it is as it should be
         self._ahead: _Ahead | None = None  # to a trainer that wants blocks as they are made
         self._gradients: Sequence[Array] | None = None  # in memory that the trainer shares
-        self._answers: Mapping[Op, Callable[[Message, Who], Message | None]] = {
+        self._answers: Mapping[Op, Callable[[Message, TrainerId], Message | None]] = {
             Op.HELLO: self._hello,
             Op.DECLARE: self._declare,
             Op.RESEED_OFFER: self._offer,
@@ -264,7 +264,7 @@ class _Session:
 
     def allocate(self, header: Header) -> memoryview:
         if row_blocks.carries_rows(header):
-            return row_blocks.room(header)
+            return row_blocks.allocate(header)
         array = self._arrays().get((header.tensor, header.offset))
         if array is None:
             raise WireError(f"Block {header.offset} of tensor {header.tensor} does not live on this server.")
@@ -290,16 +290,16 @@ class _Session:
         self._give_back()
         self._coming = None
         samples = body.get("samples")
-        who = self._server.known(head.incarnation)
+        trainer = self._server.known(head.incarnation)
         elsewhere = body.get("shared") or body.get("staged")  # not all of it comes now
-        if head.op not in _STEPS or elsewhere or who is None or not isinstance(samples, int) or samples < 1:
+        if head.op not in _STEPS or elsewhere or trainer is None or not isinstance(samples, int) or samples < 1:
             return
         places = self._shard.places
         gradients = [self._array(place) for place in places]
         self._coming = Coming(head.seq, samples, head.version, gradients, halved=bool(body.get("halved")))
         if head.op is Op.PUSH_PULL and body.get("ahead"):
             self._ahead = _Ahead(self._server, self._coming, head, bool(body.get("update")), send)
-        self._server.expect(who, self._coming)
+        self._server.expect(trainer, self._coming)
 
     def arrived(self, header: Header) -> None:
         """Widen and check a gradient while it is in the cache; what is not as it should be ``_numbers`` refuses."""
@@ -324,7 +324,7 @@ class _Session:
         answer = self._answers.get(request.head.op)
         if answer is None:
             raise Refused("unknown_op", f"A parameter server does not answer {request.head.op.name}.")
-        return answer(request, self._server.who(request.head.incarnation))
+        return answer(request, self._server.trainer(request.head.incarnation))
 
     def closed(self) -> None:
         """A step that waits stays: its trainer may ask again on another connection."""
@@ -332,103 +332,105 @@ class _Session:
         self._coming = None
 
     # --- Requests ----------------------------------------------------------------------------------------------------
-    def _hello(self, request: Message, who: Who) -> Message:
+    def _hello(self, request: Message, trainer: TrainerId) -> Message:
         return Message(reply_head(request.head, self._shard.version), {"ready": self._shard.ready})
 
-    def _declare(self, request: Message, who: Who) -> Message:
+    def _declare(self, request: Message, trainer: TrainerId) -> Message:
         declaration = _declaration(request.body)
-        if why := self._server.room.refusal(declaration, self._shard.places_of(declaration)):
+        if why := self._server.budget.refusal(declaration, self._shard.places_of(declaration)):
             raise Refused("too_large", why)
         self._allow_drafts(declaration)
         now = self._server.now()
-        release = self._server.ask(lambda ticket: self._shard.declare(ticket, who, declaration, now))
+        release = self._server.ask(lambda ticket: self._shard.declare(ticket, trainer, declaration, now))
         return _reply(request, release)
 
     def _allow_drafts(self, declaration: Declaration) -> None:
         places = self._shard.places_of(declaration)
-        room = self._server.room.has_room_for_drafts(declaration, places)
+        fits = self._server.budget.fits_drafts(declaration, places)
         with self._server.changed:
-            self._shard.may_draft = room
-            self._shard.may_round = self._server.room.has_room_for_drafts(declaration, places, rounded=True)
+            self._shard.may_draft = fits
+            self._shard.may_round = self._server.budget.fits_drafts(declaration, places, rounded=True)
 
-    def _offer(self, request: Message, who: Who) -> Message:
+    def _offer(self, request: Message, trainer: TrainerId) -> Message:
         declaration = _declaration(request.body["declaration"])
         offer, had = Offer(**request.body["offer"]), Progress.from_json(request.body["had"])
         self._allow_drafts(declaration)
         now = self._server.now()
-        release = self._server.ask(lambda ticket: self._shard.offer(ticket, who, declaration, offer, now, had))
+        release = self._server.ask(lambda ticket: self._shard.offer(ticket, trainer, declaration, offer, now, had))
         return _reply(request, release)
 
-    def _reseed(self, request: Message, who: Who) -> Message:
+    def _reseed(self, request: Message, trainer: TrainerId) -> Message:
         values, version = self._numbers(request.blocks), request.head.version
         standing = Standing.from_json(request.body["standing"])
-        event = partial(self._shard.reseed, who=who, version=version, values=values, standing=standing)
+        event = partial(self._shard.reseed, trainer=trainer, version=version, values=values, standing=standing)
         return _reply(request, self._server.ask(event))
 
-    def _initialise(self, request: Message, who: Who) -> Message:
+    def _initialise(self, request: Message, trainer: TrainerId) -> Message:
         values = self._numbers(request.blocks)
         digest = str(request.body.get("digest"))
-        release = self._server.ask(lambda ticket: self._shard.initialise(ticket, who, digest, values))
+        release = self._server.ask(lambda ticket: self._shard.initialise(ticket, trainer, digest, values))
         if release.outcome is Outcome.DONE:
             count, size = sum(value.size for value in values), sum(value.nbytes for value in values)
-            log.info("trainer-%d gave the first values: %s parameters, %s bytes", who.index, f"{count:,}", f"{size:,}")
+            log.info(
+                "trainer-%d gave the first values: %s parameters, %s bytes", trainer.index, f"{count:,}", f"{size:,}"
+            )
         return _reply(request, release)
 
-    def _begin_pass(self, request: Message, who: Who) -> Message:
+    def _begin_pass(self, request: Message, trainer: TrainerId) -> Message:
         seq, number = request.head.seq, int(request.body["pass"])
-        return _reply(request, self._server.ask(lambda t: self._shard.begin_pass(t, who, seq, number)))
+        return _reply(request, self._server.ask(lambda t: self._shard.begin_pass(t, trainer, seq, number)))
 
-    def _end_pass(self, request: Message, who: Who) -> Message:
+    def _end_pass(self, request: Message, trainer: TrainerId) -> Message:
         seq, number = request.head.seq, int(request.body["pass"])
         at = _position(request.body)
-        return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, who, seq, number, at)))
+        return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, trainer, seq, number, at)))
 
-    def _stage(self, request: Message, who: Who) -> None:
+    def _stage(self, request: Message, trainer: TrainerId) -> None:
         """Blocks of the push that is to come; they are where they belong already."""
         self._staged |= {(header.tensor, header.offset): header for header, _payload in request.blocks}
 
-    def _push(self, request: Message, who: Who) -> Message:
+    def _push(self, request: Message, trainer: TrainerId) -> Message:
         staged, self._staged = self._staged, {}
         samples = int(request.body["samples"])
         if samples < 0:
             raise Refused("bad_step", f"A step is of 0 samples or more, not {samples}.")
         step = Step(request.head.seq, samples, request.head.version, at=_position(request.body))
         if samples:
-            step = replace(step, gradients=self._step(request, staged), rows=self._rows(request, who))
+            step = replace(step, gradients=self._step(request, staged), rows=self._rows(request, trainer))
         more = (self._ahead.has_more, self._ahead.send) if self._ahead else ()
-        release = self._server.ask(lambda ticket: self._shard.push(ticket, who, step), *more)
+        release = self._server.ask(lambda ticket: self._shard.push(ticket, trainer, step), *more)
         if request.head.op is Op.PUSH:
             return _reply(request, release)
-        self._wait_for_others(who)
+        self._wait_for_others(trainer)
         return self._with_values(request, release.outcome)
 
-    def _pull(self, request: Message, who: Who) -> Message:
+    def _pull(self, request: Message, trainer: TrainerId) -> Message:
         if not self._shard.ready:
             raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
-        self._wait_for_others(who)
+        self._wait_for_others(trainer)
         return self._with_values(request, Outcome.DONE)
 
-    def _pull_rows(self, request: Message, who: Who) -> Message:
+    def _pull_rows(self, request: Message, trainer: TrainerId) -> Message:
         if not self._shard.ready:
             raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
-        self._wait_for_others(who)
+        self._wait_for_others(trainer)
         with self._server.changed:
-            blocks = table_requests.pulled(self._shard.tables, request, who)
+            blocks = table_requests.pulled(self._shard.tables, request, trainer)
             return Message(reply_head(request.head, self._shard.version), {"outcome": Outcome.DONE}, blocks)
 
-    def _rows(self, request: Message, who: Who) -> Pushed:
+    def _rows(self, request: Message, trainer: TrainerId) -> Pushed:
         """What a push carries for tables."""
         with self._server.changed:
-            return table_requests.pushed(self._shard.tables, request, who)
+            return table_requests.pushed(self._shard.tables, request, trainer)
 
-    def _wait_for_others(self, who: Who) -> None:
+    def _wait_for_others(self, trainer: TrainerId) -> None:
         """Wait until this trainer is not too far ahead; in most modes it never is."""
         with self._server.changed:
-            wait = not self._shard.may_pull(who)
+            wait = not self._shard.may_pull(trainer)
         if wait:
-            self._server.ask(lambda ticket: self._shard.pull(ticket, who))
+            self._server.ask(lambda ticket: self._shard.pull(ticket, trainer))
 
-    def _share(self, request: Message, who: Who) -> Message:
+    def _share(self, request: Message, trainer: TrainerId) -> Message:
         """Map the trainer's gradients, and hand it the descriptor of the parameters."""
         self._gradients = None
         with contextlib.suppress(OSError, KeyError, TypeError, ValueError):

@@ -50,7 +50,7 @@ REFUSALS = frozenset(
         Outcome.OUT_OF_PLACE,
         Outcome.NOT_FINITE,
         Outcome.LOST,
-        Outcome.NO_ROOM,
+        Outcome.NO_MEMORY,
     }
 )
 
@@ -66,7 +66,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Who:
+class TrainerId:
     """A trainer's process."""
 
     index: int
@@ -121,7 +121,7 @@ class Shard:
         self._spare_exact: list[Array] | None = None
         self.ready = False
         self._journal = Journal()
-        self._declaring: dict[Ticket, Who] = {}
+        self._declaring: dict[Ticket, TrainerId] = {}
         self._entering: dict[Ticket, int] = {}
         self._pulling: dict[Ticket, int] = {}
         self.records = 0  # behind all updates that were made here
@@ -195,7 +195,7 @@ class Shard:
         self._pace.forget(index)
         if self._comeback is not None:
             self._comeback.forget(index)
-        tickets = [ticket for ticket, who in self._declaring.items() if who.index == index]
+        tickets = [ticket for ticket, trainer in self._declaring.items() if trainer.index == index]
         for waiting in (self._entering, self._pulling):
             tickets += [ticket for ticket, other in waiting.items() if other == index]
         for ticket in tickets:
@@ -211,21 +211,21 @@ class Shard:
         """Incarnation of each live trainer by its index."""
         return self._barrier.live
 
-    def is_live(self, who: Who) -> bool:
-        return self._barrier.live.get(who.index) == who.incarnation
+    def is_live(self, trainer: TrainerId) -> bool:
+        return self._barrier.live.get(trainer.index) == trainer.incarnation
 
     def _fenced(self, ticket: Ticket) -> Release:
         return Release(ticket, Outcome.FENCED, self.version, "This trainer is no longer a member of the job; end it.")
 
     # --- Declaration and first values --------------------------------------------------------------------------------
-    def declare(self, ticket: Ticket, who: Who, declaration: Declaration, now: float) -> Releases:
+    def declare(self, ticket: Ticket, trainer: TrainerId, declaration: Declaration, now: float) -> Releases:
         """Agree on the parameters. Answered READY when there are values, INITIALISE to the one who should give them."""
-        return self.offer(ticket, who, declaration, Offer(), now)
+        return self.offer(ticket, trainer, declaration, Offer(), now)
 
     def offer(
         self,
         ticket: Ticket,
-        who: Who,
+        trainer: TrainerId,
         declaration: Declaration,
         offer: Offer,
         now: float,
@@ -235,37 +235,37 @@ class Shard:
 
         Answered RESEED to the one whose values are wanted, LOST where nothing can bring them back.
         """
-        if not self.is_live(who):
+        if not self.is_live(trainer):
             return [self._fenced(ticket)]
         if self.declaration is None:
             self._accept(declaration, now)
         elif self.declaration.digest != declaration.digest:
             return [Release(ticket, Outcome.CONFLICT, self.version, _difference(self.declaration, declaration))]
-        self._barrier.hear(who.index)
+        self._barrier.position_reported(trainer.index)
         if offer.knows:
-            self._place(who, offer)
+            self._place(trainer, offer)
             self.progress.merge(had or Progress())
         if self._comeback is None and not self.ready and offer.held > NOTHING:
             self.come_back()
         if self.ready and self._mode.synchronous and offer.seen > self.version:
-            self._declaring[ticket] = who
+            self._declaring[ticket] = trainer
             return self._lose(
-                f"Parameter server {self._server} came back at version {self.version}, but trainer-{who.index} has "
+                f"Parameter server {self._server} came back at version {self.version}, but trainer-{trainer.index} has "
                 f"seen version {offer.seen}. The next attempt goes on from what all servers have kept together."
             )
         if self._comeback is not None:
-            self._comeback.take(who.index, offer, now)
+            self._comeback.take(trainer.index, offer, now)
             self._start_by = now + START_SECONDS
-        self._declaring[ticket] = who
+        self._declaring[ticket] = trainer
         return self._elect() + self._advance()
 
-    def _place(self, who: Who, offer: Offer) -> None:
+    def _place(self, trainer: TrainerId, offer: Offer) -> None:
         """Take a trainer's word for where it is."""
-        contained = self._restored.get(who.incarnation, 0)
-        self._applied[who.index] = max(self._applied.get(who.index, 0), contained, offer.seq)
-        self._barrier.place(who.index, offer.begun, offer.ended, self.version)
+        contained = self._restored.get(trainer.incarnation, 0)
+        self._applied[trainer.index] = max(self._applied.get(trainer.index, 0), contained, offer.seq)
+        self._barrier.place(trainer.index, offer.begun, offer.ended, self.version)
         if offer.begun > offer.ended:
-            self._pace.enter(who.index)
+            self._pace.enter(trainer.index)
 
     def places_of(self, declaration: Declaration) -> tuple[BlockPlace, ...]:
         """The blocks of a declaration that this server holds."""
@@ -289,19 +289,19 @@ class Shard:
             return self._choose(self._comeback)
         if self.ready:
             return self._answer_declarations(Outcome.READY)
-        first = min({who.index for who in self._declaring.values()} | set(self._barrier.due), default=None)
+        first = min({trainer.index for trainer in self._declaring.values()} | set(self._barrier.due), default=None)
         return self._answer_declarations(Outcome.INITIALISE, first)
 
     def _answer_declarations(self, outcome: Outcome, index: int | None = None, why: str = "") -> Releases:
         """Answer those of one trainer, or of all."""
-        chosen = [ticket for ticket, who in self._declaring.items() if index in (None, who.index)]
+        chosen = [ticket for ticket, trainer in self._declaring.items() if index in (None, trainer.index)]
         for ticket in chosen:
             del self._declaring[ticket]
         return [Release(ticket, outcome, self.version, why) for ticket in chosen]
 
-    def initialise(self, ticket: Ticket, who: Who, digest: str, values: Sequence[Array]) -> Releases:
+    def initialise(self, ticket: Ticket, trainer: TrainerId, digest: str, values: Sequence[Array]) -> Releases:
         """Take the first values, flat and in the order of the blocks; a repetition is ALREADY, never an error."""
-        if not self.is_live(who):
+        if not self.is_live(trainer):
             return [self._fenced(ticket)]
         if self.declaration is None or digest != self.declaration.digest:
             return [Release(ticket, Outcome.CONFLICT, self.version, "Declare the parameters before giving values.")]
@@ -343,11 +343,13 @@ class Shard:
         self.lost = why
         return self._answer_declarations(Outcome.LOST, why=self.lost)
 
-    def reseed(self, ticket: Ticket, who: Who, version: int, values: Sequence[Array], standing: Standing) -> Releases:
+    def reseed(
+        self, ticket: Ticket, trainer: TrainerId, version: int, values: Sequence[Array], standing: Standing
+    ) -> Releases:
         """Take the values of a trainer, which are those of ``version`` and contain what ``standing`` says."""
-        if not self.is_live(who):
+        if not self.is_live(trainer):
             return [self._fenced(ticket)]
-        if self._comeback is None or self._comeback.giver != who.index:
+        if self._comeback is None or self._comeback.giver != trainer.index:
             return [Release(ticket, Outcome.ALREADY, self.version)]
         for parameter, value in zip(self.parameters, values, strict=True):
             parameter[:] = value
@@ -362,7 +364,7 @@ class Shard:
         """There are values again."""
         self.recovered = Recovered(self.version, comeback.giver, comeback.stored)
         self._comeback, self.ready = None, True
-        self._barrier.await_all_but(comeback.heard)
+        self._barrier.await_all_but(comeback.reported)
         return self._elect()
 
     def standing(self) -> Standing | None:
@@ -422,7 +424,7 @@ class Shard:
             self._snapshot = Snapshot(self.version, blocks, self._sequences(), tables, progress, copy, rounds)
         return self._snapshot
 
-    def make_room_to_cut(self) -> None:
+    def prepare_cut(self) -> None:
         """Have memory ready for what the next snapshot copies. From any thread: it may take a while."""
         blocks = zip(self.parameters, self._state, strict=True)
         size = sum(array.nbytes for parameter, state in blocks for array in (parameter, *state))
@@ -442,36 +444,38 @@ class Shard:
             self._copies.clear()
 
     # --- Passes ------------------------------------------------------------------------------------------------------
-    def begin_pass(self, ticket: Ticket, who: Who, seq: int, number: int) -> Releases:
+    def begin_pass(self, ticket: Ticket, trainer: TrainerId, seq: int, number: int) -> Releases:
         """A trainer begins a pass. Answered when it may pull and compute; the next version then waits for it."""
-        held = [entering for entering, index in self._entering.items() if index == who.index]
-        if held and seq == self._applied.get(who.index) and self.is_live(who):
+        held = [entering for entering, index in self._entering.items() if index == trainer.index]
+        if held and seq == self._applied.get(trainer.index) and self.is_live(trainer):
             self._entering[ticket] = self._entering.pop(held[0])
             return [Release(held[0], Outcome.SUPERSEDED, self.version)]
-        if (repeated := self._repeated(ticket, who, seq)) is not None:
+        if (repeated := self._repeated(ticket, trainer, seq)) is not None:
             return [repeated]
-        self._applied[who.index] = seq
+        self._applied[trainer.index] = seq
         if not self._mode.synchronous:
-            self._pace.enter(who.index)
+            self._pace.enter(trainer.index)
             return [Release(ticket, Outcome.DONE, self.version)]
-        self._barrier.begin(who.index, number, self.version, forming=bool(self._pushed))
-        self._entering[ticket] = who.index
+        self._barrier.begin(trainer.index, number, self.version, forming=bool(self._pushed))
+        self._entering[ticket] = trainer.index
         return self._advance()
 
-    def end_pass(self, ticket: Ticket, who: Who, seq: int, number: int, at: Position | None = None) -> Releases:
+    def end_pass(
+        self, ticket: Ticket, trainer: TrainerId, seq: int, number: int, at: Position | None = None
+    ) -> Releases:
         """A trainer has no more pushes in a pass, or none for now."""
-        if (repeated := self._repeated(ticket, who, seq)) is not None:
+        if (repeated := self._repeated(ticket, trainer, seq)) is not None:
             return [repeated]
         self._note(at)
-        self._applied[who.index] = seq
-        self._barrier.end(who.index, number)
-        self._pace.leave(who.index)
+        self._applied[trainer.index] = seq
+        self._barrier.end(trainer.index, number)
+        self._pace.leave(trainer.index)
         return [Release(ticket, Outcome.DONE, self.version), *self._advance(), *self._let_pull()]
 
-    def _repeated(self, ticket: Ticket, who: Who, seq: int) -> Release | None:
-        if not self.is_live(who):
+    def _repeated(self, ticket: Ticket, trainer: TrainerId, seq: int) -> Release | None:
+        if not self.is_live(trainer):
             return self._fenced(ticket)
-        if seq <= self._applied.get(who.index, 0):
+        if seq <= self._applied.get(trainer.index, 0):
             return Release(ticket, Outcome.DUPLICATE, self.version)
         return None
 
@@ -482,10 +486,10 @@ class Shard:
         return [Release(ticket, Outcome.DONE, self.version) for ticket in due]
 
     # --- Steps that are on their way ---------------------------------------------------------------------------------
-    def expect(self, who: Who, coming: Coming) -> None:
+    def expect(self, trainer: TrainerId, coming: Coming) -> None:
         """A trainer has begun to send a step. Nothing of it counts before ``push`` brings these same gradients."""
-        if self.is_live(who):
-            self._coming[who.index] = coming
+        if self.is_live(trainer):
+            self._coming[trainer.index] = coming
             self.arrive(coming)
 
     def arrive(self, coming: Coming) -> bool:
@@ -540,8 +544,8 @@ class Shard:
         """None where the version is not rounded: where nobody sends bfloat16, and nothing is owed from before."""
         if self._exact is None and not (self.may_round and any(member.halved for member in members)):
             return None
-        room, self._spare_exact = self._spare_exact, None
-        return room or [np.empty_like(parameter) for parameter in self.parameters]
+        buffers, self._spare_exact = self._spare_exact, None
+        return buffers or [np.empty_like(parameter) for parameter in self.parameters]
 
     def _pay(self) -> None:
         """Have the exact values in place of the rounded ones."""
@@ -566,51 +570,51 @@ class Shard:
         return self.editions.lend(self.version, self.places, self.parameters, copied)
 
     # --- Steps -------------------------------------------------------------------------------------------------------
-    def push(self, ticket: Ticket, who: Who, step: Step) -> Releases:
+    def push(self, ticket: Ticket, trainer: TrainerId, step: Step) -> Releases:
         """Take a step. Answered when it is part of a version; at once where it cannot be."""
-        if (repeated := self._repeated(ticket, who, step.seq)) is not None:
+        if (repeated := self._repeated(ticket, trainer, step.seq)) is not None:
             return [repeated]
         if not self.ready:
             return [Release(ticket, Outcome.NOT_READY, self.version, "The parameters have no values yet.")]
         try:
-            self.tables.promise(step.rows, f"trainer-{who.index}")
+            self.tables.promise(step.rows, f"trainer-{trainer.index}")
         except Full as full:
-            return [Release(ticket, Outcome.NO_ROOM, self.version, str(full))]
+            return [Release(ticket, Outcome.NO_MEMORY, self.version, str(full))]
         if not self._mode.synchronous:
-            return [self._apply_alone(ticket, who, step), *self._let_pull()]
-        if not self._barrier.is_active(who.index):
+            return [self._apply_alone(ticket, trainer, step), *self._let_pull()]
+        if not self._barrier.is_active(trainer.index):
             return [Release(ticket, Outcome.OUT_OF_PLACE, self.version, "A push came outside of a pass.")]
         if step.base != self.version:
-            self._applied[who.index] = step.seq
+            self._applied[trainer.index] = step.seq
             self._note(step.at)
             self.late += 1
             return [Release(ticket, Outcome.STALE, self.version)]
-        earlier = self._pushed.get(who.index)
-        self._pushed[who.index] = (ticket, step)
+        earlier = self._pushed.get(trainer.index)
+        self._pushed[trainer.index] = (ticket, step)
         superseded = [Release(earlier[0], Outcome.SUPERSEDED, self.version)] if earlier else []
         return superseded + self._advance()
 
-    def _apply_alone(self, ticket: Ticket, who: Who, step: Step) -> Release:
+    def _apply_alone(self, ticket: Ticket, trainer: TrainerId, step: Step) -> Release:
         """Applied at once, as much as its trainer's pace says."""
-        self._applied[who.index] = step.seq
-        self._pace.step(who.index)
+        self._applied[trainer.index] = step.seq
+        self._pace.step(trainer.index)
         if step.samples:
             self.records += step.samples
             rounds = self._pace.rounds(self.version)
-            scale = self._pace.scale(who.index, step.samples, self.version - step.base)
+            scale = self._pace.scale(trainer.index, step.samples, self.version - step.base)
             self._update([step], scale, rounds)
         self._note(step.at)
         return Release(ticket, Outcome.DONE, self.version)
 
-    def may_pull(self, who: Who) -> bool:
+    def may_pull(self, trainer: TrainerId) -> bool:
         """Whether a pull need not wait."""
-        return self._pace.may_pull(who.index)
+        return self._pace.may_pull(trainer.index)
 
-    def pull(self, ticket: Ticket, who: Who) -> Releases:
+    def pull(self, ticket: Ticket, trainer: TrainerId) -> Releases:
         """Answered when this trainer is not too far ahead of the others to have the newest values."""
-        if not self.is_live(who):
+        if not self.is_live(trainer):
             return [self._fenced(ticket)]
-        self._pulling[ticket] = who.index
+        self._pulling[ticket] = trainer.index
         return self._let_pull()
 
     def _let_pull(self) -> Releases:
@@ -667,8 +671,8 @@ class Shard:
 
     def _change_rows(self, steps: Sequence[Step], weights: Weights, rounds: float, scale: float) -> None:
         rows = [(step.rows, share) for step, share in zip(steps, weights.shares, strict=True)]
-        told = (self._snapshot.touch_rows,) if self._snapshot is not None else ()
-        self.tables.apply(rows, rounds, scale, *told)
+        callbacks = (self._snapshot.touch_rows,) if self._snapshot is not None else ()
+        self.tables.apply(rows, rounds, scale, *callbacks)
 
     def _update(self, steps: Sequence[Step], scale: float, rounds: float) -> None:
         """Make the next version, of the mean of steps over all their samples; without steps it is the same as the last.

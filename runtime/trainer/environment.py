@@ -28,7 +28,7 @@ from runtime.trainer.tasks.task_prefetch import Prefetching
 REPLACED = ("fenced", "replaced")
 
 
-class Surroundings(Protocol):
+class JobContext(Protocol):
     """The seam between a job and where it runs."""
 
     sink: Sink

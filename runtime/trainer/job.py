@@ -18,7 +18,7 @@ from runtime.data import catalogue
 from runtime.data.dataset import DatasetInfo
 from runtime.errors import UsageError
 from runtime.parameters.optimisers import SGD, Optimiser
-from runtime.trainer.environment import Surroundings, end_for_restart, guard
+from runtime.trainer.environment import JobContext, end_for_restart, guard
 from runtime.trainer.events import Event, Handler, Listeners
 from runtime.trainer.metric_sinks import Reports
 from runtime.trainer.params import RAISE, Arrays, Params
@@ -39,16 +39,16 @@ Writer = Callable[[Path], object]
 class Job:
     """One training. Made by ``dist.init()``."""
 
-    def __init__(self, environment: Environment, surroundings: Surroundings) -> None:
+    def __init__(self, environment: Environment, context: JobContext) -> None:
         self._environment = environment
-        self._surroundings = surroundings
+        self._context = context
         self._listeners = Listeners()
         self._parameters: Params | None = None
         self._source: TaskSource | None = None
         self._loop: Loop | None = None
         self._guard = guard(self._end)
         sys.excepthook = self._crashing(sys.excepthook)
-        self._reports = Reports(surroundings.sink, self._version)
+        self._reports = Reports(context.sink, self._version)
 
     @property
     def trainer(self) -> int:
@@ -140,10 +140,10 @@ class Job:
                 params=lambda: self._parameters,
                 listeners=self._listeners,
                 reports=self._reports,
-                pause=self._surroundings.wait,
+                pause=self._context.wait,
             )
             for batch in loop.batches():
-                if why := self._surroundings.why_leave():
+                if why := self._context.why_leave():
                     self._end(why)
                 yield batch
 
@@ -155,12 +155,12 @@ class Job:
 
     def why_leave(self) -> str:
         """Why this process should end and be started again; empty while it should not."""
-        return self._surroundings.why_leave()
+        return self._context.why_leave()
 
     def _tasks(self, dataset: str, passes: int | None) -> TaskSource:
         """The connection to the master is kept; alone every loop has a queue of its own."""
         if self._source is None or self._environment.alone:
-            self._source = self._surroundings.tasks(dataset, passes)
+            self._source = self._context.tasks(dataset, passes)
         return self._source
 
     # --- Parameters --------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class Job:
         if wire not in contract.WIRES:
             raise UsageError(f"wire is one of {', '.join(contract.WIRES)}, not {wire!r}.")
         with self._guard():
-            store = self._surroundings.store(wire)
+            store = self._context.store(wire)
         self._parameters = Params(arrays, store, opt or SGD(), mode, nonfinite, self._guard, self.seed, mapped)
         return self._parameters
 
@@ -242,14 +242,14 @@ class Job:
     def _crashing(self, hook: ExceptHook) -> ExceptHook:
         """What happens when user code raises: the master is told where, then all goes its usual way, not for ever."""
 
-        def told(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> object:
+        def hook_with_report(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> object:
             if self._loop is not None and not isinstance(error, KeyboardInterrupt):
                 self._loop.crash(error)
             if not self._environment.alone:
                 _end_soon()
             return hook(kind, error, where)
 
-        return told
+        return hook_with_report
 
     # --- The end -----------------------------------------------------------------------------------------------------
     def _end(self, why: str) -> NoReturn:

@@ -57,7 +57,7 @@ class Rounds:
         self._state = self._rule.states(values)
         self._begin_round()
 
-    def room(self) -> Sequence[Array]:
+    def gradient_buffers(self) -> Sequence[Array]:
         return [np.zeros_like(value) for value in self._values]
 
     def take(self, number: int, gradient: Array) -> bool:

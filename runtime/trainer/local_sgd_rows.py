@@ -69,7 +69,7 @@ class RoundRows:
 
     def _write(self, shelf: Shelf, ids: Array, values: Array) -> None:
         try:
-            shelf.make_room(shelf.unseen(ids))
+            shelf.reserve(shelf.unseen(ids))
         except MemoryError:
             raise Full(
                 f"This trainer has no memory for {ids.size:,} more rows of table {shelf.table.name!r}: mode outer "

@@ -40,8 +40,8 @@ class TerminalSink:
     def take(self, at: float, step: int, values: Mapping[str, float]) -> None:
         if at >= self._next:
             self._next = at + PRINT_SECONDS
-            told = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
-            self._write(f"step {step}: {told}\n")
+            text = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
+            self._write(f"step {step}: {text}\n")
 
 
 class Reports:

@@ -36,7 +36,7 @@ class Store(Protocol):
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
         """Agree on the parameters; afterwards ``values`` hold the common ones."""
 
-    def room(self) -> Sequence[Array]:
+    def gradient_buffers(self) -> Sequence[Array]:
         """Arrays for gradients from which a push needs no copy."""
 
     def take(self, number: int, gradient: Array) -> bool:

@@ -73,7 +73,7 @@ class Params(Mapping[str, Array]):
         self._nonfinite = nonfinite
         self._guard = guard
         self._pass: int | None = None
-        self._room: dict[str, Array] | None = None
+        self._buffers: dict[str, Array] | None = None
         self._position: Position | None = None  # of the batch in hand
         self._done: list[int] = []  # tasks of which nothing more is to be pushed, and the servers have not heard it
         self._pusher = ThreadPoolExecutor(1, thread_name_prefix="push")
@@ -92,7 +92,7 @@ class Params(Mapping[str, Array]):
         self._tables: dict[str, SharedTable] = {}
         self._store = Rounds(store) if self._mode.local_steps else store
         values = self._mapped(declaration) if mapped else [array.reshape(-1) for array in self._arrays.values()]
-        with self._guard(), _refusals_told():
+        with self._guard(), _refusals_as_usage_errors():
             self._store.start(declaration, values)
 
     def _mapped(self, declaration: Declaration) -> Sequence[Array]:
@@ -160,16 +160,16 @@ class Params(Mapping[str, Array]):
         Any arrays can be pushed. These lie where the servers of this host can read them, which saves a copy of all
         gradients in every step. The same arrays each time.
         """
-        if self._room is None:
-            rooms = zip(self._arrays.items(), self._store.room(), strict=True)
-            self._room = {name: room.reshape(array.shape) for (name, array), room in rooms}
-        return dict(self._room)
+        if self._buffers is None:
+            buffers = zip(self._arrays.items(), self._store.gradient_buffers(), strict=True)
+            self._buffers = {name: buffer.reshape(array.shape) for (name, array), buffer in buffers}
+        return dict(self._buffers)
 
     def settle(self) -> int:
         """Wait for a push that was begun, if there is one; gives the version."""
         pushing, self._pushing = self._pushing, None
         if pushing is not None:
-            with self._guard(), _refusals_told():
+            with self._guard(), _refusals_as_usage_errors():
                 pushing.result()
         return self.version
 
@@ -180,13 +180,13 @@ class Params(Mapping[str, Array]):
     def pull(self) -> int:
         """Fetch the present parameters into the arrays; gives the version."""
         self.settle()
-        with self._guard(), _refusals_told():
+        with self._guard(), _refusals_as_usage_errors():
             self._store.pull()
         return self.version
 
     def _push(self, grads: Arrays, samples: int, pull: bool) -> int:
         gradients, samples, rows = self._prepared(grads, samples)
-        with self._guard(), _refusals_told():
+        with self._guard(), _refusals_as_usage_errors():
             self._store.push(gradients, samples, pull, rows)
         return self.version
 
@@ -284,12 +284,12 @@ class Params(Mapping[str, Array]):
 
     def _fetch(self, table: Table, ids: Array) -> Array:
         self.settle()  # and no pass is begun: between passes one may look, and nobody is to wait for that
-        with self._guard(), _refusals_told():
+        with self._guard(), _refusals_as_usage_errors():
             return self._store.rows(table, ids)
 
     def _fetch_all(self, table: Table) -> Rows:
         self.settle()
-        with self._guard(), _refusals_told():
+        with self._guard(), _refusals_as_usage_errors():
             return self._store.trained_rows(table)
 
     # --- Passes, told by the loop over the data ----------------------------------------------------------------------
@@ -297,7 +297,7 @@ class Params(Mapping[str, Array]):
         """Say that pushes of pass ``number`` follow, unless that is known. The values are fresh afterwards."""
         self.settle()
         if self._pass != number:
-            with self._guard(), _refusals_told():
+            with self._guard(), _refusals_as_usage_errors():
                 self._store.begin_pass(number)
             self._pass = number
 
@@ -320,7 +320,7 @@ class Params(Mapping[str, Array]):
         """Say that no push of pass ``number`` follows for now: the others need not wait."""
         self.settle()
         self._stand()
-        with self._guard(), _refusals_told():
+        with self._guard(), _refusals_as_usage_errors():
             self._store.end_pass(number)
         self._pass = None
 
@@ -361,7 +361,7 @@ class LocalStore:
         self._values = values
         self._state = self._optimiser.states(values)
 
-    def room(self) -> Sequence[Array]:
+    def gradient_buffers(self) -> Sequence[Array]:
         return [np.zeros_like(value) for value in self._values]
 
     def take(self, number: int, gradient: Array) -> bool:
@@ -465,7 +465,7 @@ class ServerStore:
         staging.close()
         return None
 
-    def room(self) -> Sequence[Array]:
+    def gradient_buffers(self) -> Sequence[Array]:
         return self._staging.arrays if self._staging else [np.zeros_like(value) for value in self._values]
 
     def take(self, number: int, gradient: Array) -> bool:
@@ -485,7 +485,10 @@ class ServerStore:
     def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
         op = Op.PUSH_PULL if pull else Op.PUSH
         self._exchange(
-            op, {"samples": samples, **self._told()}, gradients if samples else (), rows if samples else NO_ROWS
+            op,
+            {"samples": samples, **self._position_fields()},
+            gradients if samples else (),
+            rows if samples else NO_ROWS,
         )
         if pull or self._waits_for_all:
             self._bases = self._versions
@@ -500,12 +503,12 @@ class ServerStore:
             self.pull()
 
     def end_pass(self, number: int) -> None:
-        self._exchange(Op.END_PASS, {"pass": number, **self._told()})
+        self._exchange(Op.END_PASS, {"pass": number, **self._position_fields()})
 
     def stand(self, position: Position) -> None:
         self._position = position
 
-    def _told(self) -> Mapping[str, Any]:
+    def _position_fields(self) -> Mapping[str, Any]:
         """Where in the data this trainer is."""
         return {} if self._position is None else {"at": self._position.to_json()}
 
@@ -586,11 +589,11 @@ def _named_tables(tables: Iterable[Table]) -> Mapping[str, Any]:
 
 
 # What a server refuses because of what user code asked for.
-_OF_USER_CODE = (Outcome.CONFLICT, Outcome.NOT_FINITE, Outcome.NO_ROOM, "bad_declaration", "too_large")
+_OF_USER_CODE = (Outcome.CONFLICT, Outcome.NOT_FINITE, Outcome.NO_MEMORY, "bad_declaration", "too_large")
 
 
 @contextlib.contextmanager
-def _refusals_told() -> Iterator[None]:
+def _refusals_as_usage_errors() -> Iterator[None]:
     """What a server refused because of what user code asked for becomes an error of user code."""
     try:
         yield

@@ -49,7 +49,7 @@ class Aside:
 
     def memory(self, header: Header) -> memoryview:
         if row_blocks.carries_rows(header):
-            return row_blocks.room(header)
+            return row_blocks.allocate(header)
         key = header.tensor, header.offset
         if header.dtype is DType.BF16:
             size = self._memories[key].nbytes // np.dtype("<f4").itemsize

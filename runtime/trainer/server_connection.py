@@ -224,8 +224,8 @@ class Link:
         if op in _LEAVES_VALUES:
             self._keep()
         self._asked = gradients
-        told, blocks = self._numbers_of(op, gradients)
-        message = self._client.prepare(op, {**body, **told}, [*blocks, *rows], version)
+        fields, blocks = self._numbers_of(op, gradients)
+        message = self._client.prepare(op, {**body, **fields}, [*blocks, *rows], version)
         self.talk = None if self._source.there or op not in _BULKY else self._talk(message)
         if self.talk is None:
             self._client.send(message)
@@ -235,18 +235,18 @@ class Link:
     def _numbers_of(self, op: Op, gradients: Sequence[Array]) -> tuple[Mapping[str, Any], Sequence[Block]]:
         """What a request says of its numbers, and those blocks of them that have not been sent ahead."""
         shared = self._source.there
-        told = {"shared": True} if shared else {}
+        fields = {"shared": True} if shared else {}
         self._numbers = ()
         if op not in (Op.PUSH, Op.PUSH_PULL):
-            return told, ()
+            return fields, ()
         if shared or not len(gradients):
             self._forget_ahead()
-            return told, ()
+            return fields, ()
         ahead, self._ahead = self._ahead, {}
         pieces = enumerate(self._pieces(gradients))
         self._numbers = [ahead[at] if at in ahead else self._narrowed(at, piece) for at, piece in pieces]
-        told = {name: True for name, is_so in (("staged", ahead), ("halved", self._halved)) if is_so}
-        return told, [one for at, one in enumerate(self._numbers) if at not in ahead]
+        fields = {name: True for name, is_so in (("staged", ahead), ("halved", self._halved)) if is_so}
+        return fields, [one for at, one in enumerate(self._numbers) if at not in ahead]
 
     def _talk(self, message: Message) -> Talk | None:
         """A request that brings or fetches numbers, to be sent by ``duplex.converse``."""
@@ -260,8 +260,8 @@ class Link:
         if self._aside is None:
             self._aside = Aside(self._places, self._values)
         update = self._halved and self._aside.version == message.head.version
-        wish = Message(message.head, {**message.body, "ahead": ahead, "update": update}, message.blocks)
-        return self._client.talk(wish, self._aside.memory, self._aside.began, self._aside.arrived)
+        prepared = Message(message.head, {**message.body, "ahead": ahead, "update": update}, message.blocks)
+        return self._client.talk(prepared, self._aside.memory, self._aside.began, self._aside.arrived)
 
     def answer(self, message: Message) -> Message:
         """The reply; values that came with it are in place. Raises Refused, Lost, Leaving."""
@@ -426,7 +426,7 @@ class Link:
 
     def _memory(self, header: Header) -> memoryview:
         if row_blocks.carries_rows(header):
-            return row_blocks.room(header)
+            return row_blocks.allocate(header)
         self._keep()
         self._offer = replace(self._offer, held=NOTHING)  # until the last block is here they are of two versions
         return self._memories[header.tensor, header.offset]

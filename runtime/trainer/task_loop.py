@@ -100,7 +100,7 @@ class Loop:
         self._reports = reports
         self._pause = pause
         self._pass: int | None = None  # the pass that was begun and not ended
-        self._told = -1  # the last pass whose beginning was told
+        self._reported_pass = -1  # the last pass whose beginning was told
         self._batch = 0
         self._abandoned = False
         self._letting_go = threading.Lock()
@@ -121,7 +121,7 @@ class Loop:
                 elif isinstance(answer, PassEnd):
                     self._end(answer.pass_id)
                     if self._passes is not None and self._passes <= answer.pass_id + 1 < self._total:
-                        self._tell_of_early_end(self._passes)
+                        self._report_early_end(self._passes)
                         return
                 else:
                     self._wait(answer)
@@ -135,7 +135,7 @@ class Loop:
                 self._release_soon() if left else self.release()
                 self._leave()
 
-    def _tell_of_early_end(self, passes: int) -> None:
+    def _report_early_end(self, passes: int) -> None:
         """Who gave the job more passes is told why not all of them come."""
         if not self._stays:
             why = f"The script asks job.steps for passes={passes}: no more of the job's {self._total} are done."
@@ -195,7 +195,7 @@ class Loop:
         self._begin(task.pass_id)
         try:
             with self._reading(task) as batches:
-                yield from self._keeping(task, self._told_of(self._placed(task, islice(batches, task.skip, None))))
+                yield from self._keeping(task, self._with_events(self._placed(task, islice(batches, task.skip, None))))
         except _NoFile as error:
             self._cannot_read(error)
             return
@@ -263,11 +263,11 @@ class Loop:
                 params.stand(task.pass_id, task.task_id, count)
             yield batch
 
-    def _told_of(self, batches: Iterator[tuple[Place, Any]]) -> Iterator[Any]:
+    def _with_events(self, batches: Iterator[tuple[Place, Any]]) -> Iterator[Any]:
         """The batches, each between its two events."""
         for self._place, batch in batches:
             number, self._batch = self._batch, self._batch + 1
-            pass_id = self._told
+            pass_id = self._reported_pass
             self._listeners.notify(BeginIteration(pass_id, number))
             self._reports.last.clear()
             yield batch
@@ -277,19 +277,19 @@ class Loop:
 
     def _keeping(self, task: Task, batches: Iterator[Any]) -> Iterator[Any]:
         """The batches, while the master is told now and then that the task is still worked on."""
-        told = time.monotonic()
+        extended_at = time.monotonic()
         for batch in batches:
             self._read_on()
             yield batch
-            if time.monotonic() - told > EXTEND_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - extended_at > EXTEND_SECONDS:
+                extended_at = time.monotonic()
                 self._source.extend(task)
 
     # --- Passes ------------------------------------------------------------------------------------------------------
     def _begin(self, pass_id: int) -> None:
         self._pass = pass_id
-        if pass_id > self._told:
-            self._told, self._batch = pass_id, 0
+        if pass_id > self._reported_pass:
+            self._reported_pass, self._batch = pass_id, 0
             self._listeners.notify(BeginPass(pass_id))
         if (params := self._params()) is not None:
             params.begin_pass(pass_id)
@@ -299,8 +299,8 @@ class Loop:
         self._pass = None
         if (params := self._params()) is not None:
             params.end_pass(pass_id)
-        if pass_id > self._told:
-            self._told, self._batch = pass_id, 0
+        if pass_id > self._reported_pass:
+            self._reported_pass, self._batch = pass_id, 0
             self._listeners.notify(BeginPass(pass_id))
         self._listeners.notify(EndPass(pass_id, dict(self._reports.last)))
 

@@ -28,7 +28,7 @@ from runtime.contract import MASTER, PSERVER, TRAINER, Member, ReplicaState
 from runtime.coordination.base import Change, Versioned
 from tests import waiting
 from tests.faults import datasets
-from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, WHO, Event, Reader, Recorder
+from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, SOURCE, Event, Reader, Recorder
 from tests.runtime.agent.ingest_server import IngestServer
 from tests.servers.etcd_server import EtcdServer
 
@@ -52,7 +52,7 @@ class Run:
     child: int = 0
 
     @property
-    def who(self) -> str:
+    def source(self) -> str:
         return f"{self.name}.{self.number}"
 
     @property
@@ -77,7 +77,7 @@ class Run:
     def pid(self) -> int:
         """The role's process. It is the agent's first child."""
         if not self.child:
-            until(lambda: self.ended or any(process_tree.descendants(self.agent.pid)), f"{self.who} starts")
+            until(lambda: self.ended or any(process_tree.descendants(self.agent.pid)), f"{self.source} starts")
             self.child = next(iter(process_tree.descendants(self.agent.pid)), 0)
         return self.child
 
@@ -89,9 +89,9 @@ class Portal(IngestServer):
         self._of: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
         super().__init__()
 
-    def said(self, who: str) -> str:
+    def output(self, source: str) -> str:
         """What a life printed, and what its agent remarked."""
-        return "\n".join(text for _at, _stream, text in self._of[who]["logs"])
+        return "\n".join(text for _at, _stream, text in self._of[source]["logs"])
 
     def events(self) -> list[str]:
         """The texts of the timeline."""
@@ -150,8 +150,8 @@ class Cluster:
         """Start the next life of a replica."""
         number = len(self.runs[name]) + 1
         directory = self.directory / f"{name}.{number}"
-        for room in ("work", "output", "tmp"):
-            (directory / room).mkdir(parents=True)
+        for subdirectory in ("work", "output", "tmp"):
+            (directory / subdirectory).mkdir(parents=True)
         with (directory / "agent.log").open("wb") as log:
             agent = subprocess.Popen(
                 [sys.executable, "-m", "runtime.agent", "--", sys.executable, *self._command(name)],
@@ -204,7 +204,7 @@ class Cluster:
             contract.LEASE: str(plan.lease),
             contract.SANDBOX: "none",
             HISTORY: str(self.histories),
-            WHO: f"{name}.{number}",
+            SOURCE: f"{name}.{number}",
         }
         if role == TRAINER:
             variables[PROXY] = self.wires.setdefault(name, Proxy(name_of=self._name_of)).address
@@ -238,20 +238,20 @@ class Cluster:
         """What everybody has done and seen so far."""
         return self._reader.events()
 
-    def count(self, kind: str, who: str = "") -> int:
-        return sum(event.kind == kind and event.who.startswith(who) for event in self.history())
+    def count(self, kind: str, source: str = "") -> int:
+        return sum(event.kind == kind and event.source.startswith(source) for event in self.history())
 
-    def await_count(self, kind: str, number: int, who: str = "") -> None:
+    def await_count(self, kind: str, number: int, source: str = "") -> None:
         """Wait until so many things of a kind have happened (to whom)."""
-        self.until(lambda: self.count(kind, who) >= number, f"{number} times {kind} {who}")
+        self.until(lambda: self.count(kind, source) >= number, f"{number} times {kind} {source}")
 
-    def await_quiet(self, kind: str, who: str = "", seconds: float = 0.5) -> None:
+    def await_quiet(self, kind: str, source: str = "", seconds: float = 0.5) -> None:
         """Wait until nothing of a kind has happened (to whom) for a while."""
 
         def last() -> float:
-            return max(event.at for event in self.history() if event.kind == kind and event.who.startswith(who))
+            return max(event.at for event in self.history() if event.kind == kind and event.source.startswith(source))
 
-        self.until(lambda: time.monotonic() > last() + seconds, f"{who} is quiet")
+        self.until(lambda: time.monotonic() > last() + seconds, f"{source} is quiet")
 
     def until(self, condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
         """Wait; meanwhile who has to be started again is."""
@@ -265,7 +265,7 @@ class Cluster:
     def report(self) -> str:
         """For a test that fails: how everybody is and what they said."""
         runs = [run for runs in self.runs.values() for run in runs]
-        return "\n".join(f"--- {run.who}: {run.state}\n{self.portal.said(run.who)[-3000:]}" for run in runs)
+        return "\n".join(f"--- {run.source}: {run.state}\n{self.portal.output(run.source)[-3000:]}" for run in runs)
 
     # --- Doing -------------------------------------------------------------------------------------------------------
     def kill(self, name: str) -> Run:
@@ -340,7 +340,7 @@ class Cluster:
             run = self.run(name)
             if not run.ended or name in self._dismissed or run.code == contract.EXIT_OK:
                 continue
-            assert run.code != contract.EXIT_ERROR, f"{run.who} failed.\n{self.report()}"
+            assert run.code != contract.EXIT_ERROR, f"{run.source} failed.\n{self.report()}"
             self.start(name)
 
     def close(self) -> None:

@@ -98,9 +98,9 @@ def _deletions(events: Iterable[Event]) -> Iterator[tuple[Event, int, str]]:
     recorded: dict[str, tuple[int, str]] = {}
     for event in events:
         if event.kind == "recorded":
-            recorded[event.who] = (event["shard"], event["file"])
-        elif event.kind == "deleted" and event.who in recorded:
-            yield event, *recorded[event.who]
+            recorded[event.source] = (event["shard"], event["file"])
+        elif event.kind == "deleted" and event.source in recorded:
+            yield event, *recorded[event.source]
 
 
 # --- Tasks -----------------------------------------------------------------------------------------------------------
@@ -159,10 +159,10 @@ def dispatches_are_unique(events: Iterable[Event], states: Sequence[Saved]) -> V
     holders: dict[tuple[int, int, int], str] = {}
     for event in of_kind(events, "got"):
         key = (event["pass_id"], event["task"], event["epoch"])
-        if holders.setdefault(key, event.who) != event.who:
-            found.append(f"pass, task and epoch {key} were given to {holders[key]} and to {event.who}")
-        if (*key, _index(event.who)) not in committed:
-            found.append(f"{event.who} got {key}, which was not committed")
+        if holders.setdefault(key, event.source) != event.source:
+            found.append(f"pass, task and epoch {key} were given to {holders[key]} and to {event.source}")
+        if (*key, _index(event.source)) not in committed:
+            found.append(f"{event.source} got {key}, which was not committed")
     return found
 
 
@@ -236,8 +236,8 @@ def never_stands_still(events: Iterable[Event], kinds: Sequence[str], bound: flo
     ]
 
 
-def _index(who: str) -> int:
-    return int(who.partition("-")[2].partition(".")[0])
+def _index(source: str) -> int:
+    return int(source.partition("-")[2].partition(".")[0])
 
 
 # --- Parameters ------------------------------------------------------------------------------------------------------
@@ -245,15 +245,15 @@ def _servers(events: Iterable[Event]) -> Mapping[int, list[Event]]:
     """What each server's processes did, one life after the other."""
     found: dict[int, list[Event]] = defaultdict(list)
     for event in events:
-        if event.who.startswith("pserver-"):
-            found[_index(event.who)].append(event)
+        if event.source.startswith("pserver-"):
+            found[_index(event.source)].append(event)
     return {
-        server: sorted(some, key=lambda event: (_run_number(event.who), event.at)) for server, some in found.items()
+        server: sorted(some, key=lambda event: (_run_number(event.source), event.at)) for server, some in found.items()
     }
 
 
-def _run_number(who: str) -> int:
-    return int(who.rpartition(".")[2])
+def _run_number(source: str) -> int:
+    return int(source.rpartition(".")[2])
 
 
 def steps_count_once(events: Iterable[Event]) -> Violations:
@@ -264,8 +264,8 @@ def steps_count_once(events: Iterable[Event]) -> Violations:
         made: list[tuple[int, set[tuple[int, int]]]] = [(0, set())]
         before, run = made, 0  # what the earlier lives had made
         for event in deeds:
-            if _run_number(event.who) != run:
-                before, run = made, _run_number(event.who)
+            if _run_number(event.source) != run:
+                before, run = made, _run_number(event.source)
             if event.kind in ("initialised", "restored", "reseeded"):
                 version = event["version"]
                 made = [some for some in before if some[0] <= version]
@@ -320,30 +320,30 @@ def rounds_are_of_members(events: Iterable[Event], quorum: int = 0) -> Violation
 
 def _runs(events: Iterable[Event]) -> Iterator[tuple[int, int, list[Event]]]:
     for server, deeds in _servers(events).items():
-        for run in sorted({_run_number(event.who) for event in deeds}):
-            yield server, run, [event for event in deeds if _run_number(event.who) == run]
+        for run in sorted({_run_number(event.source) for event in deeds}):
+            yield server, run, [event for event in deeds if _run_number(event.source) == run]
 
 
 def _round(event: Event, present: _Present, due: set[int], quorum: int) -> Iterator[str]:
     steps = event["steps"]
-    who = {step["trainer"] for step in steps}
-    if len(who) < len(steps):
+    contributors = {step["trainer"] for step in steps}
+    if len(contributors) < len(steps):
         yield "a trainer counts twice"
     for step in steps:
         if present.live.get(step["trainer"]) != step["incarnation"]:
             yield f"trainer {step['trainer']} of incarnation {step['incarnation']} is no member"
         if step["base"] != event["version"] - 1:
             yield f"trainer {step['trainer']} computed at version {step['base']}"
-    passes = {present.inside.get(index) for index in who}
+    passes = {present.inside.get(index) for index in contributors}
     lowest = min(present.inside.values(), default=None)
     if passes != {lowest}:
         yield f"it is of passes {passes}, the lowest is {lowest}"
     waited = {index for index in due if present.inside[index] == lowest}
     enough = min(quorum, len(waited)) if quorum else len(waited)
-    if len(who) < enough or (not quorum and not waited <= who):
-        yield f"it was made by {sorted(who)}, though {sorted(waited)} were there"
-    if quorum and len(who) > quorum:
-        yield f"{len(who)} made it, {quorum} should"
+    if len(contributors) < enough or (not quorum and not waited <= contributors):
+        yield f"it was made by {sorted(contributors)}, though {sorted(waited)} were there"
+    if quorum and len(contributors) > quorum:
+        yield f"{len(contributors)} made it, {quorum} should"
 
 
 def nobody_runs_ahead(events: Iterable[Event], bound: int) -> Violations:
@@ -392,8 +392,8 @@ def accounts_balance(events: Sequence[Event], mode: str) -> Violations:
         shares = _Shares(mode)
         run = 0
         for event in deeds:
-            if _run_number(event.who) != run:
-                run, shares = _run_number(event.who), _Shares(mode)
+            if _run_number(event.source) != run:
+                run, shares = _run_number(event.source), _Shares(mode)
             shares.take(event)
             version = event.facts.get("version", 0)
             if event.kind == "initialised":
@@ -416,7 +416,7 @@ def _wrong_pulls(
     newcomer, whose first pull is part of no step: the servers may be a version apart then."""
     pulls = [event for event in of_kind(events, "joined", "pulled", "ended") if event["version"]]
     return [
-        f"{event.who} pulled {event['balances'][server]} from server {server} in version {event['version']}"
+        f"{event.source} pulled {event['balances'][server]} from server {server} in version {event['version']}"
         for event in pulls
         for server in servers
         if (server == 0 or event.kind != "joined")
@@ -459,19 +459,23 @@ def steps_meet_one_incarnation(events: Iterable[Event]) -> Violations:
     """I11."""
     events = list(events)
     met: dict[tuple[str, int, int], int] = {}
-    silent = {event.who for event in of_kind(events, "pulled")} - {event.who for event in of_kind(events, "answered")}
-    found = [f"{who} does not tell by whom its steps were answered" for who in sorted(silent)]
+    silent = {event.source for event in of_kind(events, "pulled")} - {
+        event.source for event in of_kind(events, "answered")
+    }
+    found = [f"{source} does not tell by whom its steps were answered" for source in sorted(silent)]
     for event in of_kind(events, "answered"):
-        step = (event.who, event["step"], event["server"])
+        step = (event.source, event["step"], event["server"])
         if met.setdefault(step, event["incarnation"]) != event["incarnation"]:
-            found.append(f"{event.who} heard {met[step]} and {event['incarnation']} of {event['server']} in one step")
+            found.append(
+                f"{event.source} heard {met[step]} and {event['incarnation']} of {event['server']} in one step"
+            )
     return found
 
 
 def all_agree_in_the_end(events: Iterable[Event]) -> Violations:
     """I12. What counts of a trainer is its last word."""
     events = list(events)
-    last = {event.who.partition(".")[0]: event for event in of_kind(events, "ended")}
-    uneven = [f"{event.who} pulled a torn account" for event in events if event.facts.get("even") is False]
+    last = {event.source.partition(".")[0]: event for event in of_kind(events, "ended")}
+    uneven = [f"{event.source} pulled a torn account" for event in events if event.facts.get("even") is False]
     digests = {event["digest"] for event in last.values()}
     return uneven + ([f"they ended with {len(digests)} different parameters"] if len(digests) != 1 else [])

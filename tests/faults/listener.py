@@ -29,7 +29,7 @@ class LinkWitness:
         put = patch.setattr if patch else setattr
         put(Client, "reply", self._hearing(Client.reply))
         put(Link, "_receive", self._beginning(Link._receive))
-        put(Link, "answer", self._telling(Link.answer))
+        put(Link, "answer", self._callbacks(Link.answer))
 
     def _hearing(self, method: Any) -> Any:
         @functools.wraps(method)
@@ -49,7 +49,7 @@ class LinkWitness:
 
         return receive
 
-    def _telling(self, method: Any) -> Any:
+    def _callbacks(self, method: Any) -> Any:
         @functools.wraps(method)
         def answer(link: Link, message: Message) -> Message:
             reply: Message = method(link, message)

@@ -23,7 +23,7 @@ from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
-from runtime.pserver.shard import Releases, Shard, Step, Who
+from runtime.pserver.shard import Releases, Shard, Step, TrainerId
 from tests.runtime.master.queue_rules import MemoryStore, QueueRules
 
 Schedule = Sequence[tuple[str, int]]
@@ -186,7 +186,9 @@ class Tasks(Simulation):
         self.ended: dict[int, int | None] = {}
         self.hands: dict[int, Task] = {}
         self.held: dict[int, list[Task]] = {}  # what each was given ahead and has not begun
-        self.told: dict[int, list[Task]] = {}  # finishes of which each has sent word, and no answer has come since
+        self.finishes_sent: dict[
+            int, list[Task]
+        ] = {}  # finishes of which each has sent word, and no answer has come since
         self.members()
 
     def commit(self) -> None:
@@ -208,9 +210,9 @@ class Tasks(Simulation):
     def _go_on(self, client: Client, task: Task) -> Any:
         """Begin the next task that was given ahead, send word of it, and ask what comes after it."""
         begun = self.hands[client.incarnation] = self.held[client.incarnation].pop(0)
-        self.told.setdefault(client.incarnation, []).append(task)
+        self.finishes_sent.setdefault(client.incarnation, []).append(task)
         self.network.under_way.append(Message((client.index, client.incarnation), 0, ("word", (task, begun))))
-        return ("ahead", (tuple(self.told[client.incarnation]), begun))
+        return ("ahead", (tuple(self.finishes_sent[client.incarnation]), begun))
 
     def serve(self, message: Message) -> None:
         verb, what = message.body
@@ -219,9 +221,9 @@ class Tasks(Simulation):
             self._begun(trainer, *what)
             self.commit()
             return
-        said: Any = self._answered(verb, what, trainer, message.request)
+        result: Any = self._answered(verb, what, trainer, message.request)
         self.commit()
-        self.answer(message, (verb, what, said))
+        self.answer(message, (verb, what, result))
 
     def _answered(self, verb: str, what: Any, trainer: Trainer, request: int) -> Any:
         if verb == "get":
@@ -236,45 +238,45 @@ class Tasks(Simulation):
         for task in done:
             self._report("done", task, trainer)
         self._report("begun", begun, trainer)
-        said = self.queue.ahead(trainer, self.now)
-        for task in said.tasks:
+        result = self.queue.ahead(trainer, self.now)
+        for task in result.tasks:
             self.rules.given(trainer, task)
-        return said
+        return result
 
     def _get(self, trainer: Trainer, request: int, ended: int | None) -> Answer:
-        said = self.queue.get(trainer, request, ended, self.now)
-        if isinstance(said, Task):
-            for task in (said, *said.prefetched):
+        result = self.queue.get(trainer, request, ended, self.now)
+        if isinstance(result, Task):
+            for task in (result, *result.prefetched):
                 self.rules.given(trainer, task)
-        return said
+        return result
 
     def _report(self, verb: str, task: Task, trainer: Trainer) -> Verdict:
         key = Key(task.pass_id, task.task_id, task.epoch, trainer)
         if verb == "fail":
             return self.queue.fail(key, "it raised", self.now)
         report: Callable[[Key, float], Verdict] = getattr(self.queue, verb)
-        if (said := report(key, self.now)) is Verdict.OK and verb == "done":
+        if (result := report(key, self.now)) is Verdict.OK and verb == "done":
             self.rules.acknowledged(key)
-        return said
+        return result
 
     def receive(self, client: Client, body: Any) -> None:
-        verb, what, said = body
+        verb, what, result = body
         if verb == "get":
-            self._take(client, said)
+            self._take(client, result)
         elif verb == "ahead":
-            self.held[client.incarnation] = list(said.tasks)
-            del self.told[client.incarnation][: len(what[0])]
+            self.held[client.incarnation] = list(result.tasks)
+            del self.finishes_sent[client.incarnation][: len(what[0])]
         else:
             self.hands.pop(client.incarnation, None)
             self.held.pop(client.incarnation, None)
 
-    def _take(self, client: Client, said: Answer) -> None:
-        if isinstance(said, Task):
-            self.hands[client.incarnation] = said
-            self.held[client.incarnation] = list(said.prefetched)
-            self.ended[client.incarnation] = said.pass_id - 1
-        elif isinstance(said, PassEnd):
-            self.ended[client.incarnation] = said.pass_id
+    def _take(self, client: Client, result: Answer) -> None:
+        if isinstance(result, Task):
+            self.hands[client.incarnation] = result
+            self.held[client.incarnation] = list(result.prefetched)
+            self.ended[client.incarnation] = result.pass_id - 1
+        elif isinstance(result, PassEnd):
+            self.ended[client.incarnation] = result.pass_id
 
     def master_crashes(self, number: int) -> None:
         """And another reads what was committed; requests that were under way to the first are lost or not."""
@@ -304,10 +306,10 @@ class Tasks(Simulation):
                 task = self.hands.pop(client.incarnation, None)
                 if task:
                     self._report("done", task, _trainer(client))
-                said = self._get(_trainer(client), client.request, self.ended.get(client.incarnation))
+                result = self._get(_trainer(client), client.request, self.ended.get(client.incarnation))
                 self.commit()
-                if not isinstance(said, Wait | JobDone):
-                    self._take(client, said)
+                if not isinstance(result, Wait | JobDone):
+                    self._take(client, result)
         raise AssertionError("I6: the job does not end")
 
     RULES = {**_COMMON, "master crashes": master_crashes, "time passes": time_passes}
@@ -332,11 +334,11 @@ class Accounts(Simulation):
         self.inside: dict[int, int] = {}
         self.applied: dict[tuple[int, int], int] = {}
         self.members()
-        self.shard.declare("declaration", self._who(self.clients[0]), declaration, 0.0)
-        self.shard.initialise("values", self._who(self.clients[0]), declaration.digest, [np.zeros(1, "f4")])
+        self.shard.declare("declaration", self._trainer_id(self.clients[0]), declaration, 0.0)
+        self.shard.initialise("values", self._trainer_id(self.clients[0]), declaration.digest, [np.zeros(1, "f4")])
 
-    def _who(self, client: Client) -> Who:
-        return Who(client.index, client.incarnation)
+    def _trainer_id(self, client: Client) -> TrainerId:
+        return TrainerId(client.index, client.incarnation)
 
     def members(self) -> None:
         self._answer_all(self.shard.change_members({c.index: c.incarnation for c in self.clients.values()}))
@@ -351,12 +353,12 @@ class Accounts(Simulation):
     def serve(self, message: Message) -> None:
         self.tickets += 1
         verb, what = message.body
-        who = Who(*message.client)
+        trainer = TrainerId(*message.client)
         self.waiting[self.tickets] = (message, what if verb == "push" else None)
         self._answer_all(
-            self.shard.push(self.tickets, who, what)
+            self.shard.push(self.tickets, trainer, what)
             if verb == "push"
-            else getattr(self.shard, f"{verb}_pass")(self.tickets, who, message.request, what)
+            else getattr(self.shard, f"{verb}_pass")(self.tickets, trainer, message.request, what)
         )
 
     def _answer_all(self, releases: Releases) -> None:

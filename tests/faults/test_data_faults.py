@@ -23,7 +23,7 @@ def test_poison_task(job, etcd):
     trained = {event["record"] for event in of_kind(events, "trained")}
     assert trained == set(range(12)) - {7}
     tries = [event for event in of_kind(events, "trying") if event["record"] == 7]
-    assert len({event.who.partition(".")[0] for event in tries}) == 2, "blame needs two trainers where two live"
+    assert len({event.source.partition(".")[0] for event in tries}) == 2, "blame needs two trainers where two live"
     assert any("record 7 " in text for text in cluster.portal.events())
     assert verdict.of_tasks(cluster, events) == []
 
@@ -32,7 +32,7 @@ def await_failure(cluster: Cluster, name: str) -> str:
     run = cluster.run(name)
     until(lambda: run.ended, f"{name} gives up", report=cluster.report)
     assert run.code == contract.EXIT_ERROR
-    return cluster.portal.said(run.who)
+    return cluster.portal.output(run.source)
 
 
 def test_dataset_file_missing(job, etcd):
@@ -64,8 +64,8 @@ def test_truncated_recordio(job, etcd):
     file = data_file(cluster)
     file.write_bytes(file.read_bytes()[:-3])
     cluster.start("master-0")
-    said = await_failure(cluster, "master-0")
-    assert datasets.FILE in said
+    output = await_failure(cluster, "master-0")
+    assert datasets.FILE in output
     assert not of_kind(cluster.history(), "got")
 
 

@@ -130,8 +130,8 @@ def test_etcd_down_30s(job, own_etcd):
     # them fell between the two looks at the clock.
     pulled = [event for event in cluster.history() if event.kind == "pulled"]
     trainers = [f"trainer-{index}.1" for index in range(2)]
-    at_most = [sum(event.who == who and event.at > alive_until for event in pulled) for who in trainers]
-    at_least = [sum(event.who == who and event.at > killed for event in pulled) for who in trainers]
+    at_most = [sum(event.source == source and event.at > alive_until for event in pulled) for source in trainers]
+    at_least = [sum(event.source == source and event.at > killed for event in pulled) for source in trainers]
     assert min(at_most) >= 2, "each ends its task and does those that it was given ahead"
     assert max(at_least) <= 4, "and then it stops"
     etcd.start()

@@ -57,7 +57,7 @@ def train(server: ShardServer, expected: int) -> Params:
     return params
 
 
-def test_a_trainer_tells_by_whom_each_step_was_answered(servers, monkeypatch):
+def test_a_trainer_records_which_server_answered_each_step(servers, monkeypatch):
     memory = Memory()
     LinkWitness(memory).watch(monkeypatch)
     train(servers[0], FIRST)
@@ -87,5 +87,5 @@ def test_a_trainer_that_takes_its_values_from_another_process_than_its_push_is_f
     assert "heard 5 and 7 of parameter server 0 in one step" in invariants.steps_meet_one_incarnation(memory.events)[0]
 
 
-def test_a_trainer_that_tells_nothing_is_found():
+def test_a_trainer_that_records_nothing_is_found():
     assert invariants.steps_meet_one_incarnation([Event(0.0, "trainer-0.1", "pulled")])

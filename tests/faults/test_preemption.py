@@ -47,7 +47,7 @@ def test_preempt_master_term(running):
 def test_preempt_pserver_kill(running):
     running.kill("pserver-0")
     judge(running)
-    assert "is back after" in running.portal.said("pserver-0.2")
+    assert "is back after" in running.portal.output("pserver-0.2")
     assert len(running.runs["trainer-0"]) == 1, "its trainers wait for it"
 
 
@@ -58,7 +58,7 @@ def test_preempt_pserver_term(running):
     last = max(event["version"] for event in running.history() if event.kind == "applied")
     running.start("pserver-0")
     judge(running)
-    assert f"at version {last}, from its checkpoint." in running.portal.said("pserver-0.2")
+    assert f"at version {last}, from its checkpoint." in running.portal.output("pserver-0.2")
 
 
 def test_preempt_trainer_kill(running):
@@ -74,7 +74,7 @@ def test_preempt_trainer_term(running):
     running.until(lambda: run.ended, "the trainer ends")
     assert run.code == contract.EXIT_RESTART
     judge(running)
-    assert "trainer-0 left.\n" in running.portal.said("master-0.1")
+    assert "trainer-0 left.\n" in running.portal.output("master-0.1")
     assert len(running.runs["trainer-1"]) == len(running.runs["pserver-0"]) == 1
 
 
@@ -84,4 +84,4 @@ def test_kill_all_then_restart(running):
     running.kill_all()
     judge(running)
     assert all(len(runs) >= 2 for runs in running.runs.values())
-    assert "from its checkpoint." in "".join(running.portal.said(run.who) for run in running.runs["pserver-0"])
+    assert "from its checkpoint." in "".join(running.portal.output(run.source) for run in running.runs["pserver-0"])

@@ -33,8 +33,8 @@ def test_checkpoint_crash_at_step_k(job, etcd, k):
     cluster.start("trainer-0")
     cluster.await_count("crashes", 1)
     judge(cluster)
-    assert "is back after" in cluster.portal.said("pserver-0.2")
-    assert "cannot be used" not in cluster.portal.said("pserver-0.2")
+    assert "is back after" in cluster.portal.output("pserver-0.2")
+    assert "cannot be used" not in cluster.portal.output("pserver-0.2")
 
 
 @pytest.mark.invariant("Each recorded checkpoint is complete, even if its pserver is killed while it writes.")
@@ -75,9 +75,9 @@ def test_corrupt_checkpoint(job, etcd):
     cluster.thaw(run)
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
-    said = cluster.portal.said("pserver-0.2")
-    assert "cannot be used" in said
-    assert "is back after" in said
+    output = cluster.portal.output("pserver-0.2")
+    assert "cannot be used" in output
+    assert "is back after" in output
 
 
 def rot(file: Path) -> None:

@@ -21,7 +21,7 @@ def await_expiry(cluster: Cluster, name: str) -> None:
 
 
 def await_end(cluster: Cluster, run: Run) -> None:
-    cluster.until(lambda: run.ended, f"{run.who} finds that it has been replaced")
+    cluster.until(lambda: run.ended, f"{run.source} finds that it has been replaced")
     assert run.code == contract.EXIT_RESTART, run.why
 
 
@@ -60,7 +60,7 @@ def test_zombie_trainer(job, etcd, mode):
     assert verdict.of_parameters(cluster, events) == []
     assert verdict.of_tasks(cluster, events) == []
     bound = 2 * cluster.plan.lease + 2.0
-    others = [event for event in events if event.who.startswith("trainer-1")]
+    others = [event for event in events if event.source.startswith("trainer-1")]
     assert invariants.never_stands_still(others, ["pulled"], bound) == []
 
 

@@ -19,7 +19,7 @@ from runtime.trainer.environment import end_for_restart
 from runtime.trainer.job import Job
 from runtime.trainer.tasks.task_client import JobDone, Task, Wait
 from tests.faults.listener import LinkWitness
-from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, WHO, Recorder
+from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, SOURCE, Recorder
 
 # Every amount is a multiple of it, so that a share of up to an eighth of it is a whole number.
 UNIT = 840
@@ -119,7 +119,7 @@ WORKLOADS: Mapping[str, Callable[[Job, Recorder], None]] = {
 
 
 def main(name: str) -> None:
-    recorder = Recorder(Path(os.environ[HISTORY]), os.environ[WHO])
+    recorder = Recorder(Path(os.environ[HISTORY]), os.environ[SOURCE])
     LinkWitness(recorder).watch()
     dial_through(os.environ[PROXY])
     if os.environ.get("REGATTA_FAULTS_FAR"):

@@ -20,7 +20,7 @@ numba = importlib.import_module("numba")
 intrinsic = importlib.import_module("numba.extending").intrinsic
 
 # So many elements of the mean are in the innermost cache together with what goes into them.
-ROOM_ELEMENTS = 2048
+WORKSPACE_ELEMENTS = 2048
 _KEPT = 1  # ``journal.KEPT``, as a number for the compiler
 
 _compiled = numba.njit(error_model="numpy")
@@ -110,7 +110,7 @@ def _mean(o: Any, gs: Any, ws: Any, even: Any, start: int, stop: int) -> None:
 
 @_compiled  # type: ignore[untyped-decorator]
 def _begin(
-    p: Any, gs: Any, ws: Any, even: Any, kept: Any, marks: Any, at: int, start: int, stop: int, room: Any
+    p: Any, gs: Any, ws: Any, even: Any, kept: Any, marks: Any, at: int, start: int, stop: int, workspace: Any
 ) -> Any:
     """What comes before the rule, for elements ``start`` to ``stop``: gives their mean."""
     if kept.size:
@@ -119,49 +119,49 @@ def _begin(
         _fence()
         marks[_KEPT] = at + stop
         _fence()
-    mean = room[: stop - start]
+    mean = workspace[: stop - start]
     _mean(mean, gs, ws, even, start, stop)
     return mean
 
 
 # --- Updates, by the name of their rule ------------------------------------------------------------------------------
 def sgd(p: Any, gs: Any, ws: Any, even: Any, states: Any, constants: Any, kept: Any, marks: Any, at: int) -> None:
-    room = np.empty(ROOM_ELEMENTS, p.dtype)
-    for start in range(0, p.size, ROOM_ELEMENTS):
-        stop = min(start + ROOM_ELEMENTS, p.size)
-        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, room)
+    workspace = np.empty(WORKSPACE_ELEMENTS, p.dtype)
+    for start in range(0, p.size, WORKSPACE_ELEMENTS):
+        stop = min(start + WORKSPACE_ELEMENTS, p.size)
+        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, workspace)
         _sgd(p[start:stop], g, *constants)
 
 
 def momentum(p: Any, gs: Any, ws: Any, even: Any, states: Any, constants: Any, kept: Any, marks: Any, at: int) -> None:
-    room = np.empty(ROOM_ELEMENTS, p.dtype)
-    for start in range(0, p.size, ROOM_ELEMENTS):
-        stop = min(start + ROOM_ELEMENTS, p.size)
-        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, room)
+    workspace = np.empty(WORKSPACE_ELEMENTS, p.dtype)
+    for start in range(0, p.size, WORKSPACE_ELEMENTS):
+        stop = min(start + WORKSPACE_ELEMENTS, p.size)
+        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, workspace)
         _momentum(p[start:stop], g, states[0][start:stop], *constants)
 
 
 def nesterov(p: Any, gs: Any, ws: Any, even: Any, states: Any, constants: Any, kept: Any, marks: Any, at: int) -> None:
-    room = np.empty(ROOM_ELEMENTS, p.dtype)
-    for start in range(0, p.size, ROOM_ELEMENTS):
-        stop = min(start + ROOM_ELEMENTS, p.size)
-        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, room)
+    workspace = np.empty(WORKSPACE_ELEMENTS, p.dtype)
+    for start in range(0, p.size, WORKSPACE_ELEMENTS):
+        stop = min(start + WORKSPACE_ELEMENTS, p.size)
+        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, workspace)
         _nesterov(p[start:stop], g, states[0][start:stop], *constants)
 
 
 def adagrad(p: Any, gs: Any, ws: Any, even: Any, states: Any, constants: Any, kept: Any, marks: Any, at: int) -> None:
-    room = np.empty(ROOM_ELEMENTS, p.dtype)
-    for start in range(0, p.size, ROOM_ELEMENTS):
-        stop = min(start + ROOM_ELEMENTS, p.size)
-        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, room)
+    workspace = np.empty(WORKSPACE_ELEMENTS, p.dtype)
+    for start in range(0, p.size, WORKSPACE_ELEMENTS):
+        stop = min(start + WORKSPACE_ELEMENTS, p.size)
+        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, workspace)
         _adagrad(p[start:stop], g, states[0][start:stop], *constants)
 
 
 def adam(p: Any, gs: Any, ws: Any, even: Any, states: Any, constants: Any, kept: Any, marks: Any, at: int) -> None:
-    room = np.empty(ROOM_ELEMENTS, p.dtype)
-    for start in range(0, p.size, ROOM_ELEMENTS):
-        stop = min(start + ROOM_ELEMENTS, p.size)
-        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, room)
+    workspace = np.empty(WORKSPACE_ELEMENTS, p.dtype)
+    for start in range(0, p.size, WORKSPACE_ELEMENTS):
+        stop = min(start + WORKSPACE_ELEMENTS, p.size)
+        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, workspace)
         _adam(p[start:stop], g, states[0][start:stop], states[1][start:stop], *constants)
 
 

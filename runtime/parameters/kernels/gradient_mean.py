@@ -31,20 +31,20 @@ class Means:
     """Makes means one after the other. Its memory is kept: fresh memory would cost more than the arithmetic."""
 
     def __init__(self) -> None:
-        self._rooms: dict[str, tuple[Array, Array]] = {}
+        self._workspaces: dict[str, tuple[Array, Array]] = {}
 
     def weighted(self, gradients: Sequence[Array], weights: Weights) -> Array:
         """The mean of flat arrays, summed in order; good until the next one is asked for."""
         if len(gradients) == 1:
             return gradients[0]
-        mean, term = self._room(gradients[0])
+        mean, term = self._workspace(gradients[0])
         (_plain if weights.even else _weighted)(gradients, weights.shares, mean, term)
         return mean
 
-    def _room(self, like: Array) -> tuple[Array, Array]:
-        kept = self._rooms.get(like.dtype.str)
+    def _workspace(self, like: Array) -> tuple[Array, Array]:
+        kept = self._workspaces.get(like.dtype.str)
         if kept is None or kept[0].size < like.size:
-            kept = self._rooms[like.dtype.str] = (np.empty_like(like), np.empty_like(like))
+            kept = self._workspaces[like.dtype.str] = (np.empty_like(like), np.empty_like(like))
         return kept[0][: like.size], kept[1][: like.size]
 
 

@@ -24,30 +24,30 @@ Kernel = Callable[..., None]
 # As many elements are worked on together: a block of the wire. Measured: 64 Ki elements take a fifth longer.
 PIECE_ELEMENTS = 1 << 18
 
-_rooms = threading.local()
+_workspaces = threading.local()
 
 
-def sgd(p: Array, g: Array, rate: Number, room: Array) -> None:
-    np.multiply(g, rate, out=room)
-    np.subtract(p, room, out=p)
+def sgd(p: Array, g: Array, rate: Number, workspace: Array) -> None:
+    np.multiply(g, rate, out=workspace)
+    np.subtract(p, workspace, out=p)
 
 
-def momentum(p: Array, g: Array, velocity: Array, rate: Number, mu: float, room: Array) -> None:
-    _accelerate(velocity, g, rate, mu, room)
+def momentum(p: Array, g: Array, velocity: Array, rate: Number, mu: float, workspace: Array) -> None:
+    _accelerate(velocity, g, rate, mu, workspace)
     np.add(p, velocity, out=p)
 
 
-def nesterov(p: Array, g: Array, velocity: Array, rate: Number, mu: float, room: Array) -> None:
-    _accelerate(velocity, g, rate, mu, room)
-    np.subtract(p, room, out=p)
-    np.multiply(velocity, mu, out=room)
-    np.add(p, room, out=p)
+def nesterov(p: Array, g: Array, velocity: Array, rate: Number, mu: float, workspace: Array) -> None:
+    _accelerate(velocity, g, rate, mu, workspace)
+    np.subtract(p, workspace, out=p)
+    np.multiply(velocity, mu, out=workspace)
+    np.add(p, workspace, out=p)
 
 
-def adagrad(p: Array, g: Array, squares: Array, rate: Number, eps: Number, room: Array) -> None:
-    np.multiply(g, g, out=room)
-    np.add(squares, room, out=squares)
-    _descend(p, g, squares, rate, eps, room)
+def adagrad(p: Array, g: Array, squares: Array, rate: Number, eps: Number, workspace: Array) -> None:
+    np.multiply(g, g, out=workspace)
+    np.add(squares, workspace, out=squares)
+    _descend(p, g, squares, rate, eps, workspace)
 
 
 def adam(
@@ -61,33 +61,33 @@ def adam(
     beta2: float,
     rest2: float,
     eps: Number,
-    room: Array,
+    workspace: Array,
 ) -> None:
     """``rest1`` and ``rest2`` are what the betas lack of one."""
     np.multiply(mean, beta1, out=mean)
-    np.multiply(g, rest1, out=room)
-    np.add(mean, room, out=mean)
+    np.multiply(g, rest1, out=workspace)
+    np.add(mean, workspace, out=mean)
     np.multiply(square, beta2, out=square)
-    np.multiply(g, g, out=room)
-    np.multiply(room, rest2, out=room)
-    np.add(square, room, out=square)
-    _descend(p, mean, square, rate, eps, room)
+    np.multiply(g, g, out=workspace)
+    np.multiply(workspace, rest2, out=workspace)
+    np.add(square, workspace, out=square)
+    _descend(p, mean, square, rate, eps, workspace)
 
 
-def _accelerate(velocity: Array, g: Array, rate: Number, mu: float, room: Array) -> None:
+def _accelerate(velocity: Array, g: Array, rate: Number, mu: float, workspace: Array) -> None:
     """velocity = velocity * mu - g * rate; ``room`` holds g * rate afterwards."""
-    np.multiply(g, rate, out=room)
+    np.multiply(g, rate, out=workspace)
     np.multiply(velocity, mu, out=velocity)
-    np.subtract(velocity, room, out=velocity)
+    np.subtract(velocity, workspace, out=velocity)
 
 
-def _descend(p: Array, direction: Array, squares: Array, rate: Number, eps: Number, room: Array) -> None:
+def _descend(p: Array, direction: Array, squares: Array, rate: Number, eps: Number, workspace: Array) -> None:
     """p -= direction / (sqrt(squares) + eps) * rate."""
-    np.sqrt(squares, out=room)
-    np.add(room, eps, out=room)
-    np.divide(direction, room, out=room)
-    np.multiply(room, rate, out=room)
-    np.subtract(p, room, out=p)
+    np.sqrt(squares, out=workspace)
+    np.add(workspace, eps, out=workspace)
+    np.divide(direction, workspace, out=workspace)
+    np.multiply(workspace, rate, out=workspace)
+    np.subtract(p, workspace, out=p)
 
 
 # By the name of the rule in ``optimisers``.
@@ -111,10 +111,10 @@ def run(rule: str, arrays: Sequence[Array], constants: Sequence[float]) -> None:
 
 def _scratch(dtype: np.dtype[Any]) -> Array:
     """Scratch memory of this thread, made once: a fresh one would cost a page fault for every 4 KiB of it."""
-    kept: Array | None = getattr(_rooms, dtype.char, None)
+    kept: Array | None = getattr(_workspaces, dtype.char, None)
     if kept is None:
         kept = np.empty(PIECE_ELEMENTS, dtype)
-        setattr(_rooms, dtype.char, kept)
+        setattr(_workspaces, dtype.char, kept)
     return kept
 
 

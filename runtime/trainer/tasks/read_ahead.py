@@ -27,7 +27,7 @@ T = TypeVar("T")
 Items = Generator[T, None, None]
 
 
-class Room:
+class Capacity:
     """What waits to be trained, of all tasks together: up to ``most`` items of ``most_bytes`` bytes, and one always
     may."""
 
@@ -52,7 +52,7 @@ class Readers:
     """A thread that reads one task after the other, in the order in which they are ``start``ed, and the room for it."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        self.room = Room(most, most_bytes)
+        self.capacity = Capacity(most, most_bytes)
         self._due: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -90,8 +90,8 @@ class ReadAhead(Generic[T]):
     ) -> None:
         self._make = make
         self._before = before
-        self._room = readers.room
-        self._changed = readers.room.changed
+        self._capacity = readers.capacity
+        self._changed = readers.capacity.changed
         self._read: deque[tuple[T, int]] = deque()
         self._begun = False
         self._stopped = False
@@ -108,7 +108,7 @@ class ReadAhead(Generic[T]):
             self._changed.wait_for(lambda: self._read or self._ended or self._stopped)
             if self._read:
                 item, size = self._read.popleft()
-                self._room.take(-size, -1)
+                self._capacity.take(-size, -1)
                 return item
             error, self._error = self._error, None
         if error is None:
@@ -127,7 +127,7 @@ class ReadAhead(Generic[T]):
     def stop(self) -> None:
         with self._changed:
             self._stopped = True
-            self._room.take(-sum(size for _item, size in self._read), -len(self._read))
+            self._capacity.take(-sum(size for _item, size in self._read), -len(self._read))
             self._read.clear()
 
     def _run(self) -> None:
@@ -159,10 +159,10 @@ class ReadAhead(Generic[T]):
         """Have the item wait for its turn, once there is room for it; False where nobody wants more."""
         size = size_of(item)
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._room.has(size))
+            self._changed.wait_for(lambda: self._stopped or self._capacity.has(size))
             if not self._stopped:
                 self._read.append((item, size))
-                self._room.take(size)
+                self._capacity.take(size)
             return not self._stopped
 
 

@@ -173,7 +173,7 @@ class TaskClient:
             secret=secret,
         )
         self._client = self._open(self._home)
-        self._words = self._open(self._home)  # what is told on it is not answered
+        self._notices = self._open(self._home)  # what is told on it is not answered
 
     def move(self, address: str, master: int = 0) -> None:
         """Another master serves now, at another address. A call that waits for the old one asks the new one."""
@@ -184,7 +184,7 @@ class TaskClient:
     def next_task(self, *done: Task) -> Answer:
         asked = {"request": self._position.request, "ended": self._position.ended, "done": _named(done)}
         answer = _understood(self._call(Op.TASK_GET, asked), answer_from_json)
-        self._words.connect()
+        self._notices.connect()
         return self._position.take(answer)
 
     def coming(self) -> Sequence[Task]:
@@ -192,12 +192,12 @@ class TaskClient:
 
     def ahead(self, done: Sequence[Task], begun: Sequence[Task]) -> Ahead:
         body = self._call(Op.TASK_AHEAD, {"done": _named(done), "begun": _named(begun)})
-        self._words.connect()
+        self._notices.connect()
         return _understood(body, ahead_from_json)
 
     def begun(self, done: Sequence[Task], begun: Sequence[Task]) -> bool:
         body = {"trainer": self._trainer, "done": _named(done), "begun": _named(begun)}
-        return self._words.leave_word(Op.TASK_BEGUN, body)
+        return self._notices.notify(Op.TASK_BEGUN, body)
 
     def saw_end(self, pass_id: int) -> None:
         self._position.take(PassEnd(pass_id))
@@ -227,7 +227,7 @@ class TaskClient:
 
     def close(self) -> None:
         self._client.close()
-        self._words.close()
+        self._notices.close()
 
     def _report(self, op: Op, task: Task, **more: object) -> bool:
         key = {"pass_id": task.pass_id, "task_id": task.task_id, "epoch": task.epoch}
@@ -268,7 +268,7 @@ class TaskClient:
         if self._home != self._asked:
             self._asked = self._home
             self.close()
-            self._client, self._words = self._open(self._asked), self._open(self._asked)
+            self._client, self._notices = self._open(self._asked), self._open(self._asked)
 
     def _await_move(self, why: RegattaError) -> None:
         """After an answer that does not count: wait a moment for the news. One who was lost has waited already."""

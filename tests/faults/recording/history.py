@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 # For the processes: where their history goes, as whom, through which proxy they connect, where they crash.
-HISTORY, WHO = "REGATTA_FAULTS_HISTORY", "REGATTA_FAULTS_WHO"
+HISTORY, SOURCE = "REGATTA_FAULTS_HISTORY", "REGATTA_FAULTS_WHO"
 PROXY, CRASH_AT = "REGATTA_FAULTS_PROXY", "REGATTA_FAULTS_CRASH_AT"
 # A file beside the histories: no fault comes any more, and the work may be done quickly.
 ENOUGH = "enough"
@@ -27,7 +27,7 @@ class Event:
     """One thing that happened: when, in which life of which process (``trainer-0.2``), of what kind, and its facts."""
 
     at: float
-    who: str
+    source: str
     kind: str
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -38,10 +38,10 @@ class Event:
 class Recorder:
     """Appends to the history of one process. Any thread may call."""
 
-    def __init__(self, directory: Path, who: str) -> None:
+    def __init__(self, directory: Path, source: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(directory / f"{who}.jsonl", flags, 0o644)
+        self._file = os.open(directory / f"{source}.jsonl", flags, 0o644)
         self._lock = threading.Lock()
 
     def note(self, kind: str, **facts: Any) -> None:

@@ -22,8 +22,8 @@ from runtime.checkpoint.index import Book, Entry
 from runtime.parameters.messages import Outcome
 from runtime.pserver import __main__ as pserver
 from runtime.pserver import checkpointer
-from runtime.pserver.shard import Release, Shard, Step, Who
-from tests.faults.recording.history import CRASH_AT, HISTORY, WHO, Recorder
+from runtime.pserver.shard import Release, Shard, Step, TrainerId
+from tests.faults.recording.history import CRASH_AT, HISTORY, SOURCE, Recorder
 
 # Where a writer of checkpoints can be killed.
 POINTS = (
@@ -78,8 +78,8 @@ class ShardWitness:
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._asked: dict[Any, tuple[Who, Step]] = {}
-        self._pulls: dict[Any, Who] = {}
+        self._asked: dict[Any, tuple[TrainerId, Step]] = {}
+        self._pulls: dict[Any, TrainerId] = {}
 
     def watch(self) -> None:
         _before(Shard, "push", self._pushing)
@@ -89,22 +89,22 @@ class ShardWitness:
         for name in _RELEASING:
             _after(Shard, name, functools.partial(self._released, name))
 
-    def _pushing(self, shard: Shard, ticket: Any, who: Who, step: Step) -> None:
-        self._asked[ticket] = (who, step)
+    def _pushing(self, shard: Shard, ticket: Any, trainer_id: TrainerId, step: Step) -> None:
+        self._asked[ticket] = (trainer_id, step)
 
-    def _pulling(self, shard: Shard, ticket: Any, who: Who) -> None:
-        self._pulls[ticket] = who
+    def _pulling(self, shard: Shard, ticket: Any, trainer_id: TrainerId) -> None:
+        self._pulls[ticket] = trainer_id
 
     def _restored(self, result: None, shard: Shard, *arguments: Any) -> None:
         self._recorder.note("restored", version=shard.version, balance=_balance(shard))
 
-    def _let_through(self, allowed: bool, shard: Shard, who: Who) -> None:
+    def _let_through(self, allowed: bool, shard: Shard, trainer_id: TrainerId) -> None:
         if allowed:
-            self._recorder.note("let pull", trainer=who.index)
+            self._recorder.note("let pull", trainer=trainer_id.index)
 
     def _released(self, name: str, releases: list[Release], shard: Shard, *arguments: Any) -> None:
         if not any(release.ticket is arguments[0] and release.outcome in _UNHEEDED for release in releases):
-            self._tell_cause(name, shard, arguments)
+            self._record_cause(name, shard, arguments)
         made: dict[int, list[dict[str, Any]]] = {}
         for release in releases:
             if (asked := self._asked.pop(release.ticket, None)) is not None:
@@ -116,15 +116,15 @@ class ShardWitness:
         for version, steps in sorted(made.items()):
             self._recorder.note("applied", version=version, steps=steps, balance=_balance(shard), of=shard.version)
         for release in releases:  # what was applied came first
-            if (who := self._pulls.pop(release.ticket, None)) and release.outcome is Outcome.DONE:
-                self._recorder.note("let pull", trainer=who.index)
+            if (trainer_id := self._pulls.pop(release.ticket, None)) and release.outcome is Outcome.DONE:
+                self._recorder.note("let pull", trainer=trainer_id.index)
 
-    def _tell_cause(self, name: str, shard: Shard, arguments: tuple[Any, ...]) -> None:
+    def _record_cause(self, name: str, shard: Shard, arguments: tuple[Any, ...]) -> None:
         if name == "change_members":
             self._recorder.note("members", live={str(index): inc for index, inc in shard.live.items()})
         elif name in ("begin_pass", "end_pass"):
-            who, number = arguments[1], arguments[3]
-            self._recorder.note(name, trainer=who.index, incarnation=who.incarnation, number=number)
+            trainer_id, number = arguments[1], arguments[3]
+            self._recorder.note(name, trainer=trainer_id.index, incarnation=trainer_id.incarnation, number=number)
         elif name == "initialise" and shard.ready:
             self._recorder.note("initialised", version=shard.version, balance=_balance(shard))
         elif name == "offer" and arguments[3].knows:
@@ -141,10 +141,10 @@ def _by_text(numbers: Mapping[int, int]) -> dict[str, int]:
     return {str(index): number for index, number in numbers.items()}
 
 
-def _step(who: Who, step: Step) -> dict[str, Any]:
+def _step(trainer_id: TrainerId, step: Step) -> dict[str, Any]:
     amount = float(step.gradients[0][0]) if step.samples else 0.0
     facts = {"seq": step.seq, "samples": step.samples, "base": step.base, "amount": amount}
-    return {"trainer": who.index, "incarnation": who.incarnation, **facts}
+    return {"trainer": trainer_id.index, "incarnation": trainer_id.incarnation, **facts}
 
 
 def _balance(shard: Shard) -> float:
@@ -206,7 +206,7 @@ class DiskWitness:
 
 
 def main() -> int:
-    recorder = Recorder(Path(os.environ[HISTORY]), os.environ[WHO])
+    recorder = Recorder(Path(os.environ[HISTORY]), os.environ[SOURCE])
     # As often as the contract's setting says, however short.
     checkpointer.LOOK_SECONDS, checkpointer.NOTICE_SECONDS = 0.02, 0.1
     ShardWitness(recorder).watch()

@@ -118,7 +118,7 @@ def test_the_directory_of_one_attempt_can_be_looked_at_alone(store, job, look):
     assert look("verify", path.parent)[1][0] == f"{path.parent}:"
 
 
-def test_an_empty_directory_says_which_one_to_name(job, look):
+def test_an_empty_directory_message_names_the_right_one(job, look):
     assert look("ls", job) == (
         1,
         [f"There are no checkpoints in {job}. Name the directory of a job, or of one of its attempts."],
@@ -134,7 +134,7 @@ def test_what_is_no_directory_is_wrong_usage(tmp_path, capsys, name):
     assert f"{tmp_path / name} cannot be read: " in capsys.readouterr().err
 
 
-def test_what_the_report_says_is_what_a_resume_does(store, job, look):
+def test_the_report_matches_what_a_resume_does(store, job, look):
     """The same choice, made of the same files."""
     for version in (4, 8):
         paths = [save(store, job, 1, index, version) for index in (0, 1)]

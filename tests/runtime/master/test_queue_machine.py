@@ -61,8 +61,8 @@ class QueueMachine(RuleBasedStateMachine):
 
     def check_pass_was_whole(self, pass_id: int) -> None:
         """I4: at its end a pass has nothing todo or pending; what was not discarded was acknowledged."""
-        told = [happening.text for happening in self.queue.happenings]
-        assert any(f"Pass {pass_id + 1} of" in text and "done in" in text for text in told)
+        texts = [happening.text for happening in self.queue.happenings]
+        assert any(f"Pass {pass_id + 1} of" in text and "done in" in text for text in texts)
 
     @rule(index=INDICES)
     def join(self, index: int) -> None:
@@ -70,15 +70,15 @@ class QueueMachine(RuleBasedStateMachine):
         trainer = Trainer(index, self.incarnations)
         self.live[index] = trainer
         self.ended[trainer], self.requests[trainer] = None, 0
-        self.tell_members()
+        self.change_members()
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
     def crash_a_trainer(self, data: st.DataObject) -> None:
         self.live.pop(data.draw(st.sampled_from(sorted(self.live))))
-        self.tell_members()
+        self.change_members()
 
-    def tell_members(self) -> None:
+    def change_members(self) -> None:
         with self.change() as queue:
             queue.members(list(self.live.values()), self.now)
 
@@ -171,7 +171,7 @@ class QueueMachine(RuleBasedStateMachine):
             before.failed,
             before.pending,
         )
-        self.tell_members()
+        self.change_members()
 
     @invariant()
     def the_rules_hold(self) -> None:

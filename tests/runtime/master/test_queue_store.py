@@ -27,7 +27,7 @@ def test_runs_are_read_back_as_they_were(numbers):
     assert from_runs(to_runs(numbers)) == tuple(numbers)
 
 
-def test_a_hand_of_every_second_task_is_three_numbers():
+def test_every_second_task_as_a_hand_is_stored_as_three_numbers():
     assert to_runs(range(1, 10_000, 2)) == [[1, 2, 5000]]
 
 
@@ -99,7 +99,7 @@ class OvertakenStore(MemoryStore):
         return found
 
 
-def test_of_two_who_become_the_master_at_once_one_does():
+def test_of_two_masters_that_take_over_at_once_one_succeeds():
     store = OvertakenStore()
     with pytest.raises(Lost):
         lead(store, "/j/", Compare("/members/master/0"))

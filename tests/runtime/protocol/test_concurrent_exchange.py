@@ -52,7 +52,7 @@ def blocks():
     return [(Header(Op.BLOCK, offset=number), payload) for number in range(MANY)]
 
 
-def test_who_is_answered_while_it_asks_reads_meanwhile(address):
+def test_answers_are_read_while_the_request_is_sent(address):
     clients = [Client(address) for _ in range(2)]
     came = []
     memory = memoryview(bytearray(MAX_PAYLOAD))

@@ -40,16 +40,16 @@ def test_that_there_are_values_is_noted_as_soon_as_the_store_takes_it(
     monkeypatch.setattr(process, "NOTE_SECONDS", 0.0)
     store = FailsToPut(tmp_path / "store.db", error, times=3)
     server = process._Process(contract.read({contract.WIRE_SECRET: "s"}), cast(Channel, None), store)
-    looks = []
+    polls = []
 
     def look(seconds: float) -> bool:
-        looks.append(store.get(MARK) is not None)
-        return looks[-1]
+        polls.append(store.get(MARK) is not None)
+        return polls[-1]
 
     monkeypatch.setattr(server._ended, "wait", look)
     server._has_values(None)
     server._wait()
-    assert looks == [False, False, False, True]
+    assert polls == [False, False, False, True]
 
 
 def shortage() -> OSError:

@@ -113,7 +113,7 @@ def test_rows_are_fetched_once_a_round():
     assert asked == [[1, 2], [3], [3]]
 
 
-def test_a_trainer_without_memory_for_more_rows_says_so(monkeypatch):
+def test_a_trainer_without_memory_for_more_rows_raises(monkeypatch):
     monkeypatch.setattr(embedding_tables, "headroom", lambda: 0)
     with pytest.raises(RegattaError, match="This trainer has no memory for 2 more rows of table 'rows'"):
         RoundRows(Table("rows", 1), lambda ids: np.zeros((ids.size, 1), "f4")).values(np.array([1, 2]))

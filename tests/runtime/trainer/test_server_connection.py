@@ -209,7 +209,7 @@ def test_on_one_host_no_number_of_a_step_goes_over_the_socket(servers):
     assert [client.blocks for client in clients] == before
 
 
-def test_memory_is_shared_anew_after_a_broken_connection(servers):
+def test_memory_is_shared_again_after_a_broken_connection(servers):
     params, (client,) = start(servers(1))
     client.close()
     params.push_pull(gradients(0))
@@ -257,21 +257,21 @@ def test_without_memory_to_share_the_numbers_go_over_the_socket(servers, monkeyp
 @pytest.mark.parametrize("share", [True, False])
 def test_gradients_in_the_memory_of_the_job_count_like_any_others(servers, share):
     params, _clients = start(servers(2), share=share)
-    room = params.gradients()
+    buffers = params.gradients()
     for step in range(2):
         for name, values in gradients(step).items():
-            room[name][:] = values
-        params.push_pull(room)
+            buffers[name][:] = values
+        params.push_pull(buffers)
     expected = np.float32(-0.5) * gradients(0)["w"] - np.float32(0.5) * gradients(1)["w"]
     assert params["w"].tobytes() == expected.tobytes()
 
 
 def test_what_is_no_number_is_found_in_the_memory_of_the_job(servers):
     params, _clients = start(servers(1))
-    room = params.gradients()
-    room["w"][-1] = np.inf
+    buffers = params.gradients()
+    buffers["w"][-1] = np.inf
     with pytest.raises(UsageError, match="'w' holds NaN or infinity"):
-        params.push_pull(room)
+        params.push_pull(buffers)
     assert params.version == 0
 
 
@@ -308,7 +308,7 @@ def test_values_that_come_while_gradients_leave_are_those_of_whole_steps(servers
     assert len(set(together(run, 2))) == 1
 
 
-def test_blocks_that_were_made_with_a_trainer_that_dies_do_not_count(servers, together):
+def test_blocks_made_with_a_trainer_that_is_lost_do_not_count(servers, together):
     attempt = servers(1, trainers=2)
     server = attempt.running[0]
     began = threading.Barrier(2)
@@ -360,13 +360,13 @@ class KnowsTypes(FarClient):
 
     came = frozenset()
 
-    def talk(self, message, allocate, *told):
+    def talk(self, message, allocate, *callbacks):
         def seen(header):
             self.came |= {header.dtype.name}
             return allocate(header)
 
         self.came = frozenset()
-        return super().talk(message, seen, *told)
+        return super().talk(message, seen, *callbacks)
 
 
 def halved(attempt, trainer, rule):

@@ -174,7 +174,7 @@ def test_a_parameter_that_is_laid_out_otherwise_is_pulled_into_too(job):
     assert model.weight.tolist() == [[0.0] * 3] * 2
 
 
-@pytest.mark.parametrize(("change", "words"), [(lambda m: m.half(), "model.float"), (lambda m: m.to("meta"), "cpu")])
-def test_a_model_that_cannot_be_shared_is_refused_with_a_message(job, change, words):
-    with pytest.raises(UsageError, match=words):
+@pytest.mark.parametrize(("change", "pattern"), [(lambda m: m.half(), "model.float"), (lambda m: m.to("meta"), "cpu")])
+def test_a_model_that_cannot_be_shared_is_refused_with_a_message(job, change, pattern):
+    with pytest.raises(UsageError, match=pattern):
         dist_torch.attach(job, change(network()))

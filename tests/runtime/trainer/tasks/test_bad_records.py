@@ -98,14 +98,14 @@ def test_a_record_that_cannot_be_decoded_is_left_out_after_a_search(job):
     assert sorted(seen[-len(good) :]) == good
 
 
-def test_a_record_that_cannot_be_decoded_is_skipped_where_the_script_says_so(job, capfd):
+def test_a_record_that_cannot_be_decoded_is_skipped_if_configured(job, capfd):
     picky = Picky(job)
     seen = list(job.steps(job.reader("public/diabetes", decode=picky, on_bad_record="skip"), passes=1))
     assert sorted(seen) == sorted(picky.labels[:BAD] + picky.labels[BAD + 1 :])
     assert "cannot be decoded (ValueError: this one is too much)" in capfd.readouterr().err
 
 
-def test_a_record_that_cannot_be_decoded_raises_where_the_script_says_so(job):
+def test_a_record_that_cannot_be_decoded_raises_if_configured(job):
     with pytest.raises(ValueError, match="too much"):
         list(job.steps(job.reader("public/diabetes", decode=Picky(job), on_bad_record="raise"), passes=1))
 
@@ -133,7 +133,7 @@ def test_a_file_that_goes_away_in_mid_run_ends_the_job_with_its_name(changing):
     assert len(seen) == 4
 
 
-def test_a_file_that_is_cut_short_in_mid_run_is_left_out_where_the_script_says_so(changing):
+def test_a_file_truncated_in_mid_run_is_skipped_if_configured(changing):
     job, file = changing
     seen = []
     for features, _label in job.steps(job.reader(datasets.NAME, on_bad_record="skip"), passes=1):
@@ -143,7 +143,7 @@ def test_a_file_that_is_cut_short_in_mid_run_is_left_out_where_the_script_says_s
     assert seen == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_file_that_goes_away_raises_where_the_script_says_so(changing):
+def test_a_missing_file_raises_if_configured(changing):
     job, file = changing
     file.unlink()
     with pytest.raises(RegattaError, match=f"{file.name} cannot be read"):

@@ -90,7 +90,7 @@ def test_an_error_comes_in_its_place_with_its_own_traceback(readers):
     assert next(ahead, None) is None
 
 
-def test_who_closes_it_early_leaves_no_thread_and_no_open_file_behind():
+def test_closing_early_leaves_no_thread_and_no_open_file():
     numbers, before, reading = Numbers(10**9), threading.active_count(), Readers(4, MUCH)
     ahead = ReadAhead(numbers, reading)
     next(ahead)
@@ -109,7 +109,7 @@ def test_what_was_read_of_a_task_that_is_given_up_is_dropped(readers):
     assert numbers.closed.wait(LONG)
 
 
-def test_who_waits_for_a_batch_is_woken_when_the_task_is_given_up(readers):
+def test_a_wait_for_a_batch_ends_when_the_task_is_dropped(readers):
     go, asked, got = threading.Event(), threading.Event(), []
 
     def slow(wanted: Pass) -> Any:
@@ -137,7 +137,7 @@ def test_what_the_script_has_set_for_its_thread_holds_beside_it(readers):
         next(ahead)
 
 
-def test_the_next_task_is_read_when_this_one_is_read_and_they_share_the_room(readers):
+def test_the_next_task_is_read_after_this_one_and_they_share_the_capacity(readers):
     these, those, shared = Numbers(2), Numbers(50), readers(4)
     first, second = ReadAhead(these, shared), ReadAhead(those, shared)
     those.wait_for(3)  # two of the first task and two of the second wait, and one is in the thread's hand
@@ -169,7 +169,7 @@ def test_a_task_that_is_never_begun_keeps_nobody_from_being_read(readers):
     assert [item[0] for item in other] == list(range(50))
 
 
-def test_what_is_dropped_gives_its_room_back(readers):
+def test_dropped_batches_free_their_capacity(readers):
     dropped, numbers, shared = Numbers(4), Numbers(50), readers(4)
     first = ReadAhead(dropped, shared)
     assert dropped.closed.wait(LONG)
@@ -227,7 +227,7 @@ def test_the_batches_are_the_same_whether_they_are_read_ahead_or_not(job):
 
 
 @pytest.mark.parametrize(("ahead", "where"), [(4, {"reading"}), (0, {threading.main_thread().name})])
-def test_a_decode_runs_beside_the_script_unless_it_says_otherwise(job, ahead, where):
+def test_a_decode_runs_in_the_background_unless_the_script_disables_it(job, ahead, where):
     decode = Decode()
     list(job.steps(job.reader(datasets.NAME, 10, decode=decode, ahead=ahead), passes=1))
     assert decode.threads == where
@@ -294,7 +294,7 @@ def test_nothing_of_the_next_pass_is_decoded_before_this_one_is_over(job, forete
     assert passes == [RECORDS * TASKS, 2 * RECORDS * TASKS]
 
 
-def test_who_leaves_the_loop_leaves_no_reading_behind(job):
+def test_leaving_the_loop_stops_the_reading(job):
     for _batch in job.steps(job.reader(datasets.NAME, 10, decode=Decode()), passes=1):
         assert reading()
         break
@@ -313,14 +313,14 @@ def test_a_task_that_was_handed_back_in_the_middle_is_read_no_further_and_is_not
 @pytest.mark.invariant(
     "Positions and failures are reported for the batch in training, not for records that were read ahead."
 )
-def test_the_place_that_the_master_is_told_is_that_of_the_batch_in_hand(job, monkeypatch):
-    told = []
+def test_the_place_reported_to_the_master_is_that_of_the_current_batch(job, monkeypatch):
+    places = []
     steps = iter(job.steps(job.reader(datasets.NAME, 10), passes=1))
     for _ in range(3):
         next(steps)
-    monkeypatch.setattr(job._loop._source, "fail", lambda task, why, place=None: told.append(place))
+    monkeypatch.setattr(job._loop._source, "fail", lambda task, why, place=None: places.append(place))
     job._loop.crash(ValueError("this one is too much"))
-    assert told == [(20, 30)]
+    assert places == [(20, 30)]
 
 
 def test_a_record_that_cannot_be_decoded_raises_after_the_batches_before_it(job):
