@@ -1,4 +1,4 @@
-"""Whose turn each task is: the live trainers, the hand that each was dealt, and what is free for anybody. Pure."""
+"""Assignment of tasks: the live trainers, the hand (assigned tasks) of each, and the free tasks. Pure."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from runtime.master.messages import Trainer
 from runtime.master.task_states import Board
 from runtime.master.types import Deal, Status
 
-# So many failures of one trainer alone, and a task is given to others first.
+# After this many failures of one trainer alone, a task is given to other trainers first.
 _FAILURES_BEFORE_OTHERS = 2
 
-# Puts a task back: its number, and who had it.
+# Puts a task back, given its number and the trainer that had it.
 Place = Callable[[int, Trainer | None], None]
 
 
 @dataclass
 class Dealing:
-    """``hands`` holds the todo tasks that are dealt to a trainer, ``free`` those that are nobody's; ``heard`` is when
-    each trainer last said something. ``dealt`` says that hands, ``free`` or ``live`` changed in another way than by
-    taking a task.
+    """The assignment of todo tasks.
+
+    ``hands`` holds the todo tasks assigned to each trainer, ``free`` those without an owner. ``last_contact`` is the
+    time of each trainer's last request. ``deal_changed`` is true if hands, ``free`` or ``live`` changed in another way
+    than by taking a task.
     """
 
     board: Board
@@ -32,19 +34,19 @@ class Dealing:
     deal_changed: bool = False
 
     def restore(self, deal: Deal) -> None:
-        """Take over what was committed."""
+        """Restore the committed assignment."""
         self.free = self._still_todo(deal.free)
         self.hands = {trainer: self._still_todo(hand) for trainer, hand in deal.hands}
 
     def begin_pass(self, now: float) -> None:
-        """All tasks of the table are free."""
+        """Make all tasks of the table free."""
         self.free = deque(range(len(self.board.table.tasks)))
         self.hands = {}
         self.deal_changed = True
         self.last_contact = dict.fromkeys(self.live, now)
 
     def strike_done(self) -> None:
-        """Leave in the hands only what is todo."""
+        """Keep only todo tasks in the hands."""
         self.free = self._still_todo(self.free)
         self.hands = {trainer: self._still_todo(hand) for trainer, hand in self.hands.items()}
 
@@ -54,12 +56,12 @@ class Dealing:
 
     @property
     def empty(self) -> bool:
-        """Nothing is todo."""
+        """Whether no task is todo."""
         return not self.free and not any(self.hands.values())
 
     @property
     def left(self) -> int:
-        """How many tasks are todo."""
+        """The number of todo tasks."""
         return len(self.free) + sum(map(len, self.hands.values()))
 
     def members(self, live: Collection[Trainer], now: float) -> None:
@@ -68,7 +70,7 @@ class Dealing:
 
     # --- Taking and putting back -------------------------------------------------------------------------------------
     def take(self, trainer: Trainer) -> int | None:
-        """Remove the next task for this trainer from the queue."""
+        """Remove the next task for this trainer from the queue and return it; None if there is none."""
         found = self._next_for(trainer)
         if found is None:
             return None
@@ -88,7 +90,7 @@ class Dealing:
         return None
 
     def barred(self, task_id: int, trainer: Trainer) -> bool:
-        """Whether others should try first: only this trainer failed on the task, often, and another one lives."""
+        """Whether other trainers should try first: only this one failed on the task, often, and another one is alive."""
         entry = self.board.entries[task_id]
         return (
             entry.blamed == (trainer.index,)
@@ -105,7 +107,7 @@ class Dealing:
         self.deal_changed = True
 
     def _queue_for(self, task_id: int, holder: Trainer | None) -> deque[int]:
-        """The holder's hand, if there is one and the task may stay in it."""
+        """The holder's hand, if it exists and the task may stay in it; otherwise the free tasks."""
         if holder is None or holder not in self.hands or self.barred(task_id, holder):
             return self.free
         return self.hands[holder]
@@ -122,7 +124,9 @@ class Dealing:
         return self.last_contact[trainer] + patience <= now
 
     def free_tasks_of_the_silent(self, now: float, patience: float) -> tuple[Trainer, ...]:
-        """Take the hands of those who have said nothing for so long, if anybody else has; who they were."""
+        """Free the hands of trainers without contact for ``patience`` seconds, if another is active; return these
+        trainers.
+        """
         silent = tuple(owner for owner, hand in self.hands.items() if hand and self.silent(owner, now, patience))
         if not self._awake(now, patience):
             return ()
@@ -132,7 +136,7 @@ class Dealing:
         return silent
 
     def deal_free(self, now: float, patience: float) -> None:
-        """Give every free task to a live trainer, in turn; to none who should not try it now, or who is silent."""
+        """Assign every free task to a live trainer, in turn; none to a trainer that is barred from it or silent."""
         kept: deque[int] = deque()
         live = self._awake(now, patience) or self.live
         for turn, task_id in enumerate(self.free):
@@ -145,7 +149,7 @@ class Dealing:
         self.free = kept
 
     def share_with(self, newcomer: Trainer) -> None:
-        """As many tasks as everybody has, so that nobody is waited for longer than need be."""
+        """Give a newcomer as many tasks as the others have, so that nobody waits longer than necessary."""
         hand = self.hands.setdefault(newcomer, deque())
         fair = sum(map(len, self.hands.values())) // len(self.live)
         while len(hand) < fair:

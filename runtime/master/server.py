@@ -1,7 +1,7 @@
-"""The master at work: requests in, one commit for all that came meanwhile, answers out.
+"""The running master: it receives requests, commits the changes of all that arrived, and sends answers.
 
-One thread minds the connections, another the queue and the store: while a commit is on its way, the next requests
-gather. Nothing is answered before it is committed. A trainer that has to wait is answered as soon as there is news.
+One thread serves the connections, another the queue and the store: during a commit the next requests accumulate.
+Nothing is answered before it is committed. A waiting trainer is answered as soon as there is a result for it.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from runtime.master.queue_store import Behind, Ledger
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Happening, Plan
 
-# A trainer that has to wait is answered when there is news, or after this long: well before it counts us as lost.
+# A waiting trainer is answered when there is a result, or after this long: well before it considers the master lost.
 HOLD_SECONDS = 2.0
-# How long a request is tried again while the store does not answer, and how often.
+# How long a request is retried while the store does not answer, and how often.
 STORE_PATIENCE_SECONDS = 30.0
 STORE_PAUSE_SECONDS = 0.1
-# Whoever waits longer than usual is told so often that the master lives.
+# The interval of the wait replies to a request that takes longer than usual.
 WAITING_SECONDS = 1.0
-# Commits begin at least so far apart: all that is asked for meanwhile is one transaction.
+# The minimum time between the starts of two commits: all requests in between form one transaction.
 COMMIT_SECONDS = 0.0025
-# What nobody waits for is committed with what others ask for, or after so long.
+# A notice is committed together with requests, or after this long.
 NOTICE_SECONDS = 0.05
-# Deadlines are looked at so often at least.
+# Deadlines are checked at least this often.
 _LOOK_SECONDS = 1.0
-# A store that does not answer holds up the end no longer than this.
+# A store that does not answer delays the end by at most this long.
 _LEAVE_SECONDS = 2.0
 
 log = logging.getLogger("master")
 
 
 class Master:
-    """The queue on the wire. Its methods may be called from any thread, for ``change`` and what calls it: any other.
+    """The queue on the network.
 
-    ``tell`` is called with what has happened once it is committed. Errors of the ledger (``Lost``) go to the caller and
-    stay in ``lost``. For ``patience`` seconds what is asked is tried again while the store does not answer.
+    All methods may be called from any thread, except that ``change`` and its callers need a thread of their own.
+    ``report`` is called with what happened, once it is committed. Errors of the ledger (``Lost``) go to the caller and
+    stay in ``lost``. Requests are retried for ``patience`` seconds while the store does not answer.
     """
 
     def __init__(
@@ -67,15 +68,15 @@ class Master:
         self._patience = patience
         self._inbox: SimpleQueue[Ticket] = SimpleQueue()
         self._due: list[Ticket] = []  # for the next commit
-        self._flying: list[Ticket] = []  # in the commit that is on its way
+        self._flying: list[Ticket] = []  # in the current commit
         self._batches: SimpleQueue[list[Ticket] | None] = SimpleQueue()
         self._outcomes: SimpleQueue[Committed | RegattaError] = SimpleQueue()
-        self._held: list[tuple[float, Call]] = []  # who waits for news, and until when
+        self._held: list[tuple[float, Call]] = []  # waiting calls, and until when they are held
         self._next_commit = self._next_wait_reply = 0.0
-        self._away_since: float | None = None  # when the store was first found not to answer, if that was told
+        self._away_since: float | None = None  # when the store first did not answer, if that was reported
         self._view = View()
         self._had_trainers = False
-        self._ended = threading.Event()  # the job is over, or this master is lost, or closed
+        self._ended = threading.Event()  # the job is over, or this master is lost or closed
         self._closing = False
         self.lost: RegattaError | None = None
         threading.Thread(target=self._commit_all, name="commits", daemon=True).start()
@@ -89,9 +90,9 @@ class Master:
 
     # --- What the process does ---------------------------------------------------------------------------------------
     def change(self, operation: Operation) -> Any:
-        """Do ``operation`` on the queue and commit; gives what the operation gave.
+        """Run ``operation`` on the queue, commit, and return its result.
 
-        Raises StoreUnavailable when the store has not answered for the whole patience, and what the operation raises.
+        Raises StoreUnavailable if the store has not answered for the whole patience, and what the operation raises.
         """
         done = threading.Semaphore(0)
         ticket = Ticket(operation, time.monotonic(), lambda _: done.release())
@@ -105,7 +106,7 @@ class Master:
         return ticket.value
 
     def members(self, live: Collection[Trainer]) -> None:
-        """The trainers that live now. An error goes to ``lost``, for the caller could do nothing about it."""
+        """Set the live trainers. An error goes to ``lost``, because the caller could do nothing about it."""
         trainers = self._commits.live = tuple(sorted(live))
         self._had_trainers = self._had_trainers or bool(live)
         try:
@@ -115,7 +116,7 @@ class Master:
             self._ended.set()
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Mind the deadlines until ``stop``, until the job is over and its trainers have left, or until ``lost``."""
+        """Watch the deadlines until ``stop``, until the job is over and its trainers have left, or until ``lost``."""
         while not (stop() or self.over or self.lost):
             due = self._view.deadline
             left = _LOOK_SECONDS if due is None else min(_LOOK_SECONDS, max(0.0, due - self._commits.now()))
@@ -125,30 +126,30 @@ class Master:
                 self.change(lambda queue, now: queue.tick(now))
 
     def close(self) -> None:
-        """Commit what has been asked for, let everybody go who waits for news, and stop answering."""
+        """Commit the pending requests, answer the waiting ones, and stop answering."""
         self._closing = True
         self.wake()
         self._thread.join()
 
     def wake(self) -> None:
-        """Make ``run`` look again."""
+        """Make ``run`` check its conditions again."""
         self._ended.set()
         self._reception.wake()
 
     @property
     def over(self) -> bool:
-        """The job is done or failed, and all its trainers have been told and are gone."""
+        """Whether the job is done or failed, and all its trainers have been answered and have left."""
         had_trainers = self._had_trainers or self._commits.handed_out
         return self._view.over and had_trainers and not self._view.trainers
 
     @property
     def done(self) -> bool:
-        """All passes have ended."""
+        """Whether all passes have ended."""
         return self._view.over and not self._view.failed
 
     @property
     def failed(self) -> str:
-        """Why the job cannot go on, empty if it can."""
+        """Why the job cannot continue; empty if it can."""
         return self._view.failed
 
     # --- Requests: one thread ----------------------------------------------------------------------------------------
@@ -164,7 +165,7 @@ class Master:
         self._batches.put(None)
 
     def _pause(self) -> float:
-        """How long there is nothing to do unless somebody asks."""
+        """How many seconds there is nothing to do without a request."""
         now = time.monotonic()
         if self._due and not self._flying:
             return max(0.0, self._due_at() - now)
@@ -183,8 +184,9 @@ class Master:
             self._take_off(now)
 
     def _notices(self) -> list[Ticket]:
-        """What the process has told of until now. What trainers have said before that comes first: one that is gone may
-        have left word of the task that it was at."""
+        """The changes that the process has requested until now. Messages that trainers sent earlier are handled first:
+        a lost trainer may have sent a notice of its current task.
+        """
         return [self._inbox.get() for _ in range(self._inbox.qsize())]
 
     def _due_at(self) -> float:
@@ -194,7 +196,7 @@ class Master:
         return self._next_commit
 
     def _settle_waiting(self, now: float) -> None:
-        """Let go who has waited for news in vain; tell who waits for the store that this master lives."""
+        """Answer calls that were held for too long; send wait replies to those that wait for the store."""
         late = [call for until, call in self._held if until <= now]
         if late:
             self._held = [one for one in self._held if one[0] > now]
@@ -207,7 +209,7 @@ class Master:
                     ticket.waiting()
 
     def _take_leave(self) -> None:
-        """What was asked for is committed if the store answers in time; then everybody is let go."""
+        """Commit the pending requests if the store answers in time, and then answer all waiting calls."""
         give_up = time.monotonic() + _LEAVE_SECONDS
         while (self._due or self._flying) and time.monotonic() < give_up and not self.lost:
             self._turn(STORE_PAUSE_SECONDS)
@@ -217,7 +219,7 @@ class Master:
             self._let_go(call)
 
     def _take(self, call: Call, hold_until: float) -> None:
-        """Line the call up for the next commit."""
+        """Queue the call for the next commit."""
         try:
             asked = handlers.operation(call.request)
         except Refused as refused:
@@ -243,7 +245,7 @@ class Master:
         elif isinstance(error, Refused):
             self._reception.refuse(call, error)
         elif error:
-            self._reception.hang_up(call.caller)  # the trainer looks for the master that is now
+            self._reception.hang_up(call.caller)  # the trainer looks for the current master
         elif isinstance(ticket.value, Wait) and not self._closing:
             self._held.append((hold_until, call))
         else:
@@ -298,7 +300,7 @@ class Master:
             ticket.settle()
 
     def _put_off(self, batch: Sequence[Ticket], why: RegattaError) -> None:
-        """Try the same again in a moment; it is as if it had not been tried."""
+        """Try the same batch again in a moment, as if it had not been tried."""
         now = time.monotonic()
         if self._away_since is None and isinstance(why, StoreUnavailable):
             self._away_since = now

@@ -1,35 +1,34 @@
-"""The task queue of a job, pure: every method takes the time and answers; nothing here waits, reads or writes.
+"""The task queue of a job. Pure: every method takes the time and returns; nothing here waits, reads or writes.
 
-A task of a pass is todo, pending (a trainer has it), done or discarded. Whoever serves the queue commits what ``take``
-says has changed before anybody hears of it. If the commit fails, the queue is thrown away and made again with
-``resume`` from what was committed before: so a failed commit changes nothing, and every restart takes the same way.
-What happened is told in words.
+A task of a pass is todo, pending (a trainer has it), done or discarded. The caller commits the changes that ``take``
+returns before any of them becomes visible. If the commit fails, the queue is discarded and made again with ``resume``
+from the last commit. So a failed commit changes nothing, and every restart takes the same path. Events are recorded as
+messages.
 
 Rules, each with a named test:
 
-- A report counts only with the key of the dispatch: pass, task, epoch, trainer's incarnation. Another is stale.
-- The end of a pass is decided after every change, whichever it was.
-- The tasks of a lost trainer go back to the head at once. A failed or overdue task goes to the tail; a released one to
+- A report counts only with the key of the dispatch: pass, task, epoch, trainer's incarnation. Any other is stale.
+- The end of a pass is decided after every change.
+- The tasks of a lost trainer return to the head at once. A failed or overdue task goes to the tail; a released one to
   the head, without blame.
 - A task is discarded for this pass after more than ``failure_cap`` failures, and only if two different trainers failed
-  on it or fewer than two live. After two failures of one trainer alone, others go first.
-- A task whose data two trainers cannot read ends the job, or is left out of the pass, as the script wishes.
-- With ``plan.quarantine`` a task that would be discarded is searched instead, once the job has done any task at all:
-  its chunks become tasks, then pieces of a chunk, down to a single record, which is left out for the rest of the job
-  when it fails on two trainers (or twice on the only one). Who fails and names the place saves most of the search.
-- ``sync`` mode: tasks are dealt to the live trainers in turn when the pass opens, and a trainer is given only its own,
-  in order, so that every run does the same. Tasks without owner are dealt anew. A newcomer in the middle of a pass gets
-  its share from the ends of the longest hands.
-  The hand of a trainer that lives but has long said nothing is dealt to those who speak.
-- ``async`` mode: whoever asks gets the next task. When none is left, the task that is under way for longest, and for
-  longer than is usual, is given to an idle trainer a second time. Whoever finishes first counts, the other is stale; a
-  failure of one of the two is held against the task, and what becomes of it is decided with the other. In ``sync`` mode
-  nobody is idle before the others are: a step waits for all of them, and the records of a task done twice would count
-  twice in it.
-- With ``plan.prefetch`` a trainer is given its next tasks with the one that it asks for, as long as enough are left for
-  the others. Nobody is blamed for such a task before it is begun: it is no trainer's fault and not the task's. They
-  never stay with a trainer that has nothing else in hand: the first is begun, they go back to the head, or its time
-  runs.
+  on it or fewer than two are alive. After two failures of one trainer alone, other trainers try first.
+- A task whose data two trainers cannot read fails the job, or is left out of the pass, as the script requests.
+- With ``plan.quarantine`` a task that would be discarded is searched instead, once the job has done any task at all.
+  Its chunks become tasks, then pieces of a chunk, down to a single record. That record is left out for the rest of the
+  job when it fails on two trainers (or twice on the only one). A failure report with a place saves most of the search.
+- ``sync`` mode: tasks are assigned to the live trainers in turn when the pass opens. A trainer is given only its own
+  tasks, in order, so that every run does the same. Tasks without an owner are assigned again. A newcomer in the middle
+  of a pass gets its share from the ends of the longest hands. The hand of a live trainer without contact for long is
+  assigned to active trainers.
+- ``async`` mode: any request gets the next task. When none is left, the task under way for longest, and for longer than
+  usual, is given to an idle trainer a second time. The first finish counts, the other is stale. A failure of one of the
+  two counts against the task, and the outcome is decided with the other. In ``sync`` mode no trainer is idle before the
+  others are: a step waits for all of them, and the records of a task done twice would count twice in it.
+- With ``plan.prefetch`` a trainer is given its next tasks with the one that it requests, as long as enough are left for
+  the others. No trainer is blamed for such a task before it is begun, and no failure counts against the task.
+  Prefetched tasks never stay with a trainer that has nothing else to do: the first is begun, they return to the head,
+  or its timer runs.
 """
 
 from __future__ import annotations
@@ -62,19 +61,19 @@ from runtime.master.types import (
 )
 
 WAIT_SECONDS = 0.5
-# A trainer that has said nothing for so many timeouts of a task does not keep its hand. Long, for it may be evaluating.
+# A trainer without contact for this many task timeouts loses its hand. The time is long because it may be evaluating.
 _SILENCE = 5
 # A task may be extended up to this many times its timeout.
 _EXTENSIONS = 3
-# A task is under way for unusually long after so many times the usual, and not before so many seconds.
+# A task is slow after this many times the usual duration, and not before this many seconds.
 _SLOW_FACTOR = 1.5
 _SLOW_SECONDS = 5.0
 
 
 class TaskQueue:
-    """The whole of it. Make one with ``begin``; change it by its public methods only.
+    """The task queue. Create one with ``begin``; change it only by its public methods.
 
-    ``board`` knows where every task stands, ``dealing`` whose turn it is. ``pass_id`` is -1 before the first pass and
+    ``board`` has the state of every task, ``dealing`` the assignment. ``pass_id`` is -1 before the first pass and
     ``plan.passes`` after the last.
     """
 
@@ -94,12 +93,12 @@ class TaskQueue:
 
     @classmethod
     def begin(cls, plan: Plan, table: TaskTable, now: float) -> TaskQueue:
-        """A fresh job. One without records is done at once."""
+        """Create the queue of a new job. A job without records is done at once."""
         queue = cls(plan, table, now + plan.start_grace)
         queue.board.entries = [Entry() for _ in table.tasks]
         if not table.tasks:
             queue.board.pass_id = plan.passes
-            if table.dataset:  # that a job names none was told where its table was made
+            if table.dataset:  # a job without a dataset was reported when its table was made
                 queue._report(
                     "warning", f"The dataset {table.dataset} has no records: there is nothing to train.", True
                 )
@@ -107,9 +106,10 @@ class TaskQueue:
 
     @classmethod
     def resume(cls, plan: Plan, table: TaskTable, saved: Saved) -> TaskQueue:
-        """The job as it was committed, at the time of that commit: the time without a master does not count.
+        """Restore the job as it was committed, at the time of that commit: the time without a master does not count.
 
-        Whoever has a task or saves the model keeps it with the time that was left; every hand is as it was dealt.
+        A trainer keeps its task, or the right to save the model, with the time that was left. Every hand is as it was
+        assigned.
         """
         head, deal = saved.head, saved.deal
         queue = cls(plan, table, head.at + plan.start_grace)
@@ -128,7 +128,7 @@ class TaskQueue:
 
     # --- Committing --------------------------------------------------------------------------------------------------
     def take(self, now: float) -> Changes:
-        """What has changed since the last call."""
+        """Return the changes since the last call."""
         board, dealing = self.board, self.dealing
         deal = self.deal() if dealing.deal_changed else None
         quarantine = board.quarantine if board.condemned else None
@@ -183,7 +183,7 @@ class TaskQueue:
         return self.board.count(status)
 
     def next_deadline(self, now: float) -> float | None:
-        """When ``tick`` has something to do, if nothing else happens before."""
+        """Return when ``tick`` has something to do if nothing else happens before."""
         if self.pass_id < 0:
             return self._start_by if now < self._start_by else None
         pending = [self.entries[task_id] for task_id in self.pending]
@@ -194,10 +194,10 @@ class TaskQueue:
 
     # --- What trainers ask -------------------------------------------------------------------------------------------
     def get(self, trainer: Trainer, request: int, ended: int | None, now: float) -> Task | Wait | PassEnd | JobDone:
-        """Answer a trainer that wants work.
+        """Answer a trainer's request for work.
 
-        ``ended`` is the last pass that it was told the end of, None if it knows of none; so a lost answer costs
-        nothing and the master need not remember. A request that was answered with a task gets that task again.
+        ``ended`` is the last pass whose end the trainer received, None if there is none. So a lost answer costs nothing
+        and the master need not remember. A repeated request that was answered with a task gets that task again.
         """
         if trainer in self.live:
             self.dealing.last_contact[trainer] = now
@@ -215,27 +215,27 @@ class TaskQueue:
         slow = self._slow_task(trainer, now)
         if slow is not None:
             return self.board.dispatch_again(slow, trainer, request, timer)
-        # Parameter servers wait for all who take part in a synchronous pass, so one without a task must leave it.
+        # Parameter servers wait for every trainer in a synchronous pass, so a trainer without a task must leave it.
         if self.plan.sync and self.open and trainer in self.live and ended != self.pass_id:
             return PassEnd(self.pass_id)
         return Wait(WAIT_SECONDS)
 
     def ahead(self, trainer: Trainer, now: float) -> Ahead:
-        """What a trainer that has a task in hand is to do after it, as far as that is settled."""
+        """Return the tasks that follow a trainer's current task, as far as they are decided."""
         if trainer not in self.live or not self.open:
             return Ahead()
         self.dealing.last_contact[trainer] = now
         return self._prefetch.ahead(trainer, self.durations.usual)
 
     def begun(self, key: Key, now: float) -> Verdict:
-        """The trainer has begun a task that it was given ahead, without asking. Its time runs from now on."""
+        """The trainer has begun a prefetched task without a request. Its timer runs from now on."""
         if not self._holds(key, now):
             return Verdict.STALE
         self._prefetch.begun(key, Timer(now, now + self.durations.timeout))
         return Verdict.OK
 
     def _first_task(self, trainer: Trainer, request: int, timer: Timer) -> Task | None:
-        """The task that the trainer was given ahead, the next in the queue, or one that waits behind a slow task."""
+        """The prefetched task, the next one in the queue, or one that waits behind a slow task."""
         if not self.open:
             return None
         task = self._prefetch.begin(trainer, request, timer)
@@ -247,20 +247,20 @@ class TaskQueue:
         return None if task_id is None else self.board.dispatch(task_id, trainer, request, timer)
 
     def _give_back_prefetched(self, trainer: Trainer, but: int | None = None) -> None:
-        """The trainer does not go on as usual: others may do what it was given ahead. Nobody is blamed."""
+        """Return prefetched tasks to the head of the queue after an unusual report, without blame."""
         for task_id in reversed(self.board.prefetched_by(trainer)):
             if task_id != but:
                 self._blame.put_back(task_id, self.entries[task_id], self.dealing.to_head)
 
     def _slow_since(self, trainer: Trainer, now: float) -> float | None:
-        """Whoever has a task for longer than since then is slow; None where this trainer helps nobody."""
+        """Tasks begun before this time are slow; None if this trainer does not take over tasks."""
         usual = self.durations.usual
         if self.plan.sync or usual is None or trainer not in self.live or not self.open or not self.dealing.empty:
             return None
         return now - max(_SLOW_SECONDS, _SLOW_FACTOR * usual)
 
     def _slow_task(self, trainer: Trainer, now: float) -> int | None:
-        """The task that this idle trainer should try too, if there is one."""
+        """The task that this idle trainer should also try, if there is one."""
         usual, since = self.durations.usual, self._slow_since(trainer, now)
         if usual is None or since is None:
             return None
@@ -282,20 +282,20 @@ class TaskQueue:
         return entry.rival is None and is_slow and trainer.index not in indices
 
     def done(self, key: Key, now: float) -> Verdict:
-        """The task's last gradient was accepted. Saying it twice is no harm."""
+        """The task's last gradient was accepted. May be reported twice."""
         if self.board.is_finished(key):
             return Verdict.OK
         if not self._holds(key, now):
             return Verdict.STALE
         entry = self.entries[key.task_id]
-        if entry.timer != NO_TIMER:  # else it was given ahead, and the master was not asked when it was begun
+        if entry.timer != NO_TIMER:  # otherwise it was prefetched and begun without a request
             self.durations = self.durations.add(now - entry.timer.begun)
         self.board.settle(key.task_id, entry._replace(status=Status.DONE, failures=0, blamed=()))
         self._settle(now)
         return Verdict.OK
 
     def fail(self, key: Key, why: str, now: float, place: tuple[int, int] | None = None) -> Verdict:
-        """The trainer could not do the task, and says why, and at which records (first, end) if it knows."""
+        """The trainer failed on the task: why, and at which records (first, end) if known."""
         if not self._holds(key, now):
             return Verdict.STALE
         self._report("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
@@ -305,7 +305,7 @@ class TaskQueue:
         return Verdict.OK
 
     def cannot_read(self, key: Key, why: str, unread: Unread, now: float) -> Verdict:
-        """The trainer cannot read the data of the task, and says why, and what is to become of it if nobody can."""
+        """The trainer cannot read the task's data: why, and what to do if no trainer can."""
         if not self._holds(key, now):
             return Verdict.STALE
         self._report("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
@@ -316,17 +316,17 @@ class TaskQueue:
         return Verdict.OK
 
     def release(self, key: Key, now: float) -> Verdict:
-        """The trainer hands the task back, for it has to leave. Nobody is blamed."""
+        """The trainer returns the task because it has to leave. Nobody is blamed."""
         if not self._holds(key, now):
             return Verdict.STALE
         self._give_back_prefetched(key.trainer)
-        if key.task_id in self.pending:  # it was not the one that was given ahead
+        if key.task_id in self.pending:  # it was not the prefetched one
             self._blame.put_back(key.task_id, self.entries[key.task_id], self.dealing.to_head)
         self._settle(now)
         return Verdict.OK
 
     def extend(self, key: Key, now: float) -> Verdict:
-        """The trainer needs longer: its full time again, up to three times in all."""
+        """Extend the task by its full timeout from now, up to three times the timeout in all."""
         if not self._holds(key, now):
             return Verdict.STALE
         self._prefetch.begun(key, Timer(now, now + self.durations.timeout))
@@ -337,7 +337,7 @@ class TaskQueue:
         return Verdict.OK
 
     def save_request(self, trainer: Trainer, seconds: float, now: float) -> bool:
-        """Whether this trainer is the one that saves the model, for so many seconds. The holder may ask again."""
+        """Whether this trainer saves the model, for ``seconds``. The holder may ask again."""
         saver = self.saver
         if trainer not in self.live:
             return False
@@ -348,7 +348,7 @@ class TaskQueue:
 
     # --- What happens ------------------------------------------------------------------------------------------------
     def members(self, live: Collection[Trainer], now: float) -> None:
-        """The trainers that live now. Those that are gone lose their tasks; tasks without owner are dealt."""
+        """Set the live trainers. Lost trainers lose their tasks; tasks without an owner are assigned."""
         joined, left = sorted(set(live) - set(self.live)), sorted(set(self.live) - set(live))
         if not joined and not left:
             return
@@ -363,7 +363,7 @@ class TaskQueue:
             self.dealing.share_with(trainer)
 
     def tick(self, now: float) -> None:
-        """Take back what is overdue, from the silent too, and open the first pass when its time has come."""
+        """Take back overdue tasks and those of silent trainers, and open the first pass when it is due."""
         for task_id in sorted(self.pending):
             for holder in self.entries[task_id].holders if task_id in self.pending else ():
                 timer = self.board.bring_forward(task_id, holder).timer
@@ -389,7 +389,7 @@ class TaskQueue:
         return _SILENCE * self.durations.timeout
 
     def _take_back(self, now: float) -> None:
-        """Free what trainers that are gone had, pending ones first, in order of their numbers."""
+        """Free the tasks of lost trainers, pending ones first, in order of their numbers."""
         self.dealing.free_tasks_of_the_gone()
         for task_id in sorted(self.pending, reverse=True):
             for holder in self.entries[task_id].holders:
@@ -404,7 +404,7 @@ class TaskQueue:
 
     # --- Passes ------------------------------------------------------------------------------------------------------
     def _settle(self, now: float) -> None:
-        """What follows from any change: passes end and begin, tasks without owner are dealt."""
+        """Apply what follows from any change: end and begin passes, assign tasks without an owner."""
         if self.pass_id < 0 and not self.failed and self._may_start(now):
             self._start(now)
         while self.open and not self.pending and self.dealing.empty:
@@ -418,7 +418,7 @@ class TaskQueue:
         return len(self.live) >= max(1, needed)
 
     def _start(self, now: float) -> None:
-        """Begin the first pass, or the one in which an earlier attempt was: dealt as it was then."""
+        """Begin the first pass, or the one of an earlier attempt with the same assignment."""
         resume = self.plan.resume
         self._begin_pass(resume.pass_id if resume else 0, now)
         if resume and self.open:
@@ -451,7 +451,7 @@ class TaskQueue:
         self._begin_pass(self.pass_id + 1, now)
 
     def _fail(self, why: str) -> None:
-        """Give the job up, for the first reason that there is."""
+        """Fail the job. The first reason counts."""
         if not self.failed:
             self.failed = why
             self._report("failed", why, True)

@@ -1,7 +1,7 @@
 """The process of a parameter server: ``python -m runtime.pserver``.
 
-The first process of an attempt waits for first values; one that takes the place of another, for those that trainers
-hold (``comeback``).
+The first process of an attempt waits for first values. A replacement waits for the values that trainers hold
+(``recovery.Comeback``).
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from runtime.pserver.shard import Shard
 from runtime.pserver.throughput import RECORDS_PER_SECOND
 
 REGISTRATION_SECONDS = 30.0
-# How often that there are values is noted again where the store did not take it.
+# The interval of retries to store the mark that there are values.
 NOTE_SECONDS = 1.0
 
 log = logging.getLogger("pserver")
 
 
 class _Checkpoints:
-    """Where this server's checkpoints are."""
+    """The checkpoints of this server."""
 
     def __init__(self, environment: Environment, store: CoordinationStore, report: checkpointer.Report) -> None:
         self._environment = environment
@@ -56,12 +56,12 @@ class _Checkpoints:
         self._book = Book(store, environment.job_id, environment.attempt, environment.pservers)
 
     def restore(self, shard: Shard) -> None:
-        """Bring the first process of an attempt to where an earlier attempt was."""
+        """Restore the first process of an attempt from an earlier attempt."""
         sources = ((files, reader.found(files, self._unusable)) for files in self._earlier)
         checkpointer.restore(shard, self._identity, sources, self._environment.mode, self._report, time.monotonic())
 
     def restore_own(self, shard: Shard) -> int:
-        """Bring a process that takes another's place to its last checkpoint; the version, or NOTHING."""
+        """Restore a replacement process from its last checkpoint; return the version, or NOTHING."""
         meta = self._book.meta(self._environment.index)
         return checkpointer.restore_own(shard, self._identity, self._files, meta, self._unusable, time.monotonic())
 
@@ -69,7 +69,7 @@ class _Checkpoints:
         self._report("warning", why)
 
     def keep(self, server: ShardServer, owner: Compare, on_lost: Callable[[str], object]) -> Keeper:
-        """Begin to write."""
+        """Start to write checkpoints."""
         seconds = self._environment.checkpoint_seconds
         kept = Keeper(
             server, self._identity, self._files, self._book, owner, seconds, self._report, on_lost, self._earlier
@@ -96,7 +96,7 @@ class _Process:
         self._code = contract.EXIT_OK
 
     def run(self) -> int:
-        """Serve until the end; the exit code. Raises TimeoutError, ConnectionError, StoreUnavailable."""
+        """Serve until the end and return the exit code. Raises TimeoutError, ConnectionError, StoreUnavailable."""
         self._restore()
         job = job_crc(self._environment.job_id, self._environment.attempt)
         server = ShardServer(
@@ -124,13 +124,13 @@ class _Process:
         return self._code
 
     def _wait(self) -> None:
-        """Return when this process is to end. Meanwhile note what the store has not taken yet."""
+        """Return when this process is to end. Meanwhile retry to store the mark."""
         while not self._ended.wait(NOTE_SECONDS):
             if self._unnoted:
                 self._note_values()
 
     def end(self, why: str = "", code: int = contract.EXIT_OK) -> None:
-        """The first reason counts."""
+        """End this process. The first reason counts."""
         if not self._ended.is_set():
             self._why, self._code = why, code
             self._ended.set()
@@ -145,7 +145,7 @@ class _Process:
             self._has_values(None)
 
     def _has_values(self, recovered: Recovered | None) -> None:
-        """From now on a process that takes this one's place must not begin from first values."""
+        """Store that there are values: from now on a replacement process must not begin from first values."""
         if recovered is not None:
             seconds, tables = time.monotonic() - self._began, any(self._shard.tables)
             self._report(
@@ -172,7 +172,7 @@ class _Process:
         self.end(why, contract.EXIT_RESTART)
 
     def _on_rate(self, version: int, rate: float) -> None:
-        """Put the rate on the job's chart. Every step goes to every server, so the first one speaks for all."""
+        """Send the rate to the job's chart. Every step goes to every server, so the first one reports for all."""
         if self._environment.index == 0:
             self._channel.metrics([(time.time(), version, RECORDS_PER_SECOND, rate)])
 
@@ -201,7 +201,7 @@ def main() -> int:
             signal.signal(number, lambda *_: process.end())
         return process.run()
     except (RegattaError, OSError) as error:
-        # Also a registration that took too long, and a machine that is short of something: the next one may do better.
+        # Includes a registration that took too long, and a machine short of resources: the next process may do better.
         log.error(error)
         return contract.EXIT_RESTART
     except (RuntimeError, MemoryError):  # threads or memory are short
@@ -212,7 +212,7 @@ def main() -> int:
 
 
 def _memory_budget(environment: Environment) -> MemoryBudget:
-    """As much memory as the agent has allowed."""
+    """The memory limit that the agent has set."""
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
     return MemoryBudget(
         environment.replica, 0 if limit == resource.RLIM_INFINITY else limit, bool(environment.checkpoint_dir)

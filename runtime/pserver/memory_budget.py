@@ -1,4 +1,4 @@
-"""Whether a server's part of the parameters fits into its memory, said before any of it is taken. Pure."""
+"""Whether a server's part of the parameters fits into its memory, decided before it is allocated. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runtime.parameters.declaration import ITEM_BYTES, BlockPlace, Declaration
 
-# What the process takes without a single parameter.
+# The memory of the process without parameters.
 _ITSELF = 64 << 20
 _MEBIBYTE = 1 << 20
 
@@ -21,10 +21,10 @@ class MemoryBudget:
     keeps: bool = False
 
     def refusal(self, declaration: Declaration, places: Sequence[BlockPlace], journalled: bool = False) -> str:
-        """Why the blocks of ``places`` cannot be held here, in numbers; empty where they can.
+        """Return why the blocks of ``places`` do not fit, with the sizes; empty if they fit.
 
-        Beside the values there are the optimiser's state and the gradients that come, and while a checkpoint is
-        written a copy of values and state. ``journalled``: and the values of the version before.
+        Besides the values, memory is needed for the optimiser's state, for received gradients, and for a copy of values
+        and state while a checkpoint is written. With ``journalled``, also for the values of the version before.
         """
         values, kept, needed = self._sizes(declaration, places)
         needed += values * journalled
@@ -35,15 +35,15 @@ class MemoryBudget:
         return _IN_WORDS.format(self.name, *sizes, copies=copies)
 
     def fits_drafts(self, declaration: Declaration, places: Sequence[BlockPlace], rounded: bool = False) -> bool:
-        """Whether values and state of the next version can be made beside the present ones.
+        """Whether values and state of the next version fit beside the present ones.
 
-        ``rounded``: and beside both the exact values, and twice the updates in half their size.
+        With ``rounded``, also the exact values, and twice the updates at half their size.
         """
         values, kept, needed = self._sizes(declaration, places)
         return not self.limit or needed + kept + 3 * values * rounded <= self.limit
 
     def _sizes(self, declaration: Declaration, places: Sequence[BlockPlace]) -> tuple[int, int, int]:
-        """Bytes of the values, of values and state, and of all that has to be there."""
+        """The bytes of the values, of values and state, and of everything needed."""
         values = sum((place.stop - place.start) * _item(declaration, place) for place in places)
         kept = values * (1 + declaration.rule.slots)
         return values, kept, kept * (2 if self.keeps else 1) + values + _ITSELF

@@ -1,4 +1,4 @@
-"""A shard behind a socket: the requests of each connection become events, releases become replies."""
+"""The network server of a shard: requests of each connection become events, releases become replies."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from runtime.pserver.recovery import Recovered
 from runtime.pserver.shard import REFUSALS, Release, Releases, Shard, Step, Ticket, TrainerId
 from runtime.pserver.throughput import Rate
 
-# A trainer may connect before this server has heard that it is a member.
+# A trainer may connect before this server has received its membership.
 JOIN_SECONDS = 15.0
-# So often a shard that waits is told that time passes.
+# The interval at which a waiting shard is ticked.
 TICK_SECONDS = 3.0
 LOG_SECONDS = 5.0
 
-# What brings gradients.
+# The operations that carry gradients.
 _STEPS = (Op.PUSH, Op.PUSH_PULL)
 
 Array = NDArray[Any]
@@ -52,10 +52,9 @@ log = logging.getLogger("pserver")
 class ShardServer:
     """Serves one shard. ``job`` fences connections of other attempts, whose peers do not hold the ``secret``.
 
-    ``room`` is the memory for it. ``on_rate`` is called now and then with the shard's version and the records per
-    second that it takes.
-    ``on_values`` is called once there are values, with how they came back where they had been lost and before anybody
-    trains on them; ``on_lost`` where they cannot come back, with why.
+    ``budget`` is the memory for it. ``on_rate`` is called repeatedly with the shard's version and its records per
+    second. ``on_values`` is called once there are values and before trainers train on them, with how they were restored
+    if they had been lost. ``on_lost`` is called with the reason if they cannot be restored.
     """
 
     def __init__(
@@ -80,11 +79,11 @@ class ShardServer:
         self._on_lost = on_lost
         self._reported = shard.ready
         self._loss_reported = False
-        self._waiting: set[Ticket] = set()  # of requests that are still to be answered
+        self._waiting: set[Ticket] = set()  # tickets of requests without a reply
         self._released: dict[Ticket, Release] = {}
-        self._seen: dict[int, int] = {}  # index of every trainer that ever was a member, by incarnation
+        self._seen: dict[int, int] = {}  # the index of every trainer that was ever a member, by incarnation
         self._logged = (0, clock())
-        self._parameters: Segment | None = None  # where trainers of this host read them
+        self._parameters: Segment | None = None  # the shared memory that trainers of this host read
         self._server = Server(lambda: _Session(self), job=job, secret=secret)
 
     @property
@@ -111,7 +110,7 @@ class ShardServer:
 
     # --- Members -----------------------------------------------------------------------------------------------------
     def change_members(self, members: Iterable[Member]) -> None:
-        """Take the live processes of the attempt, as the agent tells them."""
+        """Set the live processes of the attempt, as reported by the agent."""
         live = {member.index: member.incarnation for member in members if member.role == TRAINER}
         with self.changed:
             before = self.shard.live
@@ -121,7 +120,7 @@ class ShardServer:
             self._spread(self.shard.change_members(live))
 
     def trainer(self, incarnation: int) -> TrainerId:
-        """The trainer with this incarnation; waits a moment for its membership to become known here."""
+        """The trainer with this incarnation; waits up to ``JOIN_SECONDS`` for its membership."""
         with self.changed:
             self.changed.wait_for(lambda: incarnation in self._seen, JOIN_SECONDS)
             if incarnation not in self._seen:
@@ -137,7 +136,7 @@ class ShardServer:
     ) -> Release:
         """Run an event of the shard and wait for the release of its ticket. Raises Refused.
 
-        Meanwhile ``send_more`` is called whenever there is something to send before the reply.
+        While it waits, ``send_more`` is called whenever there is something to send before the reply.
         """
         ticket = object()
         try:
@@ -201,12 +200,12 @@ class ShardServer:
             return None if index is None else TrainerId(index, incarnation)
 
     def expect(self, trainer: TrainerId, coming: Coming) -> None:
-        """A step begins to come."""
+        """A trainer has begun to send a step."""
         with self.changed:
             self.shard.expect(trainer, coming)
 
     def arrive(self, coming: Coming) -> None:
-        """Another block of it is here."""
+        """Another block of a step has arrived."""
         with self.changed:
             coming.arrived += 1
             if self.shard.arrive(coming):
@@ -214,9 +213,9 @@ class ShardServer:
 
     # --- Memory ------------------------------------------------------------------------------------------------------
     def parameters(self, journalled: bool = False) -> Segment:
-        """The shared memory of marks and parameters, to which they move when it is first asked for.
+        """The shared memory of marks and parameters; the parameters move there at the first call.
 
-        ``journalled``: with a journal, where there is room for one. Raises OSError.
+        ``journalled``: with a journal, if there is memory for one. Raises OSError.
         """
         with self.changed:
             if self._parameters is None:
@@ -234,17 +233,17 @@ class ShardServer:
 
 
 class _Session:
-    """One trainer's connection. Gradients are received into arrays of its own, which a waiting step refers to."""
+    """One trainer's connection. It receives gradients into its own arrays, to which a waiting step refers."""
 
     def __init__(self, server: ShardServer) -> None:
         self._server = server
         self._shard = server.shard
         self._received: dict[tuple[int, int], Array] = {}
-        self._halves: dict[tuple[int, int], Array] = {}  # of blocks that came as bfloat16
-        self._staged: dict[tuple[int, int], Header] = {}  # blocks that came before their push
-        self._edition: Edition | None = None  # what the last reply refers to
-        self._coming: Coming | None = None  # the step that is being received, while it is as it should be
-        self._ahead: _Ahead | None = None  # to a trainer that wants blocks as they are made
+        self._halves: dict[tuple[int, int], Array] = {}  # of blocks received as bfloat16
+        self._staged: dict[tuple[int, int], Header] = {}  # blocks received before their push
+        self._edition: Edition | None = None  # the edition of the last reply
+        self._coming: Coming | None = None  # the step that is being received, while it is valid
+        self._ahead: _Ahead | None = None  # sends blocks as they are made, if the trainer requests that
         self._gradients: Sequence[Array] | None = None  # in memory that the trainer shares
         self._answers: Mapping[Op, Callable[[Message, TrainerId], Message | None]] = {
             Op.HELLO: self._hello,
@@ -275,7 +274,7 @@ class _Session:
         return array.data.cast("B")
 
     def _arrays(self) -> Mapping[tuple[int, int], Array]:
-        """Memory for the gradients of one step, made when it is first needed."""
+        """Memory for the gradients of one step, allocated at the first use."""
         if not self._received:
             self._received = {
                 (place.tensor, place.block): np.empty_like(parameter)
@@ -291,7 +290,7 @@ class _Session:
         self._coming = None
         samples = body.get("samples")
         trainer = self._server.known(head.incarnation)
-        elsewhere = body.get("shared") or body.get("staged")  # not all of it comes now
+        elsewhere = body.get("shared") or body.get("staged")  # part of it is sent in another way
         if head.op not in _STEPS or elsewhere or trainer is None or not isinstance(samples, int) or samples < 1:
             return
         places = self._shard.places
@@ -302,7 +301,7 @@ class _Session:
         self._server.expect(trainer, self._coming)
 
     def arrived(self, header: Header) -> None:
-        """Widen and check a gradient while it is in the cache; what is not as it should be ``_numbers`` refuses."""
+        """Widen and check a gradient while it is in the cache; ``_numbers`` refuses invalid ones."""
         coming = self._coming
         if coming is None or row_blocks.carries_rows(header):
             return
@@ -327,7 +326,7 @@ class _Session:
         return answer(request, self._server.trainer(request.head.incarnation))
 
     def closed(self) -> None:
-        """A step that waits stays: its trainer may ask again on another connection."""
+        """Release the last reply. A waiting step stays: its trainer may repeat the request on another connection."""
         self._give_back()
         self._coming = None
 
@@ -386,7 +385,7 @@ class _Session:
         return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, trainer, seq, number, at)))
 
     def _stage(self, request: Message, trainer: TrainerId) -> None:
-        """Blocks of the push that is to come; they are where they belong already."""
+        """Record blocks of a coming push; they are already in their place."""
         self._staged |= {(header.tensor, header.offset): header for header, _payload in request.blocks}
 
     def _push(self, request: Message, trainer: TrainerId) -> Message:
@@ -419,7 +418,7 @@ class _Session:
             return Message(reply_head(request.head, self._shard.version), {"outcome": Outcome.DONE}, blocks)
 
     def _rows(self, request: Message, trainer: TrainerId) -> Pushed:
-        """What a push carries for tables."""
+        """The rows of tables in a push."""
         with self._server.changed:
             return table_requests.pushed(self._shard.tables, request, trainer)
 
@@ -431,7 +430,7 @@ class _Session:
             self._server.ask(lambda ticket: self._shard.pull(ticket, trainer))
 
     def _share(self, request: Message, trainer: TrainerId) -> Message:
-        """Map the trainer's gradients, and hand it the descriptor of the parameters."""
+        """Map the trainer's gradients, and send it the descriptor of the parameters."""
         self._gradients = None
         with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
             declaration = self._shard.declaration
@@ -445,7 +444,7 @@ class _Session:
         return Message(reply_head(request.head), answer)
 
     def _shared(self) -> Sequence[Array]:
-        """The trainer's gradients. It has looked for NaN and infinity when it put them there."""
+        """The trainer's gradients. It has checked them for NaN and infinity."""
         if self._gradients is None:
             raise Refused(NOT_SHARED, "This connection shares no memory; send the numbers over it.")
         return self._gradients
@@ -469,14 +468,14 @@ class _Session:
         if came.keys() != set(wanted):
             raise Refused("bad_step", f"{len(came)} blocks came where the {len(wanted)} of this server are due.")
         if self._coming is not None and self._coming.arrived == len(wanted):
-            return self._coming.gradients  # looked at one by one
+            return self._coming.gradients  # checked one by one
         for key, header in came.items():
             if header.dtype is DType.BF16:
                 bf16.widen(self._halves[key], self._received[key])
         return _finite([self._received[key] for key in wanted])
 
     def _with_values(self, request: Message, outcome: Outcome) -> Message:
-        """The reply with the parameters as blocks; where memory is shared the trainer copies them itself."""
+        """The reply with the parameters as blocks; with shared memory the trainer copies them itself."""
         if shared := bool(request.body.get("shared")):
             self._shared()
         with self._server.changed:
@@ -501,7 +500,7 @@ class _Session:
         return Message(reply_head(request.head, version), body, blocks)
 
     def _give_back(self) -> None:
-        """The last reply is sent: its values may be written over."""
+        """Release the last reply, which is sent: its values may be overwritten."""
         if self._edition is not None:
             with self._server.changed:
                 self._shard.editions.give_back(self._edition)
@@ -512,10 +511,10 @@ class _Session:
 
 
 class _Ahead:
-    """Sends one trainer the blocks of the version that its step goes into as they are made, before that is one.
+    """Sends one trainer the blocks of the version with its step as they are made, before the version is complete.
 
-    Every message names the draft that its block is of, by a number. Of a draft that was dropped the trainer keeps
-    nothing: the reply says how many blocks of the last one are part of it.
+    Every message has the number of the draft that its block belongs to. The trainer discards the blocks of a dropped
+    draft: the reply contains how many blocks of the last draft are part of it.
     """
 
     def __init__(
@@ -535,7 +534,7 @@ class _Ahead:
         return draft is not None and (draft.edition is not self.edition or draft.made > self.sent)
 
     def send(self) -> None:
-        """Send what there is. Only the thread of the connection calls this."""
+        """Send the blocks made so far. Only the thread of the connection calls this."""
         with self._server.changed:
             draft = self._draft()
             if draft is None:

@@ -1,4 +1,4 @@
-"""What trainers ask about tables, checked: a message for whatever does not fit, and nothing is changed then."""
+"""Validation of table requests: an invalid one gets a message and changes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pushed(tables: Tables, request: Message, trainer: TrainerId) -> Pushed:
 
 
 def pulled(tables: Tables, request: Message, trainer: TrainerId) -> list[Block]:
-    """The rows of the ids that were asked for, or with ``all`` those that were trained. Raises Refused."""
+    """The rows of the requested ids, or with ``all`` every trained row. Raises Refused."""
     give = _trained if request.body.get("all") else _wanted
     return row_blocks.pack(give(shelf, asked) for shelf, asked in _named(tables, request, trainer, need_values=False))
 
@@ -32,12 +32,12 @@ def _trained(shelf: Shelf, asked: Rows) -> Rows:
 
 
 def _wanted(shelf: Shelf, asked: Rows) -> Rows:
-    """In the order of the ids, which their asker knows."""
+    """In the order of the ids, which the requester has."""
     return Rows(asked.ids[:0], shelf.values(asked.ids))
 
 
 def _named(tables: Tables, request: Message, trainer: TrainerId, need_values: bool) -> list[tuple[Shelf, Rows]]:
-    """Each table of a request, with what came for it."""
+    """Each table of a request, with its rows."""
     declared = _declared(request, trainer)
     try:
         rows = row_blocks.unpack(declared, request.blocks)
