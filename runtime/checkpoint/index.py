@@ -102,7 +102,7 @@ class Book:
         metas = [meta for meta in found if meta]
         return metas if len(metas) == len(found) else ()
 
-    # --- Cutting at one version --------------------------------------------------------------------------------------
+    # --- Cutting at one version ---------------------------------------------------------------------------------------
     def announce(self, version: int, owner: Compare) -> None:
         """Announce to all servers the version at which to cut."""
         self._store.txn([owner], [Put(self._cut_key, str(version).encode())])

@@ -1,6 +1,4 @@
-"""Report on a directory of checkpoints: every file, the versions that they form, and which of them a resume would
-take.
-"""
+"""Report on a directory of checkpoints: every file, the versions formed, and which of them a resume would take."""
 
 from __future__ import annotations
 
@@ -56,7 +54,7 @@ def report(directory: Path, verify: bool) -> Report:
 
 
 def _attempts(directory: Path) -> Mapping[str, Files]:
-    """Attempts by what a message calls them, the newest first, as a resume looks at them."""
+    """Attempts by their name in messages, the newest first, in the order in which a resume reads them."""
     numbers = sorted((int(path.name) for path in directory.iterdir() if path.name.isdecimal()), reverse=True)
     if numbers:
         return {f"attempt {number}": of_attempt(directory, number) for number in numbers}

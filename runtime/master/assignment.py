@@ -90,7 +90,7 @@ class Dealing:
         return None
 
     def barred(self, task_id: int, trainer: Trainer) -> bool:
-        """Whether other trainers should try first: only this one failed on the task, often, and another one is alive."""
+        """Whether other trainers should try first: only this one failed on it, often, and another one is alive."""
         entry = self.board.entries[task_id]
         return (
             entry.blamed == (trainer.index,)
@@ -124,8 +124,9 @@ class Dealing:
         return self.last_contact[trainer] + patience <= now
 
     def free_tasks_of_the_silent(self, now: float, patience: float) -> tuple[Trainer, ...]:
-        """Free the hands of trainers without contact for ``patience`` seconds, if another is active; return these
-        trainers.
+        """Free the hands of trainers without contact for ``patience`` seconds, if another is active.
+
+        Return these trainers.
         """
         silent = tuple(owner for owner, hand in self.hands.items() if hand and self.silent(owner, now, patience))
         if not self._awake(now, patience):

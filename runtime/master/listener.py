@@ -103,7 +103,7 @@ class Reception:
             os.eventfd_write(self._bell, 1)
 
     def poll(self, seconds: float) -> list[Call]:
-        """Return the requests received, waiting for at most ``seconds``. Senders of another attempt are refused here."""
+        """Return the received requests, waiting for at most ``seconds``. Other attempts are refused here."""
         calls: list[Call] = []
         self._look_at_clock()
         for key, events in self._selector.select(min([seconds, *self._dues()])):

@@ -42,7 +42,7 @@ class Prefetch:
         return self._board.begin(held[0], timer, request) if held else None
 
     def begun(self, key: Key, timer: Timer) -> bool:
-        """The trainer has begun a prefetched task. False if that is already known, or if the task belongs to another."""
+        """The trainer has begun a prefetched task. False if that is known already, or if another has the task."""
         if not self._board.holds(key) or not self._board.entries[key.task_id].prefetched:
             return False
         self._board.begin(key.task_id, timer)

@@ -45,9 +45,9 @@ log = logging.getLogger("master")
 class Master:
     """The queue on the network.
 
-    All methods may be called from any thread, except that ``change`` and its callers need a thread of their own.
-    ``report`` is called with what happened, once it is committed. Errors of the ledger (``Lost``) go to the caller and
-    stay in ``lost``. Requests are retried for ``patience`` seconds while the store does not answer.
+    ``change`` and the methods that call it may be called from any thread but the master's own two, all others from any
+    thread. ``report`` is called with what happened, once it is committed. Errors of the ledger (``Lost``) go to the
+    caller and stay in ``lost``. Requests are retried for ``patience`` seconds while the store does not answer.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Master:
             self.close()
             raise
 
-    # --- What the process does ---------------------------------------------------------------------------------------
+    # --- For the process ----------------------------------------------------------------------------------------------
     def change(self, operation: Operation) -> Any:
         """Run ``operation`` on the queue, commit, and return its result.
 
@@ -152,7 +152,7 @@ class Master:
         """Why the job cannot continue; empty if it can."""
         return self._view.failed
 
-    # --- Requests: one thread ----------------------------------------------------------------------------------------
+    # --- Requests: one thread -----------------------------------------------------------------------------------------
     def _serve(self) -> None:
         try:
             while not self._closing:
@@ -254,7 +254,7 @@ class Master:
     def _let_go(self, call: Call) -> None:
         self._reception.answer(call, handlers.reply(call.request, Wait(0.0)))
 
-    # --- Commits: begun and concluded by the thread of the requests, made by the other one ---------------------------
+    # --- Commits: started and finished by the thread of the requests, made by the other one ---------------------------
     def _take_off(self, now: float) -> None:
         self._next_commit = now + COMMIT_SECONDS
         held, self._held = self._held, []

@@ -192,7 +192,7 @@ class TaskQueue:
         silent = [self.dealing.last_contact[trainer] + self._patience for trainer, hand in self.hands.items() if hand]
         return min([*overdue, *(at for at in silent if now < at)], default=None)
 
-    # --- What trainers ask -------------------------------------------------------------------------------------------
+    # --- Requests of trainers -----------------------------------------------------------------------------------------
     def get(self, trainer: Trainer, request: int, ended: int | None, now: float) -> Task | Wait | PassEnd | JobDone:
         """Answer a trainer's request for work.
 
@@ -346,7 +346,7 @@ class TaskQueue:
         self.saver = Saver(trainer, now + seconds)
         return True
 
-    # --- What happens ------------------------------------------------------------------------------------------------
+    # --- Members, deadlines -------------------------------------------------------------------------------------------
     def members(self, live: Collection[Trainer], now: float) -> None:
         """Set the live trainers. Lost trainers lose their tasks; tasks without an owner are assigned."""
         joined, left = sorted(set(live) - set(self.live)), sorted(set(self.live) - set(live))
@@ -456,7 +456,7 @@ class TaskQueue:
             self.failed = why
             self._report("failed", why, True)
 
-    # --- Words -------------------------------------------------------------------------------------------------------
+    # --- Messages -----------------------------------------------------------------------------------------------------
     def _left_out(self) -> str:
         if not self.quarantine:
             return ""

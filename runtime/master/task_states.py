@@ -124,7 +124,7 @@ class Board:
         return (entry.epoch, entry.trainer) == key[2:] or (rival is not None and rival[:2] == (key.trainer, key.epoch))
 
     def is_finished(self, key: Key) -> bool:
-        """Whether this dispatch finished the task in this pass or, if it was not dispatched since, in an earlier one."""
+        """Whether this dispatch finished the task, in this pass or, without a later dispatch, in an earlier one."""
         before = key.pass_id < self.pass_id and (self.names(key, Status.TODO) or self.names(key, Status.SPLIT))
         return before or self.names(key, Status.DONE)
 

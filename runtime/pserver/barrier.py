@@ -77,7 +77,7 @@ class Barrier:
         self._unreported.clear()
         return absent
 
-    # --- A server that begins again in the middle --------------------------------------------------------------------
+    # --- A server restarted in the middle of an attempt ---------------------------------------------------------------
     def forget_launch(self) -> None:
         """The attempt is already running: trainers that have not come by now are not waited for."""
         self._due.clear()
@@ -133,9 +133,7 @@ class Barrier:
         )
 
     def contributors(self, version: int, pushed: Collection[int]) -> list[int]:
-        """The trainers whose pushes make the version after ``version``, in order of index; empty while it has to
-        wait.
-        """
+        """The trainers whose pushes make the version after ``version``, in order of index; empty while it must wait."""
         awaited = {index: place for index, place in self._places.items() if place.since <= version}
         active = [place.begun for place in awaited.values() if place.active]
         if self._due or self._unreported or not active:

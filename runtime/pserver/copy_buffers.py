@@ -21,9 +21,7 @@ _ALIGNMENT = 64
 
 
 class Copies:
-    """A buffer for copies of ``size`` bytes in all; what does not fit is copied to other memory. Any thread may
-    copy.
-    """
+    """A buffer for copies of ``size`` bytes in all; other copies go to other memory. Any thread may copy."""
 
     def __init__(self, size: int) -> None:
         self.size = size

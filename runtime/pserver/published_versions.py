@@ -75,7 +75,7 @@ class Editions:
         self._retire()
         return copy
 
-    # --- Of versions that are still to come --------------------------------------------------------------------------
+    # --- Future versions ----------------------------------------------------------------------------------------------
     def draft(self, version: int, parameters: Sequence[Array]) -> Edition:
         """Allocate memory for the next version, without blocks yet; ``publish`` or ``drop`` it."""
         return Edition(version, self._memory(parameters), [])

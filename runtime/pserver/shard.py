@@ -182,9 +182,7 @@ class Shard:
         return out + self._advance() + self._let_pull() + self._elect()
 
     def tick(self, now: float) -> Releases:
-        """Give up on trainers of the launch that never came, and on those that offer nothing, once their time is
-        over.
-        """
+        """Give up on trainers of the launch that never came, and on those that offer nothing, once time is over."""
         if self._comeback is not None:
             self._comeback.tick(now)
             return self._elect()
@@ -224,9 +222,7 @@ class Shard:
 
     # --- Declaration and first values --------------------------------------------------------------------------------
     def declare(self, ticket: Ticket, trainer: TrainerId, declaration: Declaration, now: float) -> Releases:
-        """Agree on the parameters. Answered READY if there are values, INITIALISE to the trainer that should send
-        them.
-        """
+        """Agree on the parameters. Answered READY if there are values, INITIALISE to the trainer that sends them."""
         return self.offer(ticket, trainer, declaration, Offer(), now)
 
     def offer(
@@ -324,7 +320,7 @@ class Shard:
         """The rule by which it updates."""
         return self._optimiser
 
-    # --- Values that were lost ---------------------------------------------------------------------------------------
+    # --- Lost values --------------------------------------------------------------------------------------------------
     def come_back(self, stored: int = NOTHING) -> None:
         """Wait for values from trainers, or else use those of the checkpoint that was restored before."""
         self.ready = False
@@ -491,7 +487,7 @@ class Shard:
             del self._entering[ticket]
         return [Release(ticket, Outcome.DONE, self.version) for ticket in due]
 
-    # --- Steps that are on their way ---------------------------------------------------------------------------------
+    # --- Steps being received -----------------------------------------------------------------------------------------
     def expect(self, trainer: TrainerId, coming: Coming) -> None:
         """A trainer has begun to send a step. Nothing of it counts before ``push`` brings these same gradients."""
         if self.is_live(trainer):

@@ -1,9 +1,9 @@
 """The arithmetic of the update rules with NumPy, in pieces that stay in the processor's cache. Pure.
 
-Every kernel takes ``(parameter, gradient, *state, *constants, room)``: flat arrays of one size and one type that are
-updated in place, numbers, and scratch memory of the same size. No operation makes an array of its own. ``loops`` says
-the same element by element; both do the same operations in the same order, so that not one bit depends on which of
-them did the work, or on how an array was cut.
+Every kernel takes ``(parameter, gradient, *state, *constants, workspace)``: flat arrays of one size and one type that
+are updated in place, numbers, and scratch memory of the same size. No operation allocates an array. ``scalar_loops``
+has the same arithmetic element by element. Both do the same operations in the same order, so that not one bit depends
+on which of them was used, or on how an array was cut.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-# Numbers, or columns of them where every row has its own.
+# Numbers, or columns of them if every row has its own.
 Number = float | Array
 Kernel = Callable[..., None]
 
-# As many elements are worked on together: a block of the wire. Measured: 64 Ki elements take a fifth longer.
+# The number of elements processed together: a block of the protocol. Measured: 64 Ki elements take a fifth longer.
 PIECE_ELEMENTS = 1 << 18
 
 _workspaces = threading.local()
@@ -63,7 +63,7 @@ def adam(
     eps: Number,
     workspace: Array,
 ) -> None:
-    """``rest1`` and ``rest2`` are what the betas lack of one."""
+    """``rest1`` and ``rest2`` are one minus the betas."""
     np.multiply(mean, beta1, out=mean)
     np.multiply(g, rest1, out=workspace)
     np.add(mean, workspace, out=mean)
@@ -75,7 +75,7 @@ def adam(
 
 
 def _accelerate(velocity: Array, g: Array, rate: Number, mu: float, workspace: Array) -> None:
-    """velocity = velocity * mu - g * rate; ``room`` holds g * rate afterwards."""
+    """velocity = velocity * mu - g * rate; ``workspace`` contains g * rate afterwards."""
     np.multiply(g, rate, out=workspace)
     np.multiply(velocity, mu, out=velocity)
     np.subtract(velocity, workspace, out=velocity)
@@ -101,7 +101,7 @@ KERNELS: Mapping[str, Kernel] = {
 
 
 def run(rule: str, arrays: Sequence[Array], constants: Sequence[float]) -> None:
-    """Apply a rule to flat arrays of any size, piece by piece, with scratch memory that the thread keeps."""
+    """Apply a rule to flat arrays of any size, piece by piece, with scratch memory of the thread."""
     kernel, size = KERNELS[rule], arrays[0].size
     scratch = _scratch(arrays[0].dtype)
     for start in range(0, size, PIECE_ELEMENTS):
@@ -110,7 +110,7 @@ def run(rule: str, arrays: Sequence[Array], constants: Sequence[float]) -> None:
 
 
 def _scratch(dtype: np.dtype[Any]) -> Array:
-    """Scratch memory of this thread, made once: a fresh one would cost a page fault for every 4 KiB of it."""
+    """Scratch memory of this thread, allocated once: new memory would cost a page fault for every 4 KiB."""
     kept: Array | None = getattr(_workspaces, dtype.char, None)
     if kept is None:
         kept = np.empty(PIECE_ELEMENTS, dtype)
@@ -119,7 +119,7 @@ def _scratch(dtype: np.dtype[Any]) -> Array:
 
 
 def adjacent(wanted: Sequence[tuple[int, str]]) -> Iterator[Array]:
-    """Zeroed flat arrays of the given sizes and types, those of one type cut out of a single allocation.
+    """Zeroed flat arrays of the given sizes and types; those of one type are cut from a single allocation.
 
     A large allocation gets large pages, with which an update takes up to a quarter less time.
     """
