@@ -1,4 +1,4 @@
-"""A witness inside a trainer: writes down which process of a server each of its steps was answered by."""
+"""A witness inside a trainer: it records which process of a server answered each of its steps."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ class Notes(Protocol):
 
 
 class LinkWitness:
-    """Of a request that was answered: every process whose answer counted. What went wrong before is asked anew."""
+    """Records for each answered request every process whose answer counted. Failed tries are repeated."""
 
     def __init__(self, recorder: Notes) -> None:
         self._recorder = recorder
         self._heard: dict[Client, list[int]] = {}
 
     def watch(self, patch: pytest.MonkeyPatch | None = None) -> None:
-        """From now on; until ``patch`` is undone, if there is one."""
+        """Record from now on, until ``patch`` is undone if there is one."""
         put = patch.setattr if patch else setattr
         put(Client, "reply", self._hearing(Client.reply))
         put(Link, "_receive", self._beginning(Link._receive))

@@ -1,9 +1,9 @@
-"""The pure machines of master and parameter server behind a simulated network: no process, no socket, no clock.
+"""The pure machines of master and parameter server with a simulated network: no process, no socket, no clock.
 
-A schedule is a list of (rule, number). A rule names what happens next - somebody asks, a message arrives, is lost or
-comes twice, an edge is cut or heals, somebody crashes or comes back, time passes - and the number chooses where. So a
+A schedule is a list of (rule, number). A rule is the next event: a client sends a request, a message arrives, is lost
+or is duplicated, an edge is cut or restored, a process crashes or restarts, time passes. The number selects where. So a
 schedule can be drawn, shrunk and repeated, and messages meet any order and any delay. The clients behave as
-``runtime.protocol.client`` does: one request at a time, asked again with the same number until it is answered.
+``runtime.protocol.client`` does: one request at a time, repeated with the same number until it is answered.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Schedule = Sequence[tuple[str, int]]
 
 @dataclass
 class Client:
-    """A trainer's end of the network. ``request`` is the number of its request; ``asked`` what is not answered yet."""
+    """A trainer's end of the network. ``request`` is the number of its request; ``asked`` the unanswered request."""
 
     index: int
     incarnation: int
@@ -41,7 +41,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Message:
-    """Under way from a life of a trainer to the server, or (``answer``) back."""
+    """A message on its way from a start of a trainer to the server, or (``answer``) back."""
 
     client: tuple[int, int]
     request: int
@@ -51,13 +51,15 @@ class Message:
 
 @dataclass
 class Network:
-    """What is under way, in no order; ``cut`` are the trainers that are cut off. Nothing arrives over a cut edge."""
+    """The messages on their way, in no order; ``cut`` are the trainers without connection. Nothing arrives over a cut
+    edge.
+    """
 
     under_way: list[Message] = field(default_factory=list)
     cut: set[int] = field(default_factory=set)
 
     def choose(self, number: int, takes: bool = True) -> Message | None:
-        """One of the messages that can arrive; without ``takes`` it stays under way, and so comes again."""
+        """One of the messages that can arrive; without ``takes`` it stays in the network, and so arrives again."""
         able = [message for message in self.under_way if message.client[0] not in self.cut]
         if not able:
             return None
@@ -68,7 +70,7 @@ class Network:
 
 
 class Simulation:
-    """What is common: clients, the network, and the rules that only concern them."""
+    """The common part: clients, the network, and the rules that only concern them."""
 
     def __init__(self, trainers: int) -> None:
         self.network = Network()
@@ -86,20 +88,20 @@ class Simulation:
 
     # --- What follows where a rule says so ---------------------------------------------------------------------------
     def members(self) -> None:
-        """Tell the server who lives."""
+        """Send the live members to the server."""
 
     def receive(self, client: Client, body: Any) -> None:
-        """A client has its answer."""
+        """Handle an answer at a client."""
 
     def serve(self, message: Message) -> None:
-        """The server has a request."""
+        """Handle a request at the server."""
 
     def next_request(self, client: Client, number: int) -> Any:
-        """What a client asks for next; None: nothing."""
+        """The next request of a client; None if there is none."""
 
     # --- Rules -------------------------------------------------------------------------------------------------------
     def ask(self, number: int) -> None:
-        """A client without a request makes one; one that waits breaks its connection and asks again."""
+        """A client without a request makes one; a waiting one breaks its connection and repeats the request."""
         if not self.clients:
             return
         client = self.clients[sorted(self.clients)[number % len(self.clients)]]
@@ -128,13 +130,13 @@ class Simulation:
         self.network.cut.clear()
 
     def crash(self, number: int) -> None:
-        """A trainer is gone, and everybody knows."""
+        """A trainer is lost, and the membership is updated."""
         if len(self.clients) > 1:
             del self.clients[sorted(self.clients)[number % len(self.clients)]]
             self.members()
 
     def come(self, number: int) -> None:
-        """Another life of a trainer, also of one that everybody believes to live."""
+        """A trainer starts again, also one that still counts as alive."""
         self._come(number % 3)
         self.members()
 
@@ -147,7 +149,7 @@ class Simulation:
             self.serve(message)
             return
         client = self.clients.get(message.client[0])
-        # An answer to an earlier request, or to an earlier life, reaches a connection that is closed.
+        # An answer to an earlier request, or to an earlier start, reaches a closed connection.
         if client and client.incarnation == message.client[1] and client.request == message.request and client.asked:
             client.asked = None
             self.receive(client, message.body)
@@ -185,10 +187,10 @@ class Tasks(Simulation):
         self.commit()
         self.ended: dict[int, int | None] = {}
         self.hands: dict[int, Task] = {}
-        self.held: dict[int, list[Task]] = {}  # what each was given ahead and has not begun
+        self.held: dict[int, list[Task]] = {}  # the prefetched tasks of each trainer that are not begun
         self.finishes_sent: dict[
             int, list[Task]
-        ] = {}  # finishes of which each has sent word, and no answer has come since
+        ] = {}  # finishes for which each has sent a notice, without an answer since
         self.members()
 
     def commit(self) -> None:
@@ -208,7 +210,7 @@ class Tasks(Simulation):
         return (("done", "done", "fail", "release")[number // 7 % 4], task)
 
     def _go_on(self, client: Client, task: Task) -> Any:
-        """Begin the next task that was given ahead, send word of it, and ask what comes after it."""
+        """Begin the next prefetched task, send a notice of it, and request the tasks after it."""
         begun = self.hands[client.incarnation] = self.held[client.incarnation].pop(0)
         self.finishes_sent.setdefault(client.incarnation, []).append(task)
         self.network.under_way.append(Message((client.index, client.incarnation), 0, ("word", (task, begun))))
@@ -279,7 +281,7 @@ class Tasks(Simulation):
             self.ended[client.incarnation] = result.pass_id
 
     def master_crashes(self, number: int) -> None:
-        """And another reads what was committed; requests that were under way to the first are lost or not."""
+        """Another master reads the committed state; requests on their way to the first are lost or not."""
         self.ledger = Ledger(self.store, "/j/")
         saved = self.ledger.load(self.table)
         assert saved is not None
@@ -292,7 +294,7 @@ class Tasks(Simulation):
         self.commit()
 
     def finish(self) -> None:
-        """I6: when the network is whole and somebody lives, the job ends."""
+        """I6: with a complete network and a live trainer, the job ends."""
         self.network.cut.clear()
         for rounds in range(400):
             if self.queue.finished or self.queue.failed:
@@ -320,7 +322,9 @@ def _trainer(client: Client) -> Trainer:
 
 
 class Accounts(Simulation):
-    """One shard. Every step withdraws a whole number; ``applied`` is what the shard said is in which version."""
+    """One shard. Every step withdraws an integer; ``applied`` are the steps that the shard reported for each
+    version.
+    """
 
     DECLARED = Declaration((Tensor("w", (1,), "<f4"),), SGD(1.0))
 
@@ -375,7 +379,7 @@ class Accounts(Simulation):
         self._check_balance()
 
     def _check_balance(self) -> None:
-        """I10: each version is a mean of steps of the same amount, whoever made it; alone its share is a third."""
+        """I10: each version is a mean of steps of the same amount, from any trainer; alone its share is a third."""
         if self.shard.synchronous and self.shard.ready:
             assert float(self.shard.parameters[0][0]) == -840.0 * self.shard.version, "I10: the account is wrong"
             assert len(set(self.applied.values())) == self.shard.version, "I7: a version nobody made"

@@ -1,4 +1,4 @@
-"""Each judge lets a good history pass and finds what is wrong in a bad one."""
+"""Each check accepts a good history and finds the violation in a bad one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.faults.recording.history import Event
 
 
 def history(*happenings: tuple[Any, ...]) -> list[Event]:
-    """Events of (who, kind, facts), one second after the other."""
+    """Events of (source, kind, facts), one second after the other."""
     return [Event(float(at), source, kind, dict(*facts)) for at, (source, kind, *facts) in enumerate(happenings)]
 
 
@@ -96,7 +96,7 @@ ONE, OTHER = Trainer(0, 11), Trainer(1, 12)
 
 
 class Notebook:
-    """A store in memory that writes its changes down as the archive of a job does."""
+    """A store in memory that records its changes as the archive of a job does."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Versioned] = {}
@@ -116,7 +116,7 @@ class Notebook:
 
 
 class Course:
-    """A job of two tasks and two passes, worked on by two trainers, as its history tells it."""
+    """The history of a job with two tasks, two passes and two trainers."""
 
     def __init__(self) -> None:
         self.notebook = Notebook()
@@ -290,11 +290,11 @@ def test_i8_a_newcomer_and_a_lost_trainer_are_not_waited_for() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        applied(3, 0.0, step(0, 3, 2)),  # without one who was there
+        applied(3, 0.0, step(0, 3, 2)),  # without a trainer that was present
         applied(3, 0.0, step(0, 3, 2), step(1, 3, 1)),  # on another base
         applied(3, 0.0, step(0, 3, 2), step(1, 3, 2), step(1, 4, 2)),  # one twice
-        applied(3, 0.0, step(0, 3, 2), step(1, 3, 2, incarnation=99)),  # an earlier life
-        applied(3, 0.0, step(0, 3, 2), step(1, 3, 2), step(2, 1, 2)),  # one who never came
+        applied(3, 0.0, step(0, 3, 2), step(1, 3, 2, incarnation=99)),  # an earlier start
+        applied(3, 0.0, step(0, 3, 2), step(1, 3, 2), step(2, 1, 2)),  # one that never came
     ],
 )
 def test_i8_finds_a_round_that_is_none(wrong: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The witness of steps writes what the judge of I11 needs, and the judge finds who mixes two servers."""
+"""The witness of steps records what the check of I11 needs, and the check finds a trainer that mixes two servers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Memory:
 
 @pytest.fixture
 def servers():
-    """Two processes that say that they are server 0."""
+    """Two processes that both act as server 0."""
     running = [ShardServer(Shard(0, even_table(1), 1)) for _ in (FIRST, SECOND)]
     for server, incarnation in zip(running, (FIRST, SECOND), strict=True):
         server.fence(incarnation)

@@ -1,4 +1,4 @@
-"""Processes are asked to leave or are killed, one or all, and the job goes on."""
+"""Processes are stopped or killed, one or all, and the job continues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_preempt_master_kill(running):
 def test_preempt_master_term(running):
     run = running.terminate("master-0")
     running.until(lambda: run.ended, "the master ends")
-    running.start("master-0")  # the portal would, for the job is not over
+    running.start("master-0")  # as the portal would, because the job is not over
     judge(running)
     assert len(running.runs["trainer-0"]) == len(running.runs["pserver-0"]) == 1
 
@@ -52,7 +52,7 @@ def test_preempt_pserver_kill(running):
 
 
 def test_preempt_pserver_term(running):
-    """It writes what it has: nothing is lost."""
+    """The server writes a last checkpoint: nothing is lost."""
     run = running.terminate("pserver-0")
     running.until(lambda: run.ended, "the server ends")
     last = max(event["version"] for event in running.history() if event.kind == "applied")
@@ -69,7 +69,7 @@ def test_preempt_trainer_kill(running):
 
 
 def test_preempt_trainer_term(running):
-    """It hands its task back: nobody is blamed, nothing has to be taken away."""
+    """The trainer releases its task: nobody is blamed, nothing has to be taken away."""
     run = running.terminate("trainer-0")
     running.until(lambda: run.ended, "the trainer ends")
     assert run.code == contract.EXIT_RESTART
@@ -80,7 +80,7 @@ def test_preempt_trainer_term(running):
 
 @pytest.mark.parametrize("running", ["async"], indirect=True)
 def test_kill_all_then_restart(running):
-    """Every process and every agent at once: the leases run out, and the job resumes."""
+    """Every process and every agent at once: the leases expire, and the job resumes."""
     running.kill_all()
     judge(running)
     assert all(len(runs) >= 2 for runs in running.runs.values())

@@ -1,4 +1,4 @@
-"""Machines that stood still, and come back when another has their place."""
+"""Machines that were stopped, and continue after they were replaced."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SLOWLY = {"REGATTA_FAULTS_PAUSE": "0.1"}
 
 
 def await_expiry(cluster: Cluster, name: str) -> None:
-    """Until the registration that a replica has now is gone."""
+    """Wait until the present registration of a replica is gone."""
     before = cluster.member(name)
     cluster.until(lambda: cluster.member(name) != before, f"the lease of {name} runs out")
 
@@ -66,7 +66,7 @@ def test_zombie_trainer(job, etcd, mode):
 
 @pytest.mark.invariant("A replaced master dispatches and commits nothing after it resumes.")
 def test_two_masters(job, etcd):
-    """The first stands still, the second takes over, the first comes back and may not say anything any more."""
+    """The first is stopped, the second takes over, the first continues and may not send anything any more."""
     cluster = job(
         etcd, workload="queue", pservers=0, masters=2, trainers=3, tasks=50, passes=8, lease=SHORT_LEASE_SECONDS,
         variables={"REGATTA_FAULTS_PAUSE": "0.1"},

@@ -1,8 +1,8 @@
-"""``python -m tests.faults.recording.witness``: a parameter server with a witness of its shard and its checkpoints.
+"""A parameter server with a witness of its shard and checkpoints: ``python -m tests.faults.recording.witness``.
 
-The witness writes down what the shard decided and what became of checkpoint files. It also lets the disk fail where
-the test wants it: in the way of a full one while the file ``disk-full`` is there, or as the end of the process at one
-of ``POINTS`` of its third checkpoint.
+The witness records the decisions of the shard and the changes of checkpoint files. It also makes the disk fail where
+the test requires it: as a full disk while the file ``disk-full`` exists, or by ending the process at one of ``POINTS``
+of its third checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.pserver import checkpointer
 from runtime.pserver.shard import Release, Shard, Step, TrainerId
 from tests.faults.recording.history import CRASH_AT, HISTORY, SOURCE, Recorder
 
-# Where a writer of checkpoints can be killed.
+# The points at which a writer of checkpoints can be killed.
 POINTS = (
     "created",
     "half written",
@@ -41,7 +41,7 @@ DISK_FULL = "disk-full"
 ARCHIVE = "archive"
 _CRASHING_CHECKPOINT = 3
 
-# A request that was answered so has changed nothing.
+# A request with one of these answers has changed nothing.
 _UNHEEDED = (Outcome.DUPLICATE, Outcome.FENCED, Outcome.SUPERSEDED, Outcome.ALREADY)
 _RELEASING = (
     *("change_members", "tick", "offer", "reseed", "initialise"),
@@ -50,7 +50,7 @@ _RELEASING = (
 
 
 def _after(owner: Any, name: str, then: Callable[..., None]) -> None:
-    """Have ``then(result, self, arguments...)`` called after every call of a method."""
+    """Call ``then(result, self, arguments...)`` after every call of a method."""
     method = getattr(owner, name)
 
     @functools.wraps(method)
@@ -74,7 +74,7 @@ def _before(owner: Any, name: str, first: Callable[..., None]) -> None:
 
 
 class ShardWitness:
-    """Writes down which steps each version of a shard is made of, and on what membership."""
+    """Records the steps of each version of a shard, and the membership at that time."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
@@ -115,7 +115,7 @@ class ShardWitness:
                     self._recorder.note("not applied", outcome=release.outcome, version=release.version, **step)
         for version, steps in sorted(made.items()):
             self._recorder.note("applied", version=version, steps=steps, balance=_balance(shard), of=shard.version)
-        for release in releases:  # what was applied came first
+        for release in releases:  # applied steps came first
             if (trainer_id := self._pulls.pop(release.ticket, None)) and release.outcome is Outcome.DONE:
                 self._recorder.note("let pull", trainer=trainer_id.index)
 
@@ -152,7 +152,7 @@ def _balance(shard: Shard) -> float:
 
 
 class DiskWitness:
-    """Writes down what becomes of checkpoint files, keeps a second name of each that was recorded, and is the fault."""
+    """Records changes of checkpoint files, keeps a second link to each recorded one, and injects disk faults."""
 
     def __init__(self, recorder: Recorder, directory: Path, point: str) -> None:
         self._recorder = recorder
@@ -207,7 +207,7 @@ class DiskWitness:
 
 def main() -> int:
     recorder = Recorder(Path(os.environ[HISTORY]), os.environ[SOURCE])
-    # As often as the contract's setting says, however short.
+    # As often as the contract's setting, however short.
     checkpointer.LOOK_SECONDS, checkpointer.NOTICE_SECONDS = 0.02, 0.1
     ShardWitness(recorder).watch()
     if directory := os.environ.get(contract.CHECKPOINT_DIR):

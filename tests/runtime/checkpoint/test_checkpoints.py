@@ -23,7 +23,7 @@ def save(files, book, who, version):
 
 
 def restored(files, book, same_version=False):
-    """The versions that a restore gives, checked against what was written, and what it tells."""
+    """The versions that a restore returns, checked against what was written, and its warnings."""
     warnings = []
     found = reader.restore(files, book.generation(), same_version, reader.all_blocks, warnings.append)
     for checkpoint in found:
@@ -177,7 +177,7 @@ def test_a_replaced_process_cannot_make_its_checkpoint_count(store, book):
 
 
 class OvertakenStore:
-    """``meanwhile`` happens once, between what is read and the transaction that follows from it."""
+    """Calls ``meanwhile`` once, between a read and the transaction that follows from it."""
 
     def __init__(self, store, meanwhile):
         self._store, self._meanwhile = store, [meanwhile]
@@ -216,7 +216,7 @@ def test_a_whole_file_that_is_not_the_recorded_one_is_damaged(store, book):
 
 
 class OvertakenBook(Book):
-    """``meanwhile`` happens after a record counts, before its writer clears up."""
+    """Calls ``meanwhile`` after a record counts, before its writer deletes old files."""
 
     def __init__(self, *given, meanwhile):
         super().__init__(*given)
@@ -311,7 +311,7 @@ def test_a_disk_that_is_full_at_any_step_leaves_what_counted_and_no_litter(tmp_p
 
 # --- Shortages -------------------------------------------------------------------------------------------------------
 class ShortFiles(LocalFiles):
-    """A directory of which so many files cannot be opened, for an error."""
+    """A directory in which the first files cannot be opened, with an error."""
 
     def __init__(self, directory, number, times):
         super().__init__(directory)
@@ -357,7 +357,7 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path, book, store):
 
 def test_a_disk_that_is_full_of_what_never_counted_is_freed_for_the_next_checkpoint(store, book):
     class SmallDisk(CrashingDisk):
-        """Has space for two files."""
+        """A disk with space for two files."""
 
         def create(self, name):
             if len(self.names()) == 2:
@@ -442,7 +442,7 @@ def test_after_a_crash_at_any_step_a_whole_checkpoint_is_restored(store, number,
             reader.load(disk, entry.file, entry.md5)
     successor = Writer(store)
     save(disk, Book(store, "job", 1, 1), successor, 4)
-    assert len(disk.names()) == 2  # what the crash left is gone
+    assert len(disk.names()) == 2  # the files left by the crash are deleted
     assert restored(disk, Book(store, "job", 1, 1)) == ([4], [])
 
 

@@ -1,4 +1,4 @@
-"""How far the data is that a version contains."""
+"""The data position that a version contains."""
 
 from hypothesis import given
 from hypothesis import strategies as st

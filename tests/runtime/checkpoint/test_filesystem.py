@@ -1,4 +1,4 @@
-"""Files of checkpoints on a disk: past the page cache where that can be, and the same bytes in any case."""
+"""Files of checkpoints on a disk: past the page cache if possible, and the same bytes in any case."""
 
 from __future__ import annotations
 

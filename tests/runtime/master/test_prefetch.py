@@ -1,4 +1,4 @@
-"""A trainer is given its next tasks with the one that it asks for."""
+"""Prefetching: a trainer is given its next tasks with the one that it requests."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_as_many_are_given_ahead_as_keep_a_trainer_busy_for_a_moment(usual, task
 
 
 def quick(tasks: int = 12, **options: float) -> tuple[TaskQueue, Asker, Asker, Task]:
-    """A queue that knows that tasks take no time, and the task that X has in hand."""
+    """A queue whose known task duration is zero, and the current task of X."""
     queue, x, y = ahead(tasks, **options)
     x.done(x.get())
     return queue, x, y, x.get()

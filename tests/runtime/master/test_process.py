@@ -1,4 +1,4 @@
-"""``python -m runtime.master`` with this test as its agent."""
+"""The master process, ``python -m runtime.master``, with this test as its agent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRET = "0123456789abcdef" * 4
 
 
 class AgentOfTest:
-    """Starts the master, registers it and tells it who lives."""
+    """Starts the master, registers it and sends it the members."""
 
     def __init__(self, directory: Path, **environment: str) -> None:
         self._link, inner = socket.socketpair()
@@ -80,7 +80,7 @@ class AgentOfTest:
         self._link.sendall(json.dumps({"op": contract.FENCED, "why": "The lease is lost."}).encode() + b"\n")
 
     def kill(self, *, with_agent: bool = False) -> None:
-        """Kill -9. An agent that lives takes the registration back; one that died with it leaves it to run out."""
+        """Kill -9. A running agent deletes the registration; the registration of a killed one expires."""
         self.process.kill()
         self.process.wait()
         self.lease.release() if with_agent else self.lease.revoke()

@@ -1,4 +1,4 @@
-"""The search for a record that no trainer can do."""
+"""The search for a record that no trainer can process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TABLE = TaskTable("public/test", ((Chunk("/data/a.recordio", 200, 9, 20),), CHUN
 
 
 class Simulation:
-    """Trainers that die at bad records and come back; what they did of each pass."""
+    """Trainers that are killed by bad records and restarted; and the records done in each pass."""
 
     def __init__(self, trainers: int, bad: set[tuple[int, int]], *, sync: bool, named: bool = False) -> None:
         plan = Plan(PASSES, sync, trainers, failure_cap=3, quarantine=True)
@@ -44,7 +44,7 @@ class Simulation:
         self.ledger.commit(changes, self.queue.entries, TABLE)
 
     def run(self, *, restarts: bool = False) -> None:
-        """In turn, until the job is over."""
+        """Run the trainers in turn until the job is over."""
         for _ in range(2000):
             for index in list(self.live):
                 self.turn(index)

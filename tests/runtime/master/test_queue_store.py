@@ -1,4 +1,4 @@
-"""What is stored of a queue, and how much of it."""
+"""The stored state of a queue, and its size."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_table_is_read_back_as_it_was():
 
 
 class MeasuringStore(MemoryStore):
-    """Remembers how many bytes each transaction wrote."""
+    """Records the number of bytes of each transaction."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ def test_m15_no_commit_for_10_000_tasks_is_larger_than_100_kb():
     for asker in askers * 5:
         asker.fail(asker.get())  # to the tail: hands out of order
         commit()
-    queue.members(TRAINERS[:3], 0.0)  # the hands of the others are dealt among these
+    queue.members(TRAINERS[:3], 0.0)  # the hands of the others are assigned to these
     commit()
     assert max(store.sizes) <= LIMIT
     recovered = TaskQueue.resume(queue.plan, queue.table, Ledger(store, "/j/").load(queue.table))
@@ -85,7 +85,7 @@ def test_the_table_of_a_job_that_another_master_has_begun_is_not_written_over():
 
 
 class OvertakenStore(MemoryStore):
-    """Another process becomes the master after the first look at who is."""
+    """Another process becomes the master after the leader was first read."""
 
     def __init__(self) -> None:
         super().__init__()

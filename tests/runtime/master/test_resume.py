@@ -1,4 +1,4 @@
-"""An attempt that begins where the parameters of an earlier one are."""
+"""An attempt that begins at the data position of an earlier one's parameters."""
 
 from runtime.checkpoint.data_position import Progress
 from runtime.master.messages import PassEnd, Trainer, answer_from_json, answer_to_json

@@ -28,7 +28,7 @@ X, Y = Trainer(0, 11), Trainer(1, 12)
 
 
 class ForgetfulStore(EmbeddedStore):
-    """Fails the next transactions: before or after they are written, as ``failing`` says."""
+    """Fails the next transactions: before or after they are written, according to ``failing``."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -91,7 +91,7 @@ def start(store: EmbeddedStore) -> Iterator[Callable[..., Running]]:
 
 @pytest.fixture
 def reception() -> Iterator[Callable[[], Reception]]:
-    """Makes receptions for masters that are only asked from within."""
+    """Makes receptions for masters that get no network requests."""
     made: list[Reception] = []
 
     def make() -> Reception:
@@ -421,7 +421,7 @@ class TestTwoMasters:
 
     def test_an_answer_of_an_older_master_does_not_count(self, start):
         running = start(1, X, incarnation=5)
-        running.reception.incarnation = 0  # a master that forgot to look for whom the question was
+        running.reception.incarnation = 0  # a master that does not check the addressee of a request
         client = running.client(X, master=9, patience=0.2)
         with pytest.raises(Lost, match="has been replaced"):
             client.next_task()

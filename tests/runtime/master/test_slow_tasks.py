@@ -1,4 +1,4 @@
-"""Near the end of a pass, a task that is slow is given to a second trainer."""
+"""Slow tasks: near the end of a pass, a second trainer gets them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task queue's rules: the transitions M1-M14, and the holes A-I of an earlier design as regressions."""
+"""Rules of the task queue: the transitions M1-M14, and the holes A-I of an earlier design as regressions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def queue_of(tasks: int, *live: Trainer, passes: int = 2, sync: bool = False, **
 
 
 class Asker:
-    """A trainer's side of the queue: numbers its requests and remembers the passes that it saw the end of."""
+    """A trainer's side of the queue: numbers its requests and stores the last pass whose end it received."""
 
     def __init__(self, queue: TaskQueue, trainer: Trainer) -> None:
         self.queue, self.trainer = queue, trainer
@@ -56,7 +56,7 @@ class Asker:
         return self.queue.cannot_read(self.key(task), "a.recordio cannot be read (it is gone).", unread, now)
 
     def work(self) -> list[tuple[int, int]]:
-        """Do all that is to be had; (pass, task) in order."""
+        """Do every available task; return (pass, task) in order."""
         seen = []
         while not isinstance(answer := self.get(), Wait | JobDone):
             if isinstance(answer, Task):
@@ -214,7 +214,7 @@ class TestTransitions:
         assert queue.save_request(X, 30.0, 0.0)
         assert not queue.save_request(Y, 30.0, 1.0)
         assert queue.save_request(X, 30.0, 20.0)
-        assert not queue.save_request(Y, 30.0, 40.0)  # the first deadline is void
+        assert not queue.save_request(Y, 30.0, 40.0)  # the first deadline has passed
         queue.members([Y], 41.0)
         assert queue.save_request(Y, 30.0, 41.0)
 
@@ -294,7 +294,7 @@ class TestDataThatCannotBeRead:
 
 
 class TestHoles:
-    """What went wrong in the queue that this one learned from, by the letters of the study."""
+    """Faults of an earlier queue, by the letters of the study."""
 
     def test_a_the_last_task_failing_ends_the_pass(self):
         queue = queue_of(2, X, failure_cap=0, passes=1)

@@ -49,7 +49,7 @@ def test_a_row_starts_equal_for_every_caller_and_every_combination_of_ids(some, 
 
 
 def test_first_values_of_rows_are_those_of_the_reference():
-    # SplitMix64's finaliser in whole numbers, as its authors give it.
+    # SplitMix64's finaliser in integers, as published by its authors.
     def mix(word):
         word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
         word = (word ^ (word >> 27)) * 0x94D049BB133111EB % 2**64
@@ -217,7 +217,7 @@ TRAINERS = [TrainerId(index, 10 + index) for index in range(3)]
 
 
 def shard(mode):
-    """With three trainers in their first pass, and a table of single numbers that begin at zero."""
+    """A shard with three trainers in their first pass, and a table of single numbers that begin at zero."""
     declaration = Declaration((Tensor("w", (1,), "<f4"),), SGD(1.0), mode)
     made = Shard(0, even_table(1), 3)
     made.change_members({trainer.index: trainer.incarnation for trainer in TRAINERS})
@@ -276,7 +276,7 @@ def test_a_step_of_no_samples_takes_nothing_from_the_rows_of_others():
 
 # --- Several servers against a dictionary ----------------------------------------------------------------------------
 class TableMachine(RuleBasedStateMachine):
-    """A table over some servers, whose number changes, is one dictionary of rows. Numbers are small and whole."""
+    """A table over a changing number of servers equals one dictionary of rows. Numbers are small integers."""
 
     @initialize(servers=st.integers(1, 4))
     def begin(self, servers):
@@ -293,7 +293,7 @@ class TableMachine(RuleBasedStateMachine):
         return servers
 
     def _spread(self, some):
-        """The part of each server."""
+        """Split rows by server."""
         where = servers_of_rows("emb", some.ids, self.slots)
         return [{"emb": some.part(where == number)} for number in range(len(self.servers))]
 

@@ -10,12 +10,12 @@ from runtime.protocol.connection import Closed, Connection, Message
 from runtime.protocol.frames import MAX_PAYLOAD, Header, Op
 from runtime.protocol.server import Server, reply_head
 
-# More than all buffers of a connection hold, so that who only sends is stuck.
+# More than all buffers of a connection hold, so that a peer that only sends is stuck.
 MANY = 48
 
 
 class EchoesAtOnce:
-    """Sends every block back before it looks at the next one, and replies when it has seen all."""
+    """Sends every block back before it reads the next one, and replies after all of them."""
 
     def __init__(self):
         self.memory = memoryview(bytearray(MAX_PAYLOAD))
@@ -128,7 +128,7 @@ def test_a_server_that_cannot_be_reached_is_asked_in_the_ordinary_way():
 
 
 def test_a_connection_is_closed_where_the_answer_comes_before_all_was_asked():
-    """The rest of the request would be taken for the next one."""
+    """The rest of the request would count as the next one."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = Client("{}:{}".format(*listener.getsockname()))
         asked = client.prepare(Op.PUSH, {}, blocks())
@@ -140,5 +140,5 @@ def test_a_connection_is_closed_where_the_answer_comes_before_all_was_asked():
     assert not one.sent
     assert client.reply(asked, talk=one).body == {"early": True}
     while far.recv(MAX_PAYLOAD):
-        pass  # what was sent; without the end of the connection, the next call raises TimeoutError
+        pass  # what was sent; if the connection stays open, the next call raises TimeoutError
     far.close()

@@ -1,4 +1,4 @@
-"""Both ends of a connection prove that they hold the attempt's secret; strangers get nothing and are counted."""
+"""Both ends of a connection prove that they hold the attempt's secret; peers without it get nothing and are counted."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_the_secret_is_in_no_text_form_of_the_environment() -> None:
 
 # --- On the wire -----------------------------------------------------------------------------------------------------
 class Guarded(Protocol):
-    """A server that takes requests of those alone who hold the secret."""
+    """A server that accepts requests only from peers that hold the secret."""
 
     address: str
     refusals: Refusals
@@ -133,7 +133,7 @@ class Guarded(Protocol):
 
 
 class ThreadedServer:
-    """What parameter servers are made of."""
+    """The server of parameter servers."""
 
     def __init__(self) -> None:
         self.asked: list[Op] = []
@@ -151,7 +151,7 @@ class ThreadedServer:
 
 
 class PolledServer:
-    """What the master is made of."""
+    """The server of the master."""
 
     def __init__(self) -> None:
         self.asked: list[Op] = []
@@ -323,7 +323,7 @@ def test_a_peer_without_proof_is_disconnected_and_counted(guarded: Guarded, monk
 
 
 class StrangerOnTheirPort:
-    """Listens where a server was, and keeps what clients send."""
+    """Listens on a lost server's port, and records what clients send."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -375,7 +375,7 @@ def test_connecting_beforehand_to_a_server_that_is_gone_is_no_error() -> None:
 
 # --- Shortage --------------------------------------------------------------------------------------------------------
 class RunsShort:
-    """A listening socket that cannot accept for the first times, as where descriptors are used up."""
+    """A listening socket that cannot accept the first times, as if descriptors were used up."""
 
     def __init__(self, listener: socket.socket, errors: list[Exception]) -> None:
         self._listener, self._errors = listener, errors
@@ -439,7 +439,7 @@ def test_an_acceptor_goes_on_after_a_connection_could_not_be_set_up(monkeypatch:
 
 
 class CannotBeSentTo:
-    """A connection to which nothing goes aside, for lack of memory. Counts the tries."""
+    """A connection whose ``send_aside`` fails, for lack of memory. Counts the tries."""
 
     def __init__(self) -> None:
         self.tries = threading.Semaphore(0)
@@ -462,7 +462,7 @@ def test_wait_replies_continue_after_one_could_not_be_sent(monkeypatch: pytest.M
 
 # --- Peers that gave up while nobody accepted them -------------------------------------------------------------------
 def give_up_at(address: str) -> None:
-    """Begin to prove, as a trainer does, and leave before anybody answers."""
+    """Begin a proof, as a trainer does, and disconnect before the answer."""
     link = connected(address)
     link.send(hello(Claim(OURS, address).hello()), 5)
     link.close()
@@ -526,7 +526,7 @@ def test_a_reception_that_runs_short_is_not_woken_again_and_again() -> None:
 
 
 def test_wait_replies_need_no_low_descriptor() -> None:
-    """``select`` takes none beyond 1,023, and a server may have 4,096 connections."""
+    """``select`` supports no descriptor beyond 1,023, and a server may have 4,096 connections."""
     near, far = socket.socketpair()
     high = socket.socket(fileno=high_copy(near))
     link = Connection.__new__(Connection)

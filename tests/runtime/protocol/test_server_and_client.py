@@ -33,7 +33,7 @@ def echo(head, body):
 
 
 class EchoBlocks:
-    """Answers with the blocks that came."""
+    """Answers with the received blocks."""
 
     def __init__(self):
         self.memory = {}
@@ -61,7 +61,7 @@ class SendsBlock(EchoBlocks):
 
 
 class SlowSession(JsonSession):
-    """Takes longer for an answer than anybody waits without a word."""
+    """Takes longer for an answer than a client waits without wait replies."""
 
     def __init__(self, function, until):
         super().__init__(function)
@@ -111,7 +111,7 @@ def test_an_answer_names_the_process_that_gave_it(serve):
 
 
 class AnswersAnother(EchoBlocks):
-    """Gives the answer of another request once, as after bytes that were left of it."""
+    """Sends the answer of another request once, as if bytes had been left over."""
 
     asked = 0
 
@@ -343,7 +343,7 @@ def test_another_version_is_retried_a_few_times_and_then_an_error(serve, monkeyp
 
 @pytest.fixture
 def silent():
-    """An address that answers nobody, as that of a host that is gone: its queue of connections is full."""
+    """An address that never answers, as that of a lost host: its queue of connections is full."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

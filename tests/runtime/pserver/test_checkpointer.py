@@ -1,4 +1,4 @@
-"""Checkpoints of running shards, and shards that go on from them."""
+"""Checkpoints of running shards, and shards that continue from them."""
 
 import errno
 import itertools
@@ -34,7 +34,7 @@ INCARNATIONS = itertools.count(100)
 
 
 class Place:
-    """What outlives the servers of a job: a disk and a coordination store."""
+    """What is kept beyond the servers of a job: a disk and a coordination store."""
 
     def __init__(self, path):
         self.path = path
@@ -58,7 +58,7 @@ class Place:
 
 
 class Servers:
-    """``count`` servers of a job with one trainer, restored where there is something, and their keepers."""
+    """``count`` servers of a job with one trainer, restored if possible, and their keepers."""
 
     def __init__(self, place, count, mode="sync", files=None, attempt=1):
         self.place, self.count = place, count
@@ -188,7 +188,7 @@ def test_pushes_while_a_checkpoint_is_written_are_not_in_it(place):
     kept = servers.values
 
     class SlowFiles(LocalFiles):
-        """A disk so slow that a push comes after the first write."""
+        """A disk so slow that a push arrives after the first write."""
 
         def create(self, name):
             draft = super().create(name)
@@ -322,7 +322,7 @@ ROW_IDS = np.arange(-40, 60)
 
 
 def push_rows(servers, step):
-    """A step that updates some rows, other ones each time."""
+    """A step that updates some rows, different ones each time."""
     rng = np.random.default_rng(step)
     rows = Rows(rng.permutation(ROW_IDS)[:60].copy(), rng.normal(size=(60, 3)).astype("f4"))
     servers.seq += 1
@@ -336,7 +336,7 @@ def push_rows(servers, step):
 
 
 def rows_of(servers):
-    """The table as one: bits of every row, trained or not."""
+    """The table as a whole: bits of every row, trained or not."""
     where = servers_of_rows("emb", ROW_IDS, even_table(servers.count))
     whole = np.empty((ROW_IDS.size, 3), "f4")
     for number, shard in enumerate(servers.shards):
@@ -366,7 +366,7 @@ def test_rows_that_are_updated_while_a_checkpoint_is_written_are_not_in_it(place
     kept = rows_of(servers)
 
     class SlowFiles(LocalFiles):
-        """A disk so slow that a step comes after the first write, with rows that are new and others that are not."""
+        """A disk so slow that a step arrives after the first write, with new and existing rows."""
 
         def create(self, name):
             draft = super().create(name)
@@ -420,7 +420,7 @@ def test_a_checkpoint_from_before_there_were_tables_is_read(place):
 
 # --- Faults of the disk and the store -------------------------------------------------------------------------------
 class StoreWithoutWrites:
-    """A coordination store that is read and takes no writes, as a full one; ``error`` is what it says."""
+    """A coordination store that can be read but not written, like a full one; ``error`` is the one it raises."""
 
     def __init__(self, store, error):
         self._store, self.error = store, error

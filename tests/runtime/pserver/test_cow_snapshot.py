@@ -1,4 +1,4 @@
-"""Whatever is changed while a checkpoint is written, and in whichever order, it has the version that was cut."""
+"""A checkpoint has the version that was cut, whatever is changed while it is written, in any order."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_only_the_pieces_whose_rows_are_changed_are_copied():
     pieces, copied = [piece.kept for piece in shelf.pieces()], []
     before = [piece[2].copy() for piece in pieces]
     snapshot = Snapshot(1, [*blocks_of(), *pieces], {}, [(table, 3)], copy=lambda a: copied.append(a) or a.copy())
-    shelf.reserve(10)  # others come, for which the shelf grows
+    shelf.reserve(10)  # new rows arrive, for which the shelf grows
     changed = Rows(np.array([3, 70, 71]), np.ones((3, table.dim), "f4"))
     shelf.apply(changed, 2, 1.0, lambda places: snapshot.touch_rows(table, places))
     assert len(copied) == len(pieces[1])

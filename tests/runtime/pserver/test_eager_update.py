@@ -137,7 +137,7 @@ def test_a_version_that_is_made_in_one_piece_pays_what_was_owed(shard):
         whole_step(shard, seq, halved=True)
     steps = [(trainer, coming(shard, trainer, 10, halved=True)) for trainer in (A, B)]
     for trainer, step in steps:
-        push(shard, trainer, step)  # and no block was told of
+        push(shard, trainer, step)  # without a notification of any block
     value, _velocity = exact_values(range(2, 11))
     assert np.abs(shard.parameters[0] - value).max() < 1e-5
     assert shard.lend().updates == []

@@ -1,7 +1,7 @@
-"""A shard that makes versions block by block beside one that makes them whole: nobody can tell one from the other.
+"""A shard that makes versions block by block compared with one that makes them at once: the results are equal.
 
-Steps come in pieces, break off, come again on another connection, are pushed with no samples at all or come of trainers
-that die; editions are lent and snapshots cut in the middle.
+Steps arrive in pieces, break off, arrive again on another connection, are pushed without samples or come from trainers
+that are lost. Editions are lent and snapshots cut in the middle.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ TENSORS = tuple(Tensor(name, (ELEMENTS,), "<f4") for name in "abc"[:BLOCKS])
 
 
 class Sender:
-    """A trainer, and how much of its step has come. ``waiting`` is its request that has no answer yet."""
+    """A trainer, and the received part of its step. ``waiting`` is its request without an answer."""
 
     def __init__(self, trainer):
         self.trainer = trainer
@@ -53,10 +53,10 @@ class DraftMachine(RuleBasedStateMachine):
         self.senders = {}
         self.incarnation = TRAINERS
         self.tickets = 0
-        self.lent = []  # editions, and what they held when they were lent
+        self.lent = []  # editions, and their contents when they were lent
         self.cuts = []  # of both shards: the shard, the snapshot that is being written, the parameters as they were
         self.block = 0  # the next of it
-        self.ahead = []  # blocks of drafts that somebody is reading, and what they held
+        self.ahead = []  # blocks of drafts that are being read, and their contents
         for index in range(TRAINERS):
             self._begin(Sender(TrainerId(index, index + 1)))
 
@@ -128,7 +128,7 @@ class DraftMachine(RuleBasedStateMachine):
 
     @rule(random=st.randoms(use_true_random=False))
     def all_steps_come_to_their_end(self, random):
-        """Those that are on their way and one of everybody else, in any order."""
+        """Complete the steps that are being sent and one of every other trainer, in any order."""
         free = [sender for _index, sender in sorted(self.senders.items()) if sender.waiting is None]
         for sender in free:
             if sender.values is None:
@@ -162,7 +162,7 @@ class DraftMachine(RuleBasedStateMachine):
         sender = self._some(data, lambda one: one.coming is not None)
         if sender is not None:
             self._connect(sender)
-            if sender.waiting is not None:  # it was whole, and comes whole
+            if sender.waiting is not None:  # it had arrived completely, and is sent again completely
                 for target, values in zip(sender.coming.gradients, sender.values, strict=True):
                     target[:] = values
                 sender.coming.arrived = BLOCKS
@@ -212,7 +212,7 @@ class DraftMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.cuts)
     @rule()
     def a_block_of_it_is_written(self):
-        """Whatever was made and lent since, it is as it was."""
+        """Later versions and loans do not change it."""
         number, self.block = self.block, (self.block + 1) % BLOCKS
         kept = [snapshot.take(number) for _shard, snapshot, _held in self.cuts]
         assert [array.tobytes() for array in kept[0]] == [array.tobytes() for array in kept[1]]

@@ -1,4 +1,4 @@
-"""The process of a parameter server where the store or the machine fails for a moment."""
+"""The process of a parameter server when the store or the machine fails for a moment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARK = contract.values_key("local", 1, 0)
 
 
 class FailsToPut(EmbeddedStore):
-    """A store whose ``put`` fails so many times."""
+    """A store whose first ``put`` calls fail."""
 
     def __init__(self, path: Path, error: CoordinationError, times: int) -> None:
         super().__init__(path)
@@ -74,7 +74,7 @@ def test_a_process_on_a_machine_that_is_short_of_something_is_started_again(
 
 
 class Closes:
-    """A channel of which nothing is asked but its end."""
+    """A channel that is only closed."""
 
     def close(self) -> None:
         """Nothing is open."""

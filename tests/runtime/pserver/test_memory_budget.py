@@ -1,4 +1,4 @@
-"""Whether parameters fit into a server's memory, said in numbers."""
+"""Whether parameters fit into a server's memory, with the sizes."""
 
 from __future__ import annotations
 

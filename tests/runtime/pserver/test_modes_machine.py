@@ -1,4 +1,4 @@
-"""Shards in ``m_of_n`` and ``ssp`` under trainers that push in any order, leave and come, against a simple model."""
+"""Shards in ``m_of_n`` and ``ssp`` under trainers that push in any order, leave and join, against a simple model."""
 
 import numpy as np
 from hypothesis import settings

@@ -1,4 +1,4 @@
-"""A shard that lost its values: whose it takes, and that no step counts twice or is lost for it."""
+"""Recovery of a shard that lost its values: their choice, and that every step counts exactly once."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ HELD_7 = Offer(held=7, seen=7, seq=9, begun=0)
 
 
 def decide(*offers, stored=NOTHING, live=None, strict=True, late=False):
-    """What is chosen and who gives, when trainers 0, 1 ... have made these offers at time 0."""
+    """The choice and the giver when trainers 0, 1 ... have made these offers at time 0."""
     comeback = Comeback(stored)
     for index, offer in enumerate(offers):
         comeback.take(index, offer, 0.0)
@@ -153,7 +153,7 @@ class Attempt:
 def test_a_version_is_made_once_although_its_steps_are_sent_again():
     attempt = Attempt(A, B)
     attempt.push(A, 1.0)
-    attempt.push(B, 3.0)  # makes version 1, and only A hears of it
+    attempt.push(B, 3.0)  # makes version 1, which only A receives
     attempt.pull(A)
     attempt.crash()
     attempt.offer(A)
@@ -171,7 +171,7 @@ def test_a_version_that_no_trainer_received_is_made_again_from_the_same_steps():
     for trainer in (A, B):
         attempt.offer(trainer, unanswered=True)
     attempt.push(A, 1.0, again=True)
-    assert attempt.shard.version == 0  # B is in the pass, as it has said, and is waited for
+    assert attempt.shard.version == 0  # B is in the pass, as it has reported, and is waited for
     attempt.push(B, 3.0, again=True)
     assert (attempt.shard.version, attempt.shard.parameters[0].tolist()) == (1, [-2.0])
 
@@ -195,7 +195,7 @@ def test_an_offer_that_comes_too_late_with_a_newer_version_ends_the_attempt_inst
     attempt = Attempt(A, B)
     for trainer in (A, B):
         attempt.push(trainer, 1.0)
-    attempt.pull(B)  # the server dies before A has its answer
+    attempt.pull(B)  # the server is killed before A has its answer
     attempt.crash()
     attempt.offer(A, unanswered=True)
     attempt.take(attempt.shard.tick(OFFER_SECONDS))
@@ -233,7 +233,7 @@ def test_a_shard_without_values_that_is_offered_some_takes_them():
     attempt = Attempt(A)
     attempt.push(A, 1.0)
     attempt.pull(A)
-    attempt.shard = Shard(0, even_table(1), 1)  # it knows of no process before it
+    attempt.shard = Shard(0, even_table(1), 1)  # it has no information about an earlier process
     attempt.join()
     attempt.offer(A)
     assert (attempt.shard.version, attempt.shard.parameters[0].tolist()) == (1, [-1.0])
@@ -253,7 +253,7 @@ def test_the_optimiser_goes_on_from_its_checkpoint():
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_requests_in_the_checkpoint_stay_known_after_a_trainer_gave_newer_values(mode):
-    """A is away while B gives its values, which say nothing of A."""
+    """A is absent while B sends its values, which do not contain A's requests."""
     shard = Shard(0, even_table(1), 2)
     wanted = declaration(mode)
     shard.restore(wanted, 3, [(np.array([5.0], "f4"),)], {A.incarnation: 6}, 0.0)
@@ -280,7 +280,9 @@ def test_a_server_that_cannot_recover_reports_why():
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), max_size=30))
 def test_each_step_counts_once_however_often_the_server_of_an_asynchronous_job_restarts(steps):
-    """Each entry is who steps, whether its answer (with the values) arrives, and whether the server dies then."""
+    """Each entry is the trainer that steps, whether its answer (with the values) arrives, and whether the server is
+    killed.
+    """
     attempt = Attempt(A, B, C, mode="ssp(100)")
     for index, answered, dies in steps:
         trainer = attempt.trainers[index]
@@ -329,7 +331,7 @@ def test_the_message_lists_what_was_restored_and_what_was_not(recovered, optimis
 
 
 def test_steps_of_an_adam_that_has_forgotten_are_larger_but_not_by_much():
-    """The figure that the message stands for: far from version 0, with a gradient that stays the same."""
+    """The figure in the message: far from version 0, with a constant gradient."""
     rule, value, gradient = Adam(1.0), np.zeros(1, "f4"), np.ones(1, "f4")
     state, steps = rule.states([value])[0], []
     for version in range(100_000, 100_500):

@@ -200,7 +200,7 @@ def test_a_bound_of_nothing_is_synchronous():
 
 def test_with_a_bound_a_schedule_advances_by_rounds_as_in_synchronous_training():
     driver = begun(A, B, mode="ssp(2)", lr=Steps(1.0, 0.5, 1))
-    driver.push(A, 1.0)  # alone so far: it counts whole
+    driver.push(A, 1.0)  # alone so far: it counts fully
     driver.push(B, 2.0)  # rate 0.5 by now, half of the samples
     assert driver.value == -1.5
     assert driver.shard.cut().rounds == 1.5

@@ -1,4 +1,4 @@
-"""A shard under trainers that join, leave, repeat themselves and push in any order, against a simple model."""
+"""A shard under trainers that join, leave, repeat requests and push in any order, against a simple model."""
 
 import numpy as np
 from hypothesis import settings
@@ -17,7 +17,7 @@ LAUNCHED = 3
 
 
 class Trainer:
-    """What a trainer knows of itself. ``waiting`` is its request that has no answer yet."""
+    """A trainer's own state. ``waiting`` is its request without an answer."""
 
     def __init__(self, sender):
         self.sender = sender

@@ -77,7 +77,7 @@ def test_without_a_bound_every_update_is_a_step_of_a_schedule():
 
 
 class PaceMachine(RuleBasedStateMachine):
-    """Trainers that pull before each step, as training code does, come and go in any order."""
+    """Trainers that pull before each step, as training code does, and join and leave in any order."""
 
     @initialize(bound=st.integers(0, 3))
     def launch(self, bound):

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.usefixtures("fresh")
 
 @pytest.fixture
 def fresh(monkeypatch, tmp_path):
-    """A process in which nobody has called init yet, in a directory of its own, without a job around it."""
+    """A process without a call of init yet, in a directory of its own, and without a job."""
     monkeypatch.setattr(dist, "_job", None)
     monkeypatch.delenv("REGATTA_AGENT_FD", raising=False)
     monkeypatch.chdir(tmp_path)

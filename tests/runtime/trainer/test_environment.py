@@ -27,7 +27,7 @@ def test_a_refusal_of_what_the_script_asked_for_reaches_the_script():
 
 
 class Deserted:
-    """A channel to an agent that never hears of anybody else."""
+    """A channel to an agent that never reports other members."""
 
     def on_fenced(self, do):
         pass

@@ -1,4 +1,4 @@
-"""Parameters that a trainer sees where the server of its host has updated them."""
+"""Parameters that a trainer reads in the memory of the server on its host."""
 
 import threading
 

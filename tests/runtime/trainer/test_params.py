@@ -113,7 +113,7 @@ def test_a_trainer_within_the_bound_runs_ahead_and_then_waits(servers, together)
     together(run, 2)
     for place, (index, step) in enumerate(order):
         others = [past for other, past in order[:place] if other != index]
-        # The answer of the slower one's step may be noted a moment after it let the faster one go.
+        # The answer of the slower trainer's step may be recorded a moment after the faster one was released.
         assert step - (max(others, default=-1) + 1) <= 2
 
 

@@ -26,7 +26,7 @@ def start(attempt, trainer=0, share=True):
 
 
 class CountsBlocks(Client):
-    """Knows how many blocks of numbers went over its socket."""
+    """Counts the blocks of numbers sent over its socket."""
 
     blocks = 0
 
@@ -141,7 +141,7 @@ def test_a_step_that_is_left_out_owes_nothing_of_what_was_sent_ahead(servers):
 
 
 class SendsACopyTooLate(Client):
-    """Once a push is ``taken``, a copy of it arrives that an earlier connection had held back."""
+    """Once a push is ``taken``, a copy of it arrives that an earlier connection had delayed."""
 
     def __init__(self, *arguments, taken, **options):
         super().__init__(*arguments, **options)
@@ -276,7 +276,7 @@ def test_what_is_no_number_is_found_in_the_memory_of_the_job(servers):
 
 
 class FarClient(Client):
-    """Believes that its server is on another host."""
+    """Treats its server as one on another host."""
 
     local = False
 
@@ -340,7 +340,7 @@ def test_blocks_made_with_a_trainer_that_is_lost_do_not_count(servers, together)
 
 
 def test_a_reply_that_breaks_off_after_blocks_ahead_of_it_leaves_the_values_before(servers):
-    """They do not count before the reply has come: it is asked for again, and the step is in the version once."""
+    """They do not count before the reply has arrived: it is requested again, and the step is in the version once."""
     attempt = servers(1)
     proxy = Proxy(attempt.running[0].address)
     client = FarClient(proxy.address, incarnation=100)
@@ -356,7 +356,7 @@ def test_a_reply_that_breaks_off_after_blocks_ahead_of_it_leaves_the_values_befo
 
 
 class KnowsTypes(FarClient):
-    """Knows of which type the blocks were that came with a reply."""
+    """Records the types of the blocks of a reply."""
 
     came = frozenset()
 
@@ -385,7 +385,7 @@ def test_parameters_that_come_back_as_bfloat16_are_the_same_in_all_trainers_and_
         params, (client,) = halved(attempt, trainer, rule)
         seen = []
         for step in range(4):
-            params["w"][:10] = 7.0  # what a script writes into them is gone with the next pull
+            params["w"][:10] = 7.0  # the next pull overwrites what a script writes into them
             if step:
                 client.came = frozenset()
             params.push_pull(gradients(10 * trainer + step))

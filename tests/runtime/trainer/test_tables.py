@@ -1,4 +1,4 @@
-"""Tables as training scripts use them: alone, against parameter servers, and the same in both."""
+"""Tables as training scripts use them: alone and with parameter servers, with equal results."""
 
 import numpy as np
 import pytest
@@ -158,7 +158,7 @@ def test_the_model_is_saved_with_the_rows_that_were_trained(tmp_path):
 
 # --- Against servers -------------------------------------------------------------------------------------------------
 def train(p, batches, opt, trainer=0):
-    """Steps on some rows each; gives all that the table holds afterwards."""
+    """Steps on some rows each; return the contents of the table afterwards."""
     table = p.table("emb", 3, opt=opt)
     for number in range(batches):
         rng = np.random.default_rng([number, trainer])
@@ -200,7 +200,7 @@ def test_rows_of_two_trainers_are_weighed_by_their_samples(servers, together):
         p.leave()
         return rows
 
-    # (10 * 1 + 30 * 4) / 40; and what only one has pushed counts as much as its samples
+    # (10 * 1 + 30 * 4) / 40; and what only one has pushed is weighted by its samples
     assert together(run, 2) == [[-3.25, -2.0, -6.0]] * 2
 
 

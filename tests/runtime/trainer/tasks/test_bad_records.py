@@ -1,4 +1,4 @@
-"""Records that scripts cannot do: with real processes, and as ``on_bad_record`` says where decoding fails."""
+"""Records that scripts cannot process: with real processes, and with each ``on_bad_record`` if decoding fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEATHS = {
 
 
 def keep_alive(attempt: Attempt, trainers: int, seconds: float) -> int:
-    """Start trainers that died again until the master has ended; how often."""
+    """Restart killed trainers until the master has ended; return how often."""
     restarts = 0
 
     def has_ended() -> bool:
@@ -79,7 +79,7 @@ def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dist.Job:
 
 
 class Picky:
-    """Decodes labels, but for one record."""
+    """Decodes labels, except for one record."""
 
     def __init__(self, job: dist.Job) -> None:
         self.labels = [float(label) for label in job.load("public/diabetes", "train")[1]]
@@ -112,7 +112,7 @@ def test_a_record_that_cannot_be_decoded_raises_if_configured(job):
 
 @pytest.fixture
 def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dist.Job, Path]]:
-    """A job alone, on a dataset whose file may go away: ten tasks of one record."""
+    """A job that runs alone, on a dataset whose file may be removed: ten tasks of one record."""
     file = datasets.make(tmp_path / "data", 10)
     monkeypatch.setattr(dist, "_job", None)
     monkeypatch.setattr("sys.excepthook", lambda *error: None)

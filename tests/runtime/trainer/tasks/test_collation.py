@@ -1,4 +1,4 @@
-"""What a batch is where the script says nothing of how to make one."""
+"""The default conversion of records to batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches are read beside training: in order, within bounds, and no further than the loop goes."""
+"""Batches are read in the background: in order, within bounds, and no further than the loop goes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Pass = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 class Numbers:
-    """Gives numbers from 0 on, as arrays of 100 bytes, and says how far it was read."""
+    """Returns numbers from 0 on, as arrays of 100 bytes, and records how far it was read."""
 
     def __init__(self, count: int, bad: int | None = None) -> None:
         self.count, self.bad = count, bad
@@ -54,7 +54,7 @@ class Numbers:
 
 @pytest.fixture
 def readers() -> Iterator[Callable[..., Readers]]:
-    """Makes what reads, with room for so many batches of so many bytes."""
+    """Makes readers with a capacity of a number of batches and bytes."""
     made: list[Readers] = []
 
     def make(most: int = 4, most_bytes: int = MUCH) -> Readers:
@@ -74,7 +74,7 @@ def test_all_comes_in_order(readers):
 def test_no_more_waits_than_is_allowed_in_number_and_in_bytes_and_one_always_may(readers, most, most_bytes, waiting):
     numbers = Numbers(50)
     ahead = ReadAhead(numbers, readers(most, most_bytes))
-    numbers.wait_for(waiting + 1)  # the last one is in the thread's hand, and finds no room
+    numbers.wait_for(waiting + 1)  # the thread has read the last one, and there is no capacity for it
     next(ahead)
     numbers.wait_for(waiting + 2)
     assert numbers.read == waiting + 2
@@ -140,7 +140,7 @@ def test_what_the_script_has_set_for_its_thread_holds_beside_it(readers):
 def test_the_next_task_is_read_after_this_one_and_they_share_the_capacity(readers):
     these, those, shared = Numbers(2), Numbers(50), readers(4)
     first, second = ReadAhead(these, shared), ReadAhead(those, shared)
-    those.wait_for(3)  # two of the first task and two of the second wait, and one is in the thread's hand
+    those.wait_for(3)  # two of the first task and two of the second wait, and the thread has read one more
     assert (these.read, those.read) == (2, 3)
     assert [item[0] for item in first] == [0, 1]
     those.wait_for(5)
@@ -199,7 +199,7 @@ def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dist.Job:
 
 
 class Decode:
-    """Notes what it decodes, and on which threads."""
+    """Records what it decodes, and on which threads."""
 
     def __init__(self, bad: int | None = None) -> None:
         self.bad = bad
@@ -241,8 +241,10 @@ def test_nothing_of_the_next_task_is_decoded_before_this_one_is_done(job):
 
 @pytest.fixture
 def foretelling(job: dist.Job, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[tuple[int, int]]]:
-    """Have the source foretell, in the last task of a pass, that the next one begins with task ``first``; gives, in
-    order, the passes and tasks of which records were read."""
+    """Make the source foretell, in the last task of a pass, that the next one begins with task ``first``.
+
+    Return, in order, the passes and tasks of the records that were read.
+    """
     read: list[tuple[int, int]] = []
 
     def begin(first: int) -> list[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""A trainer goes on with tasks that it was given ahead, and the master knows of it whatever becomes of the trainer."""
+"""A trainer continues with prefetched tasks, and the master records it even if the trainer is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENCE = 0.1
 
 
 class AwayStore(EmbeddedStore):
-    """Takes no transactions while it is away."""
+    """Raises for every transaction while it is away."""
 
     away = False
 
@@ -59,7 +59,7 @@ def source(running):
 
 
 def given_several_ahead(source):
-    """The task that was begun second: by then it is known that tasks take no time, and all others are given."""
+    """The second task that was begun: by then the task duration is known to be zero, and all others are given."""
     second = source.next_task(source.next_task())
     until("all others are given", lambda: len(source.coming()) == 4)
     return second
@@ -204,7 +204,7 @@ def test_a_task_that_was_another_s_meanwhile_does_not_count_and_the_trainer_goes
     store.away = True
     second = source.next_task(first)
     store.away = False
-    running.master.members([Y])  # it was taken for dead, and its tasks went to another
+    running.master.members([Y])  # it counted as lost, and its tasks went to another
     running.master.members([X, Y])
     other = running.client(Y)
     assert other.next_task().task_id in (0, 1, 2)
@@ -215,7 +215,7 @@ def test_a_task_that_was_another_s_meanwhile_does_not_count_and_the_trainer_goes
 # --- The end of a process while no master answers --------------------------------------------------------------------
 @pytest.mark.parametrize("report", ["release", "fail"])
 def test_a_process_that_ends_does_not_wait_long_for_a_master_that_is_gone(source, running, report):
-    """Its last report, and all that it had not reported before, take no longer than it says, and the cause is told."""
+    """Its last report and all earlier ones take no longer than its limit, and the cause is reported."""
     task = given_several_ahead(source)
     running.close()
     source.end_within(0.5)
