@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from runtime.master.messages import Trainer
 from runtime.master.task_states import Board
-from runtime.master.types import Deal, Status
+from runtime.master.types import Assignment, Status
 
 # After this many failures of one trainer alone, a task is given to other trainers first.
 _FAILURES_BEFORE_OTHERS = 2
@@ -18,12 +18,12 @@ Place = Callable[[int, Trainer | None], None]
 
 
 @dataclass
-class Dealing:
+class Assigner:
     """The assignment of todo tasks.
 
     ``hands`` holds the todo tasks assigned to each trainer, ``free`` those without an owner. ``last_contact`` is the
-    time of each trainer's last request. ``deal_changed`` is true if hands, ``free`` or ``live`` changed in another way
-    than by taking a task.
+    time of each trainer's last request. ``assignment_changed`` is true if hands, ``free`` or ``live``
+    changed in another way than by taking a task.
     """
 
     board: Board
@@ -31,18 +31,18 @@ class Dealing:
     hands: dict[Trainer, deque[int]] = field(default_factory=dict)
     live: tuple[Trainer, ...] = ()
     last_contact: dict[Trainer, float] = field(default_factory=dict)
-    deal_changed: bool = False
+    assignment_changed: bool = False
 
-    def restore(self, deal: Deal) -> None:
+    def restore(self, assignment: Assignment) -> None:
         """Restore the committed assignment."""
-        self.free = self._still_todo(deal.free)
-        self.hands = {trainer: self._still_todo(hand) for trainer, hand in deal.hands}
+        self.free = self._still_todo(assignment.free)
+        self.hands = {trainer: self._still_todo(hand) for trainer, hand in assignment.hands}
 
     def begin_pass(self, now: float) -> None:
         """Make all tasks of the table free."""
         self.free = deque(range(len(self.board.table.tasks)))
         self.hands = {}
-        self.deal_changed = True
+        self.assignment_changed = True
         self.last_contact = dict.fromkeys(self.live, now)
 
     def strike_done(self) -> None:
@@ -50,9 +50,9 @@ class Dealing:
         self.free = self._still_todo(self.free)
         self.hands = {trainer: self._still_todo(hand) for trainer, hand in self.hands.items()}
 
-    def deal(self) -> Deal:
+    def assignment(self) -> Assignment:
         hands = tuple((owner, tuple(hand)) for owner, hand in self.hands.items())
-        return Deal(self.live, tuple(self.free), hands, tuple(self.board.parts))
+        return Assignment(self.live, tuple(self.free), hands, tuple(self.board.parts))
 
     @property
     def empty(self) -> bool:
@@ -65,7 +65,7 @@ class Dealing:
         return len(self.free) + sum(map(len, self.hands.values()))
 
     def members(self, live: Collection[Trainer], now: float) -> None:
-        self.live, self.deal_changed = tuple(sorted(live)), True
+        self.live, self.assignment_changed = tuple(sorted(live)), True
         self.last_contact = {trainer: self.last_contact.get(trainer, now) for trainer in self.live}
 
     # --- Taking and putting back -------------------------------------------------------------------------------------
@@ -100,11 +100,11 @@ class Dealing:
 
     def to_tail(self, task_id: int, holder: Trainer | None) -> None:
         self._queue_for(task_id, holder).append(task_id)
-        self.deal_changed = True
+        self.assignment_changed = True
 
     def to_head(self, task_id: int, holder: Trainer | None) -> None:
         self._queue_for(task_id, holder).appendleft(task_id)
-        self.deal_changed = True
+        self.assignment_changed = True
 
     def _queue_for(self, task_id: int, holder: Trainer | None) -> deque[int]:
         """The holder's hand, if it exists and the task may stay in it; otherwise the free tasks."""
@@ -133,10 +133,10 @@ class Dealing:
             return ()
         for trainer in silent:
             self.free.extend(self.hands.pop(trainer))
-            self.deal_changed = True
+            self.assignment_changed = True
         return silent
 
-    def deal_free(self, now: float, patience: float) -> None:
+    def assign_free(self, now: float, patience: float) -> None:
         """Assign every free task to a live trainer, in turn; none to a trainer that is barred from it or silent."""
         kept: deque[int] = deque()
         live = self._awake(now, patience) or self.live
@@ -146,7 +146,7 @@ class Dealing:
                 self.hands.setdefault(takers[turn % len(takers)], deque()).append(task_id)
             else:
                 kept.append(task_id)
-        self.deal_changed = self.deal_changed or len(kept) < len(self.free)
+        self.assignment_changed = self.assignment_changed or len(kept) < len(self.free)
         self.free = kept
 
     def share_with(self, newcomer: Trainer) -> None:
@@ -160,7 +160,7 @@ class Dealing:
                 break
             longest.remove(task_id)
             hand.appendleft(task_id)
-        self.deal_changed = True
+        self.assignment_changed = True
 
     def _awake(self, now: float, patience: float) -> tuple[Trainer, ...]:
         return tuple(trainer for trainer in self.live if not self.silent(trainer, now, patience))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from runtime.master.assignment import Dealing, Place
+from runtime.master.assignment import Assigner, Place
 from runtime.master.messages import Unread
 from runtime.master.task_states import Board
 from runtime.master.task_table import Span
@@ -32,9 +32,9 @@ Report = Callable[[str, str, bool], None]
 class Blame:
     """Decides about one failure at a time."""
 
-    def __init__(self, board: Board, dealing: Dealing, report: Report) -> None:
+    def __init__(self, board: Board, assigner: Assigner, report: Report) -> None:
         self._board = board
-        self._dealing = dealing
+        self._assigner = assigner
         self._report = report
 
     def blame(self, task_id: int, place: Place, where: tuple[int, int] | None = None) -> None:
@@ -61,7 +61,7 @@ class Blame:
         """Handle unreadable data of a task. Return why the job fails, or an empty string if it continues."""
         entry = _failed(self._board.entries[task_id])
         if entry.rival or not self._guilty(entry, 1):
-            self.put_back(task_id, entry, self._dealing.to_head)
+            self.put_back(task_id, entry, self._assigner.to_head)
             return ""
         table, span = self._board.table, self._board.span(task_id)
         named = table.describe([span])
@@ -85,7 +85,7 @@ class Blame:
 
     def _guilty(self, entry: Entry, cap: int) -> bool:
         """Whether the task is at fault and not a trainer."""
-        return entry.failures > cap and (len(entry.blamed) > 1 or len(self._dealing.live) < 2)
+        return entry.failures > cap and (len(entry.blamed) > 1 or len(self._assigner.live) < 2)
 
     def _last_cap(self, task_id: int) -> int:
         """The number of failures allowed before a task is left out: fewer for a piece of a searched task."""
@@ -132,7 +132,7 @@ class Blame:
             board.write(span.task_id, root._replace(failures=root.failures + 1))
         for piece in self._pieces(span, suspect):
             if board.ranges(piece):
-                self._dealing.to_tail(board.add_part(piece), None)
+                self._assigner.to_tail(board.add_part(piece), None)
         self._report(
             "task", f"Task {task_id} is searched for what is wrong in it: {board.table.describe([span])}.", True
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from runtime.master.assignment import Dealing
+from runtime.master.assignment import Assigner
 from runtime.master.messages import Ahead, Task, Trainer
 from runtime.master.task_states import Board
 from runtime.master.types import Key, Timer
@@ -32,9 +32,9 @@ def how_many(usual: float | None) -> int:
 class Prefetch:
     """Hands out tasks ahead if ``board.plan`` allows it and enough tasks are left for the other trainers."""
 
-    def __init__(self, board: Board, dealing: Dealing) -> None:
+    def __init__(self, board: Board, assigner: Assigner) -> None:
         self._board = board
-        self._dealing = dealing
+        self._assigner = assigner
 
     def begin(self, trainer: Trainer, request: int, timer: Timer) -> Task | None:
         """Return the trainer's next prefetched task, if it has one: the same dispatch, now begun."""
@@ -65,7 +65,7 @@ class Prefetch:
 
     def _foretold(self, trainer: Trainer) -> tuple[Task, ...]:
         """The tasks assigned first to the trainer in the next pass, if nobody joins, leaves, fails or falls silent."""
-        board, live = self._board, self._dealing.live
+        board, live = self._board, self._assigner.live
         if board.pass_id + 1 >= board.plan.passes:
             return ()
         hand = range(live.index(trainer), len(board.table.tasks), len(live))
@@ -75,16 +75,16 @@ class Prefetch:
         """Prefetch tasks. Return whether none is left for this trainer. In ``sync`` mode no other trainer takes its
         hand.
         """
-        plan, dealing, held = self._board.plan, self._dealing, self._board.held[trainer]
+        plan, assigner, held = self._board.plan, self._assigner, self._board.held[trainer]
         if not plan.prefetch:
             return False
-        most, others = how_many(usual), len(dealing.live) - 1
-        while len(held) < most and (plan.sync or dealing.left > others * (len(held) + 1)):
-            task_id = dealing.take(trainer)
+        most, others = how_many(usual), len(assigner.live) - 1
+        while len(held) < most and (plan.sync or assigner.left > others * (len(held) + 1)):
+            task_id = assigner.take(trainer)
             if task_id is None:
                 return True
             self._board.prefetch(task_id, trainer)
-        return not dealing.has_for(trainer)
+        return not assigner.has_for(trainer)
 
     def stuck(self, trainer: Trainer, since: float) -> int | None:
         """Return a task that waits behind another trainer's task, which that trainer began before ``since``.
@@ -95,7 +95,7 @@ class Prefetch:
             if other == trainer or not self._is_slow(other, since):
                 continue
             for _turn, task_id in reversed(held):
-                if not self._dealing.barred(task_id, trainer):
+                if not self._assigner.barred(task_id, trainer):
                     return task_id
         return None
 

@@ -20,7 +20,7 @@ from runtime.coordination.base import Compare, Conflict, CoordinationStore, Oper
 from runtime.errors import Lost, RegattaError, UsageError
 from runtime.master.messages import Trainer
 from runtime.master.task_table import Span, TaskTable
-from runtime.master.types import NO_TIMER, Bad, Changes, Deal, Entry, Head, Rival, Saved, Saver, Status, Timer
+from runtime.master.types import NO_TIMER, Assignment, Bad, Changes, Entry, Head, Rival, Saved, Saver, Status, Timer
 from runtime.protocol.run_length import from_runs, to_runs
 
 # The static table is written in transactions of this size before the first head.
@@ -59,12 +59,12 @@ class Ledger:
         self._check(table, [entry.value for key, entry in stored.items() if key.startswith(f"{self._prefix}table/")])
         pages = {key: json.loads(one.value) for key, one in stored.items() if key.startswith(f"{self._prefix}tasks/")}
         entries = self._entries(table, pages)
-        deal = stored.get(f"{self._prefix}deal")
+        assignment = stored.get(f"{self._prefix}deal")
         bad = stored.get(f"{self._prefix}quarantine")
         return Saved(
             self._last,
             entries,
-            _deal_from_json(json.loads(deal.value)) if deal else Deal(),
+            _assignment_from_json(json.loads(assignment.value)) if assignment else Assignment(),
             tuple(Bad(*fields[:2]) for fields in json.loads(bad.value)["records"]) if bad else (),
         )
 
@@ -85,14 +85,14 @@ class Ledger:
         if it is not known whether the commit happened.
         """
         head = changes.head
-        if self._last and head == self._last._replace(at=head.at) and not changes.tasks and changes.deal is None:
+        if self._last and head == self._last._replace(at=head.at) and not changes.tasks and changes.assignment is None:
             return
         if self._last is None:
             self._write_table(table)
         operations: list[Operation] = [Put(self._head, _bytes(_head_to_json(head)))]
         operations += self._pages(changes.tasks, entries)
-        if changes.deal is not None:
-            operations.append(Put(f"{self._prefix}deal", _bytes(_deal_to_json(changes.deal))))
+        if changes.assignment is not None:
+            operations.append(Put(f"{self._prefix}deal", _bytes(_assignment_to_json(changes.assignment))))
         if changes.quarantine is not None:
             operations.append(Put(f"{self._prefix}quarantine", _bytes(_quarantine_to_json(changes.quarantine, table))))
         self._revision = self._write([Compare(self._head, mod_revision=self._revision)], operations)
@@ -171,16 +171,16 @@ def _head_from_json(body: dict[str, Any]) -> Head:
     return Head(body["at"], body["pass"], body["failed"], holder, body["usual"])
 
 
-def _deal_to_json(deal: Deal) -> dict[str, Any]:
-    hands = [[*_trainer_to_json(trainer), to_runs(hand)] for trainer, hand in deal.hands]
-    live = [_trainer_to_json(who) for who in deal.live]
-    return {"live": live, "free": to_runs(deal.free), "hands": hands, "parts": deal.parts}
+def _assignment_to_json(assignment: Assignment) -> dict[str, Any]:
+    hands = [[*_trainer_to_json(trainer), to_runs(hand)] for trainer, hand in assignment.hands]
+    live = [_trainer_to_json(trainer) for trainer in assignment.live]
+    return {"live": live, "free": to_runs(assignment.free), "hands": hands, "parts": assignment.parts}
 
 
-def _deal_from_json(body: dict[str, Any]) -> Deal:
+def _assignment_from_json(body: dict[str, Any]) -> Assignment:
     hands = tuple((Trainer(index, incarnation), from_runs(runs)) for index, incarnation, runs in body["hands"])
     parts = tuple(Span(*part) for part in body["parts"])
-    return Deal(tuple(Trainer(*who) for who in body["live"]), from_runs(body["free"]), hands, parts)
+    return Assignment(tuple(Trainer(*trainer) for trainer in body["live"]), from_runs(body["free"]), hands, parts)
 
 
 def _quarantine_to_json(quarantine: Sequence[Bad], table: TaskTable) -> dict[str, Any]:

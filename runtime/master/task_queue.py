@@ -36,7 +36,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from runtime.master.assignment import Dealing
+from runtime.master.assignment import Assigner
 from runtime.master.failure_attribution import Blame
 from runtime.master.messages import Ahead, JobDone, PassEnd, Task, Trainer, Unread, Wait
 from runtime.master.prefetch import Prefetch
@@ -45,9 +45,9 @@ from runtime.master.task_states import Board
 from runtime.master.task_table import Span, TaskTable
 from runtime.master.types import (
     NO_TIMER,
+    Assignment,
     Bad,
     Changes,
-    Deal,
     Entry,
     Happening,
     Head,
@@ -73,7 +73,7 @@ _SLOW_SECONDS = 5.0
 class TaskQueue:
     """The task queue. Create one with ``begin``; change it only by its public methods.
 
-    ``board`` has the state of every task, ``dealing`` the assignment. ``pass_id`` is -1 before the first pass and
+    ``board`` has the state of every task, ``assigner`` the assignment. ``pass_id`` is -1 before the first pass and
     ``plan.passes`` after the last.
     """
 
@@ -81,15 +81,15 @@ class TaskQueue:
         self.plan = plan
         self.table = table
         self.board = Board(plan, table)
-        self.dealing = Dealing(self.board)
+        self.assigner = Assigner(self.board)
         self.durations = Durations()
         self.saver: Saver | None = None
         self.failed = ""
         self.happenings: list[Happening] = []
         self._start_by = start_by
         self._pass_begun = 0.0
-        self._prefetch = Prefetch(self.board, self.dealing)
-        self._blame = Blame(self.board, self.dealing, self._report)
+        self._prefetch = Prefetch(self.board, self.assigner)
+        self._blame = Blame(self.board, self.assigner, self._report)
 
     @classmethod
     def begin(cls, plan: Plan, table: TaskTable, now: float) -> TaskQueue:
@@ -111,36 +111,36 @@ class TaskQueue:
         A trainer keeps its task, or the right to save the model, with the time that was left. Every hand is as it was
         assigned.
         """
-        head, deal = saved.head, saved.deal
+        head, assignment = saved.head, saved.assignment
         queue = cls(plan, table, head.at + plan.start_grace)
         queue.failed, queue.saver, queue._pass_begun = head.failed, head.saver, head.at
         queue.board.quarantine = saved.quarantine
         goes_on = 0 <= head.pass_id < plan.passes
-        queue.board.restore(head.pass_id, saved.entries, deal.parts if goes_on else ())
+        queue.board.restore(head.pass_id, saved.entries, assignment.parts if goes_on else ())
         if head.usual is not None:
             queue.durations = queue.durations.add(head.usual)
-        queue.dealing.live = deal.live
-        queue.dealing.last_contact = dict.fromkeys(deal.live, head.at)
+        queue.assigner.live = assignment.live
+        queue.assigner.last_contact = dict.fromkeys(assignment.live, head.at)
         if goes_on:
             queue.board.pending = {i for i, one in enumerate(queue.entries) if one.status is Status.PENDING}
-            queue.dealing.restore(deal)
+            queue.assigner.restore(assignment)
         return queue
 
     # --- Committing --------------------------------------------------------------------------------------------------
     def take(self, now: float) -> Changes:
         """Return the changes since the last call."""
-        board, dealing = self.board, self.dealing
-        deal = self.deal() if dealing.deal_changed else None
+        board, assigner = self.board, self.assigner
+        assignment = self.assignment() if assigner.assignment_changed else None
         quarantine = board.quarantine if board.condemned else None
-        changes = Changes(self.head(now), tuple(sorted(board.changed)), deal, quarantine, tuple(self.happenings))
-        board.changed, board.condemned, dealing.deal_changed, self.happenings = set(), False, False, []
+        changes = Changes(self.head(now), tuple(sorted(board.changed)), assignment, quarantine, tuple(self.happenings))
+        board.changed, board.condemned, assigner.assignment_changed, self.happenings = set(), False, False, []
         return changes
 
     def head(self, now: float) -> Head:
         return Head(now, self.pass_id, self.failed, self.saver, self.durations.usual)
 
-    def deal(self) -> Deal:
-        return self.dealing.deal()
+    def assignment(self) -> Assignment:
+        return self.assigner.assignment()
 
     # --- Reading -----------------------------------------------------------------------------------------------------
     @property
@@ -157,15 +157,15 @@ class TaskQueue:
 
     @property
     def free(self) -> deque[int]:
-        return self.dealing.free
+        return self.assigner.free
 
     @property
     def hands(self) -> dict[Trainer, deque[int]]:
-        return self.dealing.hands
+        return self.assigner.hands
 
     @property
     def live(self) -> tuple[Trainer, ...]:
-        return self.dealing.live
+        return self.assigner.live
 
     @property
     def quarantine(self) -> tuple[Bad, ...]:
@@ -189,7 +189,7 @@ class TaskQueue:
         pending = [self.entries[task_id] for task_id in self.pending]
         overdue = [entry.timer.deadline for entry in pending if entry.timer != NO_TIMER]
         overdue += [entry.rival.timer.deadline for entry in pending if entry.rival]
-        silent = [self.dealing.last_contact[trainer] + self._patience for trainer, hand in self.hands.items() if hand]
+        silent = [self.assigner.last_contact[trainer] + self._patience for trainer, hand in self.hands.items() if hand]
         return min([*overdue, *(at for at in silent if now < at)], default=None)
 
     # --- Requests of trainers -----------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class TaskQueue:
         and the master need not remember. A repeated request that was answered with a task gets that task again.
         """
         if trainer in self.live:
-            self.dealing.last_contact[trainer] = now
+            self.assigner.last_contact[trainer] = now
         repeated = self.board.answered(trainer, request)
         if repeated is not None:
             return repeated
@@ -224,7 +224,7 @@ class TaskQueue:
         """Return the tasks that follow a trainer's current task, as far as they are decided."""
         if trainer not in self.live or not self.open:
             return Ahead()
-        self.dealing.last_contact[trainer] = now
+        self.assigner.last_contact[trainer] = now
         return self._prefetch.ahead(trainer, self.durations.usual)
 
     def begun(self, key: Key, now: float) -> Verdict:
@@ -241,7 +241,7 @@ class TaskQueue:
         task = self._prefetch.begin(trainer, request, timer)
         if task is not None:
             return task
-        task_id = self.dealing.take(trainer)
+        task_id = self.assigner.take(trainer)
         if task_id is None and (since := self._slow_since(trainer, timer.begun)) is not None:
             task_id = self._prefetch.stuck(trainer, since)
         return None if task_id is None else self.board.dispatch(task_id, trainer, request, timer)
@@ -250,12 +250,12 @@ class TaskQueue:
         """Return prefetched tasks to the head of the queue after an unusual report, without blame."""
         for task_id in reversed(self.board.prefetched_by(trainer)):
             if task_id != but:
-                self._blame.put_back(task_id, self.entries[task_id], self.dealing.to_head)
+                self._blame.put_back(task_id, self.entries[task_id], self.assigner.to_head)
 
     def _slow_since(self, trainer: Trainer, now: float) -> float | None:
         """Tasks begun before this time are slow; None if this trainer does not take over tasks."""
         usual = self.durations.usual
-        if self.plan.sync or usual is None or trainer not in self.live or not self.open or not self.dealing.empty:
+        if self.plan.sync or usual is None or trainer not in self.live or not self.open or not self.assigner.empty:
             return None
         return now - max(_SLOW_SECONDS, _SLOW_FACTOR * usual)
 
@@ -299,7 +299,7 @@ class TaskQueue:
         if not self._holds(key, now):
             return Verdict.STALE
         self._report("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
-        self._blame.blame(key.task_id, self.dealing.to_tail, place)
+        self._blame.blame(key.task_id, self.assigner.to_tail, place)
         self._give_back_prefetched(key.trainer)
         self._settle(now)
         return Verdict.OK
@@ -321,7 +321,7 @@ class TaskQueue:
             return Verdict.STALE
         self._give_back_prefetched(key.trainer)
         if key.task_id in self.pending:  # it was not the prefetched one
-            self._blame.put_back(key.task_id, self.entries[key.task_id], self.dealing.to_head)
+            self._blame.put_back(key.task_id, self.entries[key.task_id], self.assigner.to_head)
         self._settle(now)
         return Verdict.OK
 
@@ -353,14 +353,14 @@ class TaskQueue:
         if not joined and not left:
             return
         was_open = self.open
-        self.dealing.members(live, now)
+        self.assigner.members(live, now)
         for trainer in joined:
             self._report("member", f"{trainer} joined.", True)
         for trainer in left:
             self._report("member", f"{trainer} left{_going_back(self.board.held_by(trainer))}.", True)
         self._take_back(now)
         for trainer in joined if was_open and self.open and self.plan.sync else ():
-            self.dealing.share_with(trainer)
+            self.assigner.share_with(trainer)
 
     def tick(self, now: float) -> None:
         """Take back overdue tasks and those of silent trainers, and open the first pass when it is due."""
@@ -372,15 +372,15 @@ class TaskQueue:
                     self._report(
                         "task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True
                     )
-                    self._blame.blame(task_id, self.dealing.to_tail)
-        for trainer in self.dealing.free_tasks_of_the_silent(now, self._patience):
+                    self._blame.blame(task_id, self.assigner.to_tail)
+        for trainer in self.assigner.free_tasks_of_the_silent(now, self._patience):
             self._report("task", f"{trainer} has not asked for its tasks for long; others take them over.", True)
         self._settle(now)
 
     def _holds(self, key: Key, now: float) -> bool:
         held = self.board.holds(key)
         if held:
-            self.dealing.last_contact[key.trainer] = now
+            self.assigner.last_contact[key.trainer] = now
             self.board.bring_forward(key.task_id, key.trainer)
         return held
 
@@ -390,16 +390,16 @@ class TaskQueue:
 
     def _take_back(self, now: float) -> None:
         """Free the tasks of lost trainers, pending ones first, in order of their numbers."""
-        self.dealing.free_tasks_of_the_gone()
+        self.assigner.free_tasks_of_the_gone()
         for task_id in sorted(self.pending, reverse=True):
             for holder in self.entries[task_id].holders:
                 if holder in self.live:
                     continue
                 entry = self.board.bring_forward(task_id, holder)
                 if entry.prefetched:
-                    self._blame.put_back(task_id, entry, self.dealing.to_head)
+                    self._blame.put_back(task_id, entry, self.assigner.to_head)
                 else:
-                    self._blame.blame(task_id, self.dealing.to_head)
+                    self._blame.blame(task_id, self.assigner.to_head)
         self._settle(now)
 
     # --- Passes ------------------------------------------------------------------------------------------------------
@@ -407,10 +407,10 @@ class TaskQueue:
         """Apply what follows from any change: end and begin passes, assign tasks without an owner."""
         if self.pass_id < 0 and not self.failed and self._may_start(now):
             self._start(now)
-        while self.open and not self.pending and self.dealing.empty:
+        while self.open and not self.pending and self.assigner.empty:
             self._end_pass(now)
         if self.open and self.plan.sync and self.free:
-            self.dealing.deal_free(now, self._patience)
+            self.assigner.assign_free(now, self._patience)
         self._prefetch.start_clocks(Timer(now, now + self.durations.timeout))
 
     def _may_start(self, now: float) -> bool:
@@ -423,9 +423,9 @@ class TaskQueue:
         self._begin_pass(resume.pass_id if resume else 0, now)
         if resume and self.open:
             if self.plan.sync:
-                self.dealing.deal_free(now, self._patience)
+                self.assigner.assign_free(now, self._patience)
             self.board.resume(resume)
-            self.dealing.strike_done()
+            self.assigner.strike_done()
             done, number = _counted(self.count(Status.DONE), "task"), self.pass_id + 1
             self._report("job", f"The data goes on in pass {number}; done already: {done}.", True)
 
@@ -436,7 +436,7 @@ class TaskQueue:
             self._report("job", f"All {self.plan.passes} passes are done{self._left_out()}.", True)
             return
         self.board.begin_pass(pass_id)
-        self.dealing.begin_pass(now)
+        self.assigner.begin_pass(now)
 
     def _end_pass(self, now: float) -> None:
         discarded = [i for i, entry in enumerate(self.entries) if entry.status is Status.DISCARDED]

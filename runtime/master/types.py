@@ -141,7 +141,7 @@ class Bad(NamedTuple):
     record: int
 
 
-class Deal(NamedTuple):
+class Assignment(NamedTuple):
     """The live trainers and the assignment of tasks: ``hands`` of trainers, in order, and ``free`` for any trainer.
 
     ``parts`` are the pieces that replace tasks in this pass; they are numbered after the tasks of the table. When it is
@@ -169,16 +169,16 @@ class Saved(NamedTuple):
 
     head: Head
     entries: Sequence[Entry]
-    deal: Deal
+    assignment: Assignment
     quarantine: tuple[Bad, ...] = ()
 
 
 class Changes(NamedTuple):
-    """What has to be committed: the head, the tasks with these numbers, deal and quarantine unless they are None."""
+    """What has to be committed: the head, the tasks with these numbers, assignment and quarantine unless None."""
 
     head: Head
     tasks: tuple[int, ...]
-    deal: Deal | None
+    assignment: Assignment | None
     quarantine: tuple[Bad, ...] | None
     happenings: tuple[Happening, ...]
 

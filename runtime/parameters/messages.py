@@ -62,7 +62,7 @@ class Offer:
     ended: int = NEVER
 
     @property
-    def knows(self) -> bool:
+    def has_seen(self) -> bool:
         """Whether this trainer has received anything from the shard before."""
         return self.held > NOTHING or self.seen > 0
 

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from runtime.errors import Leaving, Lost, Refused, RegattaError, WireError
-from runtime.protocol.concurrent_exchange import Talk
+from runtime.protocol.concurrent_exchange import Exchange
 from runtime.protocol.connection import (
     Allocate,
     Arrived,
@@ -152,13 +152,13 @@ class Client:
             return
         self.close()
 
-    def talk(
+    def exchange(
         self,
         message: Message,
         allocate: Allocate,
         began: Began = lambda head, body: None,
         arrived: Arrived = lambda header: None,
-    ) -> Talk | None:
+    ) -> Exchange | None:
         """Start a request that runs concurrently with those to other servers, by ``concurrent_exchange.converse``.
 
         ``reply`` then returns its result. Returns None without a connection: ``reply`` tries again.
@@ -166,7 +166,7 @@ class Client:
         message = self._addressed(message)
         try:
             is_reply = partial(self._is_reply, message)
-            return Talk(self._connect(), message, is_reply, self._deadline, allocate, began, arrived)
+            return Exchange(self._connect(), message, is_reply, self._deadline, allocate, began, arrived)
         except (OSError, RegattaError):
             self.close()
             return None
@@ -176,8 +176,8 @@ class Client:
         """Whether the server is known to have this host's address."""
         return self._connection is not None and self._connection.local
 
-    def reply(self, message: Message, allocate: Allocate = refuse_blocks, talk: Talk | None = None) -> Message:
-        """Wait for the reply to ``message``, which ``send`` has sent, or to ``talk``. Retries if either was damaged.
+    def reply(self, message: Message, allocate: Allocate = refuse_blocks, exchange: Exchange | None = None) -> Message:
+        """Wait for the reply to ``message``, which ``send`` has sent, or to ``exchange``. Retries after damage.
 
         A copy of the request that a broken connection delayed may overtake the current one. The server then refuses the
         current one as superseded, and answers on the closed connection, so the request is repeated too. Raises as
@@ -189,8 +189,8 @@ class Client:
         for pause in itertools.chain(BACK_OFF_SECONDS, itertools.repeat(BACK_OFF_SECONDS[-1])):
             why: Exception
             try:
-                if talk is not None:
-                    over, talk = talk, None
+                if exchange is not None:
+                    over, exchange = exchange, None
                     return self._result(over)
                 if self._connection is None:
                     self._connect().send(message, self._deadline)
@@ -276,10 +276,10 @@ class Client:
             raise WireError(f"The {self._name} answered request {answer.head.seq}, {message.head.seq} was asked.")
         return answer.head.op is not Op.AHEAD
 
-    def _result(self, talk: Talk) -> Message:
-        if not talk.sent:
+    def _result(self, exchange: Exchange) -> Message:
+        if not exchange.sent:
             self.close()  # the answer came before the whole request was sent: the rest would count as the next request
-        return talk.result()
+        return exchange.result()
 
     def check_leaving(self) -> None:
         """Raises Leaving if this process should end instead of waiting for the server."""

@@ -29,7 +29,7 @@ from runtime.protocol.frames import Buffer
 IsReply = Callable[[Message], bool]
 
 
-class Talk:
+class Exchange:
     """One request and its answer. ``patience`` is a number of seconds without a byte in either direction."""
 
     def __init__(
@@ -113,20 +113,20 @@ class Talk:
             self._memory = next(self._reading)
 
 
-def converse(talks: Sequence[Talk]) -> None:
-    """Continue until each talk has its reply or has failed; ``result`` then returns or raises it."""
+def converse(exchanges: Sequence[Exchange]) -> None:
+    """Continue until each exchange has its reply or has failed; ``result`` then returns or raises it."""
     poll = select.poll()
-    going = {talk.connection.fileno(): talk for talk in talks}
+    going = {exchange.connection.fileno(): exchange for exchange in exchanges}
     for number in going:
         poll.register(number, select.POLLIN | select.POLLOUT)
     while going:
         ready = dict(poll.poll(LOOK_SECONDS * 1000))
-        for number, talk in list(going.items()):
-            sending = not talk.sent
-            talk.advance(ready.get(number, 0))
-            if talk.over:
+        for number, exchange in list(going.items()):
+            sending = not exchange.sent
+            exchange.advance(ready.get(number, 0))
+            if exchange.over:
                 poll.unregister(number)
                 del going[number]
-                talk.left = True
-            elif sending and talk.sent:
+                exchange.left = True
+            elif sending and exchange.sent:
                 poll.modify(number, select.POLLIN)

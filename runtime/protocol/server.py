@@ -120,7 +120,7 @@ class Server:
         self._asked: dict[Connection, tuple[Header, float]] = {}  # the requests being answered, and since when
         self._closing = False
         self._closed = threading.Event()
-        self._comforter = threading.Thread(target=self._send_wait_replies, name="server-waiting", daemon=True)
+        self._waiting_thread = threading.Thread(target=self._send_wait_replies, name="server-waiting", daemon=True)
         self._acceptor = threading.Thread(target=self._accept, name="server-accept", daemon=True)
 
     @property
@@ -130,7 +130,7 @@ class Server:
 
     def start(self) -> None:
         self._acceptor.start()
-        self._comforter.start()
+        self._waiting_thread.start()
 
     def close(self) -> None:
         """Stop accepting, close every connection, wait for their threads. May be called twice."""

@@ -32,7 +32,7 @@ class MemoryBudget:
             return ""
         copies = "the gradients and a copy for checkpoints" if self.keeps else "the gradients"
         sizes = map(_mebibytes, (needed, values, kept - values, self.limit))
-        return _IN_WORDS.format(self.name, *sizes, copies=copies)
+        return _MESSAGE.format(self.name, *sizes, copies=copies)
 
     def fits_drafts(self, declaration: Declaration, places: Sequence[BlockPlace], rounded: bool = False) -> bool:
         """Whether values and state of the next version fit beside the present ones.
@@ -49,7 +49,7 @@ class MemoryBudget:
         return values, kept, kept * (2 if self.keeps else 1) + values + _ITSELF
 
 
-_IN_WORDS = (
+_MESSAGE = (
     "{} would need {} for its part of the parameters ({} of values, {} of the optimiser's state, and room for "
     "{copies}) and has {}. Ask for more memory for role pserver, or for more of them."
 )

@@ -111,5 +111,5 @@ class Comeback:
         if held > self.stored and held >= needed:
             self.giver = best
             return Choice.TRAINER
-        known = not strict or any(offer.knows for offer in offers.values())
+        known = not strict or any(offer.has_seen for offer in offers.values())
         return Choice.CHECKPOINT if known and self.stored >= max(0, needed) else Choice.LOST

@@ -245,7 +245,7 @@ class Shard:
         elif self.declaration.digest != declaration.digest:
             return [Release(ticket, Outcome.CONFLICT, self.version, _difference(self.declaration, declaration))]
         self._barrier.position_reported(trainer.index)
-        if offer.knows:
+        if offer.has_seen:
             self._place(trainer, offer)
             self.progress.merge(had or Progress())
         if self._comeback is None and not self.ready and offer.held > NOTHING:
@@ -541,9 +541,9 @@ class Shard:
             state = [tuple(map(np.empty_like, arrays)) for arrays in self._state]
         change = partial(self._change, numbers=self._optimiser.numbers(edition.version))
         basis = Basis(self.places, self.parameters, self._state, self._exact or self.parameters)
-        return Draft(members, basis, edition, state, change, self._room_for_exact(members))
+        return Draft(members, basis, edition, state, change, self._exact_buffers(members))
 
-    def _room_for_exact(self, members: Sequence[Coming]) -> list[Array] | None:
+    def _exact_buffers(self, members: Sequence[Coming]) -> list[Array] | None:
         """Memory for exact values. None without rounding: no trainer sends bfloat16, and there is no earlier rounding
         error.
         """

@@ -80,12 +80,12 @@ class Rounds:
         self._steps += 1
         self._samples += samples
         if self._steps == self._length:
-            self._hand_in()
+            self._push_round()
 
     def pull(self) -> None:
         """Fetch the values of the last round; steps of a round that has begun are pushed first."""
         if self._steps:
-            self._hand_in()
+            self._push_round()
         else:
             self._store.pull()
             self._begin_round()
@@ -111,10 +111,10 @@ class Rounds:
 
     def end_pass(self, number: int) -> None:
         if self._steps:
-            self._hand_in()
+            self._push_round()
         self._store.end_pass(number)
 
-    def _hand_in(self) -> None:
+    def _push_round(self) -> None:
         changes = [before - value for before, value in zip(self._before, self._values, strict=True)]
         for number, change in enumerate(changes):
             self._store.take(number, change)

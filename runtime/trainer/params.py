@@ -548,7 +548,7 @@ class ServerStore:
             link.ask(op, {**(body or {}), **_named_tables(some)}, gradients, base, pack(some.values()))
             for link, base, some in zip(self._links, self._bases, self._spread(rows), strict=True)
         ]
-        converse([link.talk for link in self._links if link.talk is not None])
+        converse([link.exchange for link in self._links if link.exchange is not None])
         replies = [_answer(link, message) for link, message in zip(self._links, asked, strict=True)]
         self._versions = [reply.head.version for reply in _whole(dict(enumerate(replies))).values()]
 

@@ -21,7 +21,7 @@ from runtime.parameters.messages import NOTHING, Offer, Outcome, Standing
 from runtime.parameters.sharding import BLOCK_BYTES
 from runtime.protocol.bf16 import Feedback
 from runtime.protocol.client import DEADLINE_SECONDS, Client
-from runtime.protocol.concurrent_exchange import Talk
+from runtime.protocol.concurrent_exchange import Exchange
 from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import Header, Op
 from runtime.protocol.shared_memory import NOT_SHARED, Handover
@@ -87,7 +87,7 @@ class Link:
         self._declaration: Declaration | None = None  # set once the server has it
         self._aside: Aside | None = None  # memory for blocks that do not count yet
         self._slow = True  # until the transfer rate is known
-        self.talk: Talk | None = None  # the exchange that runs concurrently with those of other servers
+        self.exchange: Exchange | None = None  # the exchange that runs concurrently with those of other servers
         self._asked: Sequence[Array] = ()  # gradients of the unanswered request
         self._ahead: dict[int, Block] = {}  # blocks of the next push already sent, by their number here
         self._numbers: Sequence[Block] = ()  # all blocks of the unanswered request, in the form in which they are sent
@@ -99,7 +99,7 @@ class Link:
         self._unanswered: Message | None = None  # the request whose answer is due
         self._finished: Message | RegattaError | None = None  # its answer, or an error
         self._redirected = threading.Event()
-        self._strange = False  # whether the present server process has not received this trainer's offer
+        self._offer_due = False  # whether the present server process has not received this trainer's offer
 
     def start(self, declaration: Declaration) -> None:
         """Declare, and send the initial values if the server requests them. Raises Lost, Leaving."""
@@ -176,7 +176,7 @@ class Link:
         With shared memory there is nothing to send. Lost blocks are sent with the push.
         """
         with self._using, self._acting:
-            if self._source.there or self._strange or self._client.moved:
+            if self._source.there or self._offer_due or self._client.moved:
                 return
             self._forget_ahead(number)
             mine = [(at, place) for at, place in enumerate(self._places) if place.tensor == number]
@@ -228,8 +228,8 @@ class Link:
         self._asked = gradients
         fields, blocks = self._numbers_of(op, gradients)
         message = self._client.prepare(op, {**body, **fields}, [*blocks, *rows], version)
-        self.talk = None if self._source.there or op not in _BULKY else self._talk(message)
-        if self.talk is None:
+        self.exchange = None if self._source.there or op not in _BULKY else self._exchange(message)
+        if self.exchange is None:
             self._client.send(message)
         self._unanswered, self._finished = message, None
         return message
@@ -250,20 +250,20 @@ class Link:
         fields = {name: True for name, is_so in (("staged", ahead), ("halved", self._halved)) if is_so}
         return fields, [one for at, one in enumerate(self._numbers) if at not in ahead]
 
-    def _talk(self, message: Message) -> Talk | None:
+    def _exchange(self, message: Message) -> Exchange | None:
         """A request that sends or fetches numbers, for ``concurrent_exchange.converse``."""
         if self._aside is not None:
             self._aside.used = False
-        if self._client.moved or self._strange:
+        if self._client.moved or self._offer_due:
             return None  # this trainer's offer is sent first
         ahead = len(self._places) > 1 and (self._slow or not self._client.local)
         if message.head.op is not Op.PUSH_PULL or not (ahead or self._halved):
-            return self._client.talk(message, self._memory)
+            return self._client.exchange(message, self._memory)
         if self._aside is None:
             self._aside = Aside(self._places, self._values)
         update = self._halved and self._aside.version == message.head.version
         prepared = Message(message.head, {**message.body, "ahead": ahead, "update": update}, message.blocks)
-        return self._client.talk(prepared, self._aside.memory, self._aside.began, self._aside.arrived)
+        return self._client.exchange(prepared, self._aside.memory, self._aside.began, self._aside.arrived)
 
     def answer(self, message: Message) -> Message:
         """Return the reply; values that came with it are in place. Raises Refused, Lost, Leaving."""
@@ -293,23 +293,23 @@ class Link:
     def _insist(self, message: Message) -> Message:
         """Wait for the reply, from any process that is the server."""
         patience = _Patience(self._patience)
-        talk, self.talk = self.talk, None
+        exchange, self.exchange = self.exchange, None
         while True:
             try:
                 patience.begin()
-                if talk is None and (self._client.moved or self._strange):
+                if exchange is None and (self._client.moved or self._offer_due):
                     self._rejoin()
                     message = self._again(message)
-                return self._receive(message, talk)
+                return self._receive(message, exchange)
             except (Lost, Refused) as error:
-                talk = None
+                exchange = None
                 self._await_another(error, patience)
 
-    def _receive(self, message: Message, talk: Talk | None) -> Message:
+    def _receive(self, message: Message, exchange: Exchange | None) -> Message:
         try:
-            reply = self._client.reply(message, self._memory, talk)
-            if talk is not None and talk.has_brought(reply):
-                reply = self._settled(message, reply, talk)
+            reply = self._client.reply(message, self._memory, exchange)
+            if exchange is not None and exchange.has_brought(reply):
+                reply = self._settled(message, reply, exchange)
             return self._with_values(reply) if reply.body.get("values") and message.body.get("shared") else reply
         except Refused as refused:
             if refused.code != NOT_SHARED:
@@ -318,14 +318,14 @@ class Link:
             self._source.drop()
             return self._client.reply(self._again(message), self._memory)
 
-    def _settled(self, message: Message, reply: Message, talk: Talk) -> Message:
+    def _settled(self, message: Message, reply: Message, exchange: Exchange) -> Message:
         """Measure the transfer rate, and take the buffered values; return the reply with the rest."""
         up, down = (sum(payload.nbytes for _header, payload in one.blocks) for one in (message, reply))
         aside = self._aside if self._aside is not None and self._aside.used else None
         if aside is not None and "ahead" in reply.body:
             up, down = max(up, aside.nbytes >> bool(reply.body.get("update"))), 0  # both directions at once
         if up + down >= BLOCK_BYTES:
-            self._slow = up + down < SLOW_BYTES_PER_SECOND * talk.seconds
+            self._slow = up + down < SLOW_BYTES_PER_SECOND * exchange.seconds
         if aside is None or not reply.body.get("values"):
             return reply
         self._keep()
@@ -377,7 +377,7 @@ class Link:
         waits for the offers of all trainers. The unanswered request of this server is finished first. An error of the
         offer occurs again with the next request, which raises it.
         """
-        while (talk := self.talk) is not None and not talk.left:
+        while (exchange := self.exchange) is not None and not exchange.left:
             time.sleep(LOOK_SECONDS)  # ``converse`` still uses the connection
         with self._acting, contextlib.suppress(RegattaError):
             self._finish()
@@ -385,8 +385,8 @@ class Link:
 
     def _rejoin(self) -> None:
         """Send this trainer's offer to the present server process, unless it has it already."""
-        self._strange = self._strange or self._client.moved
-        if not self._strange or self._declaration is None:
+        self._offer_due = self._offer_due or self._client.moved
+        if not self._offer_due or self._declaration is None:
             return
         self._client.follow()
         self._keep()
@@ -395,7 +395,7 @@ class Link:
         place = {"offer": asdict(self._offer), "had": self._progress.to_json()}
         body = {"declaration": self._declaration.to_json(), **place}
         self._answered(self._client.request(Op.RESEED_OFFER, body), self._declaration)
-        self._strange = False
+        self._offer_due = False
 
     def _await_another(self, error: Lost | Refused, patience: _Patience) -> None:
         """Wait a moment for a new server process after a failed request. Raises if waiting is useless."""

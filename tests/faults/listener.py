@@ -22,7 +22,7 @@ class LinkWitness:
 
     def __init__(self, recorder: Notes) -> None:
         self._recorder = recorder
-        self._heard: dict[Client, list[int]] = {}
+        self._answered: dict[Client, list[int]] = {}
 
     def watch(self, patch: pytest.MonkeyPatch | None = None) -> None:
         """Record from now on, until ``patch`` is undone if there is one."""
@@ -35,7 +35,7 @@ class LinkWitness:
         @functools.wraps(method)
         def reply(client: Client, *arguments: Any) -> Message:
             answer: Message = method(client, *arguments)
-            self._heard.setdefault(client, []).append(answer.head.incarnation)
+            self._answered.setdefault(client, []).append(answer.head.incarnation)
             return answer
 
         return reply
@@ -43,7 +43,7 @@ class LinkWitness:
     def _beginning(self, method: Any) -> Any:
         @functools.wraps(method)
         def receive(link: Link, message: Message, *arguments: Any) -> Message:
-            self._heard[link._client] = []
+            self._answered[link._client] = []
             answer: Message = method(link, message, *arguments)
             return answer
 
@@ -54,7 +54,7 @@ class LinkWitness:
         def answer(link: Link, message: Message) -> Message:
             reply: Message = method(link, message)
             name, step = link._client._name, message.head.seq
-            for incarnation in sorted(set(self._heard.pop(link._client))):
+            for incarnation in sorted(set(self._answered.pop(link._client))):
                 self._recorder.note("answered", step=step, server=name, incarnation=incarnation)
             return reply
 

@@ -96,7 +96,7 @@ def test_etcd_nospace(job, own_etcd):
     fill(etcd)
     cluster.await_quiet("finished")
     etcd.ctl("del", "filling")
-    make_room(etcd)
+    free_space(etcd)
     events = cluster.finish()
     assert verdict.of_tasks(cluster, events) == []
     assert [len(runs) for runs in cluster.runs.values()] == [1, 1, 1]
@@ -111,7 +111,7 @@ def fill(etcd: EtcdServer) -> None:
     assert "NOSPACE" in etcd.ctl("alarm", "list")
 
 
-def make_room(etcd: EtcdServer) -> None:
+def free_space(etcd: EtcdServer) -> None:
     etcd.compact()
     etcd.ctl("defrag")
     etcd.ctl("alarm", "disarm")

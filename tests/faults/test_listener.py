@@ -11,7 +11,7 @@ from runtime.contract import Member
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
-from runtime.protocol.concurrent_exchange import Talk
+from runtime.protocol.concurrent_exchange import Exchange
 from runtime.protocol.connection import Message
 from runtime.protocol.frames import Op
 from runtime.pserver.server import ShardServer
@@ -72,8 +72,8 @@ def test_a_trainer_that_takes_its_values_from_another_process_than_its_push_is_f
     train(second, SECOND)
 
     class TakesValuesElsewhere(Link):
-        def _receive(self, message: Message, talk: Talk | None) -> Message:
-            reply = super()._receive(message, talk)
+        def _receive(self, message: Message, exchange: Exchange | None) -> Message:
+            reply = super()._receive(message, exchange)
             if message.head.op is Op.PUSH_PULL:
                 self._client.redirect(second.address, SECOND)
                 self._client.follow()

@@ -127,7 +127,7 @@ class ShardWitness:
             self._recorder.note(name, trainer=trainer_id.index, incarnation=trainer_id.incarnation, number=number)
         elif name == "initialise" and shard.ready:
             self._recorder.note("initialised", version=shard.version, balance=_balance(shard))
-        elif name == "offer" and arguments[3].knows:
+        elif name == "offer" and arguments[3].has_seen:
             offer = arguments[3]
             kind, number = ("begin_pass", offer.begun) if offer.begun > offer.ended else ("end_pass", offer.ended)
             self._recorder.note(kind, trainer=arguments[1].index, incarnation=arguments[1].incarnation, number=number)

@@ -152,12 +152,12 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(members=st.booleans())
     def the_commit_fails(self, members: bool) -> None:
         """An uncommitted change has not happened."""
-        before = (list(self.queue.entries), self.queue.pass_id, self.queue.deal())
+        before = (list(self.queue.entries), self.queue.pass_id, self.queue.assignment())
         self.queue.members([], self.now) if members else self.queue.tick(self.now + 1000.0)
         self.queue = self.recovered()
         assert self.queue.finished or self.queue.entries == before[0]  # no tasks are requested once the job is over
         assert self.queue.pass_id == before[1]
-        assert not self.queue.open or self.queue.deal() == before[2]
+        assert not self.queue.open or self.queue.assignment() == before[2]
 
     @rule()
     def the_master_crashes_and_recovers(self) -> None:
@@ -165,7 +165,7 @@ class QueueMachine(RuleBasedStateMachine):
         before = self.queue
         self.queue = self.recovered()
         assert before.finished or self.queue.entries == before.entries
-        assert not before.open or self.queue.deal() == before.deal()
+        assert not before.open or self.queue.assignment() == before.assignment()
         assert (self.queue.saver, self.queue.failed, self.queue.pending) == (
             before.saver,
             before.failed,

@@ -137,7 +137,7 @@ class TestTransitions:
     def test_m5_a_commit_that_fails_changes_nothing(self):
         queue = queue_of(2, X)
         queue.take(0.0)
-        before = Saved(queue.head(0.0), list(queue.entries), queue.deal())
+        before = Saved(queue.head(0.0), list(queue.entries), queue.assignment())
         lost = Asker(queue, X).get()
         queue = TaskQueue.resume(queue.plan, queue.table, before)
         assert queue.count(Status.TODO) == 2

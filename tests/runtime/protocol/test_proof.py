@@ -322,7 +322,7 @@ def test_a_peer_without_proof_is_disconnected_and_counted(guarded: Guarded, monk
     assert guarded.refusals.count == 1
 
 
-class StrangerOnTheirPort:
+class ForeignListener:
     """Listens on a lost server's port, and records what clients send."""
 
     def __init__(self) -> None:
@@ -348,7 +348,7 @@ class StrangerOnTheirPort:
 
 
 def test_a_foreign_peer_on_the_port_of_a_server_gets_only_nonces() -> None:
-    stranger = StrangerOnTheirPort()
+    stranger = ForeignListener()
     client = Client(stranger.address, secret=OURS, deadline=0.3)
     with pytest.raises(Lost):
         client.call(Op.PUSH, {"gradients": "secret"})

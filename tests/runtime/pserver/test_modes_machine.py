@@ -56,7 +56,7 @@ class ModeMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.trainer) > 1)
     @rule(data=st.data())
-    def die(self, data):
+    def kill(self, data):
         index = data.draw(st.sampled_from(sorted(self.trainer)))
         del self.trainer[index]
         self.waiting.pop(index, None)
@@ -102,7 +102,7 @@ class ModeMachine(RuleBasedStateMachine):
                 assert len(steps) <= max(self.number, 1)
 
     @invariant()
-    def every_version_has_moved_the_parameter_as_the_mode_says(self):
+    def every_version_has_moved_the_parameter_according_to_the_mode(self):
         value = float(self.shard.parameters[0][0])
         if self.kind == "m_of_n":
             assert value == -6.0 * self.shard.version

@@ -284,12 +284,12 @@ def test_each_step_counts_once_however_often_the_server_of_an_asynchronous_job_r
     killed.
     """
     attempt = Attempt(A, B, C, mode="ssp(100)")
-    for index, answered, dies in steps:
+    for index, answered, is_killed in steps:
         trainer = attempt.trainers[index]
         attempt.push(trainer, 1.0)
         if answered:
             attempt.pull(trainer)
-        if dies or not answered:
+        if is_killed or not answered:
             newest = max(version for _values, version, _standing in attempt.values.values())
             lost = attempt.shard.version - newest
             held = next(values for values, version, _ in attempt.values.values() if version == newest)

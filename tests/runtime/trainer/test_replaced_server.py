@@ -39,9 +39,9 @@ class LosesAnAnswer(Client):
     def _loses(self):
         return self._steps == 2 and not self.gone.is_set()
 
-    def talk(self, message, *arguments):
+    def exchange(self, message, *arguments):
         if not self._loses:
-            return super().talk(message, *arguments)
+            return super().exchange(message, *arguments)
         self.send(message)
         return None
 

@@ -147,10 +147,10 @@ class SendsACopyTooLate(Client):
         super().__init__(*arguments, **options)
         self.taken, self.copied = taken, threading.Event()
 
-    def talk(self, message, *arguments):
+    def exchange(self, message, *arguments):
         if message.head.op is Op.PUSH_PULL and not self.copied.is_set():
             threading.Thread(target=self.send_a_copy, args=[self._addressed(message)], daemon=True).start()
-        return super().talk(message, *arguments)
+        return super().exchange(message, *arguments)
 
     def send_a_copy(self, message):
         assert self.taken.acquire(timeout=10)
@@ -334,7 +334,7 @@ def test_blocks_made_with_a_trainer_that_is_lost_do_not_count(servers, together)
                 assert server.changed.wait_for(lambda: server.shard.drafted > 0, 10)
             attempt.members(0)
 
-    (values, version), _died = together(lambda trainer: (stay, die)[trainer](), 2)
+    (values, version), _killed = together(lambda trainer: (stay, die)[trainer](), 2)
     assert version == 1
     assert values == (-gradients(1)["w"]).tobytes()
 
@@ -355,22 +355,22 @@ def test_a_reply_that_breaks_off_after_blocks_ahead_of_it_leaves_the_values_befo
     assert params["w"].tobytes() == (np.float32(0) - step - step).tobytes()
 
 
-class KnowsTypes(FarClient):
+class RecordsTypes(FarClient):
     """Records the types of the blocks of a reply."""
 
     came = frozenset()
 
-    def talk(self, message, allocate, *callbacks):
+    def exchange(self, message, allocate, *callbacks):
         def seen(header):
             self.came |= {header.dtype.name}
             return allocate(header)
 
         self.came = frozenset()
-        return super().talk(message, seen, *callbacks)
+        return super().exchange(message, seen, *callbacks)
 
 
 def halved(attempt, trainer, rule):
-    clients = [KnowsTypes(server.address, incarnation=100 + trainer) for server in attempt.running]
+    clients = [RecordsTypes(server.address, incarnation=100 + trainer) for server in attempt.running]
     store = ServerStore(clients, share=False, wire="bf16")
     return Params({"w": np.zeros(600_000, "f4"), "b": np.zeros(3, "f8")}, store, rule), clients
 
