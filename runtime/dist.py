@@ -26,7 +26,7 @@ from runtime.errors import Lost, RegattaError, UsageError
 from runtime.parameters.initializers import Initial, Normal, Uniform, Zeros
 from runtime.parameters.lr_schedules import Cosine, Linear, Schedule, Steps, WarmUp
 from runtime.parameters.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimiser
-from runtime.trainer.environment import Alone, Attached, Surroundings, end_for_restart, leave_on_sigterm
+from runtime.trainer.environment import Alone, Attached, JobContext, end_for_restart, leave_on_sigterm
 from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Event
 from runtime.trainer.job import Job
 from runtime.trainer.params import Params, Pending
@@ -87,7 +87,7 @@ def init() -> Job:
     return _job
 
 
-def _surroundings(environment: contract.Environment) -> Surroundings:
+def _surroundings(environment: contract.Environment) -> JobContext:
     if environment.alone:
         return Alone(environment)
     try:

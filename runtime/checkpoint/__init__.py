@@ -1,1 +1,1 @@
-"""Checkpoints of parameter servers: files that are whole or not there, and a record of which of them count."""
+"""Checkpoints of parameter servers: files that are complete or absent, and a record of those that count."""

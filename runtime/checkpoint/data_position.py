@@ -1,7 +1,7 @@
-"""How far the data is that a version of the parameters contains. Pure.
+"""The position in the data that a version of the parameters contains. Pure.
 
-Trainers say with every step where in the data they are, so that a shard knows at each version, without asking anybody,
-which tasks are in it whole and how much of each that is begun. The next attempt goes on from there.
+Trainers send their position in the data with every step. So a shard has for each version, without further requests, the
+tasks that are contained completely and the part of each task that is begun. The next attempt continues from there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from runtime.protocol.run_length import from_runs, to_runs
 
 
 class Position(NamedTuple):
-    """A trainer has had ``batches`` batches of a task, and all of tasks ``done`` since it last said so."""
+    """A trainer has had ``batches`` batches of a task, and all of the tasks ``done`` since its last report."""
 
     pass_id: int
     task: int
@@ -31,20 +31,20 @@ class Position(NamedTuple):
         return cls(int(pass_id), int(task), int(batches), tuple(map(int, done)))
 
 
-# The task of a trainer that has none.
+# The task of a trainer without one.
 NO_TASK = -1
 
 
 @dataclass
 class Progress:
-    """``pass_id`` is the last pass of which a version holds anything; ``begun`` is batches by task of that pass."""
+    """``pass_id`` is the last pass that a version contains anything of; ``begun`` is batches by task of that pass."""
 
     pass_id: int = 0
     done: set[int] = field(default_factory=set)
     begun: dict[int, int] = field(default_factory=dict)
 
     def note(self, position: Position) -> None:
-        """A step at this position is part of the version. What is left of a pass before counts as done."""
+        """Add a step at this position to the version. The rest of an earlier pass counts as done."""
         if position.pass_id < self.pass_id:
             return
         if position.pass_id > self.pass_id:
@@ -56,7 +56,7 @@ class Progress:
             del self.begun[task]
 
     def merge(self, other: Progress) -> None:
-        """What another has of the same pass is part of the version too; a later pass counts alone."""
+        """Add what another position has of the same pass to the version; a later pass replaces this one."""
         if other.pass_id > self.pass_id:
             self.pass_id, self.done, self.begun = other.pass_id, set(), {}
         if other.pass_id == self.pass_id:
@@ -78,7 +78,7 @@ class Progress:
 
 
 def common(parts: Iterable[Progress]) -> Progress:
-    """What all of several servers have that are not at one version: whole tasks alone."""
+    """The position common to several servers at different versions: complete tasks only."""
     parts = list(parts)
     first = min((part.pass_id for part in parts), default=0)
     done = [part.done for part in parts if part.pass_id == first]

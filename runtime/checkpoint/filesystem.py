@@ -1,4 +1,4 @@
-"""The few things that a checkpoint asks of a file system, each of which may be the last before a crash."""
+"""The file-system operations that a checkpoint needs. Any of them may be the last before a crash."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-# What leaves at once. Whole pages from whole pages, as direct writing asks for.
+# The number of bytes written at once. Direct writing requires whole pages, aligned to pages.
 _BUFFER_BYTES = 4 << 20
 
 
@@ -22,7 +22,7 @@ class Draft(Protocol):
     def write(self, data: bytes | bytearray | memoryview) -> None: ...
 
     def sync(self) -> None:
-        """Return when what was written survives a loss of power."""
+        """Return when the written bytes survive a power loss."""
 
     def close(self) -> None: ...
 
@@ -31,21 +31,21 @@ class Files(Protocol):
     """One directory. Every method may raise OSError."""
 
     def create(self, name: str) -> Draft:
-        """A new file; it must not exist."""
+        """Create a new file; it must not exist."""
 
     def sync_directory(self) -> None:
-        """Return when the names of new files survive a loss of power."""
+        """Return when the names of new files survive a power loss."""
 
     def open(self, name: str) -> BinaryIO: ...
 
     def delete(self, name: str) -> None:
-        """No error if it is not there."""
+        """Delete a file. It is no error if it does not exist."""
 
     def names(self) -> Iterable[str]: ...
 
 
 class LocalFiles:
-    """A directory of this machine, made when needed."""
+    """A directory of this machine, created when needed."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -73,18 +73,21 @@ class LocalFiles:
 
 
 def of_attempt(directory: Path, number: int) -> LocalFiles:
-    """Where an attempt keeps its checkpoints, in its job's directory."""
+    """The directory of an attempt's checkpoints, in its job's directory."""
     return LocalFiles(directory / str(number))
 
 
 def before_attempt(directory: Path, number: int) -> list[LocalFiles]:
-    """The same of all attempts before, the last one first."""
+    """The same directories of all earlier attempts, the last one first."""
     return [of_attempt(directory, earlier) for earlier in range(number - 1, 0, -1)]
 
 
 class _LocalDraft:
-    """Goes past the page cache where the file system lets it: what is written once and read after a crash only would
-    drive out what training reads. Whole buffers leave, one while the next is filled."""
+    """A file written past the page cache where the file system supports it.
+
+    A checkpoint is written once and read only after a crash, and would displace from the cache what training reads.
+    Whole buffers are written, one while the next is filled.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file, self._direct = _open_direct(path)
@@ -95,7 +98,7 @@ class _LocalDraft:
             path.unlink(missing_ok=True)
             raise
         self._filled = 0
-        self._size = 0  # of what has left
+        self._size = 0  # of what was written
         self._thread = ThreadPoolExecutor(1, "checkpoint-file")
         self._left: Future[None] | None = None
 
@@ -110,7 +113,7 @@ class _LocalDraft:
                 self._send(_BUFFER_BYTES)
 
     def sync(self) -> None:
-        """What is short of a whole page is filled up with zeros, which are cut off again."""
+        """Fill an incomplete page with zeros, write it, and truncate the file to its size."""
         size = self._size + self._filled
         if self._filled:
             end = -(-self._filled // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -125,7 +128,7 @@ class _LocalDraft:
         os.close(self._file)
 
     def _send(self, count: int) -> None:
-        """Let the buffer leave, and fill the other one. Raises OSError, also of the one before."""
+        """Write the filled buffer in the background and fill the other one. Raises OSError, also of the one before."""
         self._wait()
         self._filling, self._leaving = self._leaving, self._filling
         self._left = self._thread.submit(self._write_out, count)
@@ -141,8 +144,9 @@ class _LocalDraft:
             while sent < count:
                 sent += self._write_some(buffer[sent:count])
         if not self._direct:
-            with contextlib.suppress(OSError):  # it is advice, which some file systems do not take
-                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)  # written out now, and then forgotten
+            with contextlib.suppress(OSError):  # it is advice, which some file systems do not accept
+                # written out now, then dropped from the cache
+                os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _write_some(self, part: memoryview) -> int:
         try:
@@ -150,20 +154,20 @@ class _LocalDraft:
         except OSError as error:
             if error.errno != errno.EINVAL or not self._direct:
                 raise
-        # It was opened so, and yet the file system wants other sizes or places.
+        # Opening succeeded, but the file system requires other sizes or offsets.
         self._direct = False
         fcntl.fcntl(self._file, fcntl.F_SETFL, fcntl.fcntl(self._file, fcntl.F_GETFL) & ~os.O_DIRECT)
         return os.write(self._file, part)
 
 
 def _open_direct(path: Path) -> tuple[int, bool]:
-    """A new file, and whether what is written to it goes past the page cache."""
+    """Create a file; return its descriptor and whether writes to it bypass the page cache."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
         return os.open(path, flags | os.O_DIRECT, 0o666), True
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-    # Some systems make the file before they refuse.
+    # Some systems create the file before they refuse.
     path.unlink(missing_ok=True)
     return os.open(path, flags, 0o666), False

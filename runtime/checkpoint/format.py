@@ -1,10 +1,10 @@
-"""The bytes of a checkpoint file. Pure.
+"""The byte format of a checkpoint file. Pure.
 
-``DCK1``, the length of the header (u32), the header as JSON, then blocks, each behind 16 bytes (array, block, size, CRC
-of the numbers; u32 each), then 24 bytes: the length of all that (u64) and its MD5. All numbers are little-endian. Array
-number ``tensor * kinds + kind`` is the parameter itself (kind 0) or an array of its optimiser's state. Behind the
-parameters come tables in pieces: of piece ``block`` of table n, array ``ROWS + n * ROW_KINDS`` has the ids (i64), the
-next one the numbers of updates (i32), then come values and state (f32).
+``DCK1``, the length of the header (u32), the header as JSON, then the blocks, and 24 bytes: the length of all that
+(u64) and its MD5. Before each block are 16 bytes (array, block, size, CRC of the numbers; u32 each). All numbers are
+little-endian. Array number ``tensor * kinds + kind`` is the parameter itself (kind 0) or an array of its optimiser's
+state. After the parameters come tables in pieces: of piece ``block`` of table n, array ``ROWS + n * ROW_KINDS`` has the
+ids (i64), the next one the numbers of updates (i32), then come values and state (f32).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAGIC = b"DCK1"
 PREFIX = struct.Struct("<4sI")
 BLOCK = struct.Struct("<IIII")
 TRAILER = struct.Struct("<Q16s")
-# A header lists the parameters by name; one of this size is none of ours.
+# A header lists the parameters by name; a longer one is not of this format.
 LONGEST_HEADER = 64 << 20
 
 # The number of the first array of a table; no parameter reaches it.
@@ -35,18 +35,19 @@ Buffer = bytes | bytearray | memoryview
 
 
 class Damaged(RegattaError):
-    """A file is no checkpoint, is cut off, or holds other bytes than were written."""
+    """A file is no checkpoint, is truncated, or contains other bytes than were written."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a file holds: the blocks of server ``shard`` of ``shards`` at ``version``.
+    """What a file contains: the blocks of server ``shard`` of ``shards`` at ``version``.
 
     ``declaration`` is ``Declaration.to_json()``; ``kinds`` counts the arrays of each block; ``sequences`` is the number
     of the last request of each trainer, by incarnation, that the version contains. ``tables`` has for each table its
-    declaration (``table``), how many ``pieces`` there are and of how many arrays (``kinds``).
-    ``progress`` is how far the data is, ``Progress.to_json()``; ``rounds`` is how far schedules of the learning rate
-    are, None in files of earlier releases, where the version says it.
+    declaration (``table``), the number of ``pieces`` and the number of arrays of each (``kinds``).
+
+    ``progress`` is the position in the data, ``Progress.to_json()``. ``rounds`` is the position of learning rate
+    schedules; None in files of earlier releases, where it is the version.
     """
 
     job: str
@@ -64,11 +65,11 @@ class Header:
 
     @property
     def frames(self) -> int:
-        """Blocks in the file, of parameters and of tables."""
+        """The number of blocks in the file, of parameters and of tables."""
         return self.blocks * self.kinds + sum(int(table["pieces"] * table["kinds"]) for table in self.tables)
 
     def to_bytes(self) -> bytes:
-        """Everything before the first block."""
+        """The bytes before the first block."""
         body = json.dumps(asdict(self), separators=(",", ":")).encode()
         return PREFIX.pack(MAGIC, len(body)) + body
 
@@ -84,12 +85,12 @@ class Header:
 
 
 def row_keys(number: int, kinds: int, piece: int) -> Sequence[tuple[int, int]]:
-    """Where the arrays of a piece of table ``number`` are in a file: array and block of each."""
+    """The keys of the arrays of a piece of table ``number`` in a file: array and block of each."""
     return [(ROWS + number * ROW_KINDS + kind, piece) for kind in range(kinds)]
 
 
 def header_length(prefix: Buffer) -> int:
-    """The bytes of JSON that follow the first eight. Raises Damaged."""
+    """The number of bytes of JSON after the first eight. Raises Damaged."""
     magic, length = PREFIX.unpack(prefix)
     if magic != MAGIC:
         raise Damaged("it is no checkpoint")
@@ -99,11 +100,11 @@ def header_length(prefix: Buffer) -> int:
 
 
 def block_head(array: int, block: int, numbers: Buffer) -> bytes:
-    """The 16 bytes that go before ``numbers``."""
+    """The 16 bytes before ``numbers``."""
     return BLOCK.pack(array, block, memoryview(numbers).nbytes, zlib.crc32(numbers))
 
 
 def verify_block(array: int, block: int, crc: int, numbers: Buffer) -> None:
-    """Raises Damaged where the numbers are others than were written."""
+    """Raises Damaged if the numbers are not those that were written."""
     if zlib.crc32(numbers) != crc:
         raise Damaged(f"block {block} of array {array} fails its checksum")

@@ -1,6 +1,6 @@
-"""Which checkpoints count: for every server the current one and the previous one, in the coordination store.
+"""The checkpoints that count: the current and the previous one of every server, in the coordination store.
 
-A record is written by the process that holds the server's registration, and by no older one after it.
+A record is written by the process that holds the server's registration; no older process can write one after it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Meta:
-    """What a server can be restored from, the best first."""
+    """The checkpoints from which a server can be restored, the best first."""
 
     current: Entry
     previous: Entry | None = None
@@ -51,12 +51,12 @@ class Meta:
         return cls(Entry(**body["current"]), Entry(**body["previous"]) if body["previous"] else None)
 
 
-# What all servers can be restored from, in order of index.
+# The checkpoints from which all servers can be restored, in order of index.
 Generation = Sequence[Meta]
 
 
 class Book:
-    """The records of one attempt with ``shards`` servers. An ``owner`` compares the registration of who writes."""
+    """The records of one attempt with ``shards`` servers. An ``owner`` compares the registration of the writer."""
 
     def __init__(self, store: CoordinationStore, job: str, attempt: int, shards: int) -> None:
         self._store = store
@@ -64,9 +64,9 @@ class Book:
         self._cut_key = contract.checkpoint_cut_key(job, attempt)
 
     def record(self, shard: int, entry: Entry, owner: Compare) -> Meta:
-        """Make ``entry`` the current checkpoint of a server; gives what counts now.
+        """Make ``entry`` the current checkpoint of a server; return the record.
 
-        Raises Lost if another process is that server now, StoreUnavailable if it is not known what counts.
+        Raises Lost if another process has become that server, StoreUnavailable if it is not known which record counts.
         """
         key = self._keys[shard]
         for tries_left in reversed(range(TRIES)):
@@ -81,7 +81,7 @@ class Book:
         stored = self._store.get(key)
         before = Meta.from_bytes(stored.value) if stored else None
         if before and before.current.uuid == entry.uuid:
-            return before  # an earlier try was written, only its answer was lost
+            return before  # an earlier try was written and only its answer was lost
         if before and before.current.incarnation > entry.incarnation:
             raise Lost("A newer process has written checkpoints for this parameter server; this one has to end.")
         meta = Meta(entry, before.current if before else None)
@@ -97,17 +97,17 @@ class Book:
         return Meta.from_bytes(entry.value) if entry else None
 
     def generation(self) -> Generation:
-        """The records of all servers; empty while one has none."""
+        """The records of all servers; empty if one has none."""
         found = [self.meta(shard) for shard in range(len(self._keys))]
         metas = [meta for meta in found if meta]
         return metas if len(metas) == len(found) else ()
 
-    # --- Cutting at one version --------------------------------------------------------------------------------------
+    # --- Cutting at one version ---------------------------------------------------------------------------------------
     def announce(self, version: int, owner: Compare) -> None:
-        """Say to all servers at which version to cut."""
+        """Announce to all servers the version at which to cut."""
         self._store.txn([owner], [Put(self._cut_key, str(version).encode())])
 
     def announced(self) -> int:
-        """The version that was announced last; 0 before the first."""
+        """The last announced version; 0 before the first."""
         entry = self._store.get(self._cut_key)
         return int(entry.value) if entry else 0

@@ -1,4 +1,4 @@
-"""Reads checkpoints back, every byte checked before any is used."""
+"""Reading of checkpoints: every byte is checked before any is used."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from runtime.patience import is_shortage, patiently
 
 Key = tuple[int, int]  # array and block
 
-# Which blocks of a file are of use.
+# Selects the blocks of a file that are needed.
 Wanted = Callable[[Header], Callable[[Key], bool]]
-Tell = Callable[[str], object]
+Warn = Callable[[str], object]
 T = TypeVar("T")
-# Takes an entry of a server, or says what is wrong with it and what comes then.
+# Takes an entry of a server, or reports what is wrong with it and what is tried next.
 Take = Callable[[int, Entry, str], T | None]
 
 _TRIED_NEXT = "Version {} is tried next."
@@ -31,7 +31,7 @@ _NO_OTHER = "There is no other beside it."
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The numbers of a file as bytes."""
+    """The contents of a file as bytes."""
 
     header: Header
     blocks: Mapping[Key, memoryview]
@@ -39,19 +39,19 @@ class Checkpoint:
 
 
 def all_blocks(header: Header) -> Callable[[Key], bool]:
-    """Wants every block."""
+    """Select every block."""
     return lambda key: True
 
 
 def no_blocks(header: Header) -> Callable[[Key], bool]:
-    """Wants only to know whether a file is whole."""
+    """Select no block, to check only whether a file is complete."""
     return lambda key: False
 
 
 def load(files: Files, name: str, md5: str = "", wanted: Wanted = all_blocks) -> Checkpoint:
-    """Read and check a file and keep the wanted blocks; ``md5`` is what its record says.
+    """Read and check a file and keep the wanted blocks; ``md5`` is the recorded checksum.
 
-    Raises Damaged with why, and OSError.
+    Raises Damaged with the reason, and OSError.
     """
     with files.open(name) as file:
         checked = _Checked(file)
@@ -67,39 +67,39 @@ def load(files: Files, name: str, md5: str = "", wanted: Wanted = all_blocks) ->
 
 
 def head(files: Files, name: str) -> Header:
-    """The header of a file alone. Raises Damaged, OSError."""
+    """Read only the header of a file. Raises Damaged, OSError."""
     with files.open(name) as file:
         checked = _Checked(file)
         return Header.from_bytes(checked.read(format.header_length(checked.read(PREFIX.size))))
 
 
-def found(files: Files, tell: Tell = lambda why: None) -> Generation:
-    """What the files of an attempt that is over say by themselves: nobody writes there any more, so no record is
-    needed to tell which count. Empty where those of one server are missing.
+def found(files: Files, warn: Warn = lambda why: None) -> Generation:
+    """The checkpoints in the files of an attempt that is over.
 
-    ``tell`` is called with a message for each file that the disk does not give. Raises OSError while descriptors or
-    memory are used up: for that moment a file must not count as missing.
+    No process writes there any more, so no record is needed to decide which count. Empty if those of one server are
+    missing. ``warn`` is called with a message for each file that cannot be read. Raises OSError while descriptors or
+    memory are used up, because a file must not count as missing during a shortage.
     """
     heads = {}
     for name in patiently(lambda: list(files.names())):
         try:
             heads[name] = patiently(partial(head, files, name))
         except Damaged:
-            pass  # a crash has cut it, or it is another's
+            pass  # truncated by a crash, or not a checkpoint
         except OSError as error:
             _raise_shortage(error)
-            tell(f"The checkpoint {name} cannot be read: {reason(error)}.")
+            warn(f"The checkpoint {name} cannot be read: {reason(error)}.")
     return generation(heads)
 
 
 def _raise_shortage(error: Damaged | OSError) -> None:
-    """Raise the error where it is of the moment: nobody may go on as if the file were not there."""
+    """Raise the error if it is temporary: the file must not count as missing."""
     if is_shortage(error):
         raise error
 
 
 def generation(heads: Mapping[str, Header]) -> Generation:
-    """The same, from the headers of the files by their names."""
+    """The same, from the headers of the files by name."""
     entries: dict[int, list[Entry]] = {}
     for name, header in heads.items():
         entry = Entry("", name, "", 0, header.version, header.incarnation, 0.0)
@@ -121,7 +121,7 @@ def _blocks(checked: _Checked, header: Header) -> Iterator[tuple[Key, memoryview
 
 
 class _Checked:
-    """Reads exactly what is asked for and keeps the digest of it."""
+    """Reads exactly the requested bytes and updates their digest."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -139,18 +139,18 @@ class _Checked:
 
 
 def restore(
-    files: Files, generation: Generation, same_version: bool, wanted: Wanted, tell: Tell
+    files: Files, generation: Generation, same_version: bool, wanted: Wanted, warn: Warn
 ) -> Sequence[Checkpoint]:
-    """The best checkpoint of every server of a generation; empty where that of one server is lost.
+    """Load the best checkpoint of every server of a generation; empty if that of one server is lost.
 
-    ``same_version``: only versions that all servers have count, the newest of them; a synchronous job is nowhere
-    between two versions. ``tell`` hears in a message what could not be used.
+    ``same_version``: only versions that all servers have count, the newest of them first, because a synchronous job has
+    no state between two versions. ``warn`` is called with a message for each checkpoint that could not be used.
     """
-    return best(generation, same_version, _loading(files, wanted, tell))
+    return best(generation, same_version, _loading(files, wanted, warn))
 
 
 def best(generation: Generation, same_version: bool, take: Take[T]) -> Sequence[T]:
-    """The best of every server that can be taken, as ``restore`` does it; empty where there is none of one server."""
+    """The best entry of every server that can be taken, as in ``restore``; empty if one server has none."""
     choices = list(_choices(generation, same_version)) if generation else []
     for choice, then in zip(choices, _thens([choice[0][0] for choice in choices]), strict=True):
         found = [_first(number, entries, take, then) for number, entries in enumerate(choice)]
@@ -161,9 +161,9 @@ def best(generation: Generation, same_version: bool, take: Take[T]) -> Sequence[
 
 
 def resumed(sources: Iterable[Files], same_version: bool) -> Progress | None:
-    """How far the data is that the parameters contain with which an attempt begins; None where they begin anew.
+    """The data position of the parameters with which an attempt begins; None if they start from scratch.
 
-    The parameter servers begin with what ``restore`` gives them of the same directories.
+    The parameter servers begin with what ``restore`` returns for the same directories.
     """
     for files in sources:
         if found_here := restore(files, found(files), same_version, no_blocks, lambda why: None):
@@ -173,7 +173,7 @@ def resumed(sources: Iterable[Files], same_version: bool) -> Progress | None:
 
 
 def _choices(generation: Generation, same_version: bool) -> Iterator[Sequence[Sequence[Entry]]]:
-    """What may be restored together, the best first: for every server its entries, the best first."""
+    """The combinations to try, the best first: for every server its entries, the best first."""
     if not same_version:
         yield [meta.entries for meta in generation]
         return
@@ -183,9 +183,9 @@ def _choices(generation: Generation, same_version: bool) -> Iterator[Sequence[Se
         yield [[server[version]] for server in versions]
 
 
-def first(files: Files, server: int, entries: Sequence[Entry], wanted: Wanted, tell: Tell) -> Checkpoint | None:
-    """The first checkpoint of a server that is whole. ``tell`` hears in a message what could not be used."""
-    return _first(server, entries, _loading(files, wanted, tell), _NO_OTHER)
+def first(files: Files, server: int, entries: Sequence[Entry], wanted: Wanted, warn: Warn) -> Checkpoint | None:
+    """The first complete checkpoint of a server. ``warn`` is called for each one that could not be used."""
+    return _first(server, entries, _loading(files, wanted, warn), _NO_OTHER)
 
 
 def _first(server: int, entries: Sequence[Entry], take: Take[T], then: str) -> T | None:
@@ -194,18 +194,18 @@ def _first(server: int, entries: Sequence[Entry], take: Take[T], then: str) -> T
 
 
 def _thens(entries: Sequence[Entry], last: str = _NO_OTHER) -> Sequence[str]:
-    """What comes after each of them, if it cannot be taken."""
+    """What is tried after each entry if it cannot be taken, as a part of a message."""
     return [*(_TRIED_NEXT.format(entry.version) for entry in entries[1:]), last][: len(entries)]
 
 
-def _loading(files: Files, wanted: Wanted, tell: Tell) -> Take[Checkpoint]:
+def _loading(files: Files, wanted: Wanted, warn: Warn) -> Take[Checkpoint]:
     def attempt(server: int, entry: Entry, then: str) -> Checkpoint | None:
         try:
             return patiently(lambda: load(files, entry.file, entry.md5, wanted))
         except (Damaged, OSError) as error:
             _raise_shortage(error)
-            whose = f"version {entry.version} of parameter server {server}"
-            tell(f"The checkpoint {entry.file} ({whose}) cannot be used: {reason(error)}. {then}")
+            described = f"version {entry.version} of parameter server {server}"
+            warn(f"The checkpoint {entry.file} ({described}) cannot be used: {reason(error)}. {then}")
             return None
 
     return attempt

@@ -1,5 +1,4 @@
-"""What lies in a directory of checkpoints, for people: every file, the versions that they make, and which of them a
-resume would take."""
+"""Report on a directory of checkpoints: every file, the versions formed, and which of them a resume would take."""
 
 from __future__ import annotations
 
@@ -19,7 +18,9 @@ from runtime.parameters.declaration import Mode
 
 @dataclass(frozen=True)
 class Seen:
-    """A file. Without a ``header`` it is none of ours; ``why`` it cannot be used; ``md5`` once every byte was read."""
+    """A file. Without a ``header`` it is not a checkpoint; ``why`` is why it cannot be used; ``md5`` is set once every
+    byte was read.
+    """
 
     name: str
     header: Header | None = None
@@ -29,21 +30,21 @@ class Seen:
 
 @dataclass(frozen=True)
 class Report:
-    """``well``: nothing is damaged, and a resume has something to go on from."""
+    """``well``: nothing is damaged, and a resume has something to continue from."""
 
     lines: Sequence[str]
     well: bool
 
 
 def report(directory: Path, verify: bool) -> Report:
-    """Look at a job's directory, or at that of one of its attempts; ``verify``: read every byte.
+    """Report on a job's directory, or on that of one of its attempts; ``verify``: read every byte.
 
     Raises NotADirectoryError, FileNotFoundError.
     """
     attempts = _attempts(directory)
     seen = {title: [_look(files, name, verify) for name in files.names()] for title, files in attempts.items()}
     lines = [line for title, some in seen.items() for line in _attempt_lines(title, some)]
-    chosen = next((told for told in map(_chosen, seen, seen.values()) if told), "")
+    chosen = next((text for text in map(_chosen, seen, seen.values()) if text), "")
     damaged = any(one.why for some in seen.values() for one in some)
     if any(seen.values()):
         lines += _conclusion(chosen, damaged, verify)
@@ -53,7 +54,7 @@ def report(directory: Path, verify: bool) -> Report:
 
 
 def _attempts(directory: Path) -> Mapping[str, Files]:
-    """Attempts by what a message calls them, the newest first, as a resume looks at them."""
+    """Attempts by their name in messages, the newest first, in the order in which a resume reads them."""
     numbers = sorted((int(path.name) for path in directory.iterdir() if path.name.isdecimal()), reverse=True)
     if numbers:
         return {f"attempt {number}": of_attempt(directory, number) for number in numbers}
@@ -87,7 +88,7 @@ def _attempt_lines(title: str, seen: Sequence[Seen]) -> Iterator[str]:
 
 
 def _completeness(seen: Sequence[Seen]) -> str:
-    """Which servers have a version."""
+    """The servers that have a version."""
     headers = [one.header for one in seen if one.header is not None]
     count = max(header.shards for header in headers)
     usable = {one.header.shard for one in seen if one.header is not None and not one.why}
@@ -115,7 +116,7 @@ def _describe(header: Header) -> str:
 
 # --- What a resume would take ----------------------------------------------------------------------------------------
 def _chosen(title: str, seen: Sequence[Seen]) -> str:
-    """What a resume takes of an attempt, and why that; empty where it goes on to the attempt before."""
+    """What a resume takes from an attempt, and why; empty if it goes on to the attempt before."""
     heads = {one.name: one.header for one in seen if one.header is not None}
     bad = {one.name for one in seen if one.why}
 

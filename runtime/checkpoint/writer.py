@@ -1,6 +1,6 @@
-"""Writes a checkpoint: first the whole file, then the record, and only then are older files deleted.
+"""Writing of checkpoints: first the complete file, then the record, and only then are older files deleted.
 
-A crash at any moment leaves what counted before, or what counts now, whole on the disk.
+After a crash at any moment, the previous or the new checkpoint is complete on the disk.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.coordination.base import Compare
 Block = tuple[int, int, Buffer]
 
 MARK = ".dck"
-# Heads and blocks; a block has up to a mebibyte.
+# Headers and blocks; a block has up to a mebibyte.
 _PARTS_BEHIND = 64
 _NICENESS = 5
 
@@ -37,11 +37,11 @@ def file_name(header: Header, unique: str) -> str:
 
 
 def save(files: Files, book: Book, header: Header, blocks: Iterable[Block], owner: Compare, timestamp: float) -> Entry:
-    """Write a checkpoint and make it count. Raises OSError, StoreUnavailable, and Lost where another process is
-    this server now; what counted before then still counts.
+    """Write a checkpoint and record it. Raises OSError, StoreUnavailable, and Lost if another process is this server
+    now. On an error the checkpoint before still counts.
 
-    What no record names is deleted before the file is written too: a full disk of files that never came to count would
-    else stay full. While the store does not answer nothing is written, so that no such files pile up.
+    Unrecorded files are also deleted before the file is written: otherwise a disk full of unrecorded files would stay
+    full. While the store does not answer nothing is written, so that no such files accumulate.
     """
     _delete_uncounted(files, book.meta(header.shard), header)
     entry = write(files, header, blocks, timestamp)
@@ -50,7 +50,7 @@ def save(files: Files, book: Book, header: Header, blocks: Iterable[Block], owne
 
 
 def _delete_uncounted(files: Files, meta: Meta | None, header: Header) -> None:
-    """Delete what this server has written and no record names. A file that cannot be deleted is tried the next time."""
+    """Delete files that this server wrote and no record names. A failed deletion is tried again the next time."""
     counted = {entry.file for entry in meta.entries} if meta else set()
     try:
         for name in list(files.names()):
@@ -61,7 +61,7 @@ def _delete_uncounted(files: Files, meta: Meta | None, header: Header) -> None:
 
 
 def write(files: Files, header: Header, blocks: Iterable[Block], timestamp: float) -> Entry:
-    """Write the file so that it survives a loss of power. Nothing is left of one that could not be written."""
+    """Write the file so that it survives a power loss. A file that could not be written is removed."""
     unique = uuid.uuid4().hex
     name = file_name(header, unique)
     draft = files.create(name)
@@ -80,7 +80,7 @@ def write(files: Files, header: Header, blocks: Iterable[Block], timestamp: floa
 
 
 def _fill(draft: Draft, header: Header, blocks: Iterable[Block]) -> tuple[str, int]:
-    """Write everything; gives the MD5 in hex and the size of the file."""
+    """Write everything; return the MD5 in hex and the size of the file."""
     with _Digest() as digest:
         for part in _parts(header, blocks):
             digest.update(part)
@@ -98,7 +98,9 @@ def _parts(header: Header, blocks: Iterable[Block]) -> Iterable[Buffer]:
 
 
 class _Digest:
-    """MD5 on a thread of its own: it takes longer than all the rest. So many parts behind, that it never waits."""
+    """MD5 on a thread of its own, because it takes longer than all the rest. The queue is long enough that writing
+    never waits.
+    """
 
     def __init__(self) -> None:
         self._md5 = hashlib.md5(usedforsecurity=False)
@@ -122,19 +124,19 @@ class _Digest:
         return self._md5.digest(), self._size
 
     def _wait(self, behind: int) -> None:
-        """Until no more parts than that are due."""
+        """Wait until at most ``behind`` parts are due."""
         while len(self._due) > behind:
             self._due.popleft().result()
 
 
 def _come_after_training() -> None:
-    """Where there are fewer processors than threads with work, this one may wait."""
+    """Lower this thread's priority where there are fewer processors than busy threads."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICENESS)
 
 
 def _is_older(name: str, header: Header) -> bool:
-    """Whether a file is of this server, also what a crash has left, and not of a newer process."""
+    """Whether a file is of this server (also one left by a crash) and not of a newer process."""
     if not name.endswith(MARK):
         return False
     shard, incarnation = map(int, name.split("-")[:2])

@@ -1,6 +1,6 @@
 """The master of a job: it hands out tasks and decides when a pass ends.
 
-``queue`` is the pure machine, on top of ``board`` (where every task stands), ``dealing`` (whose turn it is) and
-``blame`` (what becomes of a failed one); ``state`` holds their values. ``ledger`` keeps it in the coordination store,
-``server`` puts it on the wire.
+``task_queue`` is the pure state machine. It is built on ``task_states`` (the state of every task), ``assignment``
+(which trainer gets which task) and ``failure_attribution`` (what happens to a failed task); ``types`` holds their
+values. ``queue_store`` keeps the queue in the coordination store, ``server`` serves it over the network.
 """

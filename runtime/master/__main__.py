@@ -1,7 +1,7 @@
-"""``python -m runtime.master``: the master's process, beside its agent.
+"""The master process, next to its agent: ``python -m runtime.master``.
 
-There may be several. The one that registered first serves; the others stand by and take over in the order in which they
-registered, as soon as the registration before theirs is gone.
+There may be several masters. The one that registered first serves. The others are on standby and take over in the order
+of their registration, as soon as the registration before theirs is gone.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from runtime.protocol.frames import job_crc
 from runtime.protocol.proof import secret_of
 
 REGISTRATION_SECONDS = 30.0
-# How often a master that stands by looks whether it was asked to end.
-STAND_BY_LOOK_SECONDS = 1.0
-# How often a store that does not answer is asked again.
+# How often a standby master checks whether it was asked to stop.
+STANDBY_POLL_SECONDS = 1.0
+# How often a request to a store that does not answer is repeated.
 STORE_PAUSE_SECONDS = 0.2
 
 log = logging.getLogger("master")
@@ -58,7 +58,7 @@ class _Process:
         self._pace = Pace()
 
     def run(self) -> int:
-        """Serve until the job is over; the exit code."""
+        """Serve until the job is over and return the exit code."""
         table = find_table(self._environment)
         job = job_crc(self._environment.job_id, self._environment.attempt)
         reception = Reception(job, secret=self._secret)
@@ -71,7 +71,7 @@ class _Process:
             return self._verdict()
         ledger = Ledger(self._store, self._prefix, owner)
         self._master = master = Master(
-            plan(self._environment), table, ledger, self._tell, reception, patience=self._patience
+            plan(self._environment), table, ledger, self._report, reception, patience=self._patience
         )
         self._channel.on_members(lambda members: master.members(trainers(members)))
         try:
@@ -91,7 +91,7 @@ class _Process:
             self._master.wake()
 
     def _register(self, address: str) -> int:
-        """Ask the agent to register this process; its incarnation."""
+        """Ask the agent to register this process and return its incarnation."""
         self._channel.hello(address)
         members = self._channel.wait_for_members(
             lambda members: any(self._is_me(member) for member in members),
@@ -103,8 +103,8 @@ class _Process:
         return (member.role, member.index) == (contract.MASTER, self._environment.index)
 
     def _await_turn(self, incarnation: int) -> tuple[Compare, ...] | None:
-        """Stand by until no master before this one lives; what its commits compare. None to end without a turn."""
-        told = False
+        """Stay on standby until no earlier master is alive and return what commits compare; None if stopped before."""
+        reported = False
         while not self._stop.is_set():
             first = serving(self._channel.members())
             if first and first.incarnation == incarnation:
@@ -113,21 +113,21 @@ class _Process:
                 )
                 mine = Compare(key, create_revision=incarnation)
                 return await_lead(self._store, self._prefix, mine, self._stop, self._patience)
-            if first and not told:
+            if first and not reported:
                 log.info("%s serves; this master stands by.", first.name)
-                told = True
+                reported = True
             self._await_change(first)
         return None
 
     def _await_change(self, first: contract.Member | None) -> None:
         with contextlib.suppress(TimeoutError):
-            self._channel.wait_for_members(lambda members: serving(members) != first, STAND_BY_LOOK_SECONDS)
+            self._channel.wait_for_members(lambda members: serving(members) != first, STANDBY_POLL_SECONDS)
 
     def _on_fenced(self, why: str) -> None:
         self._fenced = why
         self.stop()
 
-    def _tell(self, happenings: Sequence[Happening]) -> None:
+    def _report(self, happenings: Sequence[Happening]) -> None:
         for happening in self._pace.let_through(happenings, time.monotonic()):
             log.info(happening.text)
             if happening.notable:
@@ -143,14 +143,14 @@ class _Process:
             return contract.EXIT_RESTART
         if self._master and self._master.failed:
             return contract.EXIT_ERROR
-        # 0 says that all passes are done: who was asked to leave before that may be wanted again.
+        # 0 means that all passes are done. A master that was stopped earlier may be needed again.
         return contract.EXIT_OK if self._master and self._master.done else contract.EXIT_RESTART
 
 
 def await_lead(
     store: CoordinationStore, prefix: str, mine: Compare, stop: threading.Event, patience: float
 ) -> tuple[Compare, ...] | None:
-    """``lead``, tried again while the store does not answer, for ``patience`` seconds. None if asked to stop."""
+    """Call ``lead`` until the store answers, for up to ``patience`` seconds. Return None if asked to stop."""
     give_up = time.monotonic() + patience
     while not stop.is_set():
         try:
@@ -163,7 +163,7 @@ def await_lead(
 
 
 def find_table(environment: contract.Environment) -> TaskTable:
-    """The tasks of the job's dataset. Raises RegattaError with a message for an unknown or damaged one."""
+    """Return the tasks of the job's dataset. Raises RegattaError with a message for an unknown or damaged dataset."""
     if not environment.dataset:
         log.info("This job names no dataset, so there are no tasks to hand out.")
         return TaskTable("", ())
@@ -174,7 +174,7 @@ def find_table(environment: contract.Environment) -> TaskTable:
 
 
 def plan(environment: contract.Environment) -> Plan:
-    """What is fixed for the attempt, with the data position at which an earlier one was kept."""
+    """Return what is fixed for the attempt, with the data position that an earlier attempt saved."""
     return Plan(
         passes=environment.passes,
         sync=environment.mode == "sync",
@@ -194,7 +194,7 @@ def _progress(environment: contract.Environment) -> Progress | None:
 
 
 def trainers(members: Members) -> tuple[Trainer, ...]:
-    """The trainers among the live processes."""
+    """Return the trainers among the live processes."""
     return tuple(Trainer(member.index, member.incarnation) for member in members if member.role == contract.TRAINER)
 
 
@@ -207,7 +207,7 @@ def main() -> int:
         signal.signal(signal.SIGTERM, lambda number, frame: process.stop())
         return process.run()
     except (Lost, StoreUnavailable, OSError) as error:
-        # Also a registration that took too long, and a machine that is short of something: the next one may do better.
+        # Includes a registration that took too long, and a machine short of resources: the next process may do better.
         log.error(error)
         return contract.EXIT_RESTART
     except (RuntimeError, MemoryError):  # threads or memory are short

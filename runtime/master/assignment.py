@@ -1,4 +1,4 @@
-"""Whose turn each task is: the live trainers, the hand that each was dealt, and what is free for anybody. Pure."""
+"""Assignment of tasks: the live trainers, the hand (assigned tasks) of each, and the free tasks. Pure."""
 
 from __future__ import annotations
 
@@ -8,67 +8,69 @@ from dataclasses import dataclass, field
 
 from runtime.master.messages import Trainer
 from runtime.master.task_states import Board
-from runtime.master.types import Deal, Status
+from runtime.master.types import Assignment, Status
 
-# So many failures of one trainer alone, and a task is given to others first.
+# After this many failures of one trainer alone, a task is given to other trainers first.
 _FAILURES_BEFORE_OTHERS = 2
 
-# Puts a task back: its number, and who had it.
+# Puts a task back, given its number and the trainer that had it.
 Place = Callable[[int, Trainer | None], None]
 
 
 @dataclass
-class Dealing:
-    """``hands`` holds the todo tasks that are dealt to a trainer, ``free`` those that are nobody's; ``heard`` is when
-    each trainer last said something. ``dealt`` says that hands, ``free`` or ``live`` changed in another way than by
-    taking a task.
+class Assigner:
+    """The assignment of todo tasks.
+
+    ``hands`` holds the todo tasks assigned to each trainer, ``free`` those without an owner. ``last_contact`` is the
+    time of each trainer's last request. ``assignment_changed`` is true if hands, ``free`` or ``live``
+    changed in another way than by taking a task.
     """
 
     board: Board
     free: deque[int] = field(default_factory=deque)
     hands: dict[Trainer, deque[int]] = field(default_factory=dict)
     live: tuple[Trainer, ...] = ()
-    heard: dict[Trainer, float] = field(default_factory=dict)
-    dealt: bool = False
+    last_contact: dict[Trainer, float] = field(default_factory=dict)
+    assignment_changed: bool = False
 
-    def restore(self, deal: Deal) -> None:
-        """Take over what was committed."""
-        self.free = self._still_todo(deal.free)
-        self.hands = {trainer: self._still_todo(hand) for trainer, hand in deal.hands}
+    def restore(self, assignment: Assignment) -> None:
+        """Restore the committed assignment."""
+        self.free = self._still_todo(assignment.free)
+        self.hands = {trainer: self._still_todo(hand) for trainer, hand in assignment.hands}
 
     def begin_pass(self, now: float) -> None:
-        """All tasks of the table are free."""
+        """Make all tasks of the table free."""
         self.free = deque(range(len(self.board.table.tasks)))
         self.hands = {}
-        self.dealt = True
-        self.heard = dict.fromkeys(self.live, now)
+        self.assignment_changed = True
+        self.last_contact = dict.fromkeys(self.live, now)
 
     def strike_done(self) -> None:
-        """Leave in the hands only what is todo."""
+        """Keep only todo tasks in the hands."""
         self.free = self._still_todo(self.free)
         self.hands = {trainer: self._still_todo(hand) for trainer, hand in self.hands.items()}
 
-    def deal(self) -> Deal:
-        hands = tuple((who, tuple(hand)) for who, hand in self.hands.items())
-        return Deal(self.live, tuple(self.free), hands, tuple(self.board.parts))
+    def assignment(self) -> Assignment:
+        hands = tuple((owner, tuple(hand)) for owner, hand in self.hands.items())
+        return Assignment(self.live, tuple(self.free), hands, tuple(self.board.parts))
 
     @property
     def empty(self) -> bool:
-        """Nothing is todo."""
+        """Whether no task is todo."""
         return not self.free and not any(self.hands.values())
 
     @property
     def left(self) -> int:
-        """How many tasks are todo."""
+        """The number of todo tasks."""
         return len(self.free) + sum(map(len, self.hands.values()))
 
     def members(self, live: Collection[Trainer], now: float) -> None:
-        self.live, self.dealt = tuple(sorted(live)), True
-        self.heard = {trainer: self.heard.get(trainer, now) for trainer in self.live}
+        self.live, self.assignment_changed = tuple(sorted(live)), True
+        self.last_contact = {trainer: self.last_contact.get(trainer, now) for trainer in self.live}
 
     # --- Taking and putting back -------------------------------------------------------------------------------------
     def take(self, trainer: Trainer) -> int | None:
-        """Remove the next task for this trainer from the queue."""
+        """Remove the next task for this trainer from the queue and return it; None if there is none."""
         found = self._next_for(trainer)
         if found is None:
             return None
@@ -88,7 +90,7 @@ class Dealing:
         return None
 
     def barred(self, task_id: int, trainer: Trainer) -> bool:
-        """Whether others should try first: only this trainer failed on the task, often, and another one lives."""
+        """Whether other trainers should try first: only this one failed on it, often, and another one is alive."""
         entry = self.board.entries[task_id]
         return (
             entry.blamed == (trainer.index,)
@@ -98,14 +100,14 @@ class Dealing:
 
     def to_tail(self, task_id: int, holder: Trainer | None) -> None:
         self._queue_for(task_id, holder).append(task_id)
-        self.dealt = True
+        self.assignment_changed = True
 
     def to_head(self, task_id: int, holder: Trainer | None) -> None:
         self._queue_for(task_id, holder).appendleft(task_id)
-        self.dealt = True
+        self.assignment_changed = True
 
     def _queue_for(self, task_id: int, holder: Trainer | None) -> deque[int]:
-        """The holder's hand, if there is one and the task may stay in it."""
+        """The holder's hand, if it exists and the task may stay in it; otherwise the free tasks."""
         if holder is None or holder not in self.hands or self.barred(task_id, holder):
             return self.free
         return self.hands[holder]
@@ -114,25 +116,28 @@ class Dealing:
         return deque(i for i in tasks if self.board.entries[i].status is Status.TODO)
 
     # --- Hands -------------------------------------------------------------------------------------------------------
-    def free_hands_of_the_gone(self) -> None:
+    def free_tasks_of_the_gone(self) -> None:
         for trainer in [trainer for trainer in self.hands if trainer not in self.live]:
             self.free.extendleft(reversed(self.hands.pop(trainer)))
 
     def silent(self, trainer: Trainer, now: float, patience: float) -> bool:
-        return self.heard[trainer] + patience <= now
+        return self.last_contact[trainer] + patience <= now
 
-    def free_hands_of_the_silent(self, now: float, patience: float) -> tuple[Trainer, ...]:
-        """Take the hands of those who have said nothing for so long, if anybody else has; who they were."""
-        silent = tuple(who for who, hand in self.hands.items() if hand and self.silent(who, now, patience))
+    def free_tasks_of_the_silent(self, now: float, patience: float) -> tuple[Trainer, ...]:
+        """Free the hands of trainers without contact for ``patience`` seconds, if another is active.
+
+        Return these trainers.
+        """
+        silent = tuple(owner for owner, hand in self.hands.items() if hand and self.silent(owner, now, patience))
         if not self._awake(now, patience):
             return ()
         for trainer in silent:
             self.free.extend(self.hands.pop(trainer))
-            self.dealt = True
+            self.assignment_changed = True
         return silent
 
-    def deal_free(self, now: float, patience: float) -> None:
-        """Give every free task to a live trainer, in turn; to none who should not try it now, or who is silent."""
+    def assign_free(self, now: float, patience: float) -> None:
+        """Assign every free task to a live trainer, in turn; none to a trainer that is barred from it or silent."""
         kept: deque[int] = deque()
         live = self._awake(now, patience) or self.live
         for turn, task_id in enumerate(self.free):
@@ -141,11 +146,11 @@ class Dealing:
                 self.hands.setdefault(takers[turn % len(takers)], deque()).append(task_id)
             else:
                 kept.append(task_id)
-        self.dealt = self.dealt or len(kept) < len(self.free)
+        self.assignment_changed = self.assignment_changed or len(kept) < len(self.free)
         self.free = kept
 
     def share_with(self, newcomer: Trainer) -> None:
-        """As many tasks as everybody has, so that nobody is waited for longer than need be."""
+        """Give a newcomer as many tasks as the others have, so that nobody waits longer than necessary."""
         hand = self.hands.setdefault(newcomer, deque())
         fair = sum(map(len, self.hands.values())) // len(self.live)
         while len(hand) < fair:
@@ -155,7 +160,7 @@ class Dealing:
                 break
             longest.remove(task_id)
             hand.appendleft(task_id)
-        self.dealt = True
+        self.assignment_changed = True
 
     def _awake(self, now: float, patience: float) -> tuple[Trainer, ...]:
         return tuple(trainer for trainer in self.live if not self.silent(trainer, now, patience))

@@ -1,10 +1,11 @@
-"""What becomes of a task that failed: it goes back, is left out of the pass, or is searched for a bad record. Pure.
+"""What happens to a failed task: it returns to the queue, is discarded, or is searched for a bad record. Pure.
 
-A task whose data cannot be read is not searched, for that is no fault of a record: when a second trainer has tried (or
-the only one twice) it is left out of the pass, or the job ends, as the script wishes.
+A task whose data cannot be read is not searched, because no record is at fault. When a second trainer has tried (or the
+only one twice), the task is left out of the pass or the job fails, as the script requests.
 
-The search cuts a task into its chunks, these into pieces, down to a single record, which is left out for the rest of
-the job when it fails on two trainers (or twice on the only one). Who fails and names the place saves most of it.
+The search cuts a task into its chunks and these into pieces, down to a single record. That record is left out for the
+rest of the job when it fails on two trainers (or twice on the only one). A failure report with a place saves most of
+the search.
 """
 
 from __future__ import annotations
@@ -12,36 +13,38 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from runtime.master.assignment import Dealing, Place
+from runtime.master.assignment import Assigner, Place
 from runtime.master.messages import Unread
 from runtime.master.task_states import Board
 from runtime.master.task_table import Span
 from runtime.master.types import Entry, Status
 
-# Into how many pieces a part of a chunk is cut: each step of the search costs a trainer, so few steps and many pieces.
+# The number of pieces into which a part of a chunk is cut. Each step of the search costs a trainer, so few steps with
+# many pieces are better.
 _PIECES = 8
-# A task that has cost so many failures in a pass is not searched further: not a record is bad, but all of it.
+# A task with this many failures in a pass is not searched further: all of it is bad, not one record.
 _SEARCH_LIMIT = 64
 
-# The kind of a happening, its message, and whether it is notable.
-Tell = Callable[[str, str, bool], None]
+# Called with the kind of a happening, its message, and whether it is notable.
+Report = Callable[[str, str, bool], None]
 
 
 class Blame:
-    """Decides over one failure at a time."""
+    """Decides about one failure at a time."""
 
-    def __init__(self, board: Board, dealing: Dealing, tell: Tell) -> None:
+    def __init__(self, board: Board, assigner: Assigner, report: Report) -> None:
         self._board = board
-        self._dealing = dealing
-        self._tell = tell
+        self._assigner = assigner
+        self._report = report
 
     def blame(self, task_id: int, place: Place, where: tuple[int, int] | None = None) -> None:
-        """The task failed on the trainer that had it. ``where`` (records first, end): what it pointed at.
+        """Handle a failure of the task on its current trainer.
 
-        ``place`` puts the task back if there is no more to be done about it.
+        ``where`` (records first, end) is the suspected place. ``place`` puts the task back if nothing else needs to be
+        done.
         """
         entry = _failed(self._board.entries[task_id])
-        if entry.rival:  # who works on it still decides what becomes of it
+        if entry.rival:  # the outcome of the other dispatch decides
             self._board.write(task_id, entry.withdrawn())
             return
         span = self._board.span(task_id)
@@ -55,17 +58,17 @@ class Blame:
             self.put_back(task_id, entry, place)
 
     def cannot_read(self, task_id: int, why: str, unread: Unread) -> str:
-        """The trainer that had the task could not read its data. Why the job fails; empty where it goes on."""
+        """Handle unreadable data of a task. Return why the job fails, or an empty string if it continues."""
         entry = _failed(self._board.entries[task_id])
         if entry.rival or not self._guilty(entry, 1):
-            self.put_back(task_id, entry, self._dealing.to_head)
+            self.put_back(task_id, entry, self._assigner.to_head)
             return ""
         table, span = self._board.table, self._board.span(task_id)
         named = table.describe([span])
         self._board.settle(task_id, entry._replace(status=Status.DISCARDED))
         if unread is Unread.LEAVE_OUT:
             text = f"Task {task_id} is left out of this pass, for no trainer can read {named} of {table.dataset}."
-            self._tell("task", text, True)
+            self._report("task", text, True)
             return ""
         return (
             f"No trainer can read {named} of {table.dataset}: {why} Restore the file or upload the dataset again, "
@@ -73,7 +76,7 @@ class Blame:
         )
 
     def put_back(self, task_id: int, entry: Entry, place: Place) -> None:
-        """Make a pending task todo again, unless another works on it still."""
+        """Make a pending task todo again, unless another trainer still works on it."""
         if entry.rival:
             self._board.write(task_id, entry.withdrawn())
             return
@@ -81,11 +84,11 @@ class Blame:
         place(task_id, entry.trainer)
 
     def _guilty(self, entry: Entry, cap: int) -> bool:
-        """Whether it is the task's fault and not a trainer's."""
-        return entry.failures > cap and (len(entry.blamed) > 1 or len(self._dealing.live) < 2)
+        """Whether the task is at fault and not a trainer."""
+        return entry.failures > cap and (len(entry.blamed) > 1 or len(self._assigner.live) < 2)
 
     def _last_cap(self, task_id: int) -> int:
-        """The failures that are allowed before a task is left out: fewer for what is left of a search."""
+        """The number of failures allowed before a task is left out: fewer for a piece of a searched task."""
         cap = self._board.plan.failure_cap
         return min(1, cap) if self._board.is_part(task_id) else cap
 
@@ -97,15 +100,17 @@ class Blame:
         if board.plan.quarantine and span.records == 1 and self._works():
             board.condemn(span)
             place = f"task {span.task_id}, chunk {board.table.chunk_of(span)}"
-            who = " and ".join(f"trainer-{index}" for index in entry.blamed)
-            text = f"R{named[1:]} of {board.table.dataset} ({place}) is left out from now on: {who} could not do it."
-            self._tell("quarantine", text, True)
+            trainers = " and ".join(f"trainer-{index}" for index in entry.blamed)
+            text = (
+                f"R{named[1:]} of {board.table.dataset} ({place}) is left out from now on: {trainers} could not do it."
+            )
+            self._report("quarantine", text, True)
             return
-        self._tell("task", f"Task {task_id} is left out of this pass after {entry.failures} failures: {named}.", True)
+        self._report("task", f"Task {task_id} is left out of this pass after {entry.failures} failures: {named}.", True)
 
     # --- The search for a bad record ---------------------------------------------------------------------------------
     def _may_search(self, span: Span) -> bool:
-        """A script that can do nothing at all is no reason to search."""
+        """Whether a span may be searched. Not if the script has not finished any task yet."""
         return (
             self._board.plan.quarantine
             and span.records > 1
@@ -114,11 +119,11 @@ class Blame:
         )
 
     def _works(self) -> bool:
-        """Whether the job has done anything yet."""
+        """Whether the job has finished any task yet."""
         return self._board.pass_id > 0 or self._board.has(Status.DONE)
 
     def _split(self, task_id: int, entry: Entry, suspect: Span | None) -> None:
-        """Put pieces of a task in its place, at the tail of the queue."""
+        """Replace a task by pieces of it, at the tail of the queue."""
         board = self._board
         span = board.span(task_id)
         board.settle(task_id, entry._replace(status=Status.SPLIT, trainer=None))
@@ -127,8 +132,10 @@ class Blame:
             board.write(span.task_id, root._replace(failures=root.failures + 1))
         for piece in self._pieces(span, suspect):
             if board.ranges(piece):
-                self._dealing.to_tail(board.add_part(piece), None)
-        self._tell("task", f"Task {task_id} is searched for what is wrong in it: {board.table.describe([span])}.", True)
+                self._assigner.to_tail(board.add_part(piece), None)
+        self._report(
+            "task", f"Task {task_id} is searched for what is wrong in it: {board.table.describe([span])}.", True
+        )
 
     def _pieces(self, span: Span, suspect: Span | None) -> list[Span]:
         if suspect is None:
@@ -138,7 +145,7 @@ class Blame:
 
 
 def _failed(entry: Entry) -> Entry:
-    """One failure more, on the trainer that has the task."""
+    """The entry with one more failure, on the trainer that has the task."""
     culprits = {entry.trainer.index} if entry.trainer else set()
     return entry._replace(
         failures=entry.failures + 1,
@@ -148,7 +155,7 @@ def _failed(entry: Entry) -> Entry:
 
 
 def _suspect(span: Span, where: tuple[int, int] | None) -> Span | None:
-    """What a trainer pointed at, if that is a part of the task."""
+    """The place that a trainer reported, if it is a part of the task."""
     if where is None:
         return None
     suspect = Span(span.task_id, max(span.first, where[0]), min(span.end, where[1]))

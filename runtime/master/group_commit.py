@@ -1,7 +1,7 @@
-"""The queue with its ledger and its clock: several changes at once become one commit, or nothing.
+"""The queue with its ledger and its clock: several changes become one commit, or none of them takes effect.
 
-The queue's time is the time that masters have served: it goes on from the last commit when another master takes over,
-so that no deadline passes while nobody could have been told.
+The queue's time is the time during which masters have served. After a takeover it continues from the last commit, so
+that no deadline passes while no trainer could be reached.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from runtime.master.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Changes, Plan
 
-# Asks something of the queue at a time. May raise Refused instead of giving a value.
+# An operation on the queue at a time. May raise Refused instead of returning a value.
 Operation = Callable[[TaskQueue, float], Any]
 
 
 class Ticket:
     """One operation on its way through a commit.
 
-    ``settled`` is called once, when ``value`` or ``error`` is there; ``waiting`` now and then while the store does not
-    answer. ``since`` is the monotonic time at which it was asked. Nobody waits for the outcome of a ``notice``.
+    ``settled`` is called once, when ``value`` or ``error`` is set; ``waiting`` is called repeatedly while the store
+    does not answer. ``since`` is the monotonic time of the request. Nothing waits for the outcome of a ``notice``.
     """
 
     __slots__ = ("_operation", "_settled", "error", "notice", "since", "value", "waiting")
@@ -59,7 +59,7 @@ class Ticket:
 
 
 class View(NamedTuple):
-    """What may be read of the queue at any time: as of the last commit."""
+    """What may be read of the queue at any time, as of the last commit."""
 
     over: bool = False
     failed: str = ""
@@ -72,15 +72,17 @@ class View(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """What was committed, and how the queue looks now."""
+    """What was committed, and the view of the queue after it."""
 
     changes: Changes
     view: View
 
 
 class Commits:
-    """For one thread. ``live`` are the trainers that live now, None until somebody says; ``began`` is when, on the
-    clock, the queue's time began; ``handed_out`` says that the queue had handed out tasks when it was read.
+    """Commits of the queue, for one thread.
+
+    ``live`` are the live trainers, None until they are reported. ``_began`` is the clock's time at which the queue's
+    time began. ``handed_out`` is true if the queue had handed out tasks when it was read.
     """
 
     def __init__(self, plan: Plan, table: TaskTable, ledger: Ledger, clock: Clock) -> None:
@@ -95,18 +97,18 @@ class Commits:
         self.handed_out = False
 
     def commit(self, tickets: Sequence[Ticket]) -> Committed:
-        """Run the tickets' operations and commit what they changed; they are not settled yet.
+        """Run the tickets' operations and commit their changes; the tickets are not settled yet.
 
-        Raises what the ledger raises, and then the next call reads the queue anew from the store.
+        Raises what the ledger raises. The next call then reads the queue from the store again.
         """
         if self._must_load:
             self._load()
-        self._must_load = True  # until it is known that the commit happened
+        self._must_load = True  # until the commit is known to have happened
         now = self.now()
         for ticket in tickets:
             ticket.run(self._queue, now)
         for ticket in tickets:
-            if isinstance(ticket.value, Wait):  # it may have been for what another ticket has brought
+            if isinstance(ticket.value, Wait):  # another ticket may have brought what it waits for
                 ticket.run(self._queue, now)
         changes = self._queue.take(now)
         self._ledger.commit(changes, self._queue.entries, self._table)
@@ -114,7 +116,7 @@ class Commits:
         return Committed(changes, View.of(self._queue, now))
 
     def now(self) -> float:
-        """The queue's time, to the millisecond."""
+        """The queue's time in seconds, rounded to milliseconds."""
         return round(self._clock() - self._began, 3)
 
     def _load(self) -> None:

@@ -1,4 +1,4 @@
-"""What trainers may ask over the wire: a request's body as an operation on the queue, and the answer's body."""
+"""Requests of trainers: a request's body as an operation on the queue, and the body of the answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Body = Mapping[str, Any]
 
 
 def operation(request: Message) -> Operation:
-    """What the request asks of the queue; ``reply`` makes the answer of what it gives. Raises Refused."""
+    """Return the operation that the request asks for; ``reply`` makes the answer from its result. Raises Refused."""
     head, body = request.head, request.body
     make = _OPERATIONS.get(head.op)
     if make is None:
@@ -31,12 +31,12 @@ def operation(request: Message) -> Operation:
 
 
 def is_notice(request: Message) -> bool:
-    """Whether nobody waits for the outcome: it is not answered."""
+    """Whether the request gets no answer."""
     return request.head.op is Op.TASK_BEGUN
 
 
 def reply(request: Message, value: Any) -> Body:
-    """The answer's body."""
+    """Return the body of the answer."""
     return _REPLIES.get(request.head.op, _counted)(value)
 
 
@@ -80,13 +80,13 @@ def _begun(op: Op, trainer: Trainer, body: Body) -> Operation:
     return note
 
 
-def _keys(told: Any, trainer: Trainer) -> tuple[Key, ...]:
-    """Dispatches as they are named on the wire: pass, task, epoch."""
-    return tuple(Key(int(pass_id), int(task_id), int(epoch), trainer) for pass_id, task_id, epoch in told)
+def _keys(reported: Any, trainer: Trainer) -> tuple[Key, ...]:
+    """Dispatches from their form on the wire: pass, task, epoch."""
+    return tuple(Key(int(pass_id), int(task_id), int(epoch), trainer) for pass_id, task_id, epoch in reported)
 
 
 def _take_note(queue: TaskQueue, trainer: Trainer, finished: Sequence[Key], now: float) -> None:
-    """What a trainer has done before it asks for more. Raises Refused where it gets no more."""
+    """Record the tasks that a trainer finished before this request. Raises Refused if it gets no more tasks."""
     if any(trainer.index == other.index and trainer < other for other in queue.live):
         raise Refused("replaced", f"Another process runs as {trainer} now; this one has to end.")
     for key in finished:
@@ -100,8 +100,8 @@ def _report(op: Op, trainer: Trainer, body: Body) -> Operation:
     why, place = str(body.get("why", "")), body.get("place")
     where = (int(place[0]), int(place[1])) if place else None
     if unread := body.get("unread"):
-        wish = Unread(unread)
-        return lambda queue, now: queue.cannot_read(key, why, wish, now)
+        action = Unread(unread)
+        return lambda queue, now: queue.cannot_read(key, why, action, now)
     reports: Mapping[Op, Operation] = {
         Op.TASK_DONE: lambda queue, now: queue.done(key, now),
         Op.TASK_FAIL: lambda queue, now: queue.fail(key, why, now, where),

@@ -1,7 +1,7 @@
-"""Where trainers come in: all connections of a master, minded by one thread.
+"""The master's listener: one thread serves all connections.
 
-Requests are small frames without blocks, so one thread reads and answers them without ever waiting for a peer: what a
-peer does not take at once is kept until it does.
+Requests are small frames without blocks, so one thread reads and answers them without ever waiting for a peer. Bytes
+that a peer does not accept at once are kept until it does.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from runtime.protocol.proof import (
 from runtime.protocol.shortage import Shortage
 
 _RECEIVE_BYTES = 1 << 16
-# A peer that leaves so much unread is cut off.
+# A peer that leaves this many bytes unread is disconnected.
 _UNREAD_BYTES = 1 << 22
 _ANSWER = Flag.REPLY | Flag.LAST
 _REFUSAL = _ANSWER | Flag.ERROR
 
 
 class Caller:
-    """One connection: what came of its next frame, and what it has still to take."""
+    """One connection: the received part of its next frame, and the bytes still to be sent."""
 
     def __init__(self, link: socket.socket, challenge: Challenge | None) -> None:
         link.setblocking(False)
@@ -51,19 +51,20 @@ class Caller:
 
 
 class Call(NamedTuple):
-    """A request and who is on the line."""
+    """A request and its connection."""
 
     caller: Caller
     request: Message
 
 
 class Reception:
-    """Listens on ``contract.own_address`` from the moment it is made, and answers from the first ``poll`` on.
+    """Listens on ``contract.own_address`` from its creation on, and answers from the first ``poll`` on.
 
-    ``job`` and ``incarnation`` (0: not checked) fence requests that were meant for another attempt or for an earlier
-    master; every reply carries the incarnation, so that a trainer can tell a replaced master from the one that is.
-    ``secret`` is the attempt's: what a peer asks before it has proven that it holds it becomes no call. Empty: nobody
-    has to. All methods but ``wake`` are for one thread at a time.
+    ``job`` and ``incarnation`` (0: not checked) fence requests meant for another attempt or for an earlier master.
+    Every reply carries the incarnation, so that a trainer can distinguish a replaced master from the current one.
+
+    ``secret`` is the attempt's secret. A request of a peer that has not proven that it holds the secret becomes no
+    call. If it is empty, no proof is required. All methods but ``wake`` are for one thread at a time.
     """
 
     def __init__(
@@ -79,9 +80,9 @@ class Reception:
         self._job = job
         self._clock = clock
         self._shortage = Shortage()
-        self._accept_at: float | None = None  # while connections cannot be taken
-        self._unproven: dict[Caller, float] = {}  # until when each may prove itself; the oldest first
-        self._dismissed: dict[Caller, tuple[float, WireError]] = {}  # when each that was refused ends, and why
+        self._accept_at: float | None = None  # set while connections cannot be accepted
+        self._unproven: dict[Caller, float] = {}  # the deadline of each proof; the oldest first
+        self._dismissed: dict[Caller, tuple[float, WireError]] = {}  # when each refused connection ends, and why
         self._listener = socket.create_server((contract.own_address(), 0), backlog=256)
         self._listener.setblocking(False)
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -97,12 +98,12 @@ class Reception:
         return f"{host}:{port}"
 
     def wake(self) -> None:
-        """Make ``poll`` return. From any thread; without effect once it is closed."""
+        """Make ``poll`` return. Callable from any thread; has no effect after ``close``."""
         if not self._closed:
             os.eventfd_write(self._bell, 1)
 
     def poll(self, seconds: float) -> list[Call]:
-        """What has been asked, waiting for it so long at most. Senders of another attempt are refused here."""
+        """Return the received requests, waiting for at most ``seconds``. Other attempts are refused here."""
         calls: list[Call] = []
         self._look_at_clock()
         for key, events in self._selector.select(min([seconds, *self._dues()])):
@@ -117,7 +118,7 @@ class Reception:
         return calls
 
     def close(self) -> None:
-        """Stop listening and break every connection. May be called twice."""
+        """Stop listening and close every connection. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -135,7 +136,7 @@ class Reception:
         self._reply(call, _REFUSAL, {"code": refused.code, "why": refused.why})
 
     def ask_to_wait(self, call: Call) -> None:
-        """Say that the answer takes longer and that this master lives."""
+        """Report that the answer takes longer and that this master is alive."""
         self._send_frame(call, Op.WAIT, _ANSWER, {})
 
     def hang_up(self, caller: Caller) -> None:
@@ -155,7 +156,7 @@ class Reception:
         self._send(call.caller, frames.pack(head, payload) + payload)
 
     def _send(self, caller: Caller, data: bytes) -> None:
-        """Send what waits and ``data`` behind it, or as much as the peer takes now."""
+        """Send the bytes that wait and then ``data``, or as much as the peer accepts now."""
         if caller not in self._callers:
             return
         waited = bool(caller.outgoing)
@@ -181,7 +182,7 @@ class Reception:
             link, _peer = self._listener.accept()
             caller = Caller(link, Challenge(self._secret, self.address) if self._secret else None)
             self._selector.register(link, selectors.EVENT_READ, caller)
-        except (ConnectionError, BlockingIOError):  # a peer that gave up
+        except (ConnectionError, BlockingIOError):  # the peer gave up
             _close(link)
         except OSError as error:
             # Descriptors or memory are used up. The listener would be reported as ready again and again.
@@ -197,7 +198,7 @@ class Reception:
                 self.hang_up(oldest)
 
     def _dues(self) -> list[float]:
-        """Seconds until something is to be done that nobody asks for."""
+        """Seconds until the next deadline that does not depend on a request."""
         now, times = self._clock(), [] if self._accept_at is None else [self._accept_at]
         times += list(self._unproven.values())[:1]
         times += [until for until, _ in list(self._dismissed.values())[:1]]
@@ -209,14 +210,14 @@ class Reception:
             try:
                 self._selector.register(self._listener, selectors.EVENT_READ)
                 self._accept_at = None
-            except OSError as short:  # the shortage lasts
+            except OSError as short:  # the shortage continues
                 self._shortage.add(short)
                 self._accept_at = now + shortage.PAUSE_SECONDS
         for late in [caller for caller, until in self._unproven.items() if until <= now]:
             self.refusals.add(_peer(late))
             self.hang_up(late)
         for caller, error in [(caller, error) for caller, (until, error) in self._dismissed.items() if until <= now]:
-            self._say_goodbye(caller, error)
+            self._send_bye(caller, error)
 
     def _read(self, caller: Caller) -> list[Call]:
         try:
@@ -239,22 +240,22 @@ class Reception:
             if caller.challenge:
                 self._dismiss(caller, error)
             else:
-                self._say_goodbye(caller, error)
+                self._send_bye(caller, error)
             return []
 
     def _dismiss(self, caller: Caller, error: WireError) -> None:
-        """One without proof has no second try, and is answered after a pause."""
+        """Refuse a peer without proof. It has no second try and is answered after a pause."""
         self.refusals.add(_peer(caller))
         self._unproven.pop(caller, None)
         self._dismissed[caller] = self._clock() + PAUSE_SECONDS, error
 
-    def _hear_out(self, caller: Caller, challenge: Challenge, request: Message) -> None:
-        """A message of the proof. Raises Unproven."""
+    def _check_proof(self, caller: Caller, challenge: Challenge, request: Message) -> None:
+        """Process a message of the proof. Raises Unproven."""
         if request.head.op is not Op.HELLO:
             raise Unproven(NO_PROOF)
         if not challenge.responded:
             if hung_up(caller.link):
-                # It connected while this master stood by, and has given up: it has tried nothing.
+                # It connected while this master was on standby and has given up: this is no attempt without proof.
                 self.hang_up(caller)
                 return
             self.answer(Call(caller, request), challenge.respond(request.body))
@@ -264,10 +265,10 @@ class Reception:
         del self._unproven[caller]
 
     def _admitted(self, caller: Caller, request: Message) -> Call | None:
-        """The request as a call; None for one that was meant for somebody else, which is told so."""
+        """Return the request as a call, or None after refusing one that was meant for another process."""
         call, head = Call(caller, request), request.head
         if caller.challenge:
-            self._hear_out(caller, caller.challenge, request)
+            self._check_proof(caller, caller.challenge, request)
             return None
         if self._job and head.job and head.job != self._job:
             why = "This request belongs to another attempt of a job; its sender should end."
@@ -279,8 +280,8 @@ class Reception:
             return None
         return call
 
-    def _say_goodbye(self, caller: Caller, error: WireError) -> None:
-        """Tell a peer whose bytes made no sense, or that has no proof, why it is cut off."""
+    def _send_bye(self, caller: Caller, error: WireError) -> None:
+        """Send a peer with invalid bytes or without proof the reason, and disconnect it."""
         code = UNPROVEN if isinstance(error, Unproven) else frames.BAD_FRAME
         self.refuse(Call(caller, Message(Header(Op.BYE))), Refused(code, str(error)))
         self.hang_up(caller)
@@ -299,7 +300,7 @@ def _close(link: socket.socket | None) -> None:
 
 
 def _requests(caller: Caller) -> Iterator[Message]:
-    """The whole frames that have come. Raises WireError for bytes that are none."""
+    """Yield the complete frames received. Raises WireError for invalid bytes."""
     while len(caller.incoming) >= HEADER_BYTES:
         data = caller.incoming[:HEADER_BYTES]
         head = frames.unpack(data)

@@ -1,4 +1,4 @@
-"""How much of what happens in the queue is said in the log. Pure."""
+"""Which happenings of the queue are logged. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ FREQUENT_SECONDS = 1.0
 
 
 class Pace:
-    """Lets everything through, but a frequent happening only when none of its kind was told in the last second."""
+    """Passes every happening, but a frequent one only if none of its kind was logged in the last second."""
 
     def __init__(self) -> None:
-        self._told: dict[str, float] = {}
+        self._last_reported: dict[str, float] = {}
 
     def let_through(self, happenings: Sequence[Happening], now: float) -> Iterator[Happening]:
-        """Those of the happenings of the moment ``now`` (seconds) that are to be told, in order."""
+        """Yield the happenings to log at the time ``now`` (seconds), in order."""
         for happening in happenings:
-            if happening.frequent and now - self._told.get(happening.kind, float("-inf")) < FREQUENT_SECONDS:
+            if happening.frequent and now - self._last_reported.get(happening.kind, float("-inf")) < FREQUENT_SECONDS:
                 continue
-            self._told[happening.kind] = now
+            self._last_reported[happening.kind] = now
             yield happening

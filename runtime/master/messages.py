@@ -1,4 +1,4 @@
-"""What passes between the master and a trainer, with its JSON form on the wire."""
+"""Messages between the master and a trainer, with their JSON form on the wire."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.data.dataset import Chunk
 
 
 class Trainer(NamedTuple):
-    """One life of a trainer. The incarnation tells a restarted one from the one before."""
+    """One start of a trainer. The incarnation distinguishes a restarted trainer from the one before."""
 
     index: int  # type: ignore[assignment]  # that tuples have a method of this name does not matter here
     incarnation: int
@@ -21,24 +21,24 @@ class Trainer(NamedTuple):
 
 
 class Unread(StrEnum):
-    """What becomes of a task whose data no trainer can read."""
+    """What happens to a task whose data no trainer can read."""
 
     FAIL_JOB = "fail_job"
     LEAVE_OUT = "leave_out"  # of the pass
 
 
 def serving(members: Iterable[Member]) -> Member | None:
-    """The master that serves: the first of those that live. The others stand by. None while there is none."""
+    """Return the master that serves: the first of the live ones. The others are on standby. None if there is none."""
     masters = (member for member in members if member.role == MASTER)
     return min(masters, key=lambda member: member.incarnation, default=None)
 
 
 class Task(NamedTuple):
-    """Work to do: the records of ``chunks``. ``epoch`` counts how often the task was handed out, over all passes.
+    """A unit of work: the records of ``chunks``. ``epoch`` counts how often the task was handed out, over all passes.
 
-    ``ranges`` (first, end) say which of the records, counted from 0 through the chunks; None: all. The parameters
-    contain the first ``skip`` batches already. ``prefetched`` are the trainer's next tasks, in their order: it begins
-    them when this one is done.
+    ``ranges`` (first, end) selects records, counted from 0 through the chunks; None selects all. The parameters already
+    contain the first ``skip`` batches. ``prefetched`` are the trainer's next tasks, in order; it begins them after this
+    one.
     """
 
     pass_id: int
@@ -51,9 +51,11 @@ class Task(NamedTuple):
 
 
 class Ahead(NamedTuple):
-    """What a trainer has been given and has not begun, in order. ``ended`` is the pass of which nothing else is due to
-    it, once it has done these; None where more may come. ``then`` are the first tasks that it is dealt in the pass
-    after that, if all goes as usual: they may be read, and are not given. Their ``epoch`` is not known yet, and 0.
+    """The tasks that a trainer has been given and has not begun, in order.
+
+    ``ended`` is the pass that ends for the trainer after these tasks; None if more may come. ``then`` are the first
+    tasks assigned to it in the next pass in the usual case. They may be read, but are not given yet. Their ``epoch`` is
+    not known yet and is 0.
     """
 
     tasks: tuple[Task, ...] = ()
@@ -62,13 +64,13 @@ class Ahead(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """Nothing to do now; ask again after ``seconds`` (the master may have waited already)."""
+    """There is nothing to do now; ask again after ``seconds`` (the master may have waited already)."""
 
     seconds: float
 
 
 class PassEnd(NamedTuple):
-    """No more tasks of this pass for this trainer. If another trainer is lost, one of its tasks may still come."""
+    """This trainer has no more tasks of this pass. If another trainer is lost, one of its tasks may still come."""
 
     pass_id: int
 
@@ -88,7 +90,7 @@ def answer_to_json(answer: Answer) -> dict[str, Any]:
 
 
 def answer_from_json(body: Mapping[str, Any]) -> Answer:
-    """Raises KeyError, TypeError or ValueError for a body that is no answer."""
+    """Read ``answer_to_json``'s form. Raises KeyError, TypeError or ValueError for another body."""
     kind = _TYPES[body["answer"]]
     if kind is not Task:
         answer: Answer = kind(**{name: body[name] for name in kind._fields})
@@ -102,7 +104,7 @@ def ahead_to_json(ahead: Ahead) -> dict[str, Any]:
 
 
 def ahead_from_json(body: Mapping[str, Any]) -> Ahead:
-    """Raises KeyError, TypeError or ValueError for a body that is none."""
+    """Read ``ahead_to_json``'s form. Raises KeyError, TypeError or ValueError for another body."""
     tasks, then = (tuple(map(_task_from_json, body[name])) for name in ("tasks", "then"))
     return Ahead(tasks, body["ended"], then)
 

@@ -1,99 +1,101 @@
-"""Tasks that trainers are given ahead of their turn. Pure.
+"""Tasks that are given to trainers ahead of their turn. Pure.
 
-A trainer that has its next tasks already waits for nobody between two of them, and goes on while nothing can be
-committed. Such a task is pending like any other, but its time does not run while its trainer has another in hand, and
-nobody is blamed for it before it is begun.
+A trainer that already has its next tasks does not wait between two of them, and continues while nothing can be
+committed. Such a task is pending like any other. But its timer does not run while its trainer works on another task,
+and no trainer is blamed for it before it is begun.
 """
 
 from __future__ import annotations
 
 import math
 
-from runtime.master.assignment import Dealing
+from runtime.master.assignment import Assigner
 from runtime.master.messages import Ahead, Task, Trainer
 from runtime.master.task_states import Board
 from runtime.master.types import Key, Timer
 
-# What is given ahead keeps a trainer busy for about so long, which a master may need to answer on a busy machine...
+# Prefetched tasks keep a trainer busy for about this long, which a master may need to answer on a busy machine.
 AHEAD_SECONDS = 0.2
-# ... but it is a task at least, and so many at most: short tasks cost more to list than to do.
+# At least one task and at most this many are prefetched: short tasks cost more to list than to do.
 MOST_AHEAD = 16
-# So many tasks of the next pass are foretold: what is read of them waits in memory while a pass ends.
+# The number of foretold tasks of the next pass. Their records wait in memory while a pass ends.
 MOST_FORETOLD = 4
 
 
 def how_many(usual: float | None) -> int:
-    """How many tasks a trainer is given ahead where they usually take so many seconds; None: not known yet."""
+    """The number of tasks to prefetch if tasks usually take ``usual`` seconds; None if that is not known yet."""
     if usual is None:
         return 1
     return MOST_AHEAD if usual * MOST_AHEAD <= AHEAD_SECONDS else max(1, math.ceil(AHEAD_SECONDS / usual))
 
 
 class Prefetch:
-    """Hands out tasks ahead if ``board.plan`` says so, as long as enough are left for the others."""
+    """Hands out tasks ahead if ``board.plan`` allows it and enough tasks are left for the other trainers."""
 
-    def __init__(self, board: Board, dealing: Dealing) -> None:
+    def __init__(self, board: Board, assigner: Assigner) -> None:
         self._board = board
-        self._dealing = dealing
+        self._assigner = assigner
 
     def begin(self, trainer: Trainer, request: int, timer: Timer) -> Task | None:
-        """The trainer asks for the next of the tasks that it was given ahead, if it was: the same dispatch, in hand."""
+        """Return the trainer's next prefetched task, if it has one: the same dispatch, now begun."""
         held = self._board.prefetched_by(trainer)
         return self._board.begin(held[0], timer, request) if held else None
 
     def begun(self, key: Key, timer: Timer) -> bool:
-        """The trainer has begun a task that it was given ahead; False where that is known, or the task another's."""
+        """The trainer has begun a prefetched task. False if that is known already, or if another has the task."""
         if not self._board.holds(key) or not self._board.entries[key.task_id].prefetched:
             return False
         self._board.begin(key.task_id, timer)
         return True
 
     def add_to(self, task: Task, trainer: Trainer, usual: float | None) -> Task:
-        """The task with the next ones beside it."""
+        """Return the task together with the next ones."""
         self._fill(trainer, usual)
         return self._board.with_prefetched(task, trainer)
 
     def ahead(self, trainer: Trainer, usual: float | None) -> Ahead:
-        """What a trainer that has a task in hand has been given beside it, and is given now."""
+        """Return the prefetched tasks of a trainer that has begun a task, after adding to them."""
         board = self._board
         if not board.in_hand[trainer] and not board.held[trainer]:
-            return Ahead()  # what comes next may be of another pass, and it has to ask for that
+            return Ahead()  # the next task may be of another pass, and has to be requested
         nothing_left = self._fill(trainer, usual)
         if not (nothing_left and board.plan.sync):
             return Ahead(board.prefetched(trainer))
         return Ahead(board.prefetched(trainer), board.pass_id, self._foretold(trainer))
 
     def _foretold(self, trainer: Trainer) -> tuple[Task, ...]:
-        """What the trainer is dealt first in the next pass, if nobody joins, leaves, fails or falls silent."""
-        board, live = self._board, self._dealing.live
+        """The tasks assigned first to the trainer in the next pass, if nobody joins, leaves, fails or falls silent."""
+        board, live = self._board, self._assigner.live
         if board.pass_id + 1 >= board.plan.passes:
             return ()
         hand = range(live.index(trainer), len(board.table.tasks), len(live))
         return tuple(map(board.foretold, hand[:MOST_FORETOLD]))
 
     def _fill(self, trainer: Trainer, usual: float | None) -> bool:
-        """Give tasks ahead; whether there is none for this trainer. In ``sync`` mode a hand is one's in any case."""
-        plan, dealing, held = self._board.plan, self._dealing, self._board.held[trainer]
+        """Prefetch tasks. Return whether none is left for this trainer. In ``sync`` mode no other trainer takes its
+        hand.
+        """
+        plan, assigner, held = self._board.plan, self._assigner, self._board.held[trainer]
         if not plan.prefetch:
             return False
-        most, others = how_many(usual), len(dealing.live) - 1
-        while len(held) < most and (plan.sync or dealing.left > others * (len(held) + 1)):
-            task_id = dealing.take(trainer)
+        most, others = how_many(usual), len(assigner.live) - 1
+        while len(held) < most and (plan.sync or assigner.left > others * (len(held) + 1)):
+            task_id = assigner.take(trainer)
             if task_id is None:
                 return True
             self._board.prefetch(task_id, trainer)
-        return not dealing.has_for(trainer)
+        return not assigner.has_for(trainer)
 
     def stuck(self, trainer: Trainer, since: float) -> int | None:
-        """A task that somebody else does not come to soon, who is busy with one before it since earlier than ``since``.
+        """Return a task that waits behind another trainer's task, which that trainer began before ``since``.
 
-        The last one that there is: its trainer may be about to begin the first.
+        It is the last task waiting there, because that trainer may be about to begin the first.
         """
         for other, held in sorted(self._board.held.items()):
             if other == trainer or not self._is_slow(other, since):
                 continue
             for _turn, task_id in reversed(held):
-                if not self._dealing.barred(task_id, trainer):
+                if not self._assigner.barred(task_id, trainer):
                     return task_id
         return None
 
@@ -102,7 +104,7 @@ class Prefetch:
         return any(entry.trainer == trainer and entry.timer.begun < since for entry in hand)
 
     def start_clocks(self, timer: Timer) -> None:
-        """The time of the next task that was given ahead runs as soon as its trainer has nothing else in hand."""
+        """Start the timer of the next prefetched task of each trainer that has nothing else to do."""
         board = self._board
         for trainer, held in board.held.items():
             if held and not board.in_hand[trainer]:

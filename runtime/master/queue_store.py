@@ -1,12 +1,12 @@
-"""The queue's state in the coordination store: a static table written once, a head, a deal, and a few bytes per task.
+"""The queue's state in the coordination store: a static table, a head, the assignment, and a few bytes per task.
 
-The tasks' states are kept in pages, several to a key: tasks that follow one another are handed out together, and a
-store takes one key of a kilobyte faster than twenty of a few bytes.
-Every commit writes the head and what changed in one transaction, which compares the head's revision and, if the master
-is registered, the registration and the leadership. So a master that has been replaced cannot commit, and one that
-missed a commit reads again instead of overwriting. A new pass costs the head and the deal alone: what is stored of a
-task of an earlier pass counts as todo, and a hand of every second task is three numbers. No commit is larger than
-100 KB for 10,000 tasks.
+The table is written once. The states of the tasks are kept in pages, several tasks to a key: consecutive tasks are
+handed out together, and a store takes one key of a kilobyte faster than twenty of a few bytes.
+
+Every commit writes the head and the changes in one transaction. It compares the head's revision and, if the master is
+registered, the registration and the leadership. So a replaced master cannot commit, and one that missed a commit reads
+again instead of overwriting. A new pass costs only the head and the assignment: a task state of an earlier pass counts
+as todo, and a hand of every second task is stored as three numbers. No commit is larger than 100 KB for 10,000 tasks.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from runtime.coordination.base import Compare, Conflict, CoordinationStore, Oper
 from runtime.errors import Lost, RegattaError, UsageError
 from runtime.master.messages import Trainer
 from runtime.master.task_table import Span, TaskTable
-from runtime.master.types import NO_TIMER, Bad, Changes, Deal, Entry, Head, Rival, Saved, Saver, Status, Timer
+from runtime.master.types import NO_TIMER, Assignment, Bad, Changes, Entry, Head, Rival, Saved, Saver, Status, Timer
 from runtime.protocol.run_length import from_runs, to_runs
 
 # The static table is written in transactions of this size before the first head.
 _PART_BYTES = 96 * 1024
-# So many tasks in a page.
+# Tasks per page.
 _PAGE = 16
 
 
 class Behind(RegattaError):
-    """The stored state is newer than ours; read it again."""
+    """The stored state is newer than the one in memory; read it again."""
 
 
 class Ledger:
     """Reads and commits one attempt's queue below ``prefix``.
 
-    ``owner`` compares what makes this process the master; nothing where nobody else can be.
+    ``owner`` is the compare operations that prove that this process is the master; empty if no other process can be.
     """
 
     def __init__(self, store: CoordinationStore, prefix: str, owner: Sequence[Compare] = ()) -> None:
@@ -46,10 +46,10 @@ class Ledger:
         self._owner = tuple(owner)
         self._revision = 0
         self._last: Head | None = None
-        self._written: dict[int, bytes] = {}  # tasks as they stand in the store
+        self._written: dict[int, bytes] = {}  # tasks as they are in the store
 
     def load(self, table: TaskTable) -> Saved | None:
-        """The committed state, None for a fresh job. Raises UsageError if it is of another dataset."""
+        """Return the committed state, or None for a new job. Raises UsageError if it is of another dataset."""
         stored = {entry.key: entry for entry in self._store.list(self._prefix).entries}
         head = stored.get(self._head)
         if head is None:
@@ -59,17 +59,17 @@ class Ledger:
         self._check(table, [entry.value for key, entry in stored.items() if key.startswith(f"{self._prefix}table/")])
         pages = {key: json.loads(one.value) for key, one in stored.items() if key.startswith(f"{self._prefix}tasks/")}
         entries = self._entries(table, pages)
-        deal = stored.get(f"{self._prefix}deal")
+        assignment = stored.get(f"{self._prefix}deal")
         bad = stored.get(f"{self._prefix}quarantine")
         return Saved(
             self._last,
             entries,
-            _deal_from_json(json.loads(deal.value)) if deal else Deal(),
+            _assignment_from_json(json.loads(assignment.value)) if assignment else Assignment(),
             tuple(Bad(*fields[:2]) for fields in json.loads(bad.value)["records"]) if bad else (),
         )
 
     def _entries(self, table: TaskTable, pages: Mapping[str, Sequence[Any]]) -> list[Entry]:
-        """Of all tasks and of the pieces there were; those of a page that was never written are as at the beginning."""
+        """The entries of all tasks and pieces. Tasks of a page that was never written have their initial state."""
         self._written = {}
         entries = [Entry() for _ in table.tasks]
         for key in sorted(pages):
@@ -79,20 +79,20 @@ class Ledger:
         return entries
 
     def commit(self, changes: Changes, entries: Sequence[Entry], table: TaskTable) -> None:
-        """Write ``changes``, of whose tasks ``entries`` holds the state. Nothing is written when nothing changed.
+        """Write ``changes``; ``entries`` holds the state of their tasks. Writes nothing if nothing changed.
 
-        Raises Lost if this process is not the master any more, Behind if the stored state is newer, StoreUnavailable
+        Raises Lost if this process is no longer the master, Behind if the stored state is newer, and StoreUnavailable
         if it is not known whether the commit happened.
         """
         head = changes.head
-        if self._last and head == self._last._replace(at=head.at) and not changes.tasks and changes.deal is None:
+        if self._last and head == self._last._replace(at=head.at) and not changes.tasks and changes.assignment is None:
             return
         if self._last is None:
             self._write_table(table)
         operations: list[Operation] = [Put(self._head, _bytes(_head_to_json(head)))]
         operations += self._pages(changes.tasks, entries)
-        if changes.deal is not None:
-            operations.append(Put(f"{self._prefix}deal", _bytes(_deal_to_json(changes.deal))))
+        if changes.assignment is not None:
+            operations.append(Put(f"{self._prefix}deal", _bytes(_assignment_to_json(changes.assignment))))
         if changes.quarantine is not None:
             operations.append(Put(f"{self._prefix}quarantine", _bytes(_quarantine_to_json(changes.quarantine, table))))
         self._revision = self._write([Compare(self._head, mod_revision=self._revision)], operations)
@@ -107,7 +107,7 @@ class Ledger:
         raise Lost("This master has been replaced by another; it must not hand out tasks any more.")
 
     def _pages(self, tasks: Sequence[int], entries: Sequence[Entry]) -> list[Operation]:
-        """The pages on which the tasks are."""
+        """The pages that hold the tasks."""
         written = self._written
         for task_id in tasks:
             written[task_id] = _entry_to_bytes(entries[task_id])
@@ -140,9 +140,9 @@ class Ledger:
 
 
 def lead(store: CoordinationStore, prefix: str, mine: Compare) -> tuple[Compare, ...]:
-    """Become the one master that commits; gives what every commit has to compare.
+    """Become the only master that commits; return what every commit has to compare.
 
-    ``mine`` holds while this process is registered. Whoever led before cannot commit from now on. Raises Lost if the
+    ``mine`` holds while this process is registered. The previous leader cannot commit from now on. Raises Lost if the
     registration is gone or another process became the master at the same time.
     """
     key = f"{prefix}master/leader"
@@ -171,20 +171,20 @@ def _head_from_json(body: dict[str, Any]) -> Head:
     return Head(body["at"], body["pass"], body["failed"], holder, body["usual"])
 
 
-def _deal_to_json(deal: Deal) -> dict[str, Any]:
-    hands = [[*_trainer_to_json(trainer), to_runs(hand)] for trainer, hand in deal.hands]
-    live = [_trainer_to_json(who) for who in deal.live]
-    return {"live": live, "free": to_runs(deal.free), "hands": hands, "parts": deal.parts}
+def _assignment_to_json(assignment: Assignment) -> dict[str, Any]:
+    hands = [[*_trainer_to_json(trainer), to_runs(hand)] for trainer, hand in assignment.hands]
+    live = [_trainer_to_json(trainer) for trainer in assignment.live]
+    return {"live": live, "free": to_runs(assignment.free), "hands": hands, "parts": assignment.parts}
 
 
-def _deal_from_json(body: dict[str, Any]) -> Deal:
+def _assignment_from_json(body: dict[str, Any]) -> Assignment:
     hands = tuple((Trainer(index, incarnation), from_runs(runs)) for index, incarnation, runs in body["hands"])
     parts = tuple(Span(*part) for part in body["parts"])
-    return Deal(tuple(Trainer(*who) for who in body["live"]), from_runs(body["free"]), hands, parts)
+    return Assignment(tuple(Trainer(*trainer) for trainer in body["live"]), from_runs(body["free"]), hands, parts)
 
 
 def _quarantine_to_json(quarantine: Sequence[Bad], table: TaskTable) -> dict[str, Any]:
-    """With each record's name for people."""
+    """With a readable name of each record."""
     records = [[*bad, table.describe([Span(bad.task_id, bad.record, bad.record + 1)])] for bad in quarantine]
     return {"dataset": table.dataset, "records": records}
 
@@ -194,7 +194,7 @@ def _trainer_to_json(trainer: Trainer) -> list[int]:
 
 
 def _entry_to_bytes(entry: Entry) -> bytes:
-    """By hand, for this is most of what a commit costs."""
+    """Formatted without the JSON encoder, because this is most of a commit's cost."""
     trainer = f"[{entry.trainer.index},{entry.trainer.incarnation}]" if entry.trainer else "null"
     blamed = ",".join(map(str, entry.blamed))
     begun, deadline = entry.timer

@@ -1,7 +1,7 @@
-"""The master at work: requests in, one commit for all that came meanwhile, answers out.
+"""The running master: it receives requests, commits the changes of all that arrived, and sends answers.
 
-One thread minds the connections, another the queue and the store: while a commit is on its way, the next requests
-gather. Nothing is answered before it is committed. A trainer that has to wait is answered as soon as there is news.
+One thread serves the connections, another the queue and the store: during a commit the next requests accumulate.
+Nothing is answered before it is committed. A waiting trainer is answered as soon as there is a result for it.
 """
 
 from __future__ import annotations
@@ -23,30 +23,31 @@ from runtime.master.queue_store import Behind, Ledger
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Happening, Plan
 
-# A trainer that has to wait is answered when there is news, or after this long: well before it counts us as lost.
+# A waiting trainer is answered when there is a result, or after this long: well before it considers the master lost.
 HOLD_SECONDS = 2.0
-# How long a request is tried again while the store does not answer, and how often.
+# How long a request is retried while the store does not answer, and how often.
 STORE_PATIENCE_SECONDS = 30.0
 STORE_PAUSE_SECONDS = 0.1
-# Whoever waits longer than usual is told so often that the master lives.
+# The interval of the wait replies to a request that takes longer than usual.
 WAITING_SECONDS = 1.0
-# Commits begin at least so far apart: all that is asked for meanwhile is one transaction.
+# The minimum time between the starts of two commits: all requests in between form one transaction.
 COMMIT_SECONDS = 0.0025
-# What nobody waits for is committed with what others ask for, or after so long.
+# A notice is committed together with requests, or after this long.
 NOTICE_SECONDS = 0.05
-# Deadlines are looked at so often at least.
+# Deadlines are checked at least this often.
 _LOOK_SECONDS = 1.0
-# A store that does not answer holds up the end no longer than this.
+# A store that does not answer delays the end by at most this long.
 _LEAVE_SECONDS = 2.0
 
 log = logging.getLogger("master")
 
 
 class Master:
-    """The queue on the wire. Its methods may be called from any thread, for ``change`` and what calls it: any other.
+    """The queue on the network.
 
-    ``tell`` is called with what has happened once it is committed. Errors of the ledger (``Lost``) go to the caller and
-    stay in ``lost``. For ``patience`` seconds what is asked is tried again while the store does not answer.
+    ``change`` and the methods that call it may be called from any thread but the master's own two, all others from any
+    thread. ``report`` is called with what happened, once it is committed. Errors of the ledger (``Lost``) go to the
+    caller and stay in ``lost``. Requests are retried for ``patience`` seconds while the store does not answer.
     """
 
     def __init__(
@@ -54,7 +55,7 @@ class Master:
         plan: Plan,
         table: TaskTable,
         ledger: Ledger,
-        tell: Callable[[Sequence[Happening]], object],
+        report: Callable[[Sequence[Happening]], object],
         reception: Reception,
         *,
         clock: Clock = time.monotonic,
@@ -62,20 +63,20 @@ class Master:
     ) -> None:
         """Raises what the first commit raises: UsageError if the store holds the state of another dataset."""
         self._commits = Commits(plan, table, ledger, clock)
-        self._tell = tell
+        self._report = report
         self._reception = reception
         self._patience = patience
         self._inbox: SimpleQueue[Ticket] = SimpleQueue()
         self._due: list[Ticket] = []  # for the next commit
-        self._flying: list[Ticket] = []  # in the commit that is on its way
+        self._flying: list[Ticket] = []  # in the current commit
         self._batches: SimpleQueue[list[Ticket] | None] = SimpleQueue()
         self._outcomes: SimpleQueue[Committed | RegattaError] = SimpleQueue()
-        self._held: list[tuple[float, Call]] = []  # who waits for news, and until when
-        self._next_commit = self._next_word = 0.0
-        self._away_since: float | None = None  # when the store was first found not to answer, if that was told
+        self._held: list[tuple[float, Call]] = []  # waiting calls, and until when they are held
+        self._next_commit = self._next_wait_reply = 0.0
+        self._away_since: float | None = None  # when the store first did not answer, if that was reported
         self._view = View()
         self._had_trainers = False
-        self._ended = threading.Event()  # the job is over, or this master is lost, or closed
+        self._ended = threading.Event()  # the job is over, or this master is lost or closed
         self._closing = False
         self.lost: RegattaError | None = None
         threading.Thread(target=self._commit_all, name="commits", daemon=True).start()
@@ -87,11 +88,11 @@ class Master:
             self.close()
             raise
 
-    # --- What the process does ---------------------------------------------------------------------------------------
+    # --- For the process ----------------------------------------------------------------------------------------------
     def change(self, operation: Operation) -> Any:
-        """Do ``operation`` on the queue and commit; gives what the operation gave.
+        """Run ``operation`` on the queue, commit, and return its result.
 
-        Raises StoreUnavailable when the store has not answered for the whole patience, and what the operation raises.
+        Raises StoreUnavailable if the store has not answered for the whole patience, and what the operation raises.
         """
         done = threading.Semaphore(0)
         ticket = Ticket(operation, time.monotonic(), lambda _: done.release())
@@ -105,7 +106,7 @@ class Master:
         return ticket.value
 
     def members(self, live: Collection[Trainer]) -> None:
-        """The trainers that live now. An error goes to ``lost``, for the caller could do nothing about it."""
+        """Set the live trainers. An error goes to ``lost``, because the caller could do nothing about it."""
         trainers = self._commits.live = tuple(sorted(live))
         self._had_trainers = self._had_trainers or bool(live)
         try:
@@ -115,7 +116,7 @@ class Master:
             self._ended.set()
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Mind the deadlines until ``stop``, until the job is over and its trainers have left, or until ``lost``."""
+        """Watch the deadlines until ``stop``, until the job is over and its trainers have left, or until ``lost``."""
         while not (stop() or self.over or self.lost):
             due = self._view.deadline
             left = _LOOK_SECONDS if due is None else min(_LOOK_SECONDS, max(0.0, due - self._commits.now()))
@@ -125,33 +126,33 @@ class Master:
                 self.change(lambda queue, now: queue.tick(now))
 
     def close(self) -> None:
-        """Commit what has been asked for, let everybody go who waits for news, and stop answering."""
+        """Commit the pending requests, answer the waiting ones, and stop answering."""
         self._closing = True
         self.wake()
         self._thread.join()
 
     def wake(self) -> None:
-        """Make ``run`` look again."""
+        """Make ``run`` check its conditions again."""
         self._ended.set()
         self._reception.wake()
 
     @property
     def over(self) -> bool:
-        """The job is done or failed, and all its trainers have been told and are gone."""
+        """Whether the job is done or failed, and all its trainers have been answered and have left."""
         had_trainers = self._had_trainers or self._commits.handed_out
         return self._view.over and had_trainers and not self._view.trainers
 
     @property
     def done(self) -> bool:
-        """All passes have ended."""
+        """Whether all passes have ended."""
         return self._view.over and not self._view.failed
 
     @property
     def failed(self) -> str:
-        """Why the job cannot go on, empty if it can."""
+        """Why the job cannot continue; empty if it can."""
         return self._view.failed
 
-    # --- Requests: one thread ----------------------------------------------------------------------------------------
+    # --- Requests: one thread -----------------------------------------------------------------------------------------
     def _serve(self) -> None:
         try:
             while not self._closing:
@@ -164,27 +165,28 @@ class Master:
         self._batches.put(None)
 
     def _pause(self) -> float:
-        """How long there is nothing to do unless somebody asks."""
+        """How many seconds there is nothing to do without a request."""
         now = time.monotonic()
         if self._due and not self._flying:
             return max(0.0, self._due_at() - now)
         return min([_LOOK_SECONDS, *(max(0.0, until - now) for until, _call in self._held)])
 
     def _turn(self, seconds: float) -> None:
-        told = self._told()
-        for call in self._reception.poll(0.0 if told else seconds):
+        notices = self._notices()
+        for call in self._reception.poll(0.0 if notices else seconds):
             self._take(call, time.monotonic() + HOLD_SECONDS)
-        self._due += told
+        self._due += notices
         if not self._outcomes.empty():
             self._conclude(self._outcomes.get())
         now = time.monotonic()
-        self._comfort(now)
+        self._settle_waiting(now)
         if self._due and not self._flying and now >= self._due_at():
             self._take_off(now)
 
-    def _told(self) -> list[Ticket]:
-        """What the process has told of until now. What trainers have said before that comes first: one that is gone may
-        have left word of the task that it was at."""
+    def _notices(self) -> list[Ticket]:
+        """The changes that the process has requested until now. Messages that trainers sent earlier are handled first:
+        a lost trainer may have sent a notice of its current task.
+        """
         return [self._inbox.get() for _ in range(self._inbox.qsize())]
 
     def _due_at(self) -> float:
@@ -193,21 +195,21 @@ class Master:
             return max(self._next_commit, self._due[0].since + NOTICE_SECONDS)
         return self._next_commit
 
-    def _comfort(self, now: float) -> None:
-        """Let go who has waited for news in vain; tell who waits for the store that this master lives."""
+    def _settle_waiting(self, now: float) -> None:
+        """Answer calls that were held for too long; send wait replies to those that wait for the store."""
         late = [call for until, call in self._held if until <= now]
         if late:
             self._held = [one for one in self._held if one[0] > now]
         for call in late:
             self._let_go(call)
-        if now >= self._next_word:
-            self._next_word = now + WAITING_SECONDS
+        if now >= self._next_wait_reply:
+            self._next_wait_reply = now + WAITING_SECONDS
             for ticket in (*self._flying, *self._due):
                 if ticket.since + WAITING_SECONDS <= now:
                     ticket.waiting()
 
     def _take_leave(self) -> None:
-        """What was asked for is committed if the store answers in time; then everybody is let go."""
+        """Commit the pending requests if the store answers in time, and then answer all waiting calls."""
         give_up = time.monotonic() + _LEAVE_SECONDS
         while (self._due or self._flying) and time.monotonic() < give_up and not self.lost:
             self._turn(STORE_PAUSE_SECONDS)
@@ -217,7 +219,7 @@ class Master:
             self._let_go(call)
 
     def _take(self, call: Call, hold_until: float) -> None:
-        """Line the call up for the next commit."""
+        """Queue the call for the next commit."""
         try:
             asked = handlers.operation(call.request)
         except Refused as refused:
@@ -243,7 +245,7 @@ class Master:
         elif isinstance(error, Refused):
             self._reception.refuse(call, error)
         elif error:
-            self._reception.hang_up(call.caller)  # the trainer looks for the master that is now
+            self._reception.hang_up(call.caller)  # the trainer looks for the current master
         elif isinstance(ticket.value, Wait) and not self._closing:
             self._held.append((hold_until, call))
         else:
@@ -252,7 +254,7 @@ class Master:
     def _let_go(self, call: Call) -> None:
         self._reception.answer(call, handlers.reply(call.request, Wait(0.0)))
 
-    # --- Commits: begun and concluded by the thread of the requests, made by the other one ---------------------------
+    # --- Commits: started and finished by the thread of the requests, made by the other one ---------------------------
     def _take_off(self, now: float) -> None:
         self._next_commit = now + COMMIT_SECONDS
         held, self._held = self._held, []
@@ -289,20 +291,20 @@ class Master:
             away = time.monotonic() - self._away_since
             self._away_since = None
             text = f"The coordination store answers again after {away:.0f} s; tasks are handed out as before."
-            self._tell([Happening("store", text, notable=True)])
+            self._report([Happening("store", text, notable=True)])
         if changes.happenings:
-            self._tell(changes.happenings)
+            self._report(changes.happenings)
         if self.over:
             self._ended.set()
         for ticket in batch:
             ticket.settle()
 
     def _put_off(self, batch: Sequence[Ticket], why: RegattaError) -> None:
-        """Try the same again in a moment; it is as if it had not been tried."""
+        """Try the same batch again in a moment, as if it had not been tried."""
         now = time.monotonic()
         if self._away_since is None and isinstance(why, StoreUnavailable):
             self._away_since = now
-            self._tell([Happening("store", f"{why} Meanwhile trainers do the tasks that they have.", notable=True)])
+            self._report([Happening("store", f"{why} Meanwhile trainers do the tasks that they have.", notable=True)])
         self._next_commit = now + STORE_PAUSE_SECONDS
         again = [ticket for ticket in batch if now < ticket.since + self._patience]
         self._due = again + self._due

@@ -1,4 +1,4 @@
-"""How long tasks take, to tell a slow one from a lost one."""
+"""How long tasks take, to distinguish a slow one from a lost one."""
 
 from __future__ import annotations
 
@@ -21,5 +21,5 @@ class Durations(NamedTuple):
 
     @property
     def timeout(self) -> float:
-        """Three times the usual, but at least a minute."""
+        """The timeout of a task: three times the usual duration, but at least a minute."""
         return max(FLOOR_SECONDS, _FACTOR * (self.usual or 0.0))

@@ -1,35 +1,34 @@
-"""The task queue of a job, pure: every method takes the time and answers; nothing here waits, reads or writes.
+"""The task queue of a job. Pure: every method takes the time and returns; nothing here waits, reads or writes.
 
-A task of a pass is todo, pending (a trainer has it), done or discarded. Whoever serves the queue commits what ``take``
-says has changed before anybody hears of it. If the commit fails, the queue is thrown away and made again with
-``resume`` from what was committed before: so a failed commit changes nothing, and every restart takes the same way.
-What happened is told in words.
+A task of a pass is todo, pending (a trainer has it), done or discarded. The caller commits the changes that ``take``
+returns before any of them becomes visible. If the commit fails, the queue is discarded and made again with ``resume``
+from the last commit. So a failed commit changes nothing, and every restart takes the same path. Events are recorded as
+messages.
 
 Rules, each with a named test:
 
-- A report counts only with the key of the dispatch: pass, task, epoch, trainer's incarnation. Another is stale.
-- The end of a pass is decided after every change, whichever it was.
-- The tasks of a lost trainer go back to the head at once. A failed or overdue task goes to the tail; a released one to
+- A report counts only with the key of the dispatch: pass, task, epoch, trainer's incarnation. Any other is stale.
+- The end of a pass is decided after every change.
+- The tasks of a lost trainer return to the head at once. A failed or overdue task goes to the tail; a released one to
   the head, without blame.
 - A task is discarded for this pass after more than ``failure_cap`` failures, and only if two different trainers failed
-  on it or fewer than two live. After two failures of one trainer alone, others go first.
-- A task whose data two trainers cannot read ends the job, or is left out of the pass, as the script wishes.
-- With ``plan.quarantine`` a task that would be discarded is searched instead, once the job has done any task at all:
-  its chunks become tasks, then pieces of a chunk, down to a single record, which is left out for the rest of the job
-  when it fails on two trainers (or twice on the only one). Who fails and names the place saves most of the search.
-- ``sync`` mode: tasks are dealt to the live trainers in turn when the pass opens, and a trainer is given only its own,
-  in order, so that every run does the same. Tasks without owner are dealt anew. A newcomer in the middle of a pass gets
-  its share from the ends of the longest hands.
-  The hand of a trainer that lives but has long said nothing is dealt to those who speak.
-- ``async`` mode: whoever asks gets the next task. When none is left, the task that is under way for longest, and for
-  longer than is usual, is given to an idle trainer a second time. Whoever finishes first counts, the other is stale; a
-  failure of one of the two is held against the task, and what becomes of it is decided with the other. In ``sync`` mode
-  nobody is idle before the others are: a step waits for all of them, and the records of a task done twice would count
-  twice in it.
-- With ``plan.prefetch`` a trainer is given its next tasks with the one that it asks for, as long as enough are left for
-  the others. Nobody is blamed for such a task before it is begun: it is no trainer's fault and not the task's. They
-  never stay with a trainer that has nothing else in hand: the first is begun, they go back to the head, or its time
-  runs.
+  on it or fewer than two are alive. After two failures of one trainer alone, other trainers try first.
+- A task whose data two trainers cannot read fails the job, or is left out of the pass, as the script requests.
+- With ``plan.quarantine`` a task that would be discarded is searched instead, once the job has done any task at all.
+  Its chunks become tasks, then pieces of a chunk, down to a single record. That record is left out for the rest of the
+  job when it fails on two trainers (or twice on the only one). A failure report with a place saves most of the search.
+- ``sync`` mode: tasks are assigned to the live trainers in turn when the pass opens. A trainer is given only its own
+  tasks, in order, so that every run does the same. Tasks without an owner are assigned again. A newcomer in the middle
+  of a pass gets its share from the ends of the longest hands. The hand of a live trainer without contact for long is
+  assigned to active trainers.
+- ``async`` mode: any request gets the next task. When none is left, the task under way for longest, and for longer than
+  usual, is given to an idle trainer a second time. The first finish counts, the other is stale. A failure of one of the
+  two counts against the task, and the outcome is decided with the other. In ``sync`` mode no trainer is idle before the
+  others are: a step waits for all of them, and the records of a task done twice would count twice in it.
+- With ``plan.prefetch`` a trainer is given its next tasks with the one that it requests, as long as enough are left for
+  the others. No trainer is blamed for such a task before it is begun, and no failure counts against the task.
+  Prefetched tasks never stay with a trainer that has nothing else to do: the first is begun, they return to the head,
+  or its timer runs.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 
-from runtime.master.assignment import Dealing
+from runtime.master.assignment import Assigner
 from runtime.master.failure_attribution import Blame
 from runtime.master.messages import Ahead, JobDone, PassEnd, Task, Trainer, Unread, Wait
 from runtime.master.prefetch import Prefetch
@@ -46,9 +45,9 @@ from runtime.master.task_states import Board
 from runtime.master.task_table import Span, TaskTable
 from runtime.master.types import (
     NO_TIMER,
+    Assignment,
     Bad,
     Changes,
-    Deal,
     Entry,
     Happening,
     Head,
@@ -62,19 +61,19 @@ from runtime.master.types import (
 )
 
 WAIT_SECONDS = 0.5
-# A trainer that has said nothing for so many timeouts of a task does not keep its hand. Long, for it may be evaluating.
+# A trainer without contact for this many task timeouts loses its hand. The time is long because it may be evaluating.
 _SILENCE = 5
 # A task may be extended up to this many times its timeout.
 _EXTENSIONS = 3
-# A task is under way for unusually long after so many times the usual, and not before so many seconds.
+# A task is slow after this many times the usual duration, and not before this many seconds.
 _SLOW_FACTOR = 1.5
 _SLOW_SECONDS = 5.0
 
 
 class TaskQueue:
-    """The whole of it. Make one with ``begin``; change it by its public methods only.
+    """The task queue. Create one with ``begin``; change it only by its public methods.
 
-    ``board`` knows where every task stands, ``dealing`` whose turn it is. ``pass_id`` is -1 before the first pass and
+    ``board`` has the state of every task, ``assigner`` the assignment. ``pass_id`` is -1 before the first pass and
     ``plan.passes`` after the last.
     """
 
@@ -82,63 +81,66 @@ class TaskQueue:
         self.plan = plan
         self.table = table
         self.board = Board(plan, table)
-        self.dealing = Dealing(self.board)
+        self.assigner = Assigner(self.board)
         self.durations = Durations()
         self.saver: Saver | None = None
         self.failed = ""
         self.happenings: list[Happening] = []
         self._start_by = start_by
         self._pass_begun = 0.0
-        self._prefetch = Prefetch(self.board, self.dealing)
-        self._blame = Blame(self.board, self.dealing, self._tell)
+        self._prefetch = Prefetch(self.board, self.assigner)
+        self._blame = Blame(self.board, self.assigner, self._report)
 
     @classmethod
     def begin(cls, plan: Plan, table: TaskTable, now: float) -> TaskQueue:
-        """A fresh job. One without records is done at once."""
+        """Create the queue of a new job. A job without records is done at once."""
         queue = cls(plan, table, now + plan.start_grace)
         queue.board.entries = [Entry() for _ in table.tasks]
         if not table.tasks:
             queue.board.pass_id = plan.passes
-            if table.dataset:  # that a job names none was told where its table was made
-                queue._tell("warning", f"The dataset {table.dataset} has no records: there is nothing to train.", True)
+            if table.dataset:  # a job without a dataset was reported when its table was made
+                queue._report(
+                    "warning", f"The dataset {table.dataset} has no records: there is nothing to train.", True
+                )
         return queue
 
     @classmethod
     def resume(cls, plan: Plan, table: TaskTable, saved: Saved) -> TaskQueue:
-        """The job as it was committed, at the time of that commit: the time without a master does not count.
+        """Restore the job as it was committed, at the time of that commit: the time without a master does not count.
 
-        Whoever has a task or saves the model keeps it with the time that was left; every hand is as it was dealt.
+        A trainer keeps its task, or the right to save the model, with the time that was left. Every hand is as it was
+        assigned.
         """
-        head, deal = saved.head, saved.deal
+        head, assignment = saved.head, saved.assignment
         queue = cls(plan, table, head.at + plan.start_grace)
         queue.failed, queue.saver, queue._pass_begun = head.failed, head.saver, head.at
         queue.board.quarantine = saved.quarantine
         goes_on = 0 <= head.pass_id < plan.passes
-        queue.board.restore(head.pass_id, saved.entries, deal.parts if goes_on else ())
+        queue.board.restore(head.pass_id, saved.entries, assignment.parts if goes_on else ())
         if head.usual is not None:
             queue.durations = queue.durations.add(head.usual)
-        queue.dealing.live = deal.live
-        queue.dealing.heard = dict.fromkeys(deal.live, head.at)
+        queue.assigner.live = assignment.live
+        queue.assigner.last_contact = dict.fromkeys(assignment.live, head.at)
         if goes_on:
             queue.board.pending = {i for i, one in enumerate(queue.entries) if one.status is Status.PENDING}
-            queue.dealing.restore(deal)
+            queue.assigner.restore(assignment)
         return queue
 
     # --- Committing --------------------------------------------------------------------------------------------------
     def take(self, now: float) -> Changes:
-        """What has changed since the last call."""
-        board, dealing = self.board, self.dealing
-        deal = self.deal() if dealing.dealt else None
+        """Return the changes since the last call."""
+        board, assigner = self.board, self.assigner
+        assignment = self.assignment() if assigner.assignment_changed else None
         quarantine = board.quarantine if board.condemned else None
-        changes = Changes(self.head(now), tuple(sorted(board.changed)), deal, quarantine, tuple(self.happenings))
-        board.changed, board.condemned, dealing.dealt, self.happenings = set(), False, False, []
+        changes = Changes(self.head(now), tuple(sorted(board.changed)), assignment, quarantine, tuple(self.happenings))
+        board.changed, board.condemned, assigner.assignment_changed, self.happenings = set(), False, False, []
         return changes
 
     def head(self, now: float) -> Head:
         return Head(now, self.pass_id, self.failed, self.saver, self.durations.usual)
 
-    def deal(self) -> Deal:
-        return self.dealing.deal()
+    def assignment(self) -> Assignment:
+        return self.assigner.assignment()
 
     # --- Reading -----------------------------------------------------------------------------------------------------
     @property
@@ -155,15 +157,15 @@ class TaskQueue:
 
     @property
     def free(self) -> deque[int]:
-        return self.dealing.free
+        return self.assigner.free
 
     @property
     def hands(self) -> dict[Trainer, deque[int]]:
-        return self.dealing.hands
+        return self.assigner.hands
 
     @property
     def live(self) -> tuple[Trainer, ...]:
-        return self.dealing.live
+        return self.assigner.live
 
     @property
     def quarantine(self) -> tuple[Bad, ...]:
@@ -181,24 +183,24 @@ class TaskQueue:
         return self.board.count(status)
 
     def next_deadline(self, now: float) -> float | None:
-        """When ``tick`` has something to do, if nothing else happens before."""
+        """Return when ``tick`` has something to do if nothing else happens before."""
         if self.pass_id < 0:
             return self._start_by if now < self._start_by else None
         pending = [self.entries[task_id] for task_id in self.pending]
         overdue = [entry.timer.deadline for entry in pending if entry.timer != NO_TIMER]
         overdue += [entry.rival.timer.deadline for entry in pending if entry.rival]
-        silent = [self.dealing.heard[trainer] + self._patience for trainer, hand in self.hands.items() if hand]
+        silent = [self.assigner.last_contact[trainer] + self._patience for trainer, hand in self.hands.items() if hand]
         return min([*overdue, *(at for at in silent if now < at)], default=None)
 
-    # --- What trainers ask -------------------------------------------------------------------------------------------
+    # --- Requests of trainers -----------------------------------------------------------------------------------------
     def get(self, trainer: Trainer, request: int, ended: int | None, now: float) -> Task | Wait | PassEnd | JobDone:
-        """Answer a trainer that wants work.
+        """Answer a trainer's request for work.
 
-        ``ended`` is the last pass that it was told the end of, None if it knows of none; so a lost answer costs
-        nothing and the master need not remember. A request that was answered with a task gets that task again.
+        ``ended`` is the last pass whose end the trainer received, None if there is none. So a lost answer costs nothing
+        and the master need not remember. A repeated request that was answered with a task gets that task again.
         """
         if trainer in self.live:
-            self.dealing.heard[trainer] = now
+            self.assigner.last_contact[trainer] = now
         repeated = self.board.answered(trainer, request)
         if repeated is not None:
             return repeated
@@ -213,52 +215,52 @@ class TaskQueue:
         slow = self._slow_task(trainer, now)
         if slow is not None:
             return self.board.dispatch_again(slow, trainer, request, timer)
-        # Parameter servers wait for all who take part in a synchronous pass, so one without a task must leave it.
+        # Parameter servers wait for every trainer in a synchronous pass, so a trainer without a task must leave it.
         if self.plan.sync and self.open and trainer in self.live and ended != self.pass_id:
             return PassEnd(self.pass_id)
         return Wait(WAIT_SECONDS)
 
     def ahead(self, trainer: Trainer, now: float) -> Ahead:
-        """What a trainer that has a task in hand is to do after it, as far as that is settled."""
+        """Return the tasks that follow a trainer's current task, as far as they are decided."""
         if trainer not in self.live or not self.open:
             return Ahead()
-        self.dealing.heard[trainer] = now
+        self.assigner.last_contact[trainer] = now
         return self._prefetch.ahead(trainer, self.durations.usual)
 
     def begun(self, key: Key, now: float) -> Verdict:
-        """The trainer has begun a task that it was given ahead, without asking. Its time runs from now on."""
+        """The trainer has begun a prefetched task without a request. Its timer runs from now on."""
         if not self._holds(key, now):
             return Verdict.STALE
         self._prefetch.begun(key, Timer(now, now + self.durations.timeout))
         return Verdict.OK
 
     def _first_task(self, trainer: Trainer, request: int, timer: Timer) -> Task | None:
-        """The task that the trainer was given ahead, the next in the queue, or one that waits behind a slow task."""
+        """The prefetched task, the next one in the queue, or one that waits behind a slow task."""
         if not self.open:
             return None
         task = self._prefetch.begin(trainer, request, timer)
         if task is not None:
             return task
-        task_id = self.dealing.take(trainer)
+        task_id = self.assigner.take(trainer)
         if task_id is None and (since := self._slow_since(trainer, timer.begun)) is not None:
             task_id = self._prefetch.stuck(trainer, since)
         return None if task_id is None else self.board.dispatch(task_id, trainer, request, timer)
 
     def _give_back_prefetched(self, trainer: Trainer, but: int | None = None) -> None:
-        """The trainer does not go on as usual: others may do what it was given ahead. Nobody is blamed."""
+        """Return prefetched tasks to the head of the queue after an unusual report, without blame."""
         for task_id in reversed(self.board.prefetched_by(trainer)):
             if task_id != but:
-                self._blame.put_back(task_id, self.entries[task_id], self.dealing.to_head)
+                self._blame.put_back(task_id, self.entries[task_id], self.assigner.to_head)
 
     def _slow_since(self, trainer: Trainer, now: float) -> float | None:
-        """Whoever has a task for longer than since then is slow; None where this trainer helps nobody."""
+        """Tasks begun before this time are slow; None if this trainer does not take over tasks."""
         usual = self.durations.usual
-        if self.plan.sync or usual is None or trainer not in self.live or not self.open or not self.dealing.empty:
+        if self.plan.sync or usual is None or trainer not in self.live or not self.open or not self.assigner.empty:
             return None
         return now - max(_SLOW_SECONDS, _SLOW_FACTOR * usual)
 
     def _slow_task(self, trainer: Trainer, now: float) -> int | None:
-        """The task that this idle trainer should try too, if there is one."""
+        """The task that this idle trainer should also try, if there is one."""
         usual, since = self.durations.usual, self._slow_since(trainer, now)
         if usual is None or since is None:
             return None
@@ -266,7 +268,7 @@ class TaskQueue:
         task_id = min(slow, key=lambda task_id: (self.entries[task_id].timer.begun, task_id), default=None)
         if task_id is not None:
             entry = self.entries[task_id]
-            self._tell(
+            self._report(
                 "task",
                 f"Task {task_id} is under way on {entry.trainer} for {now - entry.timer.begun:.0f} s, {usual:.0f} s is "
                 f"usual: {trainer} does it too, and whoever finishes first counts.",
@@ -280,33 +282,33 @@ class TaskQueue:
         return entry.rival is None and is_slow and trainer.index not in indices
 
     def done(self, key: Key, now: float) -> Verdict:
-        """The task's last gradient was accepted. Saying it twice is no harm."""
+        """The task's last gradient was accepted. May be reported twice."""
         if self.board.is_finished(key):
             return Verdict.OK
         if not self._holds(key, now):
             return Verdict.STALE
         entry = self.entries[key.task_id]
-        if entry.timer != NO_TIMER:  # else it was given ahead, and the master was not asked when it was begun
+        if entry.timer != NO_TIMER:  # otherwise it was prefetched and begun without a request
             self.durations = self.durations.add(now - entry.timer.begun)
         self.board.settle(key.task_id, entry._replace(status=Status.DONE, failures=0, blamed=()))
         self._settle(now)
         return Verdict.OK
 
     def fail(self, key: Key, why: str, now: float, place: tuple[int, int] | None = None) -> Verdict:
-        """The trainer could not do the task, and says why, and at which records (first, end) if it knows."""
+        """The trainer failed on the task: why, and at which records (first, end) if known."""
         if not self._holds(key, now):
             return Verdict.STALE
-        self._tell("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
-        self._blame.blame(key.task_id, self.dealing.to_tail, place)
+        self._report("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
+        self._blame.blame(key.task_id, self.assigner.to_tail, place)
         self._give_back_prefetched(key.trainer)
         self._settle(now)
         return Verdict.OK
 
     def cannot_read(self, key: Key, why: str, unread: Unread, now: float) -> Verdict:
-        """The trainer cannot read the data of the task, and says why, and what is to become of it if nobody can."""
+        """The trainer cannot read the task's data: why, and what to do if no trainer can."""
         if not self._holds(key, now):
             return Verdict.STALE
-        self._tell("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
+        self._report("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
         if failed := self._blame.cannot_read(key.task_id, why, unread):
             self._fail(failed)
         self._give_back_prefetched(key.trainer)
@@ -314,17 +316,17 @@ class TaskQueue:
         return Verdict.OK
 
     def release(self, key: Key, now: float) -> Verdict:
-        """The trainer hands the task back, for it has to leave. Nobody is blamed."""
+        """The trainer returns the task because it has to leave. Nobody is blamed."""
         if not self._holds(key, now):
             return Verdict.STALE
         self._give_back_prefetched(key.trainer)
-        if key.task_id in self.pending:  # it was not the one that was given ahead
-            self._blame.put_back(key.task_id, self.entries[key.task_id], self.dealing.to_head)
+        if key.task_id in self.pending:  # it was not the prefetched one
+            self._blame.put_back(key.task_id, self.entries[key.task_id], self.assigner.to_head)
         self._settle(now)
         return Verdict.OK
 
     def extend(self, key: Key, now: float) -> Verdict:
-        """The trainer needs longer: its full time again, up to three times in all."""
+        """Extend the task by its full timeout from now, up to three times the timeout in all."""
         if not self._holds(key, now):
             return Verdict.STALE
         self._prefetch.begun(key, Timer(now, now + self.durations.timeout))
@@ -335,7 +337,7 @@ class TaskQueue:
         return Verdict.OK
 
     def save_request(self, trainer: Trainer, seconds: float, now: float) -> bool:
-        """Whether this trainer is the one that saves the model, for so many seconds. The holder may ask again."""
+        """Whether this trainer saves the model, for ``seconds``. The holder may ask again."""
         saver = self.saver
         if trainer not in self.live:
             return False
@@ -344,39 +346,41 @@ class TaskQueue:
         self.saver = Saver(trainer, now + seconds)
         return True
 
-    # --- What happens ------------------------------------------------------------------------------------------------
+    # --- Members, deadlines -------------------------------------------------------------------------------------------
     def members(self, live: Collection[Trainer], now: float) -> None:
-        """The trainers that live now. Those that are gone lose their tasks; tasks without owner are dealt."""
+        """Set the live trainers. Lost trainers lose their tasks; tasks without an owner are assigned."""
         joined, left = sorted(set(live) - set(self.live)), sorted(set(self.live) - set(live))
         if not joined and not left:
             return
         was_open = self.open
-        self.dealing.members(live, now)
+        self.assigner.members(live, now)
         for trainer in joined:
-            self._tell("member", f"{trainer} joined.", True)
+            self._report("member", f"{trainer} joined.", True)
         for trainer in left:
-            self._tell("member", f"{trainer} left{_going_back(self.board.held_by(trainer))}.", True)
+            self._report("member", f"{trainer} left{_going_back(self.board.held_by(trainer))}.", True)
         self._take_back(now)
         for trainer in joined if was_open and self.open and self.plan.sync else ():
-            self.dealing.share_with(trainer)
+            self.assigner.share_with(trainer)
 
     def tick(self, now: float) -> None:
-        """Take back what is overdue, from the silent too, and open the first pass when its time has come."""
+        """Take back overdue tasks and those of silent trainers, and open the first pass when it is due."""
         for task_id in sorted(self.pending):
             for holder in self.entries[task_id].holders if task_id in self.pending else ():
                 timer = self.board.bring_forward(task_id, holder).timer
                 if timer != NO_TIMER and timer.deadline <= now:
                     self._give_back_prefetched(holder, but=task_id)
-                    self._tell("task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True)
-                    self._blame.blame(task_id, self.dealing.to_tail)
-        for trainer in self.dealing.free_hands_of_the_silent(now, self._patience):
-            self._tell("task", f"{trainer} has not asked for its tasks for long; others take them over.", True)
+                    self._report(
+                        "task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True
+                    )
+                    self._blame.blame(task_id, self.assigner.to_tail)
+        for trainer in self.assigner.free_tasks_of_the_silent(now, self._patience):
+            self._report("task", f"{trainer} has not asked for its tasks for long; others take them over.", True)
         self._settle(now)
 
     def _holds(self, key: Key, now: float) -> bool:
         held = self.board.holds(key)
         if held:
-            self.dealing.heard[key.trainer] = now
+            self.assigner.last_contact[key.trainer] = now
             self.board.bring_forward(key.task_id, key.trainer)
         return held
 
@@ -385,28 +389,28 @@ class TaskQueue:
         return _SILENCE * self.durations.timeout
 
     def _take_back(self, now: float) -> None:
-        """Free what trainers that are gone had, pending ones first, in order of their numbers."""
-        self.dealing.free_hands_of_the_gone()
+        """Free the tasks of lost trainers, pending ones first, in order of their numbers."""
+        self.assigner.free_tasks_of_the_gone()
         for task_id in sorted(self.pending, reverse=True):
             for holder in self.entries[task_id].holders:
                 if holder in self.live:
                     continue
                 entry = self.board.bring_forward(task_id, holder)
                 if entry.prefetched:
-                    self._blame.put_back(task_id, entry, self.dealing.to_head)
+                    self._blame.put_back(task_id, entry, self.assigner.to_head)
                 else:
-                    self._blame.blame(task_id, self.dealing.to_head)
+                    self._blame.blame(task_id, self.assigner.to_head)
         self._settle(now)
 
     # --- Passes ------------------------------------------------------------------------------------------------------
     def _settle(self, now: float) -> None:
-        """What follows from any change: passes end and begin, tasks without owner are dealt."""
+        """Apply what follows from any change: end and begin passes, assign tasks without an owner."""
         if self.pass_id < 0 and not self.failed and self._may_start(now):
             self._start(now)
-        while self.open and not self.pending and self.dealing.empty:
+        while self.open and not self.pending and self.assigner.empty:
             self._end_pass(now)
         if self.open and self.plan.sync and self.free:
-            self.dealing.deal_free(now, self._patience)
+            self.assigner.assign_free(now, self._patience)
         self._prefetch.start_clocks(Timer(now, now + self.durations.timeout))
 
     def _may_start(self, now: float) -> bool:
@@ -414,29 +418,29 @@ class TaskQueue:
         return len(self.live) >= max(1, needed)
 
     def _start(self, now: float) -> None:
-        """Begin the first pass, or the one in which an earlier attempt was: dealt as it was then."""
+        """Begin the first pass, or the one of an earlier attempt with the same assignment."""
         resume = self.plan.resume
         self._begin_pass(resume.pass_id if resume else 0, now)
         if resume and self.open:
             if self.plan.sync:
-                self.dealing.deal_free(now, self._patience)
+                self.assigner.assign_free(now, self._patience)
             self.board.resume(resume)
-            self.dealing.strike_done()
+            self.assigner.strike_done()
             done, number = _counted(self.count(Status.DONE), "task"), self.pass_id + 1
-            self._tell("job", f"The data goes on in pass {number}; done already: {done}.", True)
+            self._report("job", f"The data goes on in pass {number}; done already: {done}.", True)
 
     def _begin_pass(self, pass_id: int, now: float) -> None:
         self._pass_begun = now
         if pass_id >= self.plan.passes:
             self.board.pass_id = pass_id
-            self._tell("job", f"All {self.plan.passes} passes are done{self._left_out()}.", True)
+            self._report("job", f"All {self.plan.passes} passes are done{self._left_out()}.", True)
             return
         self.board.begin_pass(pass_id)
-        self.dealing.begin_pass(now)
+        self.assigner.begin_pass(now)
 
     def _end_pass(self, now: float) -> None:
         discarded = [i for i, entry in enumerate(self.entries) if entry.status is Status.DISCARDED]
-        self._tell_pass(discarded, now - self._pass_begun)
+        self._report_pass(discarded, now - self._pass_begun)
         if not self.board.has(Status.DONE):
             named = self.table.describe(self.board.span(i) for i in discarded)
             self._fail(
@@ -447,19 +451,19 @@ class TaskQueue:
         self._begin_pass(self.pass_id + 1, now)
 
     def _fail(self, why: str) -> None:
-        """Give the job up, for the first reason that there is."""
+        """Fail the job. The first reason counts."""
         if not self.failed:
             self.failed = why
-            self._tell("failed", why, True)
+            self._report("failed", why, True)
 
-    # --- Words -------------------------------------------------------------------------------------------------------
+    # --- Messages -----------------------------------------------------------------------------------------------------
     def _left_out(self) -> str:
         if not self.quarantine:
             return ""
         spans = (Span(bad.task_id, bad.record, bad.record + 1) for bad in self.board.quarantine)
         return f", without what no trainer could do: {self.table.describe(spans)} of {self.table.dataset}"
 
-    def _tell_pass(self, discarded: Sequence[int], seconds: float) -> None:
+    def _report_pass(self, discarded: Sequence[int], seconds: float) -> None:
         records = self.table.records - sum(self.board.span(i).records for i in discarded)
         pace = f", {records / seconds:,.0f} records/s" if seconds > 0 else ""
         without = f", without {_counted(len(discarded), 'task')}" if discarded else ""
@@ -470,7 +474,7 @@ class TaskQueue:
         between = 0 < self.pass_id < self.plan.passes - 1
         self.happenings.append(Happening("pass", text, frequent=between and not discarded))
 
-    def _tell(self, kind: str, text: str, notable: bool = False) -> None:
+    def _report(self, kind: str, text: str, notable: bool = False) -> None:
         self.happenings.append(Happening(kind, text, notable))
 
 

@@ -1,6 +1,6 @@
-"""Where every task of a pass stands: todo, pending, done, discarded, or split into pieces. Pure.
+"""The state of every task of a pass: todo, pending, done, discarded, or split into pieces. Pure.
 
-Pieces of tasks that are searched for a bad record stand for them in this pass; they are numbered after the tasks of the
+When a task is searched for a bad record, its pieces replace it in this pass; they are numbered after the tasks of the
 table.
 """
 
@@ -20,10 +20,11 @@ from runtime.master.types import NO_TIMER, UNASKED, Bad, Entry, Key, Plan, Rival
 
 @dataclass
 class Board:
-    """``changed`` are the tasks whose entries are to be committed, ``condemned`` says that the quarantine is.
+    """The states of all tasks.
 
-    ``in_hand`` and ``held`` follow from the entries: the tasks of each trainer whose time runs, and those that it was
-    given ahead and has not begun, as (-request, task) in the order in which it is to begin them.
+    ``changed`` are the tasks whose entries are to be committed; ``condemned`` is true if the quarantine is. ``in_hand``
+    and ``held`` follow from the entries. ``in_hand`` has the tasks of each trainer whose timer runs. ``held`` has its
+    prefetched tasks that are not begun, as (-request, task) in the order in which they will be begun.
     """
 
     plan: Plan
@@ -39,7 +40,7 @@ class Board:
     held: defaultdict[Trainer, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
 
     def restore(self, pass_id: int, entries: Sequence[Entry], parts: Sequence[Span]) -> None:
-        """Take over what was committed; entries of an earlier pass count as todo."""
+        """Restore committed entries; those of an earlier pass count as todo."""
         self.pass_id = pass_id
         self.entries = [entry if entry.pass_id == pass_id else fresh(entry) for entry in entries]
         self.parts = list(parts)
@@ -51,7 +52,7 @@ class Board:
         self._retire_parts()
 
     def begin_pass(self, pass_id: int) -> None:
-        """Everything is todo, and nothing is searched."""
+        """Make every task todo, without pieces."""
         self.pass_id = pass_id
         self.in_hand.clear()
         self.held.clear()
@@ -60,7 +61,7 @@ class Board:
         self._retire_parts()
 
     def resume(self, progress: Progress) -> None:
-        """The pass that begins was begun in an earlier attempt: what the parameters contain of it is not done again."""
+        """Continue a pass of an earlier attempt: what the parameters contain of it is not done again."""
         table = range(len(self.table.tasks))
         for task_id in progress.done.intersection(table):
             self.write(task_id, self.entries[task_id]._replace(status=Status.DONE, pass_id=self.pass_id))
@@ -82,7 +83,7 @@ class Board:
         return tuple((before + 1, after) for before, after in pairwise(edges) if before + 1 < after)
 
     def task(self, task_id: int) -> Task:
-        """The task as its trainer gets it."""
+        """The task as it is sent to its trainer."""
         return self._task(task_id, self.entries[task_id].epoch)
 
     def _task(self, task_id: int, epoch: int) -> Task:
@@ -97,7 +98,7 @@ class Board:
         )
 
     def foretold(self, task_id: int) -> Task:
-        """A task of the table as it is likely to be in the next pass."""
+        """A task of the table as it will probably be in the next pass."""
         ranges = self.ranges(self.table.span(task_id)) if self.quarantine else None
         return Task(self.pass_id + 1, task_id, 0, self.table.tasks[task_id], ranges)
 
@@ -108,7 +109,7 @@ class Board:
         return any(entry.status is status for entry in self.entries)
 
     def names(self, key: Key, status: Status) -> bool:
-        """Whether the key names the last dispatch of a task that stands so."""
+        """Whether the key names the last dispatch of a task with this status."""
         if not 0 <= key.task_id < len(self.entries):
             return False
         entry = self.entries[key.task_id]
@@ -123,12 +124,12 @@ class Board:
         return (entry.epoch, entry.trainer) == key[2:] or (rival is not None and rival[:2] == (key.trainer, key.epoch))
 
     def is_finished(self, key: Key) -> bool:
-        """By the same dispatch, in this pass or, if nobody has had the task since, in an earlier one."""
+        """Whether this dispatch finished the task, in this pass or, without a later dispatch, in an earlier one."""
         before = key.pass_id < self.pass_id and (self.names(key, Status.TODO) or self.names(key, Status.SPLIT))
         return before or self.names(key, Status.DONE)
 
     def answered(self, trainer: Trainer, request: int) -> Task | None:
-        """The task with which this request was answered before, if it is still pending."""
+        """The task that answered this request before, if it is still pending."""
         for task_id in self.in_hand[trainer]:
             entry = self.entries[task_id]
             if entry.request == request and entry.trainer == trainer:
@@ -138,15 +139,15 @@ class Board:
         return None
 
     def prefetched_by(self, trainer: Trainer) -> list[int]:
-        """The tasks that the trainer has been given and has not begun, in order."""
+        """The numbers of the trainer's prefetched tasks that are not begun, in order."""
         return [task_id for _turn, task_id in self.held[trainer]]
 
     def prefetched(self, trainer: Trainer) -> tuple[Task, ...]:
-        """The same as it gets them."""
+        """The same tasks as they are sent to it."""
         return tuple(map(self.task, self.prefetched_by(trainer)))
 
     def with_prefetched(self, task: Task, trainer: Trainer) -> Task:
-        """The task, with those that its trainer has been given beside it."""
+        """The task together with its trainer's prefetched tasks."""
         return task._replace(prefetched=self.prefetched(trainer)) if self.held[trainer] else task
 
     def held_by(self, trainer: Trainer) -> list[int]:
@@ -160,7 +161,7 @@ class Board:
         self._list(task_id, entry)
 
     def _list(self, task_id: int, entry: Entry) -> None:
-        """Have ``in_hand`` and ``held`` show the task."""
+        """Add the task to ``in_hand`` and ``held``."""
         if entry.status is not Status.PENDING:
             return
         if entry.prefetched and entry.trainer:
@@ -170,7 +171,7 @@ class Board:
                 self.in_hand[holder].add(task_id)
 
     def _strike(self, task_id: int, entry: Entry) -> None:
-        """Have them not show it any more."""
+        """Remove the task from ``in_hand`` and ``held``."""
         if entry.status is not Status.PENDING:
             return
         if entry.prefetched and entry.trainer:
@@ -180,7 +181,7 @@ class Board:
                 self.in_hand[holder].discard(task_id)
 
     def dispatch(self, task_id: int, trainer: Trainer, request: int, timer: Timer) -> Task:
-        """Give a task that is todo to a trainer."""
+        """Give a todo task to a trainer."""
         entry = self.entries[task_id]
         key = Status.PENDING, self.pass_id, entry.next_epoch, trainer, request
         blame = entry.failures, entry.blamed, entry.failures_ever
@@ -189,31 +190,31 @@ class Board:
         return self.task(task_id)
 
     def prefetch(self, task_id: int, trainer: Trainer) -> None:
-        """Give a task that is todo to a trainer that has another in hand, to be begun after those that it has."""
+        """Give a todo task to a trainer that already has one, to be begun after those that it has."""
         held = self.held[trainer]
         self.dispatch(task_id, trainer, -1 - (held[-1][0] if held else 0), NO_TIMER)
 
     def begin(self, task_id: int, timer: Timer, request: int = UNASKED) -> Task:
-        """The trainer begins a task that it was given ahead: the same dispatch, and from now on it is in hand."""
+        """Begin a prefetched task: the dispatch is the same, and its timer runs from now on."""
         self.write(task_id, self.entries[task_id]._replace(request=request, timer=timer))
         return self.task(task_id)
 
     def dispatch_again(self, task_id: int, trainer: Trainer, request: int, timer: Timer) -> Task:
-        """Give a task that is pending to a second trainer."""
+        """Give a pending task to a second trainer."""
         entry = self.entries[task_id]
         epoch = entry.next_epoch
         self.write(task_id, entry._replace(latest=epoch, rival=Rival(trainer, epoch, request, timer)))
         return self._task(task_id, epoch)
 
     def bring_forward(self, task_id: int, holder: Trainer) -> Entry:
-        """Have what follows be about the dispatch to ``holder``."""
+        """Make the dispatch to ``holder`` the first one of the entry."""
         entry = self.entries[task_id].brought_forward(holder)
         if entry is not self.entries[task_id]:
             self.write(task_id, entry)
         return entry
 
     def settle(self, task_id: int, entry: Entry) -> None:
-        """Give a task that was pending its new state."""
+        """Set the new state of a pending task."""
         self.pending.remove(task_id)
         self.write(task_id, entry._replace(timer=NO_TIMER, rival=None))
 
@@ -223,7 +224,7 @@ class Board:
         self.condemned = True
 
     def add_part(self, span: Span) -> int:
-        """A new task of a part of a task; its number."""
+        """Add a new task for a part of a task; return its number."""
         task_id = len(self.table.tasks) + len(self.parts)
         self.parts.append(span)
         if task_id == len(self.entries):
@@ -232,6 +233,6 @@ class Board:
         return task_id
 
     def _retire_parts(self) -> None:
-        """Numbers of pieces that are none in this pass."""
+        """Mark numbers of pieces that do not exist in this pass as split."""
         for task_id in range(len(self.table.tasks) + len(self.parts), len(self.entries)):
             self.entries[task_id] = fresh(self.entries[task_id])._replace(status=Status.SPLIT)

@@ -1,4 +1,4 @@
-"""The static part of a job's work: which chunks of which dataset make up each task."""
+"""The static part of a job's work: the chunks of the dataset that make up each task."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class TaskTable:
         return [Span(span.task_id, *piece) for piece in pairwise([span.first, *cuts, span.end])]
 
     def to_json(self) -> dict[str, Any]:
-        """Paths once each: a chunk is the number of its file, and where it is."""
+        """Return the JSON form. Each path occurs once: a chunk is the number of its file, and its place in it."""
         files: dict[str, int] = {}
         tasks = [[[files.setdefault(chunk.path, len(files)), *chunk[1:]] for chunk in task] for task in self.tasks]
         return {"dataset": self.dataset, "files": list(files), "tasks": tasks}
@@ -82,9 +82,10 @@ class TaskTable:
 
 
 def partition(dataset: str, chunks: Iterable[Chunk], chunks_per_task: int = 1) -> TaskTable:
-    """Group consecutive chunks; the last task may be short. Fewer than one a task counts as one; empty chunks go.
+    """Group consecutive chunks into tasks; the last task may be short. Fewer than one chunk per task counts as one;
+    empty chunks are dropped.
 
-    Pictures, each a chunk, make tasks of about the bytes of a usual chunk: a batch never crosses the end of a task.
+    For pictures, each a chunk, tasks have about the bytes of a usual chunk: a batch never crosses the end of a task.
     """
     kept = [chunk for chunk in chunks if chunk.records]
     if kept and kept[0].format == PICTURES:
@@ -95,7 +96,7 @@ def partition(dataset: str, chunks: Iterable[Chunk], chunks_per_task: int = 1) -
 
 
 def _by_bytes(chunks: Iterable[Chunk]) -> Iterator[tuple[Chunk, ...]]:
-    """Groups of CHUNK_BYTES at most, or of one chunk."""
+    """Group chunks to at most CHUNK_BYTES, or one chunk."""
     group: list[Chunk] = []
     for chunk in chunks:
         if group and sum(each.length for each in group) + chunk.length > CHUNK_BYTES:

@@ -1,4 +1,4 @@
-"""What is known of a job's tasks: the values that the queue's parts share and that the ledger stores. Pure."""
+"""The state of a job's tasks: values that the parts of the queue share and that the ledger stores. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Status(IntEnum):
     PENDING = 1
     DONE = 2
     DISCARDED = 3
-    SPLIT = 4  # its pieces stand for it in this pass; or the number of a piece that is none now
+    SPLIT = 4  # its pieces replace it in this pass; or the number of a piece that does not exist now
 
 
 class Timer(NamedTuple):
@@ -31,12 +31,12 @@ class Timer(NamedTuple):
 
 
 NO_TIMER = Timer(0.0, 0.0)
-# In place of a request's number: of a task that its trainer began without asking, having been given it ahead.
+# The request number of a prefetched task that its trainer began without a request.
 UNASKED = 0
 
 
 class Rival(NamedTuple):
-    """A second dispatch of a pending task, near the end of a pass: whoever finishes first counts."""
+    """A second dispatch of a pending task, near the end of a pass; the first finish counts."""
 
     trainer: Trainer
     epoch: int
@@ -48,12 +48,14 @@ class Entry(NamedTuple):
     """The few bytes of state of one task.
 
     ``trainer`` has it (pending) or finished it (done); with ``pass_id`` and ``epoch`` that is the dispatch's key.
-    ``request`` is the number of the trainer's request that was answered with it. Of a task that was given ahead and
-    not begun it is negative, -1 for the first and so on; its timer does not run before those before it are done.
-    ``failures`` and ``blamed`` (indices of trainers) count within the pass, ``failures_ever`` does not. ``timer`` runs
-    while it is pending.
-    ``latest`` is the highest epoch that a rival ever had, so that no epoch is used twice.
-    The parameters with which the attempt began contain the first ``contained`` batches of it.
+    ``request`` is the number of the trainer's request that it answered. For a prefetched task that is not begun, it is
+    negative, -1 for the first and so on; its timer does not run before the tasks before it are done.
+
+    ``failures`` and ``blamed`` (indices of trainers) count within the pass, ``failures_ever`` over all passes.
+    ``timer`` runs while the task is pending.
+
+    ``latest`` is the highest epoch that a rival ever had, so that no epoch is used twice. The parameters at the start
+    of the attempt contain the first ``contained`` batches of the task.
     """
 
     status: Status = Status.TODO
@@ -71,7 +73,7 @@ class Entry(NamedTuple):
 
     @property
     def prefetched(self) -> bool:
-        """Pending, handed out ahead and not begun."""
+        """Whether the task is pending, handed out ahead and not begun."""
         return self.request < 0 and self.status is Status.PENDING
 
     @property
@@ -80,11 +82,11 @@ class Entry(NamedTuple):
 
     @property
     def holders(self) -> tuple[Trainer, ...]:
-        """Who works on it: one trainer, or two."""
-        return tuple(who for who in (self.trainer, self.rival and self.rival.trainer) if who)
+        """The trainers that work on it: one or two."""
+        return tuple(one for one in (self.trainer, self.rival and self.rival.trainer) if one)
 
     def brought_forward(self, holder: Trainer | None) -> Entry:
-        """The same with the dispatch to ``holder`` as the first."""
+        """The same entry with the dispatch to ``holder`` as the first."""
         rival = self.rival
         if rival is None or self.trainer is None or rival.trainer != holder:
             return self
@@ -94,7 +96,7 @@ class Entry(NamedTuple):
         )
 
     def withdrawn(self) -> Entry:
-        """Without the first dispatch: the rival goes on alone."""
+        """The entry without the first dispatch: the rival continues alone."""
         return self.brought_forward(self.rival and self.rival.trainer)._replace(rival=None)
 
 
@@ -115,8 +117,8 @@ class Verdict(IntEnum):
 
 
 class Happening(NamedTuple):
-    """Something worth telling. ``notable`` ones belong on the job's timeline; all of them in the log, but of the
-    ``frequent`` ones only as many as a reader can follow.
+    """An event to report. ``notable`` ones belong on the job's timeline. All are logged, but of the ``frequent`` ones
+    only as many as a reader can follow.
     """
 
     kind: str
@@ -126,7 +128,7 @@ class Happening(NamedTuple):
 
 
 class Saver(NamedTuple):
-    """Who may save the model, and until when."""
+    """The trainer that may save the model, and until when."""
 
     trainer: Trainer
     deadline: float
@@ -139,12 +141,11 @@ class Bad(NamedTuple):
     record: int
 
 
-class Deal(NamedTuple):
-    """Who lives, and whose turn each task is: ``hands`` of trainers, in order, and ``free`` for anybody.
+class Assignment(NamedTuple):
+    """The live trainers and the assignment of tasks: ``hands`` of trainers, in order, and ``free`` for any trainer.
 
-    ``parts`` are the pieces of tasks that stand for them in this pass; they are numbered after the tasks of the table.
-
-    Read back later, those of its tasks count that are todo: taking a task from a hand does not change the rest.
+    ``parts`` are the pieces that replace tasks in this pass; they are numbered after the tasks of the table. When it is
+    read back later, only tasks that are todo count: taking a task from a hand does not change the rest.
     """
 
     live: tuple[Trainer, ...] = ()
@@ -154,7 +155,7 @@ class Deal(NamedTuple):
 
 
 class Head(NamedTuple):
-    """What is committed of the queue as a whole. ``at``: the queue's time then; ``usual``: how long tasks take."""
+    """The committed state of the queue as a whole. ``at`` is the queue's time; ``usual`` is how long tasks take."""
 
     at: float
     pass_id: int
@@ -164,29 +165,30 @@ class Head(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """What is committed of a queue, as it is read back. Entries of an earlier pass are as that pass left them."""
+    """The committed state of a queue, as it is read back. Entries of an earlier pass are as that pass left them."""
 
     head: Head
     entries: Sequence[Entry]
-    deal: Deal
+    assignment: Assignment
     quarantine: tuple[Bad, ...] = ()
 
 
 class Changes(NamedTuple):
-    """What has to be committed: the head, the tasks with these numbers, deal and quarantine unless they are None."""
+    """What has to be committed: the head, the tasks with these numbers, assignment and quarantine unless None."""
 
     head: Head
     tasks: tuple[int, ...]
-    deal: Deal | None
+    assignment: Assignment | None
     quarantine: tuple[Bad, ...] | None
     happenings: tuple[Happening, ...]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is fixed for the whole job. ``resume`` is where the parameters are with which the attempt begins.
+    """What is fixed for the whole job. ``resume`` is the data position of the parameters at the start of the attempt.
 
-    ``prefetch``: with each task go the next ones, so that no trainer waits for the master between two tasks.
+    With ``prefetch``, the next tasks are sent with each task, so that no trainer waits for the master between two
+    tasks.
     """
 
     passes: int
@@ -201,9 +203,6 @@ class Plan:
 
 
 def fresh(entry: Entry) -> Entry:
-    """A task's state at the beginning of a pass: counters at zero, the key of its last dispatch kept.
-
-    The same again for a task that is fresh already.
-    """
+    """A task's state at the beginning of a pass: counters at zero, the key of its last dispatch kept. Idempotent."""
     finished = entry.trainer if entry.status in (Status.DONE, Status.TODO) else None
     return entry._replace(status=Status.TODO, trainer=finished, failures=0, blamed=(), rival=None, contained=0)

@@ -1,1 +1,1 @@
-"""What parameter servers and trainers share: declaration, sharding, optimisers, tables, messages."""
+"""Code shared by parameter servers and trainers: declaration, sharding, optimisers, tables, messages."""

@@ -1,4 +1,4 @@
-"""Arrays as blocks of the wire, and the check that they hold numbers."""
+"""Conversion of arrays to blocks of the protocol, and the check for finite numbers."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ WIRE_TYPES: Mapping[str, DType] = {"<f4": DType.F32, "<f8": DType.F64, "<u2": DT
 
 
 def block(place: BlockPlace, values: Array, summed: bool = False) -> Block:
-    """A block frame that refers to ``values`` (flat, contiguous) without a copy.
+    """Return a block frame that refers to ``values`` (flat, contiguous) without a copy.
 
-    ``summed``: its checksum is worked out now, for values that are sent several times.
+    ``summed``: compute its checksum now, for values that are sent several times.
     """
     payload = values.data.cast("B")
     guard = words_sum(payload) if summed else 0
@@ -29,7 +29,7 @@ def block(place: BlockPlace, values: Array, summed: bool = False) -> Block:
 
 
 def all_finite(values: Array) -> bool:
-    """Whether every number is finite. One pass with the dot product; the exact look only where that overflows."""
+    """Whether every number is finite. One pass with the dot product; an exact check only if that overflows."""
     flat = values.reshape(-1)
     with np.errstate(over="ignore", invalid="ignore"):
         return bool(np.isfinite(np.dot(flat, flat))) or bool(np.isfinite(flat).all())

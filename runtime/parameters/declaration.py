@@ -1,6 +1,6 @@
-"""What trainers agree on once: names, shapes and types of the parameters, the optimiser, the mode. Pure.
+"""The declaration that trainers agree on once: parameters (name, shape, type), optimiser, mode. Pure.
 
-From the declaration both sides work out, without another word, which blocks there are and who holds them.
+From the declaration both sides compute, without further messages, which blocks exist and which servers hold them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Array = NDArray[Any]
 
 SYNC, ASYNC, M_OF_N, SSP, OUTER = "sync", "async", "m_of_n", "ssp", "outer"
 ITEM_BYTES: Mapping[str, int] = {"<f4": 4, "<f8": 8}
-# What averages the rounds of ``outer``: DiLoCo's (Douillard et al. 2023).
+# The rule that averages the rounds of ``outer``: DiLoCo's (Douillard et al. 2023).
 OUTER_RULE = Nesterov(0.7, 0.9)
-# With one gradient a version, late ones count too; with a bound of nothing all wait for all.
+# With one gradient per version, late ones count too; with a bound of 0, all wait for all.
 _SAME_AS = {(M_OF_N, 1): (ASYNC, 0), (SSP, 0): (SYNC, 0)}
 
 
@@ -61,8 +61,9 @@ class BlockPlace:
 class Mode:
     """How pushes become versions.
 
-    ``sync``: a version is the mean of the gradients of all who take part. ``m_of_n(M)``: of the first M, later ones are
-    dropped. ``outer(H)``: of what each has changed in H steps of its own. ``async``, ``ssp(s)``: every push is one.
+    ``sync``: a version is the mean of the gradients of all active trainers. ``m_of_n(M)``: of the first M; later ones
+    are dropped. ``outer(H)``: of the change that each made in H steps of its own. ``async``, ``ssp(s)``: every push is
+    one.
     """
 
     kind: str = SYNC
@@ -81,22 +82,22 @@ class Mode:
 
     @property
     def in_step(self) -> bool:
-        """Whether every version waits for all who use the one before."""
+        """Whether every version waits for all trainers that use the one before."""
         return self.kind == SYNC
 
     @property
     def quorum(self) -> int:
-        """How many pushes make a version; 0: those of all who take part."""
+        """How many pushes make a version; 0: those of all active trainers."""
         return self.number if self.kind == M_OF_N else 0
 
     @property
     def bound(self) -> int | None:
-        """How many steps a trainer may be ahead of the slowest; None: any number, or nobody can be ahead."""
+        """How many steps a trainer may be ahead of the slowest; None: any number, or no trainer can be ahead."""
         return self.number if self.kind == SSP else None
 
     @property
     def local_steps(self) -> int:
-        """How many steps a trainer makes by itself before it pushes what they changed; 0: it pushes gradients."""
+        """How many steps a trainer makes by itself before it pushes the change; 0: it pushes gradients."""
         return self.number if self.kind == OUTER else 0
 
 
@@ -110,7 +111,7 @@ class Declaration:
 
     @property
     def rule(self) -> Optimiser:
-        """What the servers apply: in ``outer`` the optimiser is the trainers' own."""
+        """The rule that the servers apply: in ``outer`` the optimiser is the trainers' own."""
         return OUTER_RULE if Mode.parse(self.mode).local_steps else self.optimiser
 
     @cached_property
@@ -128,7 +129,7 @@ class Declaration:
 
     @property
     def layout(self) -> list[tuple[int, str]]:
-        """Elements and type of each tensor."""
+        """The number of elements and the type of each tensor."""
         return [(tensor.size, tensor.dtype) for tensor in self.tensors]
 
     def to_json(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Tables of rows by id, such as embeddings: the part of them that lives on one server. Pure.
+"""Tables of rows by id, such as embeddings: the part of them on one server. Pure.
 
-A table has as many rows as there are ids, and a row takes memory from its first update on; before, its values follow
-from the table's seed and its id (``initial``). Rows are spread over the servers by a hash of their id to the same slots
-as blocks. In one update a row is changed once, by the sum of all that was pushed for it.
+A table has as many rows as there are ids. A row takes memory from its first update on; before that, its values follow
+from the table's seed and its id (``initializers``). Rows are spread over the servers by a hash of their id to the same
+slots as blocks. In one update a row is changed once, by the sum of all that was pushed for it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ Buffer = bytes | bytearray | memoryview
 
 ITEM_BYTES = 4
 LARGEST_DIM = BLOCK_BYTES // ITEM_BYTES
-# What goes beside every row: its id, the count of its updates, its place in the index.
+# The overhead of every row in bytes: its id, the count of its updates, its place in the index.
 _BESIDE_BYTES = 8 + 4 + 150
-# A table grows by at least so many rows, and by a half of what it has.
+# A table grows by at least this many rows, and by half of its size.
 _LEAST_GROWTH = 1024
-# What a server needs for all else while it grows a table.
+# The memory that a server needs for everything else while it grows a table.
 _SPARE_BYTES = 64 << 20
 # Rows that are updated together: their operands fit a second-level cache.
 _PIECE_ELEMENTS = 1 << 16
@@ -44,12 +44,12 @@ class Full(RegattaError):
 
 
 class Unlike(RegattaError):
-    """Two trainers mean different tables by one name."""
+    """Two trainers use one name for different tables."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """What trainers agree on: rows of ``dim`` float32, how new ones begin, the rule that updates them."""
+    """What trainers agree on: rows of ``dim`` float32, their initial values, the rule that updates them."""
 
     name: str
     dim: int
@@ -63,17 +63,17 @@ class Table:
 
     @property
     def kinds(self) -> int:
-        """How many arrays a piece has: ids, numbers of updates, values, and those of the optimiser's state."""
+        """The number of arrays of a piece: ids, numbers of updates, values, and those of the optimiser's state."""
         return 3 + self.optimiser.slots
 
     @property
     def row_bytes(self) -> int:
-        """Memory of a row, with its optimiser's state and what goes beside it."""
+        """The memory of a row in bytes, with its optimiser's state and its overhead."""
         return ITEM_BYTES * self.dim * (1 + self.optimiser.slots) + _BESIDE_BYTES
 
     @property
     def piece_rows(self) -> int:
-        """How many rows are in a piece, so that none of its arrays is larger than a block."""
+        """The number of rows of a piece, so that none of its arrays is larger than a block."""
         return BLOCK_BYTES // max(8, ITEM_BYTES * self.dim)
 
     def to_json(self) -> dict[str, Any]:
@@ -98,13 +98,13 @@ class Rows:
         return int(self.ids.size)
 
     def part(self, which: Array) -> Rows:
-        """The rows that a mask or an index chooses."""
+        """The rows that a mask or an index selects."""
         return Rows(self.ids[which], self.values[which])
 
     def summed(self) -> Rows:
-        """One row for each id, in order of id: the sum of all of that id in the order in which they are here.
+        """One row for each id, in order of id: the sum of all rows of that id in their order.
 
-        Rows that are so already are given back as they are.
+        Rows that are so already are returned unchanged.
         """
         if bool((self.ids[1:] > self.ids[:-1]).all()):
             return self
@@ -118,19 +118,19 @@ class Rows:
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Rows one after the other."""
+    """Concatenate rows."""
     if len(parts) == 1:
         return parts[0]
     return Rows(np.concatenate([part.ids for part in parts]), np.concatenate([part.values for part in parts]))
 
 
-# What a step pushes for the tables that it uses, by name.
+# The rows that a step pushes for its tables, by name.
 Pushed = Mapping[str, Rows]
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Some rows of a table with all that is known of them. ``arrays`` are values and state, each (n, dim)."""
+    """Some rows of a table with their whole state. ``arrays`` are values and state, each (n, dim)."""
 
     ids: Array
     updates: Array
@@ -138,12 +138,12 @@ class Piece:
 
     @property
     def kept(self) -> tuple[Array, ...]:
-        """All arrays, in the order in which a checkpoint has them."""
+        """All arrays, in the order of a checkpoint."""
         return (self.ids, self.updates, *self.arrays)
 
     @classmethod
     def of_bytes(cls, table: Table, parts: Sequence[Buffer]) -> Piece:
-        """From the bytes of ``kept``."""
+        """Create a piece from the bytes of ``kept``."""
         ids, updates, *arrays = parts
         shape = (-1, table.dim)
         return cls(
@@ -154,7 +154,7 @@ class Piece:
 
 
 class Shelf:
-    """The rows of one table that live on this server."""
+    """The rows of one table on this server."""
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -168,7 +168,7 @@ class Shelf:
 
     @property
     def ids(self) -> Array:
-        """The rows that were trained, in the order in which they came."""
+        """The ids of the trained rows, in the order of their arrival."""
         return self._ids[: len(self)]
 
     def values(self, ids: Array) -> Array:
@@ -183,7 +183,7 @@ class Shelf:
         return found
 
     def unseen(self, ids: Array) -> int:
-        """How many of ``ids`` have no memory yet."""
+        """The number of ``ids`` without memory."""
         return int(np.count_nonzero(~self.holds(ids)))
 
     def holds(self, ids: Array) -> Array:
@@ -191,8 +191,8 @@ class Shelf:
         found: Array = self._find(ids) >= 0
         return found
 
-    def make_room(self, more: int) -> None:
-        """Have memory for ``more`` new rows. Raises MemoryError; nothing has changed then."""
+    def reserve(self, more: int) -> None:
+        """Allocate memory for ``more`` new rows. Raises MemoryError; nothing has changed then."""
         needed = len(self) + more
         if needed <= self._ids.size:
             return
@@ -205,16 +205,16 @@ class Shelf:
         self._ids, self._updates, *self._arrays = grown
 
     def _fits(self, size: int) -> bool:
-        """Whether there is memory for ``size`` rows beside those that are there, as long as these are copied."""
+        """Whether there is memory for ``size`` rows besides the present ones, which stay until they are copied."""
         return size * self.table.row_bytes + _SPARE_BYTES <= headroom()
 
     def apply(
         self, gradients: Rows, rounds: float, scale: float, changing: Callable[[Array], object] = lambda places: None
     ) -> None:
-        """Update each row once; the ids differ, and there is room. ``scale`` multiplies the learning rate.
+        """Update each row once; the ids differ, and memory is reserved. ``scale`` multiplies the learning rate.
 
-        The schedule of the learning rate goes by ``rounds``, the correction of Adam's means by each row's own count.
-        ``changing`` is called with the places of the rows before they change.
+        The learning rate schedule uses ``rounds``, the correction of Adam's means each row's own count. ``changing`` is
+        called with the places of the rows before they change.
         """
         rate = lr_schedules.rate_at(self.table.optimiser.lr, rounds) * scale
         places = self._admit(gradients.ids)
@@ -237,29 +237,29 @@ class Shelf:
             array[places] = fresh
 
     def write(self, ids: Array, values: Array) -> None:
-        """Have these values (n, dim) in the rows of ``ids``, which differ; there is room. Their state stays."""
+        """Write these values (n, dim) to the rows of ``ids``, which differ; memory is reserved. Their state stays."""
         self._arrays[0][self._admit(ids)] = values
 
     def pieces(self) -> Iterator[Piece]:
-        """All rows that were trained, as views, each of at most a block's size."""
+        """All trained rows, as views, each of at most a block's size."""
         step = self.table.piece_rows
         for start in range(0, len(self), step):
             part = slice(start, min(start + step, len(self)))
             yield Piece(self._ids[part], self._updates[part], tuple(array[part] for array in self._arrays))
 
     def take(self, piece: Piece) -> None:
-        """Hold rows as another server or an earlier process had them; there is room."""
+        """Take over rows of another server or an earlier process; memory is reserved."""
         places = self._admit(piece.ids)
         self._updates[places] = piece.updates
         for array, values in zip(self._arrays, piece.arrays, strict=True):
             array[places] = values
 
     def _find(self, ids: Array) -> Array:
-        """The place of each row; -1 where it has none."""
+        """The place of each row; -1 if it has none."""
         return np.fromiter(map(self._places.get, ids.tolist(), repeat(-1)), "i8", ids.size)
 
     def _admit(self, ids: Array) -> Array:
-        """The place of each row, with first values and state for new ones."""
+        """The place of each row, with initial values and state for new ones."""
         places = self._find(ids)
         new = np.flatnonzero(places < 0)
         if new.size:
@@ -283,13 +283,13 @@ class Tables:
         self._server = server
         self._slots = slots
         self._shelves: dict[str, Shelf] = {}
-        self._promised: dict[str, int] = {}  # rows that wait for the next update and are new
+        self._promised: dict[str, int] = {}  # new rows that wait for the next update
 
     def __iter__(self) -> Iterator[Shelf]:
         return iter(self._shelves.values())
 
     def declare(self, table: Table) -> Shelf:
-        """The rows of a table, from its first use on. Raises Unlike."""
+        """The shelf of a table, created at its first use. Raises Unlike."""
         shelf = self._shelves.get(table.name)
         if shelf is None:
             shelf = self._shelves[table.name] = Shelf(table)
@@ -297,16 +297,16 @@ class Tables:
             raise Unlike(_difference(shelf.table, table))
         return shelf
 
-    def lives_here(self, table: Table, ids: Array) -> bool:
-        """Whether all of these rows do."""
+    def is_local(self, table: Table, ids: Array) -> bool:
+        """Whether all of these rows are on this server."""
         return bool((servers_of_rows(table.name, ids, self._slots) == self._server).all())
 
     def promise(self, pushed: Pushed, sender: str) -> None:
-        """Make sure that the next update has room for these rows too. Raises Full."""
+        """Reserve memory for these rows in the next update too. Raises Full."""
         for name, rows in pushed.items():
             shelf = self._shelves[name]
             more = self._promised.get(name, 0) + shelf.unseen(rows.ids)
-            self._make_room(shelf, more, sender)
+            self._reserve(shelf, more, sender)
             self._promised[name] = more
 
     def apply(
@@ -316,7 +316,7 @@ class Tables:
         scale: float,
         changing: Callable[[Table, Array], object] = lambda table, places: None,
     ) -> None:
-        """Update rows by what several trainers have pushed and been promised, each with its weight, in this order.
+        """Update rows by the promised pushes of several trainers, each with its weight, in this order.
 
         ``rounds``, ``scale``: as in ``Shelf.apply``. ``changing`` is called with the places of a table's rows before
         they change.
@@ -332,25 +332,25 @@ class Tables:
         self._promised.clear()
 
     def take(self, table: Table, piece: Piece) -> None:
-        """Hold those rows of a piece that live here. Raises Full, Unlike."""
+        """Take over the rows of a piece that belong to this server. Raises Full, Unlike."""
         here = servers_of_rows(table.name, piece.ids, self._slots) == self._server
         kept = Piece(piece.ids[here], piece.updates[here], tuple(array[here] for array in piece.arrays))
         shelf = self.declare(table)
-        self._make_room(shelf, shelf.unseen(kept.ids), "a checkpoint")
+        self._reserve(shelf, shelf.unseen(kept.ids), "a checkpoint")
         shelf.take(kept)
 
-    def _make_room(self, shelf: Shelf, more: int, whose: str) -> None:
+    def _reserve(self, shelf: Shelf, more: int, owner: str) -> None:
         try:
-            shelf.make_room(more)
+            shelf.reserve(more)
         except MemoryError:
             raise Full(
                 f"Table {shelf.table.name!r} on parameter server {self._server} holds {len(shelf):,} rows and has no "
-                f"memory for {more:,} more of {whose}. Give the parameter servers more memory, or take more of them."
+                f"memory for {more:,} more of {owner}. Give the parameter servers more memory, or take more of them."
             ) from None
 
 
 def _column(constant: float | Array) -> float | Array:
-    """A constant of each row as a column of the table's type; one of all rows as it is."""
+    """A constant of each row as a column of the table's type; a constant of all rows unchanged."""
     return constant.astype("f4")[:, None] if isinstance(constant, np.ndarray) else constant
 
 
@@ -360,7 +360,7 @@ def _grown(array: Array, size: int, used: int) -> Array:
     return larger
 
 
-# What may differ, and how a message calls it.
+# The properties that may differ, and their form in a message.
 _TRAITS: Mapping[str, Callable[[Table], object]] = {
     "rows of {} numbers": lambda table: table.dim,
     "init={}": lambda table: table.init,

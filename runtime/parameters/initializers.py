@@ -1,7 +1,7 @@
-"""First values of the rows of a table: a function of the table's seed and the row's id, and of nothing else. Pure.
+"""Initial values of the rows of a table: a function of only the table's seed and the row's id. Pure.
 
-A row that was never trained takes no memory: it is made again whenever somebody asks for it, on whichever server, and
-one that was lost comes back as it was at the beginning.
+A row that was never trained takes no memory: it is computed again at each request, on any server. A lost row gets its
+initial values again.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNIT = np.float32(2.0**-24)
 
 @dataclass(frozen=True)
 class Initial:
-    """How the numbers of new rows are spread. ``scale`` is from 0 on."""
+    """The distribution of the numbers of new rows. ``scale`` is from 0 on."""
 
     scale: float = 0.05
 
@@ -41,7 +41,7 @@ class Initial:
         return self.spread(_bits(seed, ids, dim))
 
     def spread(self, bits: Array) -> Array:
-        """Numbers from evenly spread 64-bit words."""
+        """Map evenly distributed 64-bit words to numbers."""
         raise NotImplementedError
 
     def to_json(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class Zeros(Initial):
 
 @dataclass(frozen=True)
 class Uniform(Initial):
-    """Evenly between -scale and scale."""
+    """Uniformly distributed between -scale and scale."""
 
     def spread(self, bits: Array) -> Array:
         unit: Array = (bits >> _DROPPED_BITS).astype("f4")
@@ -92,7 +92,7 @@ def from_json(body: Mapping[str, Any]) -> Initial:
 
 
 def _bits(seed: int, ids: Array, dim: int) -> Array:
-    """Evenly spread 64-bit words (n, dim), each a function of seed, id and column."""
+    """Evenly distributed 64-bit words (n, dim), each a function of seed, id and column."""
     start = mix(np.array([seed], "u8") + _GOLDEN)
     streams = mix(ids.astype("i8").view("u8") ^ start)
     columns = np.arange(1, dim + 1, dtype="u8") * _GOLDEN

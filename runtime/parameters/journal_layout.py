@@ -12,7 +12,7 @@ from runtime.protocol.shared_memory import Layout
 Array = NDArray[Any]
 
 
-# Elements and type.
+# Number of elements and type.
 MARKS = (2, "<i8")
 
 
@@ -28,8 +28,10 @@ def whole(marks: Array, version: int) -> bool:
 
 
 def kept(marks: Array, version: int, total: int) -> int | None:
-    """How many of all ``total`` elements of ``version`` are in the journal, the others being among the parameters; None
-    where the version is gone."""
+    """How many of the ``total`` elements of ``version`` are in the journal; the others are among the parameters.
+
+    None if the version is gone.
+    """
     clock, count = int(marks[CLOCK]), int(marks[KEPT])
     if clock == version << 1:
         return 0
@@ -41,12 +43,12 @@ def kept(marks: Array, version: int, total: int) -> int | None:
 
 
 def layout(sizes: Layout, journalled: bool) -> Layout:
-    """What a segment has: the marks, the parameters, and as much again where there is a journal."""
+    """The layout of a segment: the marks, the parameters, and as much again with a journal."""
     return [MARKS, *sizes, *(sizes if journalled else ())]
 
 
 def restore(values: Sequence[Array], parameters: Sequence[Array], blocks: Sequence[Array], count: int) -> None:
-    """Put a version into ``values``: its first ``count`` elements from the journal, the others from the parameters."""
+    """Write a version to ``values``: its first ``count`` elements from the journal, the others from the parameters."""
     for value, parameter, block in zip(values, parameters, blocks, strict=True):
         mine = min(max(count, 0), block.size)
         value[:mine], value[mine:] = block[:mine], parameter[mine:]

@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Schedule:
-    """A learning rate by the number of updates that came before."""
+    """A learning rate as a function of the number of previous updates."""
 
     def at(self, updates: float) -> float:
         raise NotImplementedError
@@ -22,7 +22,7 @@ class Schedule:
 
 @dataclass(frozen=True)
 class Constant(Schedule):
-    """Always ``lr``. A plain number says the same."""
+    """Always ``lr``. Equivalent to a plain number."""
 
     lr: float
 
@@ -102,7 +102,7 @@ def rate_at(lr: float | Schedule, updates: float) -> float:
 
 
 def from_json(body: Mapping[str, Any]) -> Schedule:
-    """The schedule of ``Schedule.to_json``. Raises ValueError for an unknown one or numbers that make no sense."""
+    """The schedule of ``Schedule.to_json``. Raises ValueError for an unknown schedule or invalid numbers."""
     numbers = dict(body)
     name = numbers.pop("name", None)
     if name not in KINDS:

@@ -16,7 +16,7 @@ NEVER = -1
 FOREVER = (1 << 31) - 1
 
 
-# The version of values that nobody has.
+# The version of missing values.
 NOTHING = -1
 
 
@@ -25,7 +25,7 @@ _MAPPINGS = ("sequences", "clocks", "samples")  # of ``Standing``
 
 @dataclass(frozen=True)
 class Standing:
-    """What a version is made of, where steps are applied one by one: which requests of which trainers.
+    """What a version contains, where steps are applied one by one: which requests of which trainers.
 
     ``sequences``: the last request of each trainer, by incarnation. ``clocks``, ``samples`` (by index), ``rounds``: see
     ``Pace``.
@@ -49,10 +49,10 @@ class Standing:
 
 @dataclass(frozen=True)
 class Offer:
-    """Where a trainer is with a shard. ``held`` is the version of the values that it has whole.
+    """A trainer's position with respect to a shard. ``held`` is the version of the values that it has completely.
 
-    ``seen`` is the newest version that the shard has told it, ``seq`` the last request that was answered; it has begun
-    pass ``begun`` and ended pass ``ended``.
+    ``seen`` is the newest version that the shard has reported to it, ``seq`` the last request that was answered. It has
+    begun pass ``begun`` and ended pass ``ended``.
     """
 
     held: int = NOTHING
@@ -62,26 +62,26 @@ class Offer:
     ended: int = NEVER
 
     @property
-    def knows(self) -> bool:
-        """Whether this trainer has had anything of the shard before."""
+    def has_seen(self) -> bool:
+        """Whether this trainer has received anything from the shard before."""
         return self.held > NOTHING or self.seen > 0
 
 
 class Outcome(StrEnum):
-    """How a request is answered."""
+    """The outcome of a request."""
 
     DONE = "done"
-    INITIALISE = "initialise"  # to a declaration: this trainer gives the first values
+    INITIALISE = "initialise"  # to a declaration: this trainer sends the first values
     READY = "ready"  # to a declaration: there are values
-    RESEED = "reseed"  # to an offer: this trainer gives back the values that were lost
-    LOST = "lost"  # to an offer: nobody can give them back
+    RESEED = "reseed"  # to an offer: this trainer restores the values that were lost
+    LOST = "lost"  # to an offer: no trainer can restore them
     ALREADY = "already"  # to an initialisation: there were values, these are dropped
     DUPLICATE = "duplicate"  # applied before
     STALE = "stale"  # the version was made without it; dropped
-    SUPERSEDED = frames.SUPERSEDED  # the same step came again on another connection
+    SUPERSEDED = frames.SUPERSEDED  # the same step arrived again on another connection
     CONFLICT = "conflict"
     FENCED = "fenced"
     NOT_READY = "not_ready"
     OUT_OF_PLACE = "out_of_place"
     NOT_FINITE = "not_finite"
-    NO_ROOM = "no_room"  # no memory for the rows of a step
+    NO_MEMORY = "no_room"  # no memory for the rows of a step

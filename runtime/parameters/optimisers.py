@@ -1,7 +1,7 @@
 """Optimisers: the rules by which parameter servers update parameters in place, and their constants.
 
 Every rule works element by element, so that cutting an array into pieces does not change one bit of the result. The
-arithmetic is in ``kernels`` (NumPy) and ``compiled`` (the optional accelerator), which give the same bits.
+arithmetic is in ``kernels``: in NumPy and in the optional accelerator, which give the same bits.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class Optimiser:
-    """A rule and its constants; the state of each parameter lives in arrays made by ``states``.
+    """A rule and its constants; the state of each parameter is in arrays made by ``states``.
 
-    ``slots`` names how many arrays of the parameter's size the rule keeps. ``lr`` may change with the updates.
+    ``slots`` is the number of arrays of the parameter's size that the rule keeps. ``lr`` may change with the updates.
     """
 
     lr: float | Schedule = 0.01
@@ -41,7 +41,7 @@ class Optimiser:
         return {"name": type(self).__name__, **vars(self), "lr": lr}
 
     def states(self, parameters: Sequence[Array]) -> list[tuple[Array, ...]]:
-        """Fresh state for each of several flat parameters."""
+        """New state for each of several flat parameters."""
         for parameter in parameters:
             jit.prepare(type(self).__name__, parameter, self.slots)
         wanted = [(parameter.size, parameter.dtype.str) for parameter in parameters]
@@ -64,7 +64,7 @@ class Optimiser:
         return lr_schedules.rate_at(self.lr, step - 1 if rounds is None else rounds) * self.correction(step)
 
     def correction(self, step: int) -> float:
-        """What the rate is multiplied by at update number ``step`` of a parameter, whatever the schedule says."""
+        """The factor of the rate at update number ``step`` of a parameter, independent of the schedule."""
         return 1.0
 
     def corrections(self, steps: Array) -> Array:
@@ -146,7 +146,7 @@ class Adam(Optimiser):
 
 
 def run(rule: str, arrays: Sequence[Array], numbers: Sequence[float]) -> None:
-    """Apply the rule of a name to flat arrays (parameter, gradient, state), compiled where that is there."""
+    """Apply the named rule to flat arrays (parameter, gradient, state), compiled if available."""
     if not jit.run(rule, arrays, numbers):
         numpy_kernels.run(rule, arrays, numbers)
 

@@ -1,7 +1,7 @@
-"""Rows of tables as blocks of the wire, behind the blocks of the parameters. Pure.
+"""Rows of tables as blocks of the protocol, after the blocks of the parameters. Pure.
 
-A message names the tables that it is about in its body, in an order. The ids of table number n travel as tensor
-``FIRST + 2 * n``, its numbers as the one after that, each cut into frames of the largest size.
+A message names its tables in its body, in an order. The ids of table number n are sent as tensor ``FIRST + 2 * n``, its
+numbers as the next one, each cut into frames of the largest size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runtime.protocol.frames import MAX_PAYLOAD, DType, Header, Op
 
 Array = NDArray[Any]
 
-# The number that no tensor of a declaration reaches.
+# No tensor of a declaration reaches this number.
 FIRST = 1 << 31
 
 
@@ -27,8 +27,8 @@ def carries_rows(header: Header) -> bool:
     return header.tensor >= FIRST
 
 
-def room(header: Header) -> memoryview:
-    """Memory for such a block: how many there are is known to the sender alone."""
+def allocate(header: Header) -> memoryview:
+    """Allocate memory for such a block: only the sender knows their number in advance."""
     return memoryview(bytearray(header.size))
 
 
@@ -42,7 +42,7 @@ def pack(parts: Iterable[Rows]) -> list[Block]:
 
 
 def unpack(tables: Sequence[Table], blocks: Iterable[Block]) -> list[Rows]:
-    """The rows of each table; either of ids and values may be missing. Raises ValueError for parts of rows."""
+    """The rows of each table; ids or values may be missing. Raises ValueError for incomplete rows."""
     parts: dict[int, list[memoryview]] = {}
     for header, payload in blocks:
         if carries_rows(header):

@@ -1,7 +1,7 @@
-"""Where numbers live: parameters are cut into blocks of 1 MiB; blocks, and rows of tables, are hashed to slots; slots
-belong to servers.
+"""The assignment of numbers to servers. Pure.
 
-The two steps make a resize of the servers a change of the table. Pure.
+Parameters are cut into blocks of 1 MiB; blocks, and rows of tables, are hashed to slots; slots belong to servers. With
+these two steps, a change of the number of servers is a change of the table.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def slot_of(name: str, block: int) -> int:
 
 
 def even_table(servers: int) -> tuple[int, ...]:
-    """The server of every slot, as evenly as whole numbers allow."""
+    """Return the server of every slot, as evenly as whole numbers allow."""
     if not 1 <= servers <= SLOTS:
         raise ValueError(f"Between 1 and {SLOTS} parameter servers can share the parameters, not {servers}.")
     return tuple(slot * servers // SLOTS for slot in range(SLOTS))
@@ -64,7 +64,7 @@ def servers_of_rows(name: str, ids: Array, table: Sequence[int]) -> Array:
 
 
 def mix(words: Array) -> Array:
-    """Each 64-bit word scrambled so that every bit of it moves half of the result's: the finaliser of SplitMix64."""
+    """Scramble each 64-bit word so that every bit of it changes half of the result's: the finaliser of SplitMix64."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     words ^= words >> np.uint64(31)

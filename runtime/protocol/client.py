@@ -1,4 +1,7 @@
-"""Asks a server and waits for the reply. A request whose reply was lost is sent again with the same number."""
+"""The client: it sends requests to a server and waits for replies.
+
+A request whose reply was lost is sent again with the same number.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from runtime.errors import Leaving, Lost, Refused, RegattaError, WireError
-from runtime.protocol.concurrent_exchange import Talk
+from runtime.protocol.concurrent_exchange import Exchange
 from runtime.protocol.connection import (
     Allocate,
     Arrived,
@@ -26,24 +29,24 @@ from runtime.protocol.connection import (
 from runtime.protocol.frames import BAD_FRAME, SUPERSEDED, Header, Op
 from runtime.protocol.proof import Claim, Unproven
 
-# Without a word from the server for this long it counts as lost. A server that needs longer says WAIT.
+# A server that sends nothing for this long counts as lost. A server that needs longer sends WAIT.
 DEADLINE_SECONDS = 15.0
-# What is damaged on its way is sent again. Who cannot be understood so often speaks another language.
+# A damaged message is sent again. After this many, the peer is considered incompatible.
 DAMAGES = 3
-# How long a host may be silent before it is tried again: meanwhile the server may have begun elsewhere.
+# How long a host may be silent before a new try: meanwhile the server may have started elsewhere.
 CONNECT_SECONDS = 2.0
 BACK_OFF_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 class Moved(Lost):
-    """Another process is the server now: ``follow`` it and ask again."""
+    """Another process is the server now: call ``follow`` and repeat the request."""
 
 
 class Client:
     """One connection to one server, opened when needed. Not for two threads at once.
 
-    ``name`` is what error messages call the server ("parameter server 1"). Requests carry ``incarnation`` (the
-    sender's) and rising numbers, so that the server applies each of them once however often it comes.
+    ``name`` is the server's name in error messages ("parameter server 1"). Requests carry ``incarnation`` (the
+    sender's) and increasing numbers, so that the server applies each of them once however often it arrives.
     """
 
     def __init__(
@@ -59,7 +62,7 @@ class Client:
         leaving: Callable[[], bool] = lambda: False,
         secret: bytes = b"",
     ) -> None:
-        """``secret`` is the attempt's: both ends of a connection prove that they hold it. Empty: neither does."""
+        """``secret`` is the attempt's: both ends of a connection prove that they hold it. If empty, neither does."""
         self._address = address
         self.secret = secret
         self._name = name
@@ -68,19 +71,19 @@ class Client:
         self._deadline = deadline
         self._leaving = leaving
         self._connection: Connection | None = None
-        self._next: tuple[str, int] | None = None  # address and incarnation of the process that is the server now
+        self._next: tuple[str, int] | None = None  # address and incarnation of the new server process
 
     def redirect(self, address: str, incarnation: int) -> None:
-        """Another process is the server now: what waits for the old one raises Moved. From any thread."""
+        """Another process is the server now: requests that wait for the old one raise Moved. From any thread."""
         self._next = (address, incarnation)
 
     @property
     def moved(self) -> bool:
-        """Whether ``follow`` has somewhere to go."""
+        """Whether ``redirect`` has named a new process."""
         return self._next is not None
 
     def follow(self) -> None:
-        """Ask the process that ``redirect`` named from now on. Numbers of requests go on."""
+        """Send requests to the process that ``redirect`` named from now on. Request numbers continue."""
         if self._next is None:
             return
         (address, incarnation), self._next = self._next, None
@@ -94,7 +97,7 @@ class Client:
             self._connection = None
 
     def call(self, op: Op, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Ask with a JSON body and give the reply's. Raises Refused, Lost, Leaving, WireError."""
+        """Send a request with a JSON body; return the reply's. Raises Refused, Lost, Leaving, WireError."""
         return dict(self.request(op, body).body)
 
     def request(
@@ -114,19 +117,19 @@ class Client:
     def prepare(
         self, op: Op, body: Mapping[str, Any] | None = None, blocks: Sequence[Block] = (), version: int = 0
     ) -> Message:
-        """Number a request. ``version`` is what the sender last saw of the shard."""
+        """Number a request. ``version`` is the sender's last known version of the shard."""
         head = self._head._replace(op=op, seq=next(self._numbers), version=version)
         return Message(head, body or {}, blocks)
 
     def send_blocks(self, op: Op, blocks: Sequence[Block]) -> None:
-        """Send what is not answered. It may be lost: the request that builds on it finds out."""
+        """Send blocks that are not answered. They may be lost: the request that builds on them detects it."""
         self.send(Message(self._head._replace(op=op), {}, blocks))
 
-    def leave_word(self, op: Op, body: Mapping[str, Any]) -> bool:
-        """Have word go out that is not answered, as ``Connection.leave`` does; whether there is a connection for that.
+    def notify(self, op: Op, body: Mapping[str, Any]) -> bool:
+        """Send a message that is not answered, as ``Connection.leave`` does; return whether it was accepted.
 
-        It is lost if this process is ended while an answer waits that it has not read: whoever leaves word does so over
-        a client that asks nothing, and is connected by ``connect``, by any thread.
+        It is lost if this process ends while an answer that it has not read waits. So notices need a client of their
+        own, without requests, which any thread connects by ``connect``.
         """
         connection = self._connection
         if connection is None:
@@ -137,33 +140,33 @@ class Client:
         return left
 
     def connect(self) -> None:
-        """Connect, if it is not and can be."""
+        """Connect, unless connected already. A failure is ignored."""
         with contextlib.suppress(OSError, RegattaError):
             self._connect()
 
     def send(self, message: Message) -> None:
-        """Send a request; a failure shows in ``reply``, which tries again."""
+        """Send a request. After a failure, ``reply`` tries again."""
         message = self._addressed(message)
         with contextlib.suppress(RegattaError, ConnectionError):
             self._connect().send(message, self._deadline)
             return
         self.close()
 
-    def talk(
+    def exchange(
         self,
         message: Message,
         allocate: Allocate,
         began: Began = lambda head, body: None,
         arrived: Arrived = lambda header: None,
-    ) -> Talk | None:
-        """A request that is sent and answered beside those to other servers, by ``duplex.converse``.
+    ) -> Exchange | None:
+        """Start a request that runs concurrently with those to other servers, by ``concurrent_exchange.converse``.
 
-        ``reply`` then gives what came of it. None where there is no connection: ``reply`` tries again.
+        ``reply`` then returns its result. Returns None without a connection: ``reply`` tries again.
         """
         message = self._addressed(message)
         try:
             is_reply = partial(self._is_reply, message)
-            return Talk(self._connect(), message, is_reply, self._deadline, allocate, began, arrived)
+            return Exchange(self._connect(), message, is_reply, self._deadline, allocate, began, arrived)
         except (OSError, RegattaError):
             self.close()
             return None
@@ -173,12 +176,12 @@ class Client:
         """Whether the server is known to have this host's address."""
         return self._connection is not None and self._connection.local
 
-    def reply(self, message: Message, allocate: Allocate = refuse_blocks, talk: Talk | None = None) -> Message:
-        """Wait for the reply to ``message``, which ``send`` has sent, or ``talk``. Asks again where either was damaged.
+    def reply(self, message: Message, allocate: Allocate = refuse_blocks, exchange: Exchange | None = None) -> Message:
+        """Wait for the reply to ``message``, which ``send`` has sent, or to ``exchange``. Retries after damage.
 
-        A copy of the request that a broken connection held back may overtake the one that is waited for, which is then
-        refused as superseded, and the answer goes to a connection that is gone: so it is asked again too.
-        Raises as ``call`` does, and Moved.
+        A copy of the request that a broken connection delayed may overtake the current one. The server then refuses the
+        current one as superseded, and answers on the closed connection, so the request is repeated too. Raises as
+        ``call`` does, and Moved.
         """
         message = self._addressed(message)
         give_up = time.monotonic() + self._deadline
@@ -186,8 +189,8 @@ class Client:
         for pause in itertools.chain(BACK_OFF_SECONDS, itertools.repeat(BACK_OFF_SECONDS[-1])):
             why: Exception
             try:
-                if talk is not None:
-                    over, talk = talk, None
+                if exchange is not None:
+                    over, exchange = exchange, None
                     return self._result(over)
                 if self._connection is None:
                     self._connect().send(message, self._deadline)
@@ -231,7 +234,7 @@ class Client:
                 link = socket.create_connection((host, int(port)), timeout=min(CONNECT_SECONDS, self._deadline))
                 connection = Connection(link, self._should_stop)
             except OSError as error:
-                # A host that is gone refuses nothing: it is silent, or the network has no way to it.
+                # A lost host refuses nothing: it is silent, or the network has no route to it.
                 raise Closed(str(error)) from error
             if self.secret:
                 self._prove(connection)
@@ -239,8 +242,11 @@ class Client:
         return self._connection
 
     def _prove(self, connection: Connection) -> None:
-        """Have the server prove itself, and then do so. Raises WireError, Refused, Leaving; the connection is closed
-        then. Closed where the server has no proof: a stranger may have taken the port of one that is gone."""
+        """Verify the server's proof, then send this client's. Raises WireError, Refused, Leaving, and closes the
+        connection.
+
+        Raises Closed if the server has no proof: another process may have taken the port of a lost server.
+        """
         claim = Claim(self.secret, self._address)
         try:
             connection.send(Message(self._head, claim.hello()), self._deadline)
@@ -270,13 +276,13 @@ class Client:
             raise WireError(f"The {self._name} answered request {answer.head.seq}, {message.head.seq} was asked.")
         return answer.head.op is not Op.AHEAD
 
-    def _result(self, talk: Talk) -> Message:
-        if not talk.sent:
-            self.close()  # the answer came before all was asked: the rest would be taken for the next request
-        return talk.result()
+    def _result(self, exchange: Exchange) -> Message:
+        if not exchange.sent:
+            self.close()  # the answer came before the whole request was sent: the rest would count as the next request
+        return exchange.result()
 
     def check_leaving(self) -> None:
-        """Raises Leaving where this process should end instead of waiting for the server."""
+        """Raises Leaving if this process should end instead of waiting for the server."""
         if self._leaving():
             raise Leaving(f"This process was asked to end while it looked for the {self._name}.")
 

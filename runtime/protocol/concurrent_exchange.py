@@ -1,7 +1,7 @@
-"""Several requests at once, each on a connection of its own: what is asked leaves while answers come in.
+"""Several requests at once, each on a connection of its own: requests are sent while answers arrive.
 
-Both directions of every connection move as they can, so that no peer waits for numbers that another one holds up, and
-a peer may answer before it has heard all.
+Both directions of every connection progress independently. So no peer waits for numbers that another one delays, and a
+peer may answer before it has received the whole request.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from runtime.protocol.connection import (
 )
 from runtime.protocol.frames import Buffer
 
-# Tells whether a message is the reply; others may come before it. Raises where it is a refusal or makes no sense.
+# Returns whether a message is the reply; others may precede it. Raises for a refusal or an invalid message.
 IsReply = Callable[[Message], bool]
 
 
-class Talk:
-    """One request and what comes back. ``patience``: seconds without a byte in either direction."""
+class Exchange:
+    """One request and its answer. ``patience`` is a number of seconds without a byte in either direction."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Talk:
         self._parcels: Iterator[list[Buffer]] = parcels(message)
         self._sending = views_of(next(self._parcels))
         self.sent = False
-        self.left = False  # ``converse`` is done with it: another thread may use the connection
+        self.left = False  # set when ``converse`` is done with it: another thread may use the connection
         self._begin: Callable[[], Reading] = lambda: connection.reading(allocate, began, arrived)
         self._reading = self._begin()
         self._memory = next(self._reading)
@@ -62,21 +62,21 @@ class Talk:
 
     @property
     def seconds(self) -> float:
-        """From its beginning to the last byte."""
+        """The seconds from its beginning to the last byte."""
         return self._moved - self._begun
 
     def has_brought(self, reply: Message) -> bool:
-        """Whether this is the reply that came of it."""
+        """Whether this is the reply that it received."""
         return reply is self._reply
 
     def result(self) -> Message:
-        """The reply. Raises what came in its place: Closed, DeadlinePassed, WireError, Refused, Leaving."""
+        """Return the reply. Raises Closed, DeadlinePassed, WireError, Refused or Leaving if there is none."""
         if self._reply is not None:
             return self._reply
         raise self._error or Closed("The conversation has not come to its end.")
 
     def advance(self, events: int) -> None:
-        """Go on in the directions that ``poll`` has named; no ``events``: nothing moves."""
+        """Continue in the directions that ``poll`` returned; no ``events``: no byte has moved."""
         try:
             if not events:
                 self.connection.look(self._moved + self._patience)
@@ -113,20 +113,20 @@ class Talk:
             self._memory = next(self._reading)
 
 
-def converse(talks: Sequence[Talk]) -> None:
-    """Go on until each talk has its reply or has failed, which ``result`` tells then."""
+def converse(exchanges: Sequence[Exchange]) -> None:
+    """Continue until each exchange has its reply or has failed; ``result`` then returns or raises it."""
     poll = select.poll()
-    going = {talk.connection.fileno(): talk for talk in talks}
+    going = {exchange.connection.fileno(): exchange for exchange in exchanges}
     for number in going:
         poll.register(number, select.POLLIN | select.POLLOUT)
     while going:
         ready = dict(poll.poll(LOOK_SECONDS * 1000))
-        for number, talk in list(going.items()):
-            sending = not talk.sent
-            talk.advance(ready.get(number, 0))
-            if talk.over:
+        for number, exchange in list(going.items()):
+            sending = not exchange.sent
+            exchange.advance(ready.get(number, 0))
+            if exchange.over:
                 poll.unregister(number)
                 del going[number]
-                talk.left = True
-            elif sending and talk.sent:
+                exchange.left = True
+            elif sending and exchange.sent:
                 poll.modify(number, select.POLLIN)

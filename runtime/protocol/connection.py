@@ -1,7 +1,7 @@
-"""Messages over a blocking socket. A call ends when nothing has moved for its patience; what moves may take its time.
+"""Messages over a blocking socket. A call ends when no byte has moved for its patience; it has no limit otherwise.
 
 A message is a head frame with a JSON body and any number of block frames; the last frame carries ``Flag.LAST``. Blocks
-are received straight into memory that the caller provides.
+are received directly into memory that the caller provides.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from runtime.errors import Leaving, WireError
 from runtime.protocol import frames
 from runtime.protocol.frames import HEADER_BYTES, Flag, Header, Op
 
-# What leaves in one system call: few enough bytes to be in the cache still after the checksum was made, and of the 1024
-# buffers that the kernel takes at most two for each frame.
+# The size of one system call: few enough bytes to be in the cache still after the checksum was made, and at most two
+# for each frame of the 1024 buffers that the kernel takes.
 BYTES_PER_CALL = 1 << 20
 FRAMES_PER_CALL = 256
-# How often a waiting call looks whether it should give up.
+# How often a waiting call checks whether it should give up.
 LOOK_SECONDS = 0.5
 _LOOK = struct.pack("ll", 0, int(LOOK_SECONDS * 1e6))
 
@@ -41,17 +41,17 @@ class DeadlinePassed(WireError):
 
 @dataclass(frozen=True)
 class Message:
-    """``head`` says what is asked or answered, ``body`` how, ``blocks`` carry the numbers."""
+    """``head`` is the kind of request or answer, ``body`` its details, ``blocks`` carry the numbers."""
 
     head: Header
     body: Mapping[str, Any] = field(default_factory=dict)
     blocks: Sequence[Block] = ()
 
 
-# Told of a message as it comes in: of its head, and of each block that is whole and undamaged.
+# Called while a message is received: with its head, and with the header of each complete and undamaged block.
 Began = Callable[[Header, Mapping[str, Any]], None]
 Arrived = Callable[[Header], None]
-# What a message that is being read wants to have filled next; its value in the end is the message.
+# Yields the memory to be filled next; returns the message.
 Reading = Generator[memoryview, None, Message]
 
 
@@ -61,9 +61,9 @@ def refuse_blocks(header: Header) -> memoryview:
 
 
 class Connection:
-    """One socket. One thread at a time may receive; messages of several that send follow one another.
+    """One socket. One thread at a time may receive; messages of several sending threads follow one another.
 
-    ``patience``: seconds in which nothing moves.
+    ``patience`` is a number of seconds in which no byte moves.
     """
 
     def __init__(self, link: socket.socket, leaving: Callable[[], bool] = lambda: False) -> None:
@@ -76,20 +76,20 @@ class Connection:
         self._leaving = leaving
         self._header = bytearray(HEADER_BYTES)
         self._sending = threading.Lock()
-        self.head_limit = frames.MAX_PAYLOAD  # bytes of a head frame's payload
+        self.head_limit = frames.MAX_PAYLOAD  # the limit of a head frame's payload in bytes
 
     def close(self) -> None:
         self._link.close()
 
     def abort(self) -> None:
-        """End both directions from another thread: a call that waits fails with ``Closed``."""
+        """End both directions from another thread: a waiting call raises ``Closed``."""
         try:
             self._link.shutdown(socket.SHUT_RDWR)
         except OSError:
             self._link.close()
 
     def fileno(self) -> int:
-        """For a poll."""
+        """For ``poll``."""
         return self._link.fileno()
 
     @property
@@ -102,7 +102,7 @@ class Connection:
 
     @property
     def hung_up(self) -> bool:
-        """Whether the peer has closed its end and all that it sent was received."""
+        """Whether the peer has closed its end and everything it sent was received."""
         return hung_up(self._link)
 
     @property
@@ -118,7 +118,7 @@ class Connection:
                 self._send_parts(parts, patience)
 
     def send_aside(self, message: Message) -> None:
-        """Send a message without blocks if that takes no time: if nobody sends, and the peer takes what is sent."""
+        """Send a message without blocks if that does not wait: if no thread sends, and the kernel accepts it."""
         if not self._sending.acquire(blocking=False):
             return
         try:
@@ -129,7 +129,7 @@ class Connection:
             self._sending.release()
 
     def _takes_more(self) -> bool:
-        """Whether the kernel takes a few bytes at once; not of a connection that another thread has closed."""
+        """Whether the kernel accepts a few bytes at once; False if another thread has closed the connection."""
         if (descriptor := self._link.fileno()) < 0:
             return False
         poll = select.poll()
@@ -137,15 +137,17 @@ class Connection:
         return any(events & select.POLLOUT for _, events in poll.poll(0))
 
     def leave(self, message: Message) -> bool:
-        """Have a message without blocks go out with the next one that is sent, or after a fifth of a second, or when
-        this process ends, whatever ends it: it wakes nobody by itself. Whether that took no time; else it is not sent.
+        """Queue a message without blocks; return whether that was possible without waiting.
+
+        It is sent with the next message, after a fifth of a second, or when this process ends for any reason. It does
+        not wake the peer by itself. If this returns False, it is not sent.
         """
         if not self._sending.acquire(blocking=False):
             return False
         try:
             for parts in parcels(message):
                 left = _after(views_of(parts), self._link.sendmsg(parts, (), socket.MSG_DONTWAIT | socket.MSG_MORE))
-                if left:  # half a message would be taken for the beginning of the next
+                if left:  # the peer would take half a message for the beginning of the next
                     self.abort()
                     return False
             return True
@@ -155,7 +157,7 @@ class Connection:
             self._sending.release()
 
     def send_some(self, views: list[memoryview]) -> list[memoryview]:
-        """Send as much as goes at once; what is left. Raises Closed."""
+        """Send as much as possible without waiting; return the rest. Raises Closed."""
         try:
             return _after(views, self._link.sendmsg(views, (), socket.MSG_DONTWAIT))
         except BlockingIOError:
@@ -199,7 +201,7 @@ class Connection:
         began: Began = lambda head, body: None,
         arrived: Arrived = lambda header: None,
     ) -> Reading:
-        """Read one message: whoever goes on with this has filled the memory that it gave last. Raises WireError."""
+        """Read one message: before each resumption, the caller fills the memory yielded last. Raises WireError."""
         head, content = yield from self._frame(self._head_memory)
         if head.op is Op.BLOCK:
             raise WireError("A message begins with a block; a head frame is due.")
@@ -227,10 +229,10 @@ class Connection:
             raise WireError(f"A block of {header.size} bytes came where {payload.nbytes} are due.")
         yield payload
         frames.verify(self._header, header, payload)
-        return header._replace(crc=0), payload  # it was of this frame, and says nothing of the next one
+        return header._replace(crc=0), payload  # it was of this frame and does not apply to the next
 
     def fill_some(self, memory: memoryview) -> int:
-        """Receive what there is, at most as much as ``memory`` takes; how many bytes. Raises Closed."""
+        """Receive what is available, at most as much as ``memory`` takes; return the number of bytes. Raises Closed."""
         try:
             got = self._link.recv_into(memory, 0, socket.MSG_DONTWAIT)
         except BlockingIOError:
@@ -256,7 +258,7 @@ class Connection:
             memory, moved = memory[got:], time.monotonic()
 
     def look(self, deadline: float) -> None:
-        """While nothing comes, until a time of ``time.monotonic``. Raises Leaving, DeadlinePassed."""
+        """Check a wait that lasts until ``deadline`` (``time.monotonic``). Raises Leaving, DeadlinePassed."""
         if self._leaving():
             raise Leaving("This process was asked to end while it waited for an answer.")
         if time.monotonic() >= deadline:
@@ -264,7 +266,7 @@ class Connection:
 
 
 def hung_up(link: socket.socket) -> bool:
-    """Whether the peer of a socket has closed its end and all that it sent was received."""
+    """Whether the peer of a socket has closed its end and everything it sent was received."""
     try:
         return not link.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
     except BlockingIOError:
@@ -274,7 +276,7 @@ def hung_up(link: socket.socket) -> bool:
 
 
 def parcels(message: Message) -> Iterator[list[frames.Buffer]]:
-    """A message as what leaves in one system call each; checksums are made as it comes to them."""
+    """Split a message into the buffers of one system call each; checksums are made on the way."""
     blocks = message.blocks
     body = frames.to_json(message.body)
     parts: list[frames.Buffer] = [frames.pack(_mark(message.head, last=not blocks), body), body]
@@ -289,7 +291,7 @@ def parcels(message: Message) -> Iterator[list[frames.Buffer]]:
 
 
 def views_of(parts: Sequence[frames.Buffer]) -> list[memoryview]:
-    """What of a parcel is to be sent: all that is not empty."""
+    """The non-empty buffers of a parcel, to be sent."""
     return [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
 
 
@@ -299,7 +301,7 @@ def _mark(header: Header, last: bool) -> Header:
 
 
 def _after(views: list[memoryview], sent: int) -> list[memoryview]:
-    """What is left of ``views`` after ``sent`` bytes of them."""
+    """The rest of ``views`` after ``sent`` bytes of them."""
     for number, view in enumerate(views):
         if sent < view.nbytes:
             return [view[sent:], *views[number + 1 :]]

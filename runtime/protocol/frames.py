@@ -1,10 +1,9 @@
-"""Frames: a fixed header of 64 little-endian bytes and a payload of at most 1 MiB.
+"""Frames: a fixed header of 64 little-endian bytes and a payload of at most 1 MiB. Pure: no function uses a socket.
 
 The payload is either UTF-8 JSON (head frames) or raw little-endian numbers (``Op.BLOCK``). The checksum covers the
-first 60 bytes of the header and the payload: CRC-32 of both for JSON; for numbers CRC-32 of the header plus the sum of
-the payload's 32-bit words, since a CRC over every gradient costs more time than all else of a step together. The sum
-finds every damage that is confined to one word, and TCP has looked at the bytes before. Pure: nothing here touches a
-socket.
+first 60 bytes of the header and the payload. For JSON it is the CRC-32 of both. For numbers it is the CRC-32 of the
+header plus the sum of the payload's 32-bit words, because a CRC over every gradient takes longer than the rest of a
+step together. The sum detects every damage that is confined to one word, and TCP has checked the bytes before.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ VERSION = 3
 HEADER_BYTES = 64
 MAX_PAYLOAD = 1 << 20
 
-# The code that tells a peer that its bytes made no sense.
+# The code sent to a peer whose bytes were invalid.
 BAD_FRAME = "bad_frame"
-# The code that tells a peer that its request came a second time, over another connection, and is answered there.
+# The code sent to a peer whose request arrived again over another connection and is answered there.
 SUPERSEDED = "superseded"
 
 Buffer = bytes | bytearray | memoryview
@@ -40,7 +39,7 @@ _WORD_MASK = 0xFFFFFFFF
 
 
 class Op(IntEnum):
-    """What a frame asks for. A reply carries the op of its request."""
+    """The operation of a frame. A reply carries the op of its request."""
 
     HELLO = 1
     DECLARE = 2
@@ -56,8 +55,8 @@ class Op(IntEnum):
     RESEED_OFFER = 4  # a declaration by a trainer that has values already
     RESEED = 14  # the values of a trainer, for a server that lost its own
     ROWS_PULL = 15  # rows of a table by their ids; a push carries rows beside its blocks
-    STAGE = 23  # blocks of the gradients that the next push is about; not answered
-    SHARE = 13  # numbers travel through memory that both processes map
+    STAGE = 23  # blocks of the gradients of the next push; not answered
+    SHARE = 13  # numbers are passed in memory that both processes map
     TASK_GET = 16
     TASK_DONE = 17
     TASK_FAIL = 18
@@ -65,10 +64,10 @@ class Op(IntEnum):
     TASK_EXTEND = 20
     SAVE_REQUEST = 21
     EVENTS = 22
-    TASK_AHEAD = 24  # what a trainer is to do after the task in hand
-    TASK_BEGUN = 25  # a trainer goes on with what it was given ahead; not answered
-    AHEAD = 30  # before a reply only: blocks of a version that is still being made, which the reply makes valid
-    WAIT = 31  # a reply only: the answer takes longer, the server lives
+    TASK_AHEAD = 24  # the tasks of a trainer after its current one
+    TASK_BEGUN = 25  # a trainer has begun a prefetched task; not answered
+    AHEAD = 30  # only before a reply: blocks of a version in preparation, which the reply makes valid
+    WAIT = 31  # only a reply: the answer takes longer, the server is alive
 
 
 class Flag(IntFlag):
@@ -96,7 +95,7 @@ class DType(IntEnum):
 _DTYPE_SHIFT = 3
 _DTYPE_MASK = 0b111
 _FLAG_MASK = 0b111
-# Enumerations count as slow as they read well: a frame is packed and unpacked with plain numbers and tables.
+# Enumerations are slow to compute with, so frames are packed and unpacked with plain numbers and tables.
 _LAST, _ERROR = int(Flag.LAST), int(Flag.ERROR)
 _FLAGS = tuple(map(Flag, range(_FLAG_MASK + 1)))
 _DTYPES = tuple(map(DType, range(_DTYPE_MASK + 1)))
@@ -130,14 +129,14 @@ class Header(NamedTuple):
 
 
 def job_crc(job_id: str, attempt: int) -> int:
-    """Names the attempt in every frame, so that a process of another attempt is refused."""
+    """Return the checksum that names the attempt in every frame, so that processes of other attempts are refused."""
     return zlib.crc32(f"{job_id}/{attempt}".encode())
 
 
 def pack(header: Header, payload: Buffer = b"") -> bytes:
-    """The 64 bytes that go before ``payload``; size and checksum of ``header`` are filled in here.
+    """Return the 64 bytes before ``payload``; size and checksum of ``header`` are filled in here.
 
-    The header of a block may have the ``words_sum`` of its payload in place of the checksum; then it is taken as it is.
+    The header of a block may have the ``words_sum`` of its payload in place of the checksum; then it is used.
     """
     size = memoryview(payload).nbytes
     if size > MAX_PAYLOAD:
@@ -182,7 +181,7 @@ def verify(data: Buffer, header: Header, payload: Buffer) -> None:
 
 
 def words_sum(payload: Buffer) -> int:
-    """The sum of the 32-bit words of a block's payload, without what is left at its end."""
+    """The sum of the 32-bit words of a block's payload, without an incomplete last word."""
     return int(np.add.reduce(np.frombuffer(payload, "<u4", _whole(payload) // _UNSIGNED.size), dtype=np.uint32))
 
 
@@ -191,7 +190,7 @@ def _whole(payload: Buffer) -> int:
 
 
 def _checksum(op: Op, fixed: Buffer, payload: Buffer, summed: int = 0) -> int:
-    """``summed``: the payload's ``words_sum`` where it is known."""
+    """``summed``: the payload's ``words_sum`` if it is known."""
     crc = zlib.crc32(fixed)
     if op is not Op.BLOCK:
         return zlib.crc32(payload, crc)
@@ -200,17 +199,17 @@ def _checksum(op: Op, fixed: Buffer, payload: Buffer, summed: int = 0) -> int:
 
 
 def to_json(body: Mapping[str, Any]) -> bytes:
-    """A control body. An empty one takes no bytes."""
+    """Encode a control body. An empty one takes no bytes."""
     return _encode(body).encode() if body else b""
 
 
-# Made once: json.dumps would make an encoder for each body, and json.loads would guess at its encoding.
+# Made once: json.dumps would make an encoder for each body, and json.loads would detect its encoding.
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _decode = json.JSONDecoder().decode
 
 
 def from_json(payload: Buffer) -> dict[str, Any]:
-    """Read a control body; raises WireError when it is no JSON object."""
+    """Read a control body; raises WireError if it is no JSON object."""
     if not len(payload):
         return {}
     try:

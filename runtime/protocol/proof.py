@@ -4,9 +4,9 @@
     server -> client   {"nonce": M, "proof": HMAC-SHA256("server", address, N, M)}
     client -> server   {"proof": HMAC-SHA256("client", address, N, M)}
 
-The server goes first: a stranger that listens on a port which a server has left gets a nonce and nothing else. Fresh
-nonces make a recorded proof useless, the role keeps a proof from being sent back to its maker, and the address keeps a
-stranger from passing the messages on between a client and another server.
+The server proves itself first: another process on the port of a lost server gets only a nonce. Fresh nonces make a
+recorded proof useless. The role prevents a proof from being sent back to its maker. The address prevents another
+process from relaying the messages between a client and another server.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from typing import Any
 from runtime.contract import WIRE_SECRET, Environment
 from runtime.errors import UsageError, WireError
 
-# The code of the answer to a peer that has not proven itself.
+# The code of the answer to a peer without proof.
 UNPROVEN = "unproven"
 NO_PROOF = "This connection is refused: its peer did not prove that it belongs to this attempt of the job."
-# A peer has so long for its proof; a wrong one is answered after the pause, and the connection ends.
+# The time limit of a proof, and the pause before a wrong one is answered and the connection closed.
 PROOF_SECONDS = 10.0
 PAUSE_SECONDS = 1.0
-# Connections without proof at a time; one more ends the oldest.
+# Connections without proof at a time; one more closes the oldest.
 UNPROVEN_LIMIT = 128
 # No frame before the proof has a longer payload.
 HELLO_BYTES = 1024
-# Refused connections are reported at most so often.
+# The minimum interval between two reports of refused connections.
 REPORT_SECONDS = 60.0
 
 _NONCE_BYTES = 16
@@ -46,14 +46,14 @@ class Unproven(WireError):
 
 
 class Challenge:
-    """The server's side of one connection. ``address`` is the one that the server is registered with."""
+    """The server's side of one connection. ``address`` is the registered address of the server."""
 
     def __init__(self, secret: bytes, address: str) -> None:
         self._secret, self._address = secret, address
         self._expected = b""
 
     def respond(self, hello: Mapping[str, Any]) -> dict[str, str]:
-        """The answer to a client's first message. Raises Unproven."""
+        """Return the answer to a client's first message. Raises Unproven."""
         if self._expected:
             raise Unproven("The peer sent a second nonce.")
         theirs, ours = _nonce_of(hello), secrets.token_bytes(_NONCE_BYTES)
@@ -63,17 +63,17 @@ class Challenge:
 
     @property
     def responded(self) -> bool:
-        """Whether the peer has sent a nonce, and so has begun to prove itself."""
+        """Whether the peer has sent a nonce, and so has begun its proof."""
         return bool(self._expected)
 
     def check(self, message: Mapping[str, Any]) -> None:
-        """Take a client's second message. Raises Unproven."""
+        """Check a client's second message. Raises Unproven."""
         if not self._expected or not hmac.compare_digest(_bytes_of(message, "proof"), self._expected):
             raise Unproven(NO_PROOF)
 
 
 class Claim:
-    """The client's side of one connection. ``address`` is the one that it asked for."""
+    """The client's side of one connection. ``address`` is the one that it connected to."""
 
     def __init__(self, secret: bytes, address: str) -> None:
         self._secret, self._address = secret, address
@@ -83,7 +83,7 @@ class Claim:
         return {"nonce": self._nonce.hex()}
 
     def prove(self, answer: Mapping[str, Any]) -> dict[str, str]:
-        """The second message, for a server that has proven itself. Raises Unproven."""
+        """Return the second message, for a server that has proven itself. Raises Unproven."""
         theirs, address = _nonce_of(answer), self._address.encode()
         expected = _proof(self._secret, _SERVER, address, self._nonce, theirs)
         if not hmac.compare_digest(_bytes_of(answer, "proof"), expected):
@@ -92,12 +92,12 @@ class Claim:
 
 
 def of_handover(secret: bytes, name: str) -> bytes:
-    """What is left with a descriptor in the ``Handover`` of a random name."""
+    """The proof that is sent with a descriptor to the ``Handover`` of a random name."""
     return _proof(secret, _HANDOVER, name.encode())
 
 
 def secret_of(environment: Environment) -> bytes:
-    """The attempt's secret, without which no process of a job opens or takes a connection. Raises UsageError."""
+    """The attempt's secret, which every process of a job needs to open or accept connections. Raises UsageError."""
     if not environment.wire_secret:
         raise UsageError(
             f"{WIRE_SECRET} is not set, so this process cannot prove to the others that it belongs to the job. The "
@@ -119,7 +119,7 @@ class Refusals:
         self._due = clock()
 
     def add(self, peer: str) -> None:
-        """``peer``: its address."""
+        """Count a refusal of the peer with this address."""
         with self._lock:
             self.count += 1
             count, due = self.count, self._clock() >= self._due
@@ -133,7 +133,7 @@ class Refusals:
 
 
 def _proof(secret: bytes, role: bytes, *parts: bytes) -> bytes:
-    """Each part with its length before it, so that no two lists of parts give the same bytes."""
+    """The HMAC of the role and the parts. Each has its length before it, so that no two lists give the same bytes."""
     framed = b"".join(len(part).to_bytes(4, "little") + part for part in (role, *parts))
     return hmac.digest(secret, framed, "sha256")
 

@@ -1,4 +1,4 @@
-"""Sequences of whole numbers, written shorter: ``1, 3, 5, 7, 2`` is ``[[1, 2, 4], 2]`` (first, step, count)."""
+"""Run-length encoding of integer sequences: ``1, 3, 5, 7, 2`` is ``[[1, 2, 4], 2]`` (first, step, count)."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 Run = int | list[int]
 
-# A run of fewer is longer as a run than as plain numbers.
+# A shorter run takes more space than its numbers.
 _WORTHWHILE = 4
 
 
 def to_runs(numbers: Sequence[int]) -> list[Run]:
-    """Numbers and arithmetic progressions, in order."""
+    """Encode numbers as plain numbers and arithmetic progressions, in order."""
     return list(_runs(numbers))
 
 
 def from_runs(runs: Iterable[Run]) -> tuple[int, ...]:
-    """What ``to_runs`` was given."""
+    """Decode the result of ``to_runs``."""
     return tuple(number for run in runs for number in _spread(run))
 
 

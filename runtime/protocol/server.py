@@ -1,4 +1,4 @@
-"""Accepts connections and answers messages: one thread a connection, until the peer or the server closes."""
+"""The server: it accepts connections and answers messages, with one thread per connection."""
 
 from __future__ import annotations
 
@@ -31,37 +31,37 @@ from runtime.protocol.shortage import Shortage
 log = logging.getLogger("wire")
 
 SEND_SECONDS = 30.0
-# Whoever waits for an answer hears this often that the server lives.
+# The interval of the wait replies to a waiting peer.
 WAITING_SECONDS = 3.0
-# A quiet peer is no fault: its process's death closes the connection.
+# A quiet peer is no fault: the end of its process closes the connection.
 QUIET_SECONDS = 365 * 86400.0
 
 
 class Session(Protocol):
-    """What answers one connection; all calls come from that connection's thread."""
+    """Answers one connection; all calls come from that connection's thread."""
 
     def allocate(self, header: Header) -> memoryview:
         """Memory for the payload of a block frame."""
 
     def answer(self, request: Message) -> Message | None:
-        """The reply, if one is due. It may take long: the peer is told that it does.
+        """Return the reply, if one is due. It may take long: wait replies are sent meanwhile.
 
         ``Refused`` becomes a typed reply.
         """
 
     def closed(self) -> None:
-        """The connection is gone."""
+        """The connection is closed."""
 
 
 @runtime_checkable
 class Listening(Session, Protocol):
-    """A session that may begin with a request before all of it is here."""
+    """A session that may begin with a request before all of it has arrived."""
 
     def began(self, head: Header, body: Mapping[str, Any], send: Callable[[Message], None]) -> None:
-        """The head of a message has come. ``send`` sends an answer that precedes the reply."""
+        """The head of a message has arrived. ``send`` sends an answer that precedes the reply."""
 
     def arrived(self, header: Header) -> None:
-        """A block of it is whole and in its memory."""
+        """A block of it has arrived and is in its memory."""
 
 
 def reply(request: Message, body: Mapping[str, Any] | None = None) -> Message:
@@ -74,7 +74,7 @@ def reply_head(head: Header, version: int = 0) -> Header:
 
 
 class JsonSession:
-    """A session of plain requests: ``function(head, body)`` gives the reply's body."""
+    """A session of plain requests: ``function(head, body)`` returns the reply's body."""
 
     def __init__(self, function: Callable[[Header, Mapping[str, Any]], Mapping[str, Any]]) -> None:
         self._function = function
@@ -90,11 +90,11 @@ class JsonSession:
 
 
 class Server:
-    """Listens on ``contract.own_address`` from the moment it is made; ``start`` begins to accept.
+    """Listens on ``contract.own_address`` from its creation on; ``start`` begins to accept.
 
-    ``open_session`` is called once a connection. ``job`` and ``incarnation`` (0: not checked) fence requests that were
-    meant for another attempt or for an earlier process. Whoever has waited for an answer for ``waiting`` seconds is
-    told again and again to wait on, whatever the thread that works on the answer does meanwhile.
+    ``open_session`` is called once per connection. ``job`` and ``incarnation`` (0: not checked) fence requests meant
+    for another attempt or for an earlier process. A peer that has waited for an answer for ``waiting`` seconds is sent
+    wait replies repeatedly, independently of the thread that works on the answer.
     """
 
     def __init__(
@@ -105,8 +105,7 @@ class Server:
         waiting: float = WAITING_SECONDS,
         secret: bytes = b"",
     ) -> None:
-        """``secret`` is the attempt's: a peer that does not prove that it holds it reaches no session. Empty: nobody
-        has to."""
+        """``secret`` is the attempt's: a peer without proof of it reaches no session. If empty, none is required."""
         self._open_session = open_session
         self._waiting = waiting
         self._secret = secret
@@ -118,10 +117,10 @@ class Server:
         self._lock = threading.Lock()
         self._connections: dict[Connection, threading.Thread] = {}
         self._unproven: dict[Connection, None] = {}  # the oldest first
-        self._asked: dict[Connection, tuple[Header, float]] = {}  # what is being answered, and since when
+        self._asked: dict[Connection, tuple[Header, float]] = {}  # the requests being answered, and since when
         self._closing = False
         self._closed = threading.Event()
-        self._comforter = threading.Thread(target=self._comfort, name="server-waiting", daemon=True)
+        self._waiting_thread = threading.Thread(target=self._send_wait_replies, name="server-waiting", daemon=True)
         self._acceptor = threading.Thread(target=self._accept, name="server-accept", daemon=True)
 
     @property
@@ -131,10 +130,10 @@ class Server:
 
     def start(self) -> None:
         self._acceptor.start()
-        self._comforter.start()
+        self._waiting_thread.start()
 
     def close(self) -> None:
-        """Stop accepting, break every connection, wait for their threads. May be called twice."""
+        """Stop accepting, close every connection, wait for their threads. May be called twice."""
         self._closing = True
         self._closed.set()
         with contextlib.suppress(OSError):
@@ -153,14 +152,14 @@ class Server:
             try:
                 self._admit(self._listener.accept()[0])
             except Exception as error:  # noqa: BLE001
-                # Descriptors, threads or memory are used up for a moment, or the peer has left. A server whose
-                # acceptor ends keeps its lease and is never replaced: it goes on, whatever the error is.
+                # Descriptors, threads or memory are used up for a moment, or the peer has left. A server whose acceptor
+                # ends keeps its lease and is never replaced, so the acceptor continues after any error.
                 if not self._closing and not isinstance(error, ConnectionError):
                     self._shortage.add(error)
                     self._closed.wait(shortage.PAUSE_SECONDS)
 
     def _admit(self, link: socket.socket) -> None:
-        """Serve a connection on a thread of its own. Raises OSError, RuntimeError; the connection is closed then."""
+        """Serve a connection on a thread of its own. Raises OSError, RuntimeError, and then closes the connection."""
         try:
             connection = Connection(link, leaving=lambda: self._closing)
         except Exception:
@@ -190,7 +189,7 @@ class Server:
         except (Closed, DeadlinePassed):
             pass
         except WireError as error:
-            _say_goodbye(connection, error)
+            _send_bye(connection, error)
         except Exception:
             if not self._closing:
                 raise
@@ -201,7 +200,7 @@ class Server:
                 self._unproven.pop(connection, None)
 
     def _proves_itself(self, connection: Connection) -> bool:
-        """Whether the peer holds the secret. One that does not is answered after a pause, and has no second try."""
+        """Whether the peer holds the secret. A peer that does not is answered after a pause, and has no second try."""
         challenge, peer = Challenge(self._secret, self.address), connection.peer
         connection.head_limit = HELLO_BYTES
         try:
@@ -213,12 +212,12 @@ class Server:
         except Leaving:
             return False
         except WireError as error:
-            # A peer that looks whether somebody listens, and one that is ended while it connects, have tried nothing.
+            # A peer that only probes the port, or is ended while it connects, has made no attempt.
             if challenge.responded or not isinstance(error, Closed):
                 self.refusals.add(peer)
             if not isinstance(error, Closed):
                 self._closed.wait(PAUSE_SECONDS)
-                _say_goodbye(connection, error)
+                _send_bye(connection, error)
             return False
         with self._lock:
             self._unproven.pop(connection, None)
@@ -227,20 +226,20 @@ class Server:
 
     def _converse(self, connection: Connection) -> None:
         session = self._open_session()
-        told = self._telling(connection, session) if isinstance(session, Listening) else ()
+        callbacks = self._callbacks(connection, session) if isinstance(session, Listening) else ()
         try:
             while not self._closing:
-                request = connection.receive(QUIET_SECONDS, session.allocate, *told)
+                request = connection.receive(QUIET_SECONDS, session.allocate, *callbacks)
                 self._answer(connection, session, request)
         finally:
             session.closed()
 
-    def _telling(self, connection: Connection, session: Listening) -> tuple[Began, Arrived]:
+    def _callbacks(self, connection: Connection, session: Listening) -> tuple[Began, Arrived]:
         def send(message: Message) -> None:
             connection.send(message, SEND_SECONDS)
 
         def began(head: Header, body: Mapping[str, Any]) -> None:
-            with contextlib.suppress(Refused):  # which is answered when all is here
+            with contextlib.suppress(Refused):  # it is answered when all has arrived
                 self._check(head)
                 session.began(head, body, send)
 
@@ -258,11 +257,11 @@ class Server:
             with self._lock:
                 del self._asked[connection]
         if answer is not None:
-            head = answer.head._replace(incarnation=self.incarnation)  # who says so
+            head = answer.head._replace(incarnation=self.incarnation)  # the process that answers
             connection.send(Message(head, answer.body, answer.blocks), SEND_SECONDS)
 
-    def _comfort(self) -> None:
-        """Tell whoever waits for long that this server works on it. One that comes late does no harm."""
+    def _send_wait_replies(self) -> None:
+        """Send a wait reply to each peer that has waited long. A late one does no harm."""
         while not self._closed.wait(self._waiting / 2):
             long_ago = time.monotonic() - self._waiting
             with self._lock:
@@ -271,7 +270,7 @@ class Server:
                 try:
                     connection.send_aside(Message(reply_head(head)._replace(op=frames.Op.WAIT)))
                 except WireError:
-                    pass  # its own thread finds that out too
+                    pass  # the connection's own thread detects that too
                 except Exception as error:  # noqa: BLE001  without this thread every long answer would count as lost
                     log.warning("A peer that waits could not be sent a sign of life: %r", error)
 
@@ -295,8 +294,8 @@ def _hello(connection: Connection) -> Message:
     return message
 
 
-def _say_goodbye(connection: Connection, error: WireError) -> None:
-    """Tell a peer whose bytes made no sense, or that has no proof, why it is cut off."""
+def _send_bye(connection: Connection, error: WireError) -> None:
+    """Send a peer with invalid bytes or without proof the reason of the disconnect."""
     head = Header(frames.Op.BYE)
     code = UNPROVEN if isinstance(error, Unproven) else frames.BAD_FRAME
     with contextlib.suppress(WireError):

@@ -1,10 +1,9 @@
 """Memory that two processes of one host map, so that numbers need not pass through a socket.
 
-A segment has no name in any file system: nothing is left behind when a process is killed. The other process gets at it
-in one of two ways. It opens the descriptor of the process that it visits through ``/proc``, or it is handed the
-descriptor over a socket that it has put up itself, which a confined process can do as well. Both fail by themselves
-between hosts, containers and users; that is how a pair of processes finds out whether it can share memory. Sealing
-keeps the size fixed under the reader's feet.
+A segment has no name in any file system: nothing is left behind when a process is killed. The other process gets access
+in one of two ways. It opens the descriptor of the visited process through ``/proc``. Or it receives the descriptor over
+a socket that it has created itself, which a confined process can do as well. Both fail between hosts, containers and
+users; from this a pair of processes detects whether it can share memory. Sealing keeps the size fixed while it is read.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from numpy.typing import NDArray
 from runtime.protocol import proof
 
 Array = NDArray[Any]
-# Elements and type of each array, one after the other.
+# The number of elements and the type of each array, in order.
 Layout = Sequence[tuple[int, str]]
 
 # The code that refuses a request whose numbers are in memory that its connection does not share.
 NOT_SHARED = "not_shared"
 
-# Arrays begin at the start of a page, so that another process can map one of them where it wants to have it; so does
-# the token that tells the segment from any other.
+# Arrays begin at the start of a page, so that another process can map one of them where it needs it. So does the token
+# that distinguishes the segment from others.
 PAGE = mmap.PAGESIZE
 _TOKEN_BYTES = 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-# Linux 5.1; Python 3.13 has a name for it. Only mappings made before can be written through.
+# Linux 5.1; Python 3.13 has a name for it. Only existing mappings stay writable.
 _SEAL_FUTURE_WRITE = 0x10
-# Strangers may fill the queue of a handover: numbers go over the socket then.
+# Other processes may fill the queue of a handover: numbers go over the socket then.
 _BACKLOG = 16
 
 _CREDENTIALS = struct.Struct("3i")  # process, user, group
@@ -59,14 +58,14 @@ class Segment:
 
     @classmethod
     def create(cls, layout: Layout, private: bool = False) -> Segment:
-        """A new segment, zeroed; ``private``: only this process can write to it. Raises OSError."""
+        """Create a zeroed segment; ``private``: only this process can write to it. Raises OSError."""
         if not hasattr(os, "memfd_create"):
             raise OSError("this system has no memory that is named by a descriptor")
         end = offsets(layout)[-1]
         descriptor = os.memfd_create("regatta", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         try:
             os.ftruncate(descriptor, end + _TOKEN_BYTES)
-            # Memory that is short must fail here, in words, and not kill the process when it first writes.
+            # A shortage of memory must be an error here, and not kill the process at its first write.
             os.posix_fallocate(descriptor, 0, end + _TOKEN_BYTES)
             memory = mmap.mmap(descriptor, end + _TOKEN_BYTES)
             fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALS | _SEAL_FUTURE_WRITE if private else _SEALS)
@@ -78,7 +77,7 @@ class Segment:
 
     @classmethod
     def open(cls, where: Mapping[str, Any], layout: Layout) -> Segment:
-        """Map a segment of another process. Raises OSError or ValueError where it is out of reach or another one."""
+        """Map a segment of another process. Raises OSError or ValueError if it is out of reach or another one."""
         with _opened(f"/proc/{int(where['process'])}/fd/{int(where['descriptor'])}") as descriptor:
             segment = cls(_mapped(descriptor, layout, mmap.PROT_READ | mmap.PROT_WRITE), layout)
         if segment.where["token"] != where["token"]:
@@ -87,8 +86,10 @@ class Segment:
 
     @classmethod
     def adopt(cls, descriptor: int, layout: Layout) -> Segment:
-        """Map another process's private segment for reading; the descriptor is the segment's now, or else closed.
-        Raises OSError, ValueError."""
+        """Map another process's private segment for reading. Raises OSError, ValueError.
+
+        The segment takes over the descriptor; after an error it is closed.
+        """
         try:
             return cls(_mapped(descriptor, layout, mmap.PROT_READ), layout, descriptor)
         except (OSError, ValueError):
@@ -96,22 +97,21 @@ class Segment:
             raise
 
     def leave(self, visit: Visit, secret: bytes = b"") -> None:
-        """Hand the descriptor over to the process that is visited, with a proof of the attempt's secret. Raises
-        OSError."""
+        """Send the descriptor to the visited process, with a proof of the attempt's secret. Raises OSError."""
         socket.send_fds(visit.link, [proof.of_handover(secret, visit.name)], [self.descriptor])
 
     def close(self) -> None:
-        """Give the descriptor up; the arrays stay. May be called twice."""
+        """Close the descriptor; the arrays stay. May be called twice."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
             self.descriptor = -1
 
 
 class Visit:
-    """A connection to the process that has put up ``Handover`` ``name``. Raises OSError where nobody has.
+    """A connection to the process that has created ``Handover`` ``name``. Raises OSError if there is none.
 
-    ``process`` is its number as the kernel sees it from here: a process in a PID namespace has another one for itself,
-    and one that lies could have any process's descriptors opened.
+    ``process`` is its number as the kernel reports it here. A process in a PID namespace has another number for itself,
+    and a false number could give access to any process's descriptors.
     """
 
     def __init__(self, name: str) -> None:
@@ -131,10 +131,10 @@ class Visit:
 
 
 class Handover:
-    """Where a process of this host can leave a descriptor, under a random name and in no file system.
+    """Receives a descriptor from a process of this host, under a random name and in no file system.
 
-    The kernel lists the name for every process of the host: what comes without a proof of the attempt's ``secret`` is
-    a stranger's and is not used.
+    The kernel lists the name for every process of the host. A descriptor without a proof of the attempt's ``secret`` is
+    foreign and is not used.
     """
 
     def __init__(self, secret: bytes = b"") -> None:
@@ -146,7 +146,7 @@ class Handover:
         self._listener.setblocking(False)
 
     def collect(self) -> int:
-        """The descriptor that was left. Raises OSError where there is none with a proof."""
+        """Return the descriptor that was sent. Raises OSError if there is none with a proof."""
         while True:
             link, _address = self._listener.accept()
             with link:
@@ -156,7 +156,7 @@ class Handover:
                 return descriptor
 
     def _received(self, link: socket.socket) -> int | None:
-        """The descriptor of one that has left it; None of a stranger."""
+        """The descriptor sent over a connection; None without a proof."""
         try:
             data, descriptors, _flags, _peer = socket.recv_fds(link, len(self._expected), 1)
         except OSError:
@@ -194,7 +194,7 @@ def _mapped(descriptor: int, layout: Layout, protection: int) -> mmap.mmap:
 
 
 def offsets(layout: Layout) -> list[int]:
-    """Where each array begins, and where the last one ends."""
+    """The offset of each array, and the end of the last one."""
     begins = [0]
     for size, dtype in layout:
         nbytes = size * np.dtype(dtype).itemsize

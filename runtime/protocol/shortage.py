@@ -1,4 +1,4 @@
-"""What an acceptor does while descriptors, threads or memory are used up: pause, report, and go on."""
+"""Handling of used-up descriptors, threads or memory in an acceptor: pause, report, and continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ log = logging.getLogger("wire")
 
 
 class Shortage:
-    """Reports why no connection can be taken: at once, and then once a minute. Thread-safe."""
+    """Reports why no connection can be accepted: at once, and then once a minute. Thread-safe."""
 
     def __init__(
         self, report: Callable[[str], object] = log.warning, clock: Callable[[], float] = time.monotonic

@@ -1,1 +1,1 @@
-"""Parameter servers: blocks of parameters by slot, one shard a server, optimisers that work in place."""
+"""Parameter servers: blocks of parameters by slot, one shard per server, optimisers that work in place."""

@@ -1,7 +1,7 @@
 """The process of a parameter server: ``python -m runtime.pserver``.
 
-The first process of an attempt waits for first values; one that takes the place of another, for those that trainers
-hold (``comeback``).
+The first process of an attempt waits for first values. A replacement waits for the values that trainers hold
+(``recovery.Comeback``).
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from runtime.protocol.frames import job_crc
 from runtime.protocol.proof import secret_of
 from runtime.pserver import checkpointer
 from runtime.pserver.checkpointer import Identity, Keeper
-from runtime.pserver.memory_budget import Room
+from runtime.pserver.memory_budget import MemoryBudget
 from runtime.pserver.recovery import Recovered
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 from runtime.pserver.throughput import RECORDS_PER_SECOND
 
 REGISTRATION_SECONDS = 30.0
-# How often that there are values is noted again where the store did not take it.
+# The interval of retries to store the mark that there are values.
 NOTE_SECONDS = 1.0
 
 log = logging.getLogger("pserver")
 
 
 class _Checkpoints:
-    """Where this server's checkpoints are."""
+    """The checkpoints of this server."""
 
-    def __init__(self, environment: Environment, store: CoordinationStore, tell: checkpointer.Tell) -> None:
+    def __init__(self, environment: Environment, store: CoordinationStore, report: checkpointer.Report) -> None:
         self._environment = environment
-        self._tell = tell
+        self._report = report
         self._identity = Identity(environment.job_id, environment.index, environment.pservers)
         root = Path(environment.checkpoint_dir)
         self._files = of_attempt(root, environment.attempt)
@@ -56,23 +56,23 @@ class _Checkpoints:
         self._book = Book(store, environment.job_id, environment.attempt, environment.pservers)
 
     def restore(self, shard: Shard) -> None:
-        """Bring the first process of an attempt to where an earlier attempt was."""
+        """Restore the first process of an attempt from an earlier attempt."""
         sources = ((files, reader.found(files, self._unusable)) for files in self._earlier)
-        checkpointer.restore(shard, self._identity, sources, self._environment.mode, self._tell, time.monotonic())
+        checkpointer.restore(shard, self._identity, sources, self._environment.mode, self._report, time.monotonic())
 
     def restore_own(self, shard: Shard) -> int:
-        """Bring a process that takes another's place to its last checkpoint; the version, or NOTHING."""
+        """Restore a replacement process from its last checkpoint; return the version, or NOTHING."""
         meta = self._book.meta(self._environment.index)
         return checkpointer.restore_own(shard, self._identity, self._files, meta, self._unusable, time.monotonic())
 
     def _unusable(self, why: str) -> None:
-        self._tell("warning", why)
+        self._report("warning", why)
 
     def keep(self, server: ShardServer, owner: Compare, on_lost: Callable[[str], object]) -> Keeper:
-        """Begin to write."""
+        """Start to write checkpoints."""
         seconds = self._environment.checkpoint_seconds
         kept = Keeper(
-            server, self._identity, self._files, self._book, owner, seconds, self._tell, on_lost, self._earlier
+            server, self._identity, self._files, self._book, owner, seconds, self._report, on_lost, self._earlier
         )
         kept.start()
         return kept
@@ -88,7 +88,7 @@ class _Process:
         self._channel = channel
         self._store = store
         self._mark = contract.values_key(environment.job_id, environment.attempt, environment.index)
-        self._checkpoints = _Checkpoints(environment, store, self._tell) if environment.checkpoint_dir else None
+        self._checkpoints = _Checkpoints(environment, store, self._report) if environment.checkpoint_dir else None
         self._shard = Shard(environment.index, even_table(environment.pservers), environment.trainers)
         self._ended = threading.Event()
         self._unnoted = False
@@ -96,7 +96,7 @@ class _Process:
         self._code = contract.EXIT_OK
 
     def run(self) -> int:
-        """Serve until the end; the exit code. Raises TimeoutError, ConnectionError, StoreUnavailable."""
+        """Serve until the end and return the exit code. Raises TimeoutError, ConnectionError, StoreUnavailable."""
         self._restore()
         job = job_crc(self._environment.job_id, self._environment.attempt)
         server = ShardServer(
@@ -105,10 +105,10 @@ class _Process:
             on_rate=self._on_rate,
             on_values=self._has_values,
             on_lost=self._lost,
-            room=_room(self._environment),
+            budget=_memory_budget(self._environment),
             secret=self._secret,
         )
-        server.refusals.report = partial(self._tell, "warning")
+        server.refusals.report = partial(self._report, "warning")
         server.start()
         self._channel.on_fenced(self._fenced)
         self._channel.on_members(server.change_members)
@@ -124,13 +124,13 @@ class _Process:
         return self._code
 
     def _wait(self) -> None:
-        """Return when this process is to end. Meanwhile note what the store has not taken yet."""
+        """Return when this process is to end. Meanwhile retry to store the mark."""
         while not self._ended.wait(NOTE_SECONDS):
             if self._unnoted:
                 self._note_values()
 
     def end(self, why: str = "", code: int = contract.EXIT_OK) -> None:
-        """The first reason counts."""
+        """End this process. The first reason counts."""
         if not self._ended.is_set():
             self._why, self._code = why, code
             self._ended.set()
@@ -145,10 +145,12 @@ class _Process:
             self._has_values(None)
 
     def _has_values(self, recovered: Recovered | None) -> None:
-        """From now on a process that takes this one's place must not begin from first values."""
+        """Store that there are values: from now on a replacement process must not begin from first values."""
         if recovered is not None:
             seconds, tables = time.monotonic() - self._began, any(self._shard.tables)
-            self._tell("recovery", recovered.told(self._environment.index, seconds, self._shard.optimiser, tables))
+            self._report(
+                "recovery", recovered.describe(self._environment.index, seconds, self._shard.optimiser, tables)
+            )
             return
         self._note_values()
 
@@ -163,14 +165,14 @@ class _Process:
             self._unnoted = False
 
     def _lost(self, why: str) -> None:
-        self._tell("recovery", why)
+        self._report("recovery", why)
         self.end(why, contract.EXIT_RESUME)
 
     def _fenced(self, why: str) -> None:
         self.end(why, contract.EXIT_RESTART)
 
     def _on_rate(self, version: int, rate: float) -> None:
-        """Put the rate on the job's chart. Every step goes to every server, so the first one speaks for all."""
+        """Send the rate to the job's chart. Every step goes to every server, so the first one reports for all."""
         if self._environment.index == 0:
             self._channel.metrics([(time.time(), version, RECORDS_PER_SECOND, rate)])
 
@@ -183,7 +185,7 @@ class _Process:
         key = contract.member_key(self._environment.job_id, self._environment.attempt, *mine)
         return Compare(key, create_revision=incarnation)
 
-    def _tell(self, kind: str, text: str) -> None:
+    def _report(self, kind: str, text: str) -> None:
         log.info(text)
         self._channel.event(kind, text)
 
@@ -199,7 +201,7 @@ def main() -> int:
             signal.signal(number, lambda *_: process.end())
         return process.run()
     except (RegattaError, OSError) as error:
-        # Also a registration that took too long, and a machine that is short of something: the next one may do better.
+        # Includes a registration that took too long, and a machine short of resources: the next process may do better.
         log.error(error)
         return contract.EXIT_RESTART
     except (RuntimeError, MemoryError):  # threads or memory are short
@@ -209,10 +211,12 @@ def main() -> int:
         channel.close()
 
 
-def _room(environment: Environment) -> Room:
-    """As much memory as the agent has allowed."""
+def _memory_budget(environment: Environment) -> MemoryBudget:
+    """The memory limit that the agent has set."""
     limit, _ = resource.getrlimit(resource.RLIMIT_DATA)
-    return Room(environment.replica, 0 if limit == resource.RLIM_INFINITY else limit, bool(environment.checkpoint_dir))
+    return MemoryBudget(
+        environment.replica, 0 if limit == resource.RLIM_INFINITY else limit, bool(environment.checkpoint_dir)
+    )
 
 
 if __name__ == "__main__":

@@ -1,15 +1,15 @@
-"""Who is waited for before a version is made in synchronous training. Pure.
+"""The trainers that a version waits for in synchronous training. Pure.
 
-Each trainer says where it is: it begins a pass before its first push of that pass and ends it after its last, or as
-soon as it has nothing to push for the time being; it may then begin the same pass again. The next version is made of
-the pushes of the lowest pass that somebody is in, and waits for
+Each trainer reports its position. It begins a pass before its first push of that pass. It ends the pass after its last
+push, or as soon as it has nothing to push for now; it may then begin the same pass again. The next version is made of
+the pushes of the lowest pass that a trainer is in, and waits for
 
 - every trainer in that pass to push,
 - every trainer that has not ended that pass to begin (and then push) or end it,
 - at the very start, the trainers that the attempt was launched with.
 
-Whoever begins a pass may enter when no push of an earlier pass can come any more: what it pulls then stays the newest
-version until it pushes.
+A trainer that begins a pass may enter when no push of an earlier pass can come any more. The version that it pulls then
+stays the newest until it pushes.
 
 A trainer whose lease is gone is no longer waited for. One that begins while others already wait for a version is waited
 for from the next version on.
@@ -25,7 +25,7 @@ from runtime.parameters.messages import NEVER
 
 @dataclass
 class _Place:
-    """Where a trainer is. ``since`` is the first version that waits for it."""
+    """The position of a trainer. ``since`` is the first version that waits for it."""
 
     begun: int = NEVER
     ended: int = NEVER
@@ -47,7 +47,7 @@ class Barrier:
         self.quorum = quorum
         self._live: dict[int, int] = {}
         self._due = set(range(expected))
-        self._unheard: set[int] = set()
+        self._unreported: set[int] = set()
         self._places: dict[int, _Place] = {}
 
     @property
@@ -61,44 +61,46 @@ class Barrier:
         return self._due
 
     def change_members(self, live: Mapping[int, int]) -> set[int]:
-        """Take the live trainers' incarnations; gives the indices of those that left or were replaced."""
+        """Set the live trainers' incarnations; return the indices of those that left or were replaced."""
         gone = {index for index, incarnation in self._live.items() if live.get(index) != incarnation}
         self._live = dict(live)
         for index in gone:
             self._places.pop(index, None)
         self._due -= gone
-        self._unheard -= gone
+        self._unreported -= gone
         return gone
 
     def start_without_absent(self) -> set[int]:
-        """Stop waiting for trainers that never came; gives their indices."""
+        """Stop waiting for trainers that never came; return their indices."""
         absent = self._due - self._live.keys()
         self._due -= absent
-        self._unheard.clear()
+        self._unreported.clear()
         return absent
 
-    # --- A server that begins again in the middle --------------------------------------------------------------------
+    # --- A server restarted in the middle of an attempt ---------------------------------------------------------------
     def forget_launch(self) -> None:
-        """The attempt goes on already: who has not come by now is not waited for."""
+        """The attempt is already running: trainers that have not come by now are not waited for."""
         self._due.clear()
 
-    def await_all_but(self, heard: Collection[int]) -> None:
-        """No version is made, and nobody enters, before the live trainers beside ``heard`` have said where they are."""
-        self._unheard = self._live.keys() - heard
+    def await_all_but(self, reported: Collection[int]) -> None:
+        """Make no version and admit no trainer until all live trainers outside ``reported`` have reported their
+        position.
+        """
+        self._unreported = self._live.keys() - reported
 
-    def hear(self, index: int) -> None:
-        """Trainer ``index`` has said where it is, or that it is new."""
-        self._unheard.discard(index)
+    def position_reported(self, index: int) -> None:
+        """Trainer ``index`` has reported its position, or that it is new."""
+        self._unreported.discard(index)
 
     def place(self, index: int, begun: int, ended: int, version: int) -> None:
-        """Trainer ``index`` is where it says: it has begun pass ``begun`` and ended pass ``ended``."""
+        """Set the position of trainer ``index``: it has begun pass ``begun`` and ended pass ``ended``."""
         self._due.discard(index)
         self._places[index] = _Place(begun, ended, version)
 
     def begin(self, index: int, number: int, version: int, forming: bool) -> None:
         """Trainer ``index`` begins pass ``number``.
 
-        ``version`` is the present one, ``forming`` whether pushes for the next one wait already.
+        ``version`` is the present one; ``forming`` is whether pushes for the next one already wait.
         """
         place = self._places.get(index)
         if place is None:
@@ -126,15 +128,15 @@ class Barrier:
         place = self._places[index]
         return (
             place.since <= version
-            and not self._unheard
+            and not self._unreported
             and not any(other.is_before(place.begun) for other in self._places.values())
         )
 
     def contributors(self, version: int, pushed: Collection[int]) -> list[int]:
-        """Whose pushes make the version after ``version``, in order of index; empty while it has to wait."""
+        """The trainers whose pushes make the version after ``version``, in order of index; empty while it must wait."""
         awaited = {index: place for index, place in self._places.items() if place.since <= version}
         active = [place.begun for place in awaited.values() if place.active]
-        if self._due or self._unheard or not active:
+        if self._due or self._unreported or not active:
             return []
         current = min(active)
         taking_part = sorted(index for index, place in awaited.items() if place.active and place.begun == current)

@@ -1,7 +1,7 @@
-"""Keeps a shard: checkpoints now and then while training goes on, and the shard back from them after a crash.
+"""Checkpoints of a shard during training, and the restore after a crash.
 
-In synchronous training all servers cut at the same version: the first of them announces one that is still to come, and
-each keeps what it has when it gets there.
+In synchronous training all servers cut at the same version. The first server announces a future version, and each
+server keeps its state when it reaches that version.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 
 LOOK_SECONDS = 0.5
-# The version to cut at is announced so long before it comes that every server hears of it.
+# The version to cut at is announced this long before it comes, so that every server receives it.
 NOTICE_SECONDS = 2.0
 
-# A directory of checkpoints and what it has for every server
+# A directory of checkpoints and what it has for every server.
 Source = tuple[Files, Generation]
-# kind and text of an event on the job's timeline
-Tell = Callable[[str, str], object]
+# Called with the kind and the text of an event on the job's timeline.
+Report = Callable[[str, str], object]
 log = logging.getLogger("pserver")
 
 
@@ -51,8 +51,8 @@ class Identity:
     shards: int
 
 
-def restore(shard: Shard, identity: Identity, sources: Iterable[Source], mode: str, tell: Tell, now: float) -> bool:
-    """Bring a fresh shard back from the first source whose checkpoints are whole; False where there is none.
+def restore(shard: Shard, identity: Identity, sources: Iterable[Source], mode: str, report: Report, now: float) -> bool:
+    """Restore a new shard from the first source whose checkpoints are complete; False if there is none.
 
     The checkpoints may be those of another number of servers.
     """
@@ -60,19 +60,19 @@ def restore(shard: Shard, identity: Identity, sources: Iterable[Source], mode: s
     for files, generation in sources:
         if generation:
             attempts += 1
-            if _restore_from(shard, identity, files, generation, mode, tell, now):
+            if _restore_from(shard, identity, files, generation, mode, report, now):
                 return True
     if attempts:
-        tell("warning", "No checkpoint could be used; the parameters begin anew.")
+        report("warning", "No checkpoint could be used; the parameters begin anew.")
     return False
 
 
 def _restore_from(
-    shard: Shard, identity: Identity, files: Files, generation: Generation, mode: str, tell: Tell, now: float
+    shard: Shard, identity: Identity, files: Files, generation: Generation, mode: str, report: Report, now: float
 ) -> bool:
 
     def unusable(why: str) -> None:
-        tell("warning", why)
+        report("warning", why)
 
     def wanted(header: Header) -> Callable[[Key], bool]:
         mine = {key for place in _places(header, identity) for key in _keys(place, header.kinds)}
@@ -84,18 +84,18 @@ def _restore_from(
         return False
     same = len(found) == identity.shards
     header = found[identity.shard].header if same else max((one.header for one in found), key=lambda one: one.version)
-    # Incarnations begin anew with an attempt: what they had sent before says nothing.
+    # Incarnations start over with an attempt, so earlier request numbers are meaningless.
     _fill(shard, identity, found, header, {}, now)
     servers = f" of {len(found)} servers" if len(found) != identity.shards else ""
-    tell("checkpoint", f"Parameter server {identity.shard} goes on from version {shard.version}{servers}.")
+    report("checkpoint", f"Parameter server {identity.shard} goes on from version {shard.version}{servers}.")
     return True
 
 
 def restore_own(
-    shard: Shard, identity: Identity, files: Files, meta: Meta | None, tell: Callable[[str], object], now: float
+    shard: Shard, identity: Identity, files: Files, meta: Meta | None, report: Callable[[str], object], now: float
 ) -> int:
-    """Bring a fresh shard back from the newest of its own checkpoints that is whole; its version, or NOTHING."""
-    found = reader.first(files, identity.shard, meta.entries if meta else (), reader.all_blocks, tell)
+    """Restore a new shard from the newest of its own complete checkpoints; return its version, or NOTHING."""
+    found = reader.first(files, identity.shard, meta.entries if meta else (), reader.all_blocks, report)
     if found is None:
         return NOTHING
     _fill(shard, identity, [found], found.header, found.header.sequences, now)
@@ -122,7 +122,7 @@ def _fill(
 
 
 def _rows(found: Sequence[Checkpoint]) -> Iterator[tuple[Table, Piece]]:
-    """The rows of tables in files, piece by piece; also of servers that are no more."""
+    """The rows of tables in files, piece by piece; also of servers that no longer exist."""
     for checkpoint in found:
         for number, body in enumerate(checkpoint.header.tables):
             table = Table.from_json(body["table"])
@@ -133,21 +133,21 @@ def _rows(found: Sequence[Checkpoint]) -> Iterator[tuple[Table, Piece]]:
 
 
 def _places(header: Header, identity: Identity) -> Sequence[BlockPlace]:
-    """The blocks of what a file declares that this server holds."""
+    """The blocks that a file declares and this server holds."""
     declaration = Declaration.from_json(header.declaration)
     return [place for place in declaration.blocks(even_table(identity.shards)) if place.server == identity.shard]
 
 
 def _keys(place: BlockPlace, kinds: int) -> Sequence[Key]:
-    """Where a block and its optimiser's state are in a file."""
+    """The keys of a block and its optimiser's state in a file."""
     return [(place.tensor * kinds + kind, place.block) for kind in range(kinds)]
 
 
 class Keeper:
     """Writes a server's checkpoints every ``seconds``, on a thread of its own. ``owner`` is its registration.
 
-    A checkpoint that fails is told, once, and tried again the next time. ``on_lost`` hears that another process is this
-    server. ``earlier``: the directories of attempts that are over.
+    A failed checkpoint is reported once and tried again the next time. ``on_lost`` is called if another process has
+    become this server. ``earlier`` are the directories of attempts that are over.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class Keeper:
         book: Book,
         owner: Compare,
         seconds: float,
-        tell: Tell,
+        report: Report,
         on_lost: Callable[[str], object],
         earlier: Sequence[Files] = (),
         clock: Callable[[], float] = time.monotonic,
@@ -170,15 +170,15 @@ class Keeper:
         self._book = book
         self._owner = owner
         self._seconds = seconds
-        self._tell = tell
+        self._report = report
         self._on_lost = on_lost
         self._earlier = earlier
         self._clock = clock
         self._due = clock() + seconds
         self._seen = (self._shard.version, clock())
-        self._heard = 0  # the last version that was announced
+        self._announced = 0  # the last version that was announced
         self._kept = self._shard.version  # the version of the last checkpoint
-        self._failing = False  # since the last one that succeeded
+        self._failing = False  # whether a checkpoint has failed since the last success
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
 
@@ -186,7 +186,7 @@ class Keeper:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is there now, and end."""
+        """Write a last checkpoint, and end."""
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -198,11 +198,11 @@ class Keeper:
         while not self._closing.wait(LOOK_SECONDS):
             try:
                 self.look(self._clock())
-            except Exception:  # a server that writes no checkpoints any more would go on as if it did
+            except Exception:  # otherwise training would continue without checkpoints
                 log.exception("A checkpoint could not be ordered; it is tried again.")
 
     def look(self, now: float) -> None:
-        """Ask for a cut where one is due, and write one that was made."""
+        """Order a cut when one is due, and write one that was made."""
         try:
             self._order(now)
         except StoreUnavailable as error:
@@ -215,32 +215,32 @@ class Keeper:
 
     # --- When --------------------------------------------------------------------------------------------------------
     def _order(self, now: float) -> None:
-        """Decide at which version to cut, or hear it from the first server."""
+        """Decide at which version to cut, or read it from the first server's announcement."""
         together = self._identity.shards > 1 and self._shard.synchronous
         if together and self._identity.shard:
             version = self._book.announced()
-            if version > self._heard:
-                self._heard = version
-                self._shard.make_room_to_cut()
+            if version > self._announced:
+                self._announced = version
+                self._shard.prepare_cut()
                 self._shard.cut_at = version
         elif now >= self._due:
             if together:
                 self._announce(now)
             else:
-                self._shard.make_room_to_cut()
+                self._shard.prepare_cut()
                 with self._server.changed:
                     self._shard.cut()
             self._due = now + self._seconds
 
     def _announce(self, now: float) -> None:
-        """Name a version that comes when all have heard of it."""
+        """Announce a version that comes after all servers have received the announcement."""
         (before, at), present = self._seen, self._shard.version
         if self._shard.cut_at is not None and self._shard.cut_at > present:
-            return  # the version that was named before is still to come
+            return  # the version announced before is still to come
         rate = (present - before) / max(now - at, LOOK_SECONDS)
         version = present + 1 + math.ceil(rate * NOTICE_SECONDS)
         self._seen = (present, now)
-        self._shard.make_room_to_cut()
+        self._shard.prepare_cut()
         self._book.announce(version, self._owner)
         self._shard.cut_at = version
 
@@ -260,13 +260,13 @@ class Keeper:
                 self._shard.forget_cut(snapshot)
 
     def _complain(self, what: str, error: Exception) -> None:
-        """The page is told once, until one succeeds."""
+        """Report a failure on the job's timeline once, until a checkpoint succeeds."""
         why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-        told = f"{what} failed: {why.rstrip('.')}. Training goes on."
+        text = f"{what} failed: {why.rstrip('.')}. Training goes on."
         if self._failing:
-            log.info(told)
+            log.info(text)
         else:
-            self._tell("warning", told)
+            self._report("warning", text)
         self._failing = True
 
     def _write(self, snapshot: Snapshot) -> None:
@@ -279,12 +279,12 @@ class Keeper:
         log.info("checkpoint of version %d: %s bytes, %.1f s", entry.version, f"{entry.size:,}", self._clock() - began)
 
     def _forget_earlier(self) -> None:
-        """All servers have a checkpoint of this attempt: those of earlier ones are not needed any more."""
+        """Delete checkpoints of earlier attempts, once all servers have one of this attempt."""
         try:
             for files in self._earlier:
                 for name in list(files.names()):
                     files.delete(name)
-        except OSError as error:  # this checkpoint counts all the same
+        except OSError as error:  # this checkpoint counts anyway
             log.warning("Checkpoints of earlier attempts could not be deleted: %s", error)
         self._earlier = ()
 
@@ -314,7 +314,7 @@ class Keeper:
                 yield array, block, numbers.reshape(-1).data.cast("B")
 
     def _all_keys(self, header: Header) -> Iterator[Sequence[Key]]:
-        """Where everything that a snapshot holds goes in the file, in its order."""
+        """The keys in the file of everything in a snapshot, in order."""
         for place in self._shard.places:
             yield _keys(place, header.kinds)
         for number, body in enumerate(header.tables):

@@ -1,7 +1,7 @@
-"""One version of a shard's blocks and rows of tables, for a checkpoint that is written while training goes on.
+"""One version of a shard's blocks and rows of tables, for a checkpoint that is written during training.
 
-Copy on write, block by block: whoever changes a block touches it before, and whoever writes the checkpoint takes it.
-The first of the two copies it, unless it has been taken already. Neither waits for more than the copy of one block.
+Copy on write, block by block: the shard touches a block before it changes it, and the checkpoint writer takes it. The
+first of the two copies it, unless it has been taken already. Neither waits for more than the copy of one block.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from runtime.checkpoint.data_position import Progress
 from runtime.parameters.embedding_tables import Table
 
 Array = NDArray[Any]
-# A parameter's block and the arrays of its optimiser's state; or of some rows of a table ids, counts, values, state.
+# A parameter's block and the arrays of its optimiser's state; or ids, counts, values and state of some rows.
 Kept = tuple[Array, ...]
 Copy = Callable[[Array], Array]
 
 
 class Snapshot:
-    """``blocks`` as they are at ``version``, behind them pieces of tables: ``tables`` says how many of each.
+    """``blocks`` as they are at ``version``, followed by pieces of tables; ``tables`` has the number of pieces of each.
 
-    They are the shard's own until they are touched or taken. ``copy`` copies an array. ``rounds`` is the position of
-    schedules of the learning rate; None: the version. Any thread may call.
+    Blocks are shared with the shard until they are touched or taken. ``copy`` copies an array. ``rounds`` is the
+    position of learning rate schedules; None: the version. Any thread may call.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Snapshot:
         self.rounds = version if rounds is None else rounds
         self._copy = copy
         self._blocks: list[Kept] = list(blocks)
-        self._attached = [True] * len(self._blocks)  # still the shard's
+        self._attached = [True] * len(self._blocks)  # whether it is still shared with the shard
         self._pieces = dict(tables)
         self._dense = len(self._blocks) - sum(self._pieces.values())
         starts = accumulate(self._pieces.values(), initial=self._dense)
@@ -58,24 +58,24 @@ class Snapshot:
         return len(self._blocks)
 
     def touch(self, number: int) -> None:
-        """The shard is about to change a block."""
+        """Detach a block that the shard is about to change."""
         if self._attached[number]:
             with self._lock:
                 self._detach(number)
 
     def touch_rows(self, table: Table, places: Array) -> None:
-        """The shard is about to change the rows at these places of its shelf of a table."""
+        """Detach the rows at these places of a table's shelf that the shard is about to change."""
         for piece in np.unique(places // table.piece_rows).tolist():
             if piece < self._pieces.get(table, 0):
                 self.touch(self._first[table] + piece)
 
     def detach(self) -> None:
-        """The shard is about to change, or to give away, the memory of all blocks of parameters."""
+        """Detach all blocks of parameters, because the shard is about to change or pass on their memory."""
         for number in range(self._dense):
             self.touch(number)
 
     def take(self, number: int) -> Kept:
-        """A block, once; the arrays belong to the caller."""
+        """Return a block, once; the arrays belong to the caller."""
         with self._lock:
             self._detach(number)
             block, self._blocks[number] = self._blocks[number], ()

@@ -1,9 +1,9 @@
-"""The next version of a shard, made block by block while the gradients for it still come in. Pure.
+"""The next version of a shard, made block by block while its gradients still arrive. Pure.
 
-A draft supposes who the version will be made of: the steps of its ``members``, each with the share of all samples that
-is behind it. A block of it is made as soon as that block has come from every member, beside the present parameters and
-state, which stay as they are. Whether the version is made of just these steps is decided when all of them are whole;
-until then nothing of a draft counts, and it may be dropped at any time.
+A draft assumes the steps that the version will be made of: those of its ``members``, each weighted by its share of all
+samples. A block is made as soon as it has arrived from every member, next to the present parameters and state, which do
+not change. When all steps are complete, it is decided whether the version is made of exactly these steps. Until then
+nothing of a draft counts, and it may be dropped at any time.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ Change = Callable[[int, Array, tuple[Array, ...], Sequence[Array], Weights], Non
 
 @dataclass(eq=False)
 class Coming:
-    """A step whose gradients are on their way: of so many blocks ``arrived``, in their order, they are here, finite.
+    """A step whose gradients are being received. The first ``arrived`` blocks, in order, are here and finite.
 
-    ``halved``: they travel as bfloat16, and so may what comes back.
+    ``halved``: they are sent as bfloat16, and so may be the reply.
     """
 
     seq: int
@@ -44,9 +44,9 @@ class Coming:
 
 @dataclass(frozen=True)
 class Basis:
-    """What a draft is made from: the version before it.
+    """The version that a draft is made from.
 
-    Where updates are rounded, ``exact`` is what the float32 blocks of ``parameters`` would be without that.
+    Where updates are rounded, ``exact`` is what the float32 blocks of ``parameters`` would be without rounding.
     """
 
     places: Sequence[BlockPlace]
@@ -58,9 +58,9 @@ class Basis:
 class Draft:
     """``members`` are in the order of summation; ``edition``, ``state`` and ``exact`` are the memory that is written.
 
-    With ``exact`` the version differs from the one before by updates in bfloat16, which is all that trainers need to be
-    sent. What rounding takes from an update stays in ``exact`` and goes into the next one: the error feedback of
-    gradients (``runtime.protocol.bf16``) on the way back. All get the same bits, and so has the server.
+    With ``exact`` the version differs from the one before by updates in bfloat16, and trainers are sent only these. The
+    rounding error of an update stays in ``exact`` and goes into the next one: the error feedback of gradients
+    (``runtime.protocol.bf16``) in the other direction. All trainers and the server get the same bits.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Draft:
 
     @property
     def made(self) -> int:
-        """How many blocks there are, in their order."""
+        """The number of blocks made, in order."""
         return len(self.edition.blocks)
 
     @property
@@ -91,12 +91,12 @@ class Draft:
         return self.made == len(self._basis.places)
 
     def is_of(self, gradients: Sequence[Sequence[Array]]) -> bool:
-        """Whether it is made of just these gradients, in this order."""
+        """Whether it is made of exactly these gradients, in this order."""
         mine = [member.gradients for member in self.members]
         return len(mine) == len(gradients) and all(map(_same, mine, gradients))
 
     def advance(self) -> bool:
-        """Make every block that can be made; whether there was one."""
+        """Make every block that can be made; return whether there was one."""
         before = self.made
         for number in range(before, min(member.arrived for member in self.members)):
             self._make(number)

@@ -1,4 +1,4 @@
-"""Whether a server's part of the parameters fits into its memory, said before any of it is taken. Pure."""
+"""Whether a server's part of the parameters fits into its memory, decided before it is allocated. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from runtime.parameters.declaration import ITEM_BYTES, BlockPlace, Declaration
 
-# What the process takes without a single parameter.
+# The memory of the process without parameters.
 _ITSELF = 64 << 20
 _MEBIBYTE = 1 << 20
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryBudget:
     """The memory of the server ``name``: ``limit`` bytes (0: without limit). ``keeps``: it writes checkpoints."""
 
     name: str = "pserver"
@@ -21,10 +21,10 @@ class Room:
     keeps: bool = False
 
     def refusal(self, declaration: Declaration, places: Sequence[BlockPlace], journalled: bool = False) -> str:
-        """Why the blocks of ``places`` cannot be held here, in numbers; empty where they can.
+        """Return why the blocks of ``places`` do not fit, with the sizes; empty if they fit.
 
-        Beside the values there are the optimiser's state and the gradients that come, and while a checkpoint is
-        written a copy of values and state. ``journalled``: and the values of the version before.
+        Besides the values, memory is needed for the optimiser's state, for received gradients, and for a copy of values
+        and state while a checkpoint is written. With ``journalled``, also for the values of the version before.
         """
         values, kept, needed = self._sizes(declaration, places)
         needed += values * journalled
@@ -32,30 +32,28 @@ class Room:
             return ""
         copies = "the gradients and a copy for checkpoints" if self.keeps else "the gradients"
         sizes = map(_mebibytes, (needed, values, kept - values, self.limit))
-        return _IN_WORDS.format(self.name, *sizes, copies=copies)
+        return _MESSAGE.format(self.name, *sizes, copies=copies)
 
-    def has_room_for_drafts(
-        self, declaration: Declaration, places: Sequence[BlockPlace], rounded: bool = False
-    ) -> bool:
-        """Whether values and state of the next version can be made beside the present ones.
+    def fits_drafts(self, declaration: Declaration, places: Sequence[BlockPlace], rounded: bool = False) -> bool:
+        """Whether values and state of the next version fit beside the present ones.
 
-        ``rounded``: and beside both the exact values, and twice the updates in half their size.
+        With ``rounded``, also the exact values, and twice the updates at half their size.
         """
         values, kept, needed = self._sizes(declaration, places)
         return not self.limit or needed + kept + 3 * values * rounded <= self.limit
 
     def _sizes(self, declaration: Declaration, places: Sequence[BlockPlace]) -> tuple[int, int, int]:
-        """Bytes of the values, of values and state, and of all that has to be there."""
+        """The bytes of the values, of values and state, and of everything needed."""
         values = sum((place.stop - place.start) * _item(declaration, place) for place in places)
         kept = values * (1 + declaration.rule.slots)
         return values, kept, kept * (2 if self.keeps else 1) + values + _ITSELF
 
 
-_IN_WORDS = (
+_MESSAGE = (
     "{} would need {} for its part of the parameters ({} of values, {} of the optimiser's state, and room for "
     "{copies}) and has {}. Ask for more memory for role pserver, or for more of them."
 )
-WITHOUT_LIMIT = Room()
+WITHOUT_LIMIT = MemoryBudget()
 
 
 def _item(declaration: Declaration, place: BlockPlace) -> int:

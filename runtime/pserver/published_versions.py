@@ -1,4 +1,4 @@
-"""What is sent of a shard's parameters: each version is copied and summed up at most once for all who ask. Pure."""
+"""The versions that are sent of a shard's parameters. Each is copied and its checksum computed at most once. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ Array = NDArray[Any]
 
 
 class Edition:
-    """The parameters of one version; they do not change while somebody has the edition.
+    """The parameters of one version. They do not change while the edition has readers.
 
-    ``blocks`` are as many as there are yet: one that is being drafted grows. While it is ``wanted`` its memory is not
-    free, though nobody may have it. ``updates`` are what turns the version before into this one, where that is less to
-    send: bfloat16 to be added, or the numbers themselves.
+    ``blocks`` are those made so far: the edition of a draft grows. While it is ``wanted``, its memory is not free, even
+    without readers. ``updates`` turn the version before into this one, where that is less to send: bfloat16 to be
+    added, or the numbers themselves.
     """
 
     def __init__(self, version: int, arrays: list[Array], blocks: list[Block]) -> None:
@@ -33,17 +33,19 @@ class Edition:
 
 
 class Editions:
-    """Lends the newest edition. The memory of one that is out of date and given back serves the next. Not for two
-    threads at once: who calls holds the shard's lock."""
+    """Lends the newest edition. The memory of an outdated edition is used again once it is returned.
+
+    Not for two threads at once: the caller holds the shard's lock.
+    """
 
     def __init__(self) -> None:
         self._newest: Edition | None = None
         self._spare: list[list[Array]] = []
 
     def lend(self, version: int, places: Sequence[BlockPlace], parameters: list[Array], copied: bool = True) -> Edition:
-        """The parameters as they are now, which is ``version``; to be given back once they have been sent.
+        """Lend the parameters as they are now, which is ``version``; the caller returns them after sending.
 
-        Not ``copied``: the edition is made of the parameters themselves. They are only to be changed after ``own``.
+        If not ``copied``, the edition is made of the parameters themselves, which may only be changed after ``own``.
         """
         if self._newest is None or self._newest.version != version:
             self._retire()
@@ -53,7 +55,7 @@ class Editions:
         return self.borrow(self._newest)
 
     def borrow(self, edition: Edition) -> Edition:
-        """Have it too."""
+        """Add a reader to an edition."""
         edition.readers += 1
         return edition
 
@@ -62,7 +64,7 @@ class Editions:
         self._reclaim(edition)
 
     def own(self, parameters: list[Array]) -> list[Array]:
-        """Parameters that may be changed in place: others where somebody has an edition that is made of them."""
+        """Return parameters that may be changed in place: a copy if an edition made of them has readers."""
         newest = self._newest
         if newest is None or newest.arrays is not parameters:
             return parameters
@@ -73,20 +75,20 @@ class Editions:
         self._retire()
         return copy
 
-    # --- Of versions that are still to come --------------------------------------------------------------------------
+    # --- Future versions ----------------------------------------------------------------------------------------------
     def draft(self, version: int, parameters: Sequence[Array]) -> Edition:
-        """Memory for the next version, without a block yet; ``publish`` or ``drop`` it."""
+        """Allocate memory for the next version, without blocks yet; ``publish`` or ``drop`` it."""
         return Edition(version, self._memory(parameters), [])
 
     def publish(self, draft: Edition, parameters: list[Array]) -> None:
-        """A draft is the newest version now; what were the ``parameters`` before may be written over."""
+        """Make a draft the newest version; the memory of the earlier ``parameters`` may be overwritten."""
         if self._newest is None or self._newest.arrays is not parameters:
             self._spare.append(parameters)
         self._retire()
         self._newest = draft
 
     def drop(self, draft: Edition) -> None:
-        """A draft will not become a version."""
+        """Drop a draft that will not become a version."""
         draft.wanted = False
         self._reclaim(draft)
 

@@ -1,12 +1,12 @@
-"""Whose values a shard takes when the process that had them is gone. Pure.
+"""The choice of values for a shard whose process was lost. Pure.
 
-Every trainer holds all values as it last pulled them, so that a shard comes back at most one pull old: the newest
-values win, those of the checkpoint where no trainer has newer ones. What only the servers have, the state of the
-optimiser, comes from the checkpoint in any case.
+Every trainer holds all values as it last pulled them, so a shard is restored at most one pull old. The newest values
+are taken; those of the checkpoint if no trainer has newer ones. The state of the optimiser, which only the servers
+have, always comes from the checkpoint.
 
-In synchronous training (``strict``) a shard is of use only at the version at which the other servers are. That is one
-that trainers have seen: where nobody can give it back, nothing in this attempt can, and the next attempt goes on from
-what all servers have kept together.
+In synchronous training (``strict``) a shard is only useful at the version of the other servers. That is one that
+trainers have seen. If no trainer can send it, nothing in this attempt can, and the next attempt continues from the
+version that all servers have saved.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from enum import Enum
 from runtime.parameters.messages import NOTHING, Offer
 from runtime.parameters.optimisers import Adam, Optimiser
 
-# How long a trainer that lives is waited for: it may hold newer values than the others.
+# How long a live trainer is waited for: it may hold newer values than the others.
 OFFER_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """How a shard came back: at ``version``, with the values of trainer ``giver`` or else of the checkpoint.
+    """How a shard was restored: at ``version``, with the values of trainer ``giver``, or of the checkpoint if None.
 
-    ``stored`` is the version of the checkpoint, ``NOTHING`` where there was none.
+    ``stored`` is the version of the checkpoint, ``NOTHING`` if there was none.
     """
 
     version: int
     giver: int | None
     stored: int
 
-    def told(self, server: int, seconds: float, optimiser: Optimiser, tables: bool) -> str:
-        """All that somebody should know who looks at the job; ``tables``: the shard has rows of some."""
+    def describe(self, server: int, seconds: float, optimiser: Optimiser, tables: bool) -> str:
+        """Return the message for the job's timeline; ``tables``: the shard has rows of some."""
         passed = f"{seconds:.1f}"
         if self.giver is None:
             return f"Parameter server {server} is back after {passed} s at version {self.version}, from its checkpoint."
-        whose = f"trainer-{self.giver}"
-        told = f"Parameter server {server} is back after {passed} s at version {self.version}, with {whose}'s values."
+        owner = f"trainer-{self.giver}"
+        text = f"Parameter server {server} is back after {passed} s at version {self.version}, with {owner}'s values."
         if self.stored == NOTHING:
-            return f"{told}{_anew(optimiser)}"
+            return f"{text}{_restarted(optimiser)}"
         if optimiser.slots:
-            told = f"{told} Its optimiser goes on from the checkpoint of version {self.stored}."
+            text = f"{text} Its optimiser goes on from the checkpoint of version {self.stored}."
         if tables:
-            told = f"{told} The rows of its tables are those of the checkpoint of version {self.stored}."
-        return told
+            text = f"{text} The rows of its tables are those of the checkpoint of version {self.stored}."
+        return text
 
 
-def _anew(optimiser: Optimiser) -> str:
-    """What it means that the optimiser has lost its memory; empty where it never had one.
+def _restarted(optimiser: Optimiser) -> str:
+    """The consequence of an optimiser without its state, as a sentence; empty if it has no state.
 
-    Adam divides a mean of some ten gradients by the root of one of a thousand squares. Both begin at zero, and far
-    from version 0 nothing corrects that: the first fills sooner, and steps are up to seven times as large meanwhile.
+    Adam divides a mean of some ten gradients by the root of one of a thousand squares. Both begin at zero, and far from
+    version 0 nothing corrects that: the first fills sooner, and steps are up to seven times as large meanwhile.
     """
     if not optimiser.slots:
         return ""
@@ -62,47 +62,47 @@ def _anew(optimiser: Optimiser) -> str:
 
 
 class Choice(Enum):
-    """What becomes of the shard."""
+    """The decision about the shard."""
 
     WAIT = "wait"
-    TRAINER = "trainer"  # the one that ``giver`` names gives its values
+    TRAINER = "trainer"  # the trainer ``giver`` sends its values
     CHECKPOINT = "checkpoint"
     LOST = "lost"
 
 
 class Comeback:
-    """Collects what trainers offer. ``stored`` is the version of the checkpoint that the shard has."""
+    """Collects the offers of trainers. ``stored`` is the version of the checkpoint that the shard has."""
 
     def __init__(self, stored: int = NOTHING) -> None:
         self.stored = stored
-        self.giver: int | None = None  # who was asked for its values
+        self.giver: int | None = None  # the trainer that was asked for its values
         self._offers: dict[int, Offer] = {}
         self._until: float | None = None
         self._late = False
 
     @property
-    def heard(self) -> Collection[int]:
-        """Who has said where it is."""
+    def reported(self) -> Collection[int]:
+        """The trainers that have reported their position."""
         return self._offers.keys()
 
     def take(self, index: int, offer: Offer, now: float) -> None:
         self._offers[index] = offer
         self._until = now + OFFER_SECONDS if self._until is None else self._until
         if index == self.giver:
-            self.giver = None  # it has not got so far as to give them
+            self.giver = None  # it has not sent them yet
 
     def forget(self, index: int) -> None:
-        """A trainer's process is gone."""
+        """Remove a lost trainer."""
         self._offers.pop(index, None)
         if index == self.giver:
             self.giver = None
 
     def tick(self, now: float) -> None:
-        """Time passes: who has said nothing yet is not waited for any longer."""
+        """Stop waiting for trainers that have not reported, once their time is over."""
         self._late = self._late or (self._until is not None and now >= self._until)
 
     def choose(self, live: Collection[int], strict: bool) -> Choice:
-        """Decide when every live trainer has said what it holds, or the time for that is over."""
+        """Decide when every live trainer has reported what it holds, or the time for that is over."""
         offers = {index: offer for index, offer in self._offers.items() if index in live}
         if self.giver is not None or not offers or not (self._late or len(offers) == len(live)):
             return Choice.WAIT
@@ -111,5 +111,5 @@ class Comeback:
         if held > self.stored and held >= needed:
             self.giver = best
             return Choice.TRAINER
-        known = not strict or any(offer.knows for offer in offers.values())
+        known = not strict or any(offer.has_seen for offer in offers.values())
         return Choice.CHECKPOINT if known and self.stored >= max(0, needed) else Choice.LOST

@@ -1,4 +1,4 @@
-"""A shard behind a socket: the requests of each connection become events, releases become replies."""
+"""The network server of a shard: requests of each connection become events, releases become replies."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from runtime.protocol.server import Server, reply_head
 from runtime.protocol.shared_memory import NOT_SHARED, Segment, Visit
 from runtime.pserver import table_requests
 from runtime.pserver.eager_update import Coming, Draft
-from runtime.pserver.memory_budget import WITHOUT_LIMIT, Room
+from runtime.pserver.memory_budget import WITHOUT_LIMIT, MemoryBudget
 from runtime.pserver.published_versions import Edition
 from runtime.pserver.recovery import Recovered
-from runtime.pserver.shard import REFUSALS, Release, Releases, Shard, Step, Ticket, Who
+from runtime.pserver.shard import REFUSALS, Release, Releases, Shard, Step, Ticket, TrainerId
 from runtime.pserver.throughput import Rate
 
-# A trainer may connect before this server has heard that it is a member.
+# A trainer may connect before this server has received its membership.
 JOIN_SECONDS = 15.0
-# So often a shard that waits is told that time passes.
+# The interval at which a waiting shard is ticked.
 TICK_SECONDS = 3.0
 LOG_SECONDS = 5.0
 
-# What brings gradients.
+# The operations that carry gradients.
 _STEPS = (Op.PUSH, Op.PUSH_PULL)
 
 Array = NDArray[Any]
@@ -52,10 +52,9 @@ log = logging.getLogger("pserver")
 class ShardServer:
     """Serves one shard. ``job`` fences connections of other attempts, whose peers do not hold the ``secret``.
 
-    ``room`` is the memory for it. ``on_rate`` is called now and then with the shard's version and the records per
-    second that it takes.
-    ``on_values`` is called once there are values, with how they came back where they had been lost and before anybody
-    trains on them; ``on_lost`` where they cannot come back, with why.
+    ``budget`` is the memory for it. ``on_rate`` is called repeatedly with the shard's version and its records per
+    second. ``on_values`` is called once there are values and before trainers train on them, with how they were restored
+    if they had been lost. ``on_lost`` is called with the reason if they cannot be restored.
     """
 
     def __init__(
@@ -64,27 +63,27 @@ class ShardServer:
         job: int = 0,
         clock: Callable[[], float] = time.monotonic,
         on_rate: Callable[[int, float], object] = lambda version, rate: None,
-        room: Room = WITHOUT_LIMIT,
+        budget: MemoryBudget = WITHOUT_LIMIT,
         on_values: Callable[[Recovered | None], object] = lambda recovered: None,
         on_lost: Callable[[str], object] = lambda why: None,
         secret: bytes = b"",
     ) -> None:
         self.shard = shard
         self.secret = secret
-        self.room = room
+        self.budget = budget
         self._on_rate = on_rate
         self._rate = Rate()
         self.changed = threading.Condition()
         self._clock = clock
         self._on_values = on_values
         self._on_lost = on_lost
-        self._told = shard.ready
-        self._told_lost = False
-        self._waiting: set[Ticket] = set()  # of requests that are still to be answered
+        self._reported = shard.ready
+        self._loss_reported = False
+        self._waiting: set[Ticket] = set()  # tickets of requests without a reply
         self._released: dict[Ticket, Release] = {}
-        self._seen: dict[int, int] = {}  # index of every trainer that ever was a member, by incarnation
+        self._seen: dict[int, int] = {}  # the index of every trainer that was ever a member, by incarnation
         self._logged = (0, clock())
-        self._parameters: Segment | None = None  # where trainers of this host read them
+        self._parameters: Segment | None = None  # the shared memory that trainers of this host read
         self._server = Server(lambda: _Session(self), job=job, secret=secret)
 
     @property
@@ -111,7 +110,7 @@ class ShardServer:
 
     # --- Members -----------------------------------------------------------------------------------------------------
     def change_members(self, members: Iterable[Member]) -> None:
-        """Take the live processes of the attempt, as the agent tells them."""
+        """Set the live processes of the attempt, as reported by the agent."""
         live = {member.index: member.incarnation for member in members if member.role == TRAINER}
         with self.changed:
             before = self.shard.live
@@ -120,13 +119,13 @@ class ShardServer:
             self._seen |= {incarnation: index for index, incarnation in live.items()}
             self._spread(self.shard.change_members(live))
 
-    def who(self, incarnation: int) -> Who:
-        """The trainer with this incarnation; waits a moment for its membership to become known here."""
+    def trainer(self, incarnation: int) -> TrainerId:
+        """The trainer with this incarnation; waits up to ``JOIN_SECONDS`` for its membership."""
         with self.changed:
             self.changed.wait_for(lambda: incarnation in self._seen, JOIN_SECONDS)
             if incarnation not in self._seen:
                 raise Refused("fenced", "This process is no member of the job; it must register before it connects.")
-            return Who(self._seen[incarnation], incarnation)
+            return TrainerId(self._seen[incarnation], incarnation)
 
     # --- Events ------------------------------------------------------------------------------------------------------
     def ask(
@@ -137,7 +136,7 @@ class ShardServer:
     ) -> Release:
         """Run an event of the shard and wait for the release of its ticket. Raises Refused.
 
-        Meanwhile ``send_more`` is called whenever there is something to send before the reply.
+        While it waits, ``send_more`` is called whenever there is something to send before the reply.
         """
         ticket = object()
         try:
@@ -167,19 +166,19 @@ class ShardServer:
             return release
 
     def _spread(self, releases: Releases) -> None:
-        self._tell_of_values()
+        self._report_values()
         self._released |= {release.ticket: release for release in releases if release.ticket in self._waiting}
         self._log_version()
         if (rate := self._rate.take(self.shard.records, self._clock())) is not None:
             self._on_rate(self.shard.version, rate)
         self.changed.notify_all()
 
-    def _tell_of_values(self) -> None:
-        if self.shard.lost and not self._told_lost:
-            self._told = self._told_lost = True
+    def _report_values(self) -> None:
+        if self.shard.lost and not self._loss_reported:
+            self._reported = self._loss_reported = True
             self._on_lost(self.shard.lost)
-        elif self.shard.ready and not self._told:
-            self._told = True
+        elif self.shard.ready and not self._reported:
+            self._reported = True
             self._on_values(self.shard.recovered)
 
     def _log_version(self) -> None:
@@ -194,19 +193,19 @@ class ShardServer:
     def now(self) -> float:
         return self._clock()
 
-    def known(self, incarnation: int) -> Who | None:
+    def known(self, incarnation: int) -> TrainerId | None:
         """The trainer with this incarnation, if it has been a member."""
         with self.changed:
             index = self._seen.get(incarnation)
-            return None if index is None else Who(index, incarnation)
+            return None if index is None else TrainerId(index, incarnation)
 
-    def expect(self, who: Who, coming: Coming) -> None:
-        """A step begins to come."""
+    def expect(self, trainer: TrainerId, coming: Coming) -> None:
+        """A trainer has begun to send a step."""
         with self.changed:
-            self.shard.expect(who, coming)
+            self.shard.expect(trainer, coming)
 
     def arrive(self, coming: Coming) -> None:
-        """Another block of it is here."""
+        """Another block of a step has arrived."""
         with self.changed:
             coming.arrived += 1
             if self.shard.arrive(coming):
@@ -214,13 +213,13 @@ class ShardServer:
 
     # --- Memory ------------------------------------------------------------------------------------------------------
     def parameters(self, journalled: bool = False) -> Segment:
-        """The shared memory of marks and parameters, to which they move when it is first asked for.
+        """The shared memory of marks and parameters; the parameters move there at the first call.
 
-        ``journalled``: with a journal, where there is room for one. Raises OSError.
+        ``journalled``: with a journal, if there is memory for one. Raises OSError.
         """
         with self.changed:
             if self._parameters is None:
-                journalled = journalled and self._has_room_for_a_journal()
+                journalled = journalled and self._journal_fits()
                 sizes = [(array.size, array.dtype.str) for array in self.shard.parameters]
                 layout = journal_layout.layout(sizes, journalled)
                 self._parameters = Segment.create(layout, private=True)
@@ -228,25 +227,25 @@ class ShardServer:
                 self.shard.move(marks, arrays[: len(sizes)], arrays[len(sizes) :])
             return self._parameters
 
-    def _has_room_for_a_journal(self) -> bool:
+    def _journal_fits(self) -> bool:
         declaration = self.shard.declaration
-        return declaration is not None and not self.room.refusal(declaration, self.shard.places, journalled=True)
+        return declaration is not None and not self.budget.refusal(declaration, self.shard.places, journalled=True)
 
 
 class _Session:
-    """One trainer's connection. Gradients are received into arrays of its own, which a waiting step refers to."""
+    """One trainer's connection. It receives gradients into its own arrays, to which a waiting step refers."""
 
     def __init__(self, server: ShardServer) -> None:
         self._server = server
         self._shard = server.shard
         self._received: dict[tuple[int, int], Array] = {}
-        self._halves: dict[tuple[int, int], Array] = {}  # of blocks that came as bfloat16
-        self._staged: dict[tuple[int, int], Header] = {}  # blocks that came before their push
-        self._edition: Edition | None = None  # what the last reply refers to
-        self._coming: Coming | None = None  # the step that is being received, while it is as it should be
-        self._ahead: _Ahead | None = None  # to a trainer that wants blocks as they are made
+        self._halves: dict[tuple[int, int], Array] = {}  # of blocks received as bfloat16
+        self._staged: dict[tuple[int, int], Header] = {}  # blocks received before their push
+        self._edition: Edition | None = None  # the edition of the last reply
+        self._coming: Coming | None = None  # the step that is being received, while it is valid
+        self._ahead: _Ahead | None = None  # sends blocks as they are made, if the trainer requests that
         self._gradients: Sequence[Array] | None = None  # in memory that the trainer shares
-        self._answers: Mapping[Op, Callable[[Message, Who], Message | None]] = {
+        self._answers: Mapping[Op, Callable[[Message, TrainerId], Message | None]] = {
             Op.HELLO: self._hello,
             Op.DECLARE: self._declare,
             Op.RESEED_OFFER: self._offer,
@@ -264,7 +263,7 @@ class _Session:
 
     def allocate(self, header: Header) -> memoryview:
         if row_blocks.carries_rows(header):
-            return row_blocks.room(header)
+            return row_blocks.allocate(header)
         array = self._arrays().get((header.tensor, header.offset))
         if array is None:
             raise WireError(f"Block {header.offset} of tensor {header.tensor} does not live on this server.")
@@ -275,7 +274,7 @@ class _Session:
         return array.data.cast("B")
 
     def _arrays(self) -> Mapping[tuple[int, int], Array]:
-        """Memory for the gradients of one step, made when it is first needed."""
+        """Memory for the gradients of one step, allocated at the first use."""
         if not self._received:
             self._received = {
                 (place.tensor, place.block): np.empty_like(parameter)
@@ -290,19 +289,19 @@ class _Session:
         self._give_back()
         self._coming = None
         samples = body.get("samples")
-        who = self._server.known(head.incarnation)
-        elsewhere = body.get("shared") or body.get("staged")  # not all of it comes now
-        if head.op not in _STEPS or elsewhere or who is None or not isinstance(samples, int) or samples < 1:
+        trainer = self._server.known(head.incarnation)
+        elsewhere = body.get("shared") or body.get("staged")  # part of it is sent in another way
+        if head.op not in _STEPS or elsewhere or trainer is None or not isinstance(samples, int) or samples < 1:
             return
         places = self._shard.places
         gradients = [self._array(place) for place in places]
         self._coming = Coming(head.seq, samples, head.version, gradients, halved=bool(body.get("halved")))
         if head.op is Op.PUSH_PULL and body.get("ahead"):
             self._ahead = _Ahead(self._server, self._coming, head, bool(body.get("update")), send)
-        self._server.expect(who, self._coming)
+        self._server.expect(trainer, self._coming)
 
     def arrived(self, header: Header) -> None:
-        """Widen and check a gradient while it is in the cache; what is not as it should be ``_numbers`` refuses."""
+        """Widen and check a gradient while it is in the cache; ``_numbers`` refuses invalid ones."""
         coming = self._coming
         if coming is None or row_blocks.carries_rows(header):
             return
@@ -324,112 +323,114 @@ class _Session:
         answer = self._answers.get(request.head.op)
         if answer is None:
             raise Refused("unknown_op", f"A parameter server does not answer {request.head.op.name}.")
-        return answer(request, self._server.who(request.head.incarnation))
+        return answer(request, self._server.trainer(request.head.incarnation))
 
     def closed(self) -> None:
-        """A step that waits stays: its trainer may ask again on another connection."""
+        """Release the last reply. A waiting step stays: its trainer may repeat the request on another connection."""
         self._give_back()
         self._coming = None
 
     # --- Requests ----------------------------------------------------------------------------------------------------
-    def _hello(self, request: Message, who: Who) -> Message:
+    def _hello(self, request: Message, trainer: TrainerId) -> Message:
         return Message(reply_head(request.head, self._shard.version), {"ready": self._shard.ready})
 
-    def _declare(self, request: Message, who: Who) -> Message:
+    def _declare(self, request: Message, trainer: TrainerId) -> Message:
         declaration = _declaration(request.body)
-        if why := self._server.room.refusal(declaration, self._shard.places_of(declaration)):
+        if why := self._server.budget.refusal(declaration, self._shard.places_of(declaration)):
             raise Refused("too_large", why)
         self._allow_drafts(declaration)
         now = self._server.now()
-        release = self._server.ask(lambda ticket: self._shard.declare(ticket, who, declaration, now))
+        release = self._server.ask(lambda ticket: self._shard.declare(ticket, trainer, declaration, now))
         return _reply(request, release)
 
     def _allow_drafts(self, declaration: Declaration) -> None:
         places = self._shard.places_of(declaration)
-        room = self._server.room.has_room_for_drafts(declaration, places)
+        fits = self._server.budget.fits_drafts(declaration, places)
         with self._server.changed:
-            self._shard.may_draft = room
-            self._shard.may_round = self._server.room.has_room_for_drafts(declaration, places, rounded=True)
+            self._shard.may_draft = fits
+            self._shard.may_round = self._server.budget.fits_drafts(declaration, places, rounded=True)
 
-    def _offer(self, request: Message, who: Who) -> Message:
+    def _offer(self, request: Message, trainer: TrainerId) -> Message:
         declaration = _declaration(request.body["declaration"])
         offer, had = Offer(**request.body["offer"]), Progress.from_json(request.body["had"])
         self._allow_drafts(declaration)
         now = self._server.now()
-        release = self._server.ask(lambda ticket: self._shard.offer(ticket, who, declaration, offer, now, had))
+        release = self._server.ask(lambda ticket: self._shard.offer(ticket, trainer, declaration, offer, now, had))
         return _reply(request, release)
 
-    def _reseed(self, request: Message, who: Who) -> Message:
+    def _reseed(self, request: Message, trainer: TrainerId) -> Message:
         values, version = self._numbers(request.blocks), request.head.version
         standing = Standing.from_json(request.body["standing"])
-        event = partial(self._shard.reseed, who=who, version=version, values=values, standing=standing)
+        event = partial(self._shard.reseed, trainer=trainer, version=version, values=values, standing=standing)
         return _reply(request, self._server.ask(event))
 
-    def _initialise(self, request: Message, who: Who) -> Message:
+    def _initialise(self, request: Message, trainer: TrainerId) -> Message:
         values = self._numbers(request.blocks)
         digest = str(request.body.get("digest"))
-        release = self._server.ask(lambda ticket: self._shard.initialise(ticket, who, digest, values))
+        release = self._server.ask(lambda ticket: self._shard.initialise(ticket, trainer, digest, values))
         if release.outcome is Outcome.DONE:
             count, size = sum(value.size for value in values), sum(value.nbytes for value in values)
-            log.info("trainer-%d gave the first values: %s parameters, %s bytes", who.index, f"{count:,}", f"{size:,}")
+            log.info(
+                "trainer-%d gave the first values: %s parameters, %s bytes", trainer.index, f"{count:,}", f"{size:,}"
+            )
         return _reply(request, release)
 
-    def _begin_pass(self, request: Message, who: Who) -> Message:
+    def _begin_pass(self, request: Message, trainer: TrainerId) -> Message:
         seq, number = request.head.seq, int(request.body["pass"])
-        return _reply(request, self._server.ask(lambda t: self._shard.begin_pass(t, who, seq, number)))
+        return _reply(request, self._server.ask(lambda t: self._shard.begin_pass(t, trainer, seq, number)))
 
-    def _end_pass(self, request: Message, who: Who) -> Message:
+    def _end_pass(self, request: Message, trainer: TrainerId) -> Message:
         seq, number = request.head.seq, int(request.body["pass"])
         at = _position(request.body)
-        return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, who, seq, number, at)))
+        return _reply(request, self._server.ask(lambda t: self._shard.end_pass(t, trainer, seq, number, at)))
 
-    def _stage(self, request: Message, who: Who) -> None:
-        """Blocks of the push that is to come; they are where they belong already."""
+    def _stage(self, request: Message, trainer: TrainerId) -> None:
+        """Record blocks of a coming push; they are already in their place."""
         self._staged |= {(header.tensor, header.offset): header for header, _payload in request.blocks}
 
-    def _push(self, request: Message, who: Who) -> Message:
+    def _push(self, request: Message, trainer: TrainerId) -> Message:
         staged, self._staged = self._staged, {}
         samples = int(request.body["samples"])
         if samples < 0:
             raise Refused("bad_step", f"A step is of 0 samples or more, not {samples}.")
         step = Step(request.head.seq, samples, request.head.version, at=_position(request.body))
         if samples:
-            step = replace(step, gradients=self._step(request, staged), rows=self._rows(request, who))
+            step = replace(step, gradients=self._step(request, staged), rows=self._rows(request, trainer))
         more = (self._ahead.has_more, self._ahead.send) if self._ahead else ()
-        release = self._server.ask(lambda ticket: self._shard.push(ticket, who, step), *more)
+        release = self._server.ask(lambda ticket: self._shard.push(ticket, trainer, step), *more)
         if request.head.op is Op.PUSH:
             return _reply(request, release)
-        self._wait_for_others(who)
+        self._wait_for_others(trainer)
         return self._with_values(request, release.outcome)
 
-    def _pull(self, request: Message, who: Who) -> Message:
+    def _pull(self, request: Message, trainer: TrainerId) -> Message:
         if not self._shard.ready:
             raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
-        self._wait_for_others(who)
+        self._wait_for_others(trainer)
         return self._with_values(request, Outcome.DONE)
 
-    def _pull_rows(self, request: Message, who: Who) -> Message:
+    def _pull_rows(self, request: Message, trainer: TrainerId) -> Message:
         if not self._shard.ready:
             raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
-        self._wait_for_others(who)
+        self._wait_for_others(trainer)
         with self._server.changed:
-            blocks = table_requests.pulled(self._shard.tables, request, who)
+            blocks = table_requests.pulled(self._shard.tables, request, trainer)
             return Message(reply_head(request.head, self._shard.version), {"outcome": Outcome.DONE}, blocks)
 
-    def _rows(self, request: Message, who: Who) -> Pushed:
-        """What a push carries for tables."""
+    def _rows(self, request: Message, trainer: TrainerId) -> Pushed:
+        """The rows of tables in a push."""
         with self._server.changed:
-            return table_requests.pushed(self._shard.tables, request, who)
+            return table_requests.pushed(self._shard.tables, request, trainer)
 
-    def _wait_for_others(self, who: Who) -> None:
+    def _wait_for_others(self, trainer: TrainerId) -> None:
         """Wait until this trainer is not too far ahead; in most modes it never is."""
         with self._server.changed:
-            wait = not self._shard.may_pull(who)
+            wait = not self._shard.may_pull(trainer)
         if wait:
-            self._server.ask(lambda ticket: self._shard.pull(ticket, who))
+            self._server.ask(lambda ticket: self._shard.pull(ticket, trainer))
 
-    def _share(self, request: Message, who: Who) -> Message:
-        """Map the trainer's gradients, and hand it the descriptor of the parameters."""
+    def _share(self, request: Message, trainer: TrainerId) -> Message:
+        """Map the trainer's gradients, and send it the descriptor of the parameters."""
         self._gradients = None
         with contextlib.suppress(OSError, KeyError, TypeError, ValueError):
             declaration = self._shard.declaration
@@ -443,7 +444,7 @@ class _Session:
         return Message(reply_head(request.head), answer)
 
     def _shared(self) -> Sequence[Array]:
-        """The trainer's gradients. It has looked for NaN and infinity when it put them there."""
+        """The trainer's gradients. It has checked them for NaN and infinity."""
         if self._gradients is None:
             raise Refused(NOT_SHARED, "This connection shares no memory; send the numbers over it.")
         return self._gradients
@@ -467,14 +468,14 @@ class _Session:
         if came.keys() != set(wanted):
             raise Refused("bad_step", f"{len(came)} blocks came where the {len(wanted)} of this server are due.")
         if self._coming is not None and self._coming.arrived == len(wanted):
-            return self._coming.gradients  # looked at one by one
+            return self._coming.gradients  # checked one by one
         for key, header in came.items():
             if header.dtype is DType.BF16:
                 bf16.widen(self._halves[key], self._received[key])
         return _finite([self._received[key] for key in wanted])
 
     def _with_values(self, request: Message, outcome: Outcome) -> Message:
-        """The reply with the parameters as blocks; where memory is shared the trainer copies them itself."""
+        """The reply with the parameters as blocks; with shared memory the trainer copies them itself."""
         if shared := bool(request.body.get("shared")):
             self._shared()
         with self._server.changed:
@@ -499,7 +500,7 @@ class _Session:
         return Message(reply_head(request.head, version), body, blocks)
 
     def _give_back(self) -> None:
-        """The last reply is sent: its values may be written over."""
+        """Release the last reply, which is sent: its values may be overwritten."""
         if self._edition is not None:
             with self._server.changed:
                 self._shard.editions.give_back(self._edition)
@@ -510,10 +511,10 @@ class _Session:
 
 
 class _Ahead:
-    """Sends one trainer the blocks of the version that its step goes into as they are made, before that is one.
+    """Sends one trainer the blocks of the version with its step as they are made, before the version is complete.
 
-    Every message names the draft that its block is of, by a number. Of a draft that was dropped the trainer keeps
-    nothing: the reply says how many blocks of the last one are part of it.
+    Every message has the number of the draft that its block belongs to. The trainer discards the blocks of a dropped
+    draft: the reply contains how many blocks of the last draft are part of it.
     """
 
     def __init__(
@@ -533,7 +534,7 @@ class _Ahead:
         return draft is not None and (draft.edition is not self.edition or draft.made > self.sent)
 
     def send(self) -> None:
-        """Send what there is. Only the thread of the connection calls this."""
+        """Send the blocks made so far. Only the thread of the connection calls this."""
         with self._server.changed:
             draft = self._draft()
             if draft is None:

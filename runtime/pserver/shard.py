@@ -1,10 +1,10 @@
 """The state machine of one parameter server: declared once, initialised once, then pushed to and pulled from.
 
-Pure: events come in as method calls that carry ``now`` where time matters; what comes out are ``Release`` values that
-say which waiting request is answered and how. A ticket is whatever the caller uses to find the request again.
+Pure: events are method calls that carry ``now`` where time matters. They return ``Release`` values, which contain which
+waiting request is answered and how. A ticket is any value by which the caller finds the request again.
 
-The unit of a push is a *step*: one gradient for every block of the shard. A step is applied whole or not at all, once
-for each (incarnation of the trainer, number), however often it is sent.
+The unit of a push is a *step*: one gradient for every block of the shard. A step is applied as a whole or not at all,
+once for each (incarnation of the trainer, number), however often it is sent.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ REFUSALS = frozenset(
         Outcome.OUT_OF_PLACE,
         Outcome.NOT_FINITE,
         Outcome.LOST,
-        Outcome.NO_ROOM,
+        Outcome.NO_MEMORY,
     }
 )
 
 
 @dataclass(frozen=True)
 class Release:
-    """An answer: to which request, how, with the shard's version, and why where it is a refusal."""
+    """The answer to a request: its ticket, the outcome, the shard's version, and the reason of a refusal."""
 
     ticket: Ticket
     outcome: Outcome
@@ -66,7 +66,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class Who:
+class TrainerId:
     """A trainer's process."""
 
     index: int
@@ -77,9 +77,9 @@ class Who:
 class Step:
     """A push: ``gradients`` are flat, in the order of the shard's blocks, means over ``samples`` records.
 
-    ``base`` is the version at which they were computed, ``seq`` the number of the request. A step of no samples has no
-    gradients: its trainer takes part, and changes nothing. ``rows`` are what it pushes for the tables that it uses.
-    ``at`` is where in the data they come from.
+    ``base`` is the version at which they were computed, ``seq`` the number of the request. A step without samples has
+    no gradients: its trainer takes part, and changes nothing. ``rows`` are the gradients for the tables that it uses.
+    ``at`` is its position in the data.
     """
 
     seq: int
@@ -113,33 +113,33 @@ class Shard:
         self.editions = Editions()
         self.may_draft = False  # whether there is memory for a version beside the present one
         self._moved = False
-        self._coming: dict[int, Coming] = {}  # steps of which some is still on its way, or all has come
+        self._coming: dict[int, Coming] = {}  # steps that are being received, or have arrived completely
         self._draft: Draft | None = None
         self._spare_state: State | None = None
         self.may_round = False  # whether there is memory for exact values beside rounded ones
-        self._exact: list[Array] | None = None  # where updates are rounded: what the parameters would be without that
+        self._exact: list[Array] | None = None  # where updates are rounded: the parameters without rounding
         self._spare_exact: list[Array] | None = None
         self.ready = False
         self._journal = Journal()
-        self._declaring: dict[Ticket, Who] = {}
+        self._declaring: dict[Ticket, TrainerId] = {}
         self._entering: dict[Ticket, int] = {}
         self._pulling: dict[Ticket, int] = {}
-        self.records = 0  # behind all updates that were made here
+        self.records = 0  # in all updates made here
         self.late = 0  # steps that were dropped because their version was made without them
         self._pushed: dict[int, tuple[Ticket, Step]] = {}
-        self._applied: dict[int, int] = {}  # last number seen of each live trainer
-        self._restored: Mapping[int, int] = {}  # the same of earlier ones, by incarnation
+        self._applied: dict[int, int] = {}  # the last request number of each live trainer
+        self._restored: Mapping[int, int] = {}  # the same from the checkpoint, by incarnation
         self.cut_at: int | None = None  # the version to cut at, if it is still to come
         self._snapshot: Snapshot | None = None
         self._copies = Copies(0)
-        self._comeback: Comeback | None = None  # while the values are lost
-        self.recovered: Recovered | None = None  # how they came back
-        self.lost = ""  # why they cannot
-        self.progress = Progress()  # of the data that the version contains
+        self._comeback: Comeback | None = None  # set while the values are lost
+        self.recovered: Recovered | None = None  # how the values were restored
+        self.lost = ""  # why they cannot be restored
+        self.progress = Progress()  # the position in the data that the version contains
 
     @property
     def version(self) -> int:
-        """How many updates the parameters have had."""
+        """The number of updates of the parameters."""
         return self._journal.version
 
     @version.setter
@@ -148,17 +148,20 @@ class Shard:
 
     @property
     def in_step(self) -> bool:
-        """Whether every version waits for all who use the one before."""
+        """Whether every version waits for all trainers that use the one before."""
         return self._mode.in_step
 
     @property
     def journalled(self) -> bool:
-        """Whether the version before is there for readers until the next one is whole."""
+        """Whether readers have the version before until the next one is complete."""
         return bool(self._journal.blocks)
 
     def move(self, marks: Array, parameters: Sequence[Array], journal: Sequence[Array] = ()) -> None:
-        """Keep parameters, and what tells readers whether they are whole, in other memory from now on; there is a
-        journal where there is memory for one. They do not leave it any more: versions are made in place."""
+        """Move the parameters and the marks, from which readers see whether they are complete, to other memory.
+
+        There is a journal if there is memory for one. The parameters stay there: versions are made in place from now
+        on.
+        """
         self._drop_draft()
         self._moved, self._exact = True, None
         for target, array in zip((marks, *parameters), (self._journal.marks, *self.parameters), strict=True):
@@ -167,7 +170,7 @@ class Shard:
 
     # --- Membership --------------------------------------------------------------------------------------------------
     def change_members(self, live: Mapping[int, int]) -> Releases:
-        """Take the live trainers (index -> incarnation). Those that left are no longer waited for."""
+        """Set the live trainers (index -> incarnation). Those that left are no longer waited for."""
         out: Releases = []
         for index in self._barrier.change_members(live):
             out += self._forget(index)
@@ -179,7 +182,7 @@ class Shard:
         return out + self._advance() + self._let_pull() + self._elect()
 
     def tick(self, now: float) -> Releases:
-        """Time passes: give up on trainers of the launch that never came, and on those that offer nothing."""
+        """Give up on trainers of the launch that never came, and on those that offer nothing, once time is over."""
         if self._comeback is not None:
             self._comeback.tick(now)
             return self._elect()
@@ -195,7 +198,7 @@ class Shard:
         self._pace.forget(index)
         if self._comeback is not None:
             self._comeback.forget(index)
-        tickets = [ticket for ticket, who in self._declaring.items() if who.index == index]
+        tickets = [ticket for ticket, trainer in self._declaring.items() if trainer.index == index]
         for waiting in (self._entering, self._pulling):
             tickets += [ticket for ticket, other in waiting.items() if other == index]
         for ticket in tickets:
@@ -211,61 +214,61 @@ class Shard:
         """Incarnation of each live trainer by its index."""
         return self._barrier.live
 
-    def is_live(self, who: Who) -> bool:
-        return self._barrier.live.get(who.index) == who.incarnation
+    def is_live(self, trainer: TrainerId) -> bool:
+        return self._barrier.live.get(trainer.index) == trainer.incarnation
 
     def _fenced(self, ticket: Ticket) -> Release:
         return Release(ticket, Outcome.FENCED, self.version, "This trainer is no longer a member of the job; end it.")
 
     # --- Declaration and first values --------------------------------------------------------------------------------
-    def declare(self, ticket: Ticket, who: Who, declaration: Declaration, now: float) -> Releases:
-        """Agree on the parameters. Answered READY when there are values, INITIALISE to the one who should give them."""
-        return self.offer(ticket, who, declaration, Offer(), now)
+    def declare(self, ticket: Ticket, trainer: TrainerId, declaration: Declaration, now: float) -> Releases:
+        """Agree on the parameters. Answered READY if there are values, INITIALISE to the trainer that sends them."""
+        return self.offer(ticket, trainer, declaration, Offer(), now)
 
     def offer(
         self,
         ticket: Ticket,
-        who: Who,
+        trainer: TrainerId,
         declaration: Declaration,
         offer: Offer,
         now: float,
         had: Progress | None = None,
     ) -> Releases:
-        """A declaration of a trainer that may have values and a place of its own already.
+        """Take the declaration of a trainer that may already have values and a position.
 
-        Answered RESEED to the one whose values are wanted, LOST where nothing can bring them back.
+        Answered RESEED to the trainer whose values are needed, LOST if nothing can restore them.
         """
-        if not self.is_live(who):
+        if not self.is_live(trainer):
             return [self._fenced(ticket)]
         if self.declaration is None:
             self._accept(declaration, now)
         elif self.declaration.digest != declaration.digest:
             return [Release(ticket, Outcome.CONFLICT, self.version, _difference(self.declaration, declaration))]
-        self._barrier.hear(who.index)
-        if offer.knows:
-            self._place(who, offer)
+        self._barrier.position_reported(trainer.index)
+        if offer.has_seen:
+            self._place(trainer, offer)
             self.progress.merge(had or Progress())
         if self._comeback is None and not self.ready and offer.held > NOTHING:
             self.come_back()
         if self.ready and self._mode.synchronous and offer.seen > self.version:
-            self._declaring[ticket] = who
+            self._declaring[ticket] = trainer
             return self._lose(
-                f"Parameter server {self._server} came back at version {self.version}, but trainer-{who.index} has "
+                f"Parameter server {self._server} came back at version {self.version}, but trainer-{trainer.index} has "
                 f"seen version {offer.seen}. The next attempt goes on from what all servers have kept together."
             )
         if self._comeback is not None:
-            self._comeback.take(who.index, offer, now)
+            self._comeback.take(trainer.index, offer, now)
             self._start_by = now + START_SECONDS
-        self._declaring[ticket] = who
+        self._declaring[ticket] = trainer
         return self._elect() + self._advance()
 
-    def _place(self, who: Who, offer: Offer) -> None:
-        """Take a trainer's word for where it is."""
-        contained = self._restored.get(who.incarnation, 0)
-        self._applied[who.index] = max(self._applied.get(who.index, 0), contained, offer.seq)
-        self._barrier.place(who.index, offer.begun, offer.ended, self.version)
+    def _place(self, trainer: TrainerId, offer: Offer) -> None:
+        """Take a trainer's position from its offer."""
+        contained = self._restored.get(trainer.incarnation, 0)
+        self._applied[trainer.index] = max(self._applied.get(trainer.index, 0), contained, offer.seq)
+        self._barrier.place(trainer.index, offer.begun, offer.ended, self.version)
         if offer.begun > offer.ended:
-            self._pace.enter(who.index)
+            self._pace.enter(trainer.index)
 
     def places_of(self, declaration: Declaration) -> tuple[BlockPlace, ...]:
         """The blocks of a declaration that this server holds."""
@@ -284,24 +287,24 @@ class Shard:
         self._state = self._optimiser.states(self.parameters)
 
     def _elect(self) -> Releases:
-        """Answer the declarations that can be answered: the lowest trainer that is due or declares gives the values."""
+        """Answer the declarations that can be answered. The lowest trainer that is due or declares sends the values."""
         if self._comeback is not None:
             return self._choose(self._comeback)
         if self.ready:
             return self._answer_declarations(Outcome.READY)
-        first = min({who.index for who in self._declaring.values()} | set(self._barrier.due), default=None)
+        first = min({trainer.index for trainer in self._declaring.values()} | set(self._barrier.due), default=None)
         return self._answer_declarations(Outcome.INITIALISE, first)
 
     def _answer_declarations(self, outcome: Outcome, index: int | None = None, why: str = "") -> Releases:
-        """Answer those of one trainer, or of all."""
-        chosen = [ticket for ticket, who in self._declaring.items() if index in (None, who.index)]
+        """Answer the declarations of one trainer, or of all."""
+        chosen = [ticket for ticket, trainer in self._declaring.items() if index in (None, trainer.index)]
         for ticket in chosen:
             del self._declaring[ticket]
         return [Release(ticket, outcome, self.version, why) for ticket in chosen]
 
-    def initialise(self, ticket: Ticket, who: Who, digest: str, values: Sequence[Array]) -> Releases:
+    def initialise(self, ticket: Ticket, trainer: TrainerId, digest: str, values: Sequence[Array]) -> Releases:
         """Take the first values, flat and in the order of the blocks; a repetition is ALREADY, never an error."""
-        if not self.is_live(who):
+        if not self.is_live(trainer):
             return [self._fenced(ticket)]
         if self.declaration is None or digest != self.declaration.digest:
             return [Release(ticket, Outcome.CONFLICT, self.version, "Declare the parameters before giving values.")]
@@ -317,9 +320,9 @@ class Shard:
         """The rule by which it updates."""
         return self._optimiser
 
-    # --- Values that were lost ---------------------------------------------------------------------------------------
+    # --- Lost values --------------------------------------------------------------------------------------------------
     def come_back(self, stored: int = NOTHING) -> None:
-        """The values that trainers have are to be taken, or else those of the checkpoint that was restored before."""
+        """Wait for values from trainers, or else use those of the checkpoint that was restored before."""
         self.ready = False
         self._comeback = Comeback(stored)
         self._barrier.forget_launch()
@@ -339,15 +342,17 @@ class Shard:
         return []
 
     def _lose(self, why: str) -> Releases:
-        """The values cannot come back in this attempt."""
+        """Record that the values cannot be restored in this attempt."""
         self.lost = why
         return self._answer_declarations(Outcome.LOST, why=self.lost)
 
-    def reseed(self, ticket: Ticket, who: Who, version: int, values: Sequence[Array], standing: Standing) -> Releases:
-        """Take the values of a trainer, which are those of ``version`` and contain what ``standing`` says."""
-        if not self.is_live(who):
+    def reseed(
+        self, ticket: Ticket, trainer: TrainerId, version: int, values: Sequence[Array], standing: Standing
+    ) -> Releases:
+        """Take the values of a trainer, which are those of ``version`` and contain the requests in ``standing``."""
+        if not self.is_live(trainer):
             return [self._fenced(ticket)]
-        if self._comeback is None or self._comeback.giver != who.index:
+        if self._comeback is None or self._comeback.giver != trainer.index:
             return [Release(ticket, Outcome.ALREADY, self.version)]
         for parameter, value in zip(self.parameters, values, strict=True):
             parameter[:] = value
@@ -359,14 +364,14 @@ class Shard:
         return [Release(ticket, Outcome.DONE, version), *self._back(self._comeback)]
 
     def _back(self, comeback: Comeback) -> Releases:
-        """There are values again."""
+        """Continue with restored values."""
         self.recovered = Recovered(self.version, comeback.giver, comeback.stored)
         self._comeback, self.ready = None, True
-        self._barrier.await_all_but(comeback.heard)
+        self._barrier.await_all_but(comeback.reported)
         return self._elect()
 
     def standing(self) -> Standing | None:
-        """What goes with values so that they can be given back; None where the version says it all."""
+        """What is sent with values so that they can be restored; None if the version is enough."""
         if self._mode.synchronous:
             return None
         return Standing(self._sequences(), *self._pace.standing())
@@ -393,11 +398,10 @@ class Shard:
         progress: Progress | None = None,
         rounds: float | None = None,
     ) -> None:
-        """Be as at a checkpoint: values and state of every block, and which requests they contain.
+        """Restore a checkpoint: values and state of every block, and the requests that they contain.
 
-        ``rounds``: how far schedules of the learning rate are; None: as far as the version.
-
-        Of ``rows`` those are taken that live on this server. Raises Full.
+        ``rounds`` is the position of learning rate schedules; None: the version. Of ``rows``, those of this server are
+        taken. Raises Full.
         """
         for table, piece in rows:
             self.tables.take(table, piece)
@@ -410,7 +414,7 @@ class Shard:
         self._pace.resume_rounds(version if rounds is None else rounds)
 
     def cut(self) -> Snapshot | None:
-        """A snapshot of the present version, or the one that is being written; None where there are no values."""
+        """Return a snapshot of the present version, or the one that is being written; None if there are no values."""
         self.cut_at = None
         if self._snapshot is None and self.ready:
             blocks = [(parameter, *state) for parameter, state in zip(self.parameters, self._state, strict=True)]
@@ -422,56 +426,58 @@ class Shard:
             self._snapshot = Snapshot(self.version, blocks, self._sequences(), tables, progress, copy, rounds)
         return self._snapshot
 
-    def make_room_to_cut(self) -> None:
-        """Have memory ready for what the next snapshot copies. From any thread: it may take a while."""
+    def prepare_cut(self) -> None:
+        """Allocate memory for the copies of the next snapshot. From any thread: it may take a while."""
         blocks = zip(self.parameters, self._state, strict=True)
         size = sum(array.nbytes for parameter, state in blocks for array in (parameter, *state))
         if self._snapshot is None and self._copies.size != size:
             self._copies = Copies(size)
 
     def cut_when_due(self) -> Snapshot | None:
-        """The snapshot that is being written; cut now if this is the version to cut at."""
+        """Return the snapshot that is being written; cut now if this is the version to cut at."""
         if self.version == self.cut_at:
             self.cut()
         return self._snapshot
 
     def forget_cut(self, snapshot: Snapshot) -> None:
-        """A snapshot is written, or is not needed any more, and nobody has any of its blocks."""
+        """Release a snapshot that is written or no longer needed. None of its blocks may be in use."""
         if self._snapshot is snapshot:
             self._snapshot = None
             self._copies.clear()
 
     # --- Passes ------------------------------------------------------------------------------------------------------
-    def begin_pass(self, ticket: Ticket, who: Who, seq: int, number: int) -> Releases:
+    def begin_pass(self, ticket: Ticket, trainer: TrainerId, seq: int, number: int) -> Releases:
         """A trainer begins a pass. Answered when it may pull and compute; the next version then waits for it."""
-        held = [entering for entering, index in self._entering.items() if index == who.index]
-        if held and seq == self._applied.get(who.index) and self.is_live(who):
+        held = [entering for entering, index in self._entering.items() if index == trainer.index]
+        if held and seq == self._applied.get(trainer.index) and self.is_live(trainer):
             self._entering[ticket] = self._entering.pop(held[0])
             return [Release(held[0], Outcome.SUPERSEDED, self.version)]
-        if (repeated := self._repeated(ticket, who, seq)) is not None:
+        if (repeated := self._repeated(ticket, trainer, seq)) is not None:
             return [repeated]
-        self._applied[who.index] = seq
+        self._applied[trainer.index] = seq
         if not self._mode.synchronous:
-            self._pace.enter(who.index)
+            self._pace.enter(trainer.index)
             return [Release(ticket, Outcome.DONE, self.version)]
-        self._barrier.begin(who.index, number, self.version, forming=bool(self._pushed))
-        self._entering[ticket] = who.index
+        self._barrier.begin(trainer.index, number, self.version, forming=bool(self._pushed))
+        self._entering[ticket] = trainer.index
         return self._advance()
 
-    def end_pass(self, ticket: Ticket, who: Who, seq: int, number: int, at: Position | None = None) -> Releases:
+    def end_pass(
+        self, ticket: Ticket, trainer: TrainerId, seq: int, number: int, at: Position | None = None
+    ) -> Releases:
         """A trainer has no more pushes in a pass, or none for now."""
-        if (repeated := self._repeated(ticket, who, seq)) is not None:
+        if (repeated := self._repeated(ticket, trainer, seq)) is not None:
             return [repeated]
         self._note(at)
-        self._applied[who.index] = seq
-        self._barrier.end(who.index, number)
-        self._pace.leave(who.index)
+        self._applied[trainer.index] = seq
+        self._barrier.end(trainer.index, number)
+        self._pace.leave(trainer.index)
         return [Release(ticket, Outcome.DONE, self.version), *self._advance(), *self._let_pull()]
 
-    def _repeated(self, ticket: Ticket, who: Who, seq: int) -> Release | None:
-        if not self.is_live(who):
+    def _repeated(self, ticket: Ticket, trainer: TrainerId, seq: int) -> Release | None:
+        if not self.is_live(trainer):
             return self._fenced(ticket)
-        if seq <= self._applied.get(who.index, 0):
+        if seq <= self._applied.get(trainer.index, 0):
             return Release(ticket, Outcome.DUPLICATE, self.version)
         return None
 
@@ -481,30 +487,30 @@ class Shard:
             del self._entering[ticket]
         return [Release(ticket, Outcome.DONE, self.version) for ticket in due]
 
-    # --- Steps that are on their way ---------------------------------------------------------------------------------
-    def expect(self, who: Who, coming: Coming) -> None:
+    # --- Steps being received -----------------------------------------------------------------------------------------
+    def expect(self, trainer: TrainerId, coming: Coming) -> None:
         """A trainer has begun to send a step. Nothing of it counts before ``push`` brings these same gradients."""
-        if self.is_live(who):
-            self._coming[who.index] = coming
+        if self.is_live(trainer):
+            self._coming[trainer.index] = coming
             self.arrive(coming)
 
     def arrive(self, coming: Coming) -> bool:
-        """More of a step is here; whether this made another block of the next version."""
+        """More of a step has arrived; return whether this made another block of the next version."""
         draft = self._drafted()
         return draft is not None and draft.advance()
 
     @property
     def drafted(self) -> int:
-        """How many blocks of the next version are made."""
+        """The number of blocks of the next version that are made."""
         return self._draft.made if self._draft else 0
 
     def draft_with(self, coming: Coming) -> Draft | None:
-        """What is being made of a step and others."""
+        """The draft that contains this step; None if there is none."""
         draft = self._draft
         return draft if draft is not None and any(member is coming for member in draft.members) else None
 
     def _drafted(self) -> Draft | None:
-        """The draft of the version that is going to be made, as far as is known now."""
+        """The draft of the next version, as far as its steps are known now."""
         members = self._members_to_be()
         if self._draft is None or not self._draft.is_of([member.gradients for member in members]):
             self._drop_draft()
@@ -512,7 +518,8 @@ class Shard:
         return self._draft
 
     def _members_to_be(self) -> list[Coming]:
-        """Whose steps the next version will be made of if all that come are whole; empty where it is too early to say.
+        """The steps of the next version if all that are being received are completed; empty if it is too early to
+        decide.
 
         A quorum is known at the last moment only, and steps that are applied one by one have nothing to wait for.
         """
@@ -534,17 +541,19 @@ class Shard:
             state = [tuple(map(np.empty_like, arrays)) for arrays in self._state]
         change = partial(self._change, numbers=self._optimiser.numbers(edition.version))
         basis = Basis(self.places, self.parameters, self._state, self._exact or self.parameters)
-        return Draft(members, basis, edition, state, change, self._room_for_exact(members))
+        return Draft(members, basis, edition, state, change, self._exact_buffers(members))
 
-    def _room_for_exact(self, members: Sequence[Coming]) -> list[Array] | None:
-        """None where the version is not rounded: where nobody sends bfloat16, and nothing is owed from before."""
+    def _exact_buffers(self, members: Sequence[Coming]) -> list[Array] | None:
+        """Memory for exact values. None without rounding: no trainer sends bfloat16, and there is no earlier rounding
+        error.
+        """
         if self._exact is None and not (self.may_round and any(member.halved for member in members)):
             return None
-        room, self._spare_exact = self._spare_exact, None
-        return room or [np.empty_like(parameter) for parameter in self.parameters]
+        buffers, self._spare_exact = self._spare_exact, None
+        return buffers or [np.empty_like(parameter) for parameter in self.parameters]
 
     def _pay(self) -> None:
-        """Have the exact values in place of the rounded ones."""
+        """Replace the rounded values by the exact ones."""
         exact, self._exact = self._exact or (), None
         for parameter, value in zip(self.parameters, exact, strict=False):
             if parameter.dtype == np.float32:
@@ -555,62 +564,62 @@ class Shard:
         self._set_aside(draft)
 
     def _set_aside(self, draft: Draft | None) -> None:
-        """The memory of a draft that is not needed serves the next one."""
+        """Keep the memory of an unneeded draft for the next one."""
         if draft is not None:
             self.editions.drop(draft.edition)
             self._spare_state, self._spare_exact = draft.state, draft.exact
 
     def lend(self) -> Edition:
-        """The parameters as they are now, to be given back to ``editions``."""
+        """Lend the parameters as they are now; the caller returns them to ``editions``."""
         copied = self._moved or not self.may_draft or not self._mode.synchronous
         return self.editions.lend(self.version, self.places, self.parameters, copied)
 
     # --- Steps -------------------------------------------------------------------------------------------------------
-    def push(self, ticket: Ticket, who: Who, step: Step) -> Releases:
-        """Take a step. Answered when it is part of a version; at once where it cannot be."""
-        if (repeated := self._repeated(ticket, who, step.seq)) is not None:
+    def push(self, ticket: Ticket, trainer: TrainerId, step: Step) -> Releases:
+        """Take a step. Answered when it is part of a version; at once if it cannot be."""
+        if (repeated := self._repeated(ticket, trainer, step.seq)) is not None:
             return [repeated]
         if not self.ready:
             return [Release(ticket, Outcome.NOT_READY, self.version, "The parameters have no values yet.")]
         try:
-            self.tables.promise(step.rows, f"trainer-{who.index}")
+            self.tables.promise(step.rows, f"trainer-{trainer.index}")
         except Full as full:
-            return [Release(ticket, Outcome.NO_ROOM, self.version, str(full))]
+            return [Release(ticket, Outcome.NO_MEMORY, self.version, str(full))]
         if not self._mode.synchronous:
-            return [self._apply_alone(ticket, who, step), *self._let_pull()]
-        if not self._barrier.is_active(who.index):
+            return [self._apply_alone(ticket, trainer, step), *self._let_pull()]
+        if not self._barrier.is_active(trainer.index):
             return [Release(ticket, Outcome.OUT_OF_PLACE, self.version, "A push came outside of a pass.")]
         if step.base != self.version:
-            self._applied[who.index] = step.seq
+            self._applied[trainer.index] = step.seq
             self._note(step.at)
             self.late += 1
             return [Release(ticket, Outcome.STALE, self.version)]
-        earlier = self._pushed.get(who.index)
-        self._pushed[who.index] = (ticket, step)
+        earlier = self._pushed.get(trainer.index)
+        self._pushed[trainer.index] = (ticket, step)
         superseded = [Release(earlier[0], Outcome.SUPERSEDED, self.version)] if earlier else []
         return superseded + self._advance()
 
-    def _apply_alone(self, ticket: Ticket, who: Who, step: Step) -> Release:
-        """Applied at once, as much as its trainer's pace says."""
-        self._applied[who.index] = step.seq
-        self._pace.step(who.index)
+    def _apply_alone(self, ticket: Ticket, trainer: TrainerId, step: Step) -> Release:
+        """Apply a step at once, scaled by its trainer's pace."""
+        self._applied[trainer.index] = step.seq
+        self._pace.step(trainer.index)
         if step.samples:
             self.records += step.samples
             rounds = self._pace.rounds(self.version)
-            scale = self._pace.scale(who.index, step.samples, self.version - step.base)
+            scale = self._pace.scale(trainer.index, step.samples, self.version - step.base)
             self._update([step], scale, rounds)
         self._note(step.at)
         return Release(ticket, Outcome.DONE, self.version)
 
-    def may_pull(self, who: Who) -> bool:
+    def may_pull(self, trainer: TrainerId) -> bool:
         """Whether a pull need not wait."""
-        return self._pace.may_pull(who.index)
+        return self._pace.may_pull(trainer.index)
 
-    def pull(self, ticket: Ticket, who: Who) -> Releases:
+    def pull(self, ticket: Ticket, trainer: TrainerId) -> Releases:
         """Answered when this trainer is not too far ahead of the others to have the newest values."""
-        if not self.is_live(who):
+        if not self.is_live(trainer):
             return [self._fenced(ticket)]
-        self._pulling[ticket] = who.index
+        self._pulling[ticket] = trainer.index
         return self._let_pull()
 
     def _let_pull(self) -> Releases:
@@ -635,7 +644,7 @@ class Shard:
         return out
 
     def _drop_late(self) -> Releases:
-        """Steps that wait for a version which was made without them."""
+        """Answer steps that wait for a version that was made without them."""
         late = {i: held for i, held in self._pushed.items() if held[1].base != self.version}
         for index, (_ticket, step) in late.items():
             del self._pushed[index]
@@ -645,12 +654,12 @@ class Shard:
         return [Release(ticket, Outcome.STALE, self.version) for ticket, _step in late.values()]
 
     def _note(self, at: Position | None) -> None:
-        """The data up to here is part of the version."""
+        """Record that the version contains the data up to this position."""
         if at is not None:
             self.progress.note(at)
 
     def _make_version(self, steps: Sequence[Step]) -> None:
-        """Of the draft, where it was made of just these steps."""
+        """Make the next version: from the draft if it was made of exactly these steps."""
         draft, self._draft = self._draft, None
         if draft is None or not draft.whole or not draft.is_of([step.gradients for step in steps]):
             self._set_aside(draft)
@@ -667,19 +676,19 @@ class Shard:
 
     def _change_rows(self, steps: Sequence[Step], weights: Weights, rounds: float, scale: float) -> None:
         rows = [(step.rows, share) for step, share in zip(steps, weights.shares, strict=True)]
-        told = (self._snapshot.touch_rows,) if self._snapshot is not None else ()
-        self.tables.apply(rows, rounds, scale, *told)
+        callbacks = (self._snapshot.touch_rows,) if self._snapshot is not None else ()
+        self.tables.apply(rows, rounds, scale, *callbacks)
 
     def _update(self, steps: Sequence[Step], scale: float, rounds: float) -> None:
-        """Make the next version, of the mean of steps over all their samples; without steps it is the same as the last.
+        """Make the next version from the mean of steps over all their samples; without steps it equals the last one.
 
-        Summed in the given order, so that the bits do not depend on who came first. ``scale`` multiplies the learning
-        rate; ``rounds`` is the position of its schedule.
+        Steps are summed in the given order, so that the bits do not depend on the order of arrival. ``scale``
+        multiplies the learning rate; ``rounds`` is the position of its schedule.
         """
         snapshot = self.cut_when_due()
         owned = self.editions.own(self.parameters)
         if snapshot is not None and (owned is not self.parameters or self._exact is not None):
-            snapshot.detach()  # the memory goes to others, or changes here and now
+            snapshot.detach()  # the memory goes to readers, or changes now
         self.parameters = owned
         if not steps:
             self._journal.repeat()
@@ -707,7 +716,7 @@ class Shard:
         weights: Weights,
         numbers: Sequence[float],
     ) -> None:
-        """Update block ``number`` by the mean of ``gradients``; compiled into one where that is there."""
+        """Update block ``number`` by the mean of ``gradients``; with the compiled kernel if it is available."""
         rule, journal = type(self._optimiser).__name__, self._journal
         before, start = (journal.blocks[number], journal.starts[number]) if journal.blocks else (None, 0)
         if not fused.run(rule, parameter, gradients, weights, state, numbers, before, journal.marks, start):
@@ -717,7 +726,7 @@ class Shard:
 
 
 def _difference(ours: Declaration, theirs: Declaration) -> str:
-    """Where two declarations differ, in words."""
+    """A message with the difference of two declarations."""
     if ours.mode != theirs.mode:
         return f"Another trainer declared mode {ours.mode!r}, this one {theirs.mode!r}; use the same in all."
     if ours.optimiser != theirs.optimiser:

@@ -1,4 +1,4 @@
-"""What trainers ask about tables, checked: a message for whatever does not fit, and nothing is changed then."""
+"""Validation of table requests: an invalid one gets a message and changes nothing."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from runtime.parameters.array_blocks import all_finite
 from runtime.parameters.embedding_tables import Pushed, Rows, Shelf, Table, Tables, Unlike
 from runtime.parameters.messages import Outcome
 from runtime.protocol.connection import Block, Message
-from runtime.pserver.shard import Who
+from runtime.pserver.shard import TrainerId
 
 BAD_ROWS = "bad_rows"
 
 
-def pushed(tables: Tables, request: Message, who: Who) -> Pushed:
+def pushed(tables: Tables, request: Message, trainer: TrainerId) -> Pushed:
     """The rows that came with a step, by table. Raises Refused."""
-    return {shelf.table.name: rows for shelf, rows in _named(tables, request, who, need_values=True)}
+    return {shelf.table.name: rows for shelf, rows in _named(tables, request, trainer, need_values=True)}
 
 
-def pulled(tables: Tables, request: Message, who: Who) -> list[Block]:
-    """The rows of the ids that were asked for, or with ``all`` those that were trained. Raises Refused."""
+def pulled(tables: Tables, request: Message, trainer: TrainerId) -> list[Block]:
+    """The rows of the requested ids, or with ``all`` every trained row. Raises Refused."""
     give = _trained if request.body.get("all") else _wanted
-    return row_blocks.pack(give(shelf, asked) for shelf, asked in _named(tables, request, who, need_values=False))
+    return row_blocks.pack(give(shelf, asked) for shelf, asked in _named(tables, request, trainer, need_values=False))
 
 
 def _trained(shelf: Shelf, asked: Rows) -> Rows:
@@ -32,38 +32,38 @@ def _trained(shelf: Shelf, asked: Rows) -> Rows:
 
 
 def _wanted(shelf: Shelf, asked: Rows) -> Rows:
-    """In the order of the ids, which their asker knows."""
+    """In the order of the ids, which the requester has."""
     return Rows(asked.ids[:0], shelf.values(asked.ids))
 
 
-def _named(tables: Tables, request: Message, who: Who, need_values: bool) -> list[tuple[Shelf, Rows]]:
-    """Each table of a request, with what came for it."""
-    declared = _declared(request, who)
+def _named(tables: Tables, request: Message, trainer: TrainerId, need_values: bool) -> list[tuple[Shelf, Rows]]:
+    """Each table of a request, with its rows."""
+    declared = _declared(request, trainer)
     try:
         rows = row_blocks.unpack(declared, request.blocks)
         shelves = [tables.declare(table) for table in declared]
     except Unlike as unlike:
         raise Refused(Outcome.CONFLICT, str(unlike)) from None
     except ValueError as error:
-        raise Refused(BAD_ROWS, f"What trainer-{who.index} sent for tables cannot be read: {error}.") from None
+        raise Refused(BAD_ROWS, f"What trainer-{trainer.index} sent for tables cannot be read: {error}.") from None
     for shelf, some in zip(shelves, rows, strict=True):
-        _check(tables, shelf.table, some, who, need_values)
+        _check(tables, shelf.table, some, trainer, need_values)
     return list(zip(shelves, rows, strict=True))
 
 
-def _declared(request: Message, who: Who) -> Sequence[Table]:
+def _declared(request: Message, trainer: TrainerId) -> Sequence[Table]:
     try:
         return [Table.from_json(body) for body in request.body.get("tables", ())]
     except (KeyError, TypeError, ValueError) as error:
-        raise Refused("bad_declaration", f"A table of trainer-{who.index} cannot be read: {error}.") from None
+        raise Refused("bad_declaration", f"A table of trainer-{trainer.index} cannot be read: {error}.") from None
 
 
-def _check(tables: Tables, table: Table, rows: Rows, who: Who, need_values: bool) -> None:
-    name, sender = table.name, f"trainer-{who.index}"
+def _check(tables: Tables, table: Table, rows: Rows, trainer: TrainerId, need_values: bool) -> None:
+    name, sender = table.name, f"trainer-{trainer.index}"
     ids, came = len(rows), len(rows.values)
     if need_values and ids != came:
         raise Refused(BAD_ROWS, f"{ids:,} ids but {came:,} rows came for table {name!r} from {sender}.")
-    if not tables.lives_here(table, rows.ids):
+    if not tables.is_local(table, rows.ids):
         raise Refused(BAD_ROWS, f"Rows of table {name!r} came from {sender} that live on another parameter server.")
     if not all_finite(rows.values):
         raise Refused(Outcome.NOT_FINITE, f"A row of table {name!r} from {sender} holds NaN or infinity.")

@@ -1,17 +1,17 @@
-"""How many records a second the training takes, measured where their gradients become part of the parameters. Pure."""
+"""The records per second of the training, measured where gradients become part of the parameters. Pure."""
 
 from __future__ import annotations
 
 # The name of the metric.
 RECORDS_PER_SECOND = "records_per_second"
-# At most one value in so long. One that is longer in coming, for a slow step, is the mean over that time.
+# At most one value per interval. If a slow step makes it longer, the value is the mean over that time.
 EVERY_SECONDS = 1.0
 
 
 class Rate:
-    """From one update to another, so that nothing is counted twice or in part, however long the steps are.
+    """The rate from one update to another, so that nothing is counted twice or in part, however long the steps are.
 
-    It begins with the first update that it sees: a server that was started again measures only what it did itself.
+    It begins with the first update that it receives: a restarted server measures only its own work.
     """
 
     def __init__(self, every: float = EVERY_SECONDS) -> None:
@@ -19,7 +19,7 @@ class Rate:
         self._last: tuple[int, float] | None = None
 
     def take(self, records: int, now: float) -> float | None:
-        """``records`` of all updates so far; the rate since the last one that was given, if it is time for another."""
+        """Return the rate since the last returned one if it is due, else None; ``records`` is the total so far."""
         if self._last is None:
             self._last = (records, now) if records else None
             return None

@@ -1,11 +1,12 @@
-"""What keeps a version whole for its readers while the next one is made over it. Pure.
+"""The undo journal: it keeps a version readable while the next one overwrites it. Pure.
 
-Trainers of the host may look straight at a shard's parameters, which change in place. Before a number is changed it
-goes into the journal, and the marks say how many have: whoever finds an update that was broken off, since the server
-died in the middle of it, reads the version before out of both. Databases call that an undo journal of before-images.
+Trainers of the host may read a shard's parameters directly, and these change in place. Before a number is changed it
+goes into the journal, and the marks count how many have. If the server is killed during an update, a reader restores
+the version before from both. Databases call this an undo journal of before-images.
 
-The marks are the clock, which is twice the version and one more while parameters are being changed, and how many of
-all elements the journal has; ``UNCHANGED`` where the newest version has the numbers of the one before.
+The marks are the clock and a count. The clock is twice the version, plus one while parameters are being changed. The
+count is how many of all elements the journal has; ``UNCHANGED`` if the newest version has the numbers of the one
+before.
 """
 
 from __future__ import annotations
@@ -35,17 +36,17 @@ class Journal:
         self.marks[CLOCK] = version << 1
 
     def begin(self) -> None:
-        """Parameters are going to be changed. What the journal has is given up first: it is of another version."""
+        """Start to change parameters. The journal's contents are dropped first, because they are of another version."""
         self.marks[KEPT] = 0
         self.marks[CLOCK] |= 1
 
     def keep(self, number: int, parameter: Array) -> None:
-        """Block ``number`` is going to be changed."""
+        """Save block ``number`` before it is changed."""
         if self.blocks:
             np.copyto(self.blocks[number], parameter)
             self.marks[KEPT] = self.starts[number + 1]
 
     def repeat(self) -> None:
-        """The next version has the numbers of the present one."""
+        """Make the next version with the numbers of the present one."""
         self.marks[KEPT] = UNCHANGED
         self.version += 1

@@ -1,1 +1,1 @@
-"""What runs in a trainer's process: parameters, tasks, the job as user code sees it."""
+"""Code of a trainer's process: parameters, tasks, the job as user code sees it."""

@@ -1,4 +1,4 @@
-"""What a trainer's process finds around it: nothing (it runs alone), or an agent, a master and parameter servers."""
+"""The environment of a trainer's process: none (it runs alone), or an agent, a master and parameter servers."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from runtime.trainer.params import LocalStore, ServerStore
 from runtime.trainer.tasks.task_client import LocalTasks, TaskClient, TaskSource
 from runtime.trainer.tasks.task_prefetch import Prefetching
 
-# How servers refuse a process that has lost its place, as one that stood still for longer than its lease.
+# Codes by which servers refuse a replaced process, such as one that was stopped for longer than its lease.
 REPLACED = ("fenced", "replaced")
 
 
-class Surroundings(Protocol):
-    """The seam between a job and where it runs."""
+class JobContext(Protocol):
+    """The interface between a job and its environment."""
 
     sink: Sink
 
     def tasks(self, dataset: str, passes: int | None) -> TaskSource:
-        """Where tasks come from; ``passes`` counts only where nothing else says how many."""
+        """The source of tasks; ``passes`` is used only if nothing else sets the number."""
 
     def store(self, wire: str) -> Store:
-        """Where parameters live; ``wire`` is one of the contract's."""
+        """The store of the parameters; ``wire`` is one of the contract's."""
 
     def why_leave(self) -> str:
-        """Why this process should end and be started again; empty while it should not."""
+        """Why this process should end and be started again; empty if it should not."""
 
     def wait(self, seconds: float) -> None:
-        """Sleep, but not beyond the wish to end."""
+        """Sleep until a request to end at the latest."""
 
 
 class Alone:
@@ -65,11 +65,11 @@ class Alone:
         return ""
 
     def wait(self, seconds: float) -> None:
-        """A queue of one trainer has always an answer."""
+        """A queue of one trainer always has an answer."""
 
 
 class Attached:
-    """A trainer of a job. Registers with the agent and waits until master and parameter servers are there."""
+    """A trainer of a job. Registers with the agent and waits for the master and the parameter servers."""
 
     def __init__(self, environment: Environment, channel: Channel) -> None:
         self._environment = environment
@@ -99,7 +99,7 @@ class Attached:
         return serving(members) is not None and needed | {self._environment.replica} <= names
 
     def _take_members(self, members: Members) -> None:
-        """Who is gone is waited for: the tasks of a master are safe, and so are the values of a parameter server."""
+        """Follow replaced processes. A lost one is waited for: its tasks or values are safe."""
         self._follow_master(serving(members))
         for member in members:
             if member.role == PSERVER and member != self._peers.get(member.name):
@@ -115,7 +115,7 @@ class Attached:
             self._tasks.move(master.address, master.incarnation)
 
     def leave(self, why: str) -> None:
-        """Wish this process to end."""
+        """Request that this process ends."""
         self._why = self._why or why
         self._leave.set()
 
@@ -162,14 +162,18 @@ class Attached:
 
 
 def leave_on_sigterm(leave: Callable[[str], object]) -> None:
-    """Turn SIGTERM into the wish to end, so that a task in hand is given back. Only the main thread can."""
+    """Turn SIGTERM into a request to end, so that the current task is released. Has an effect only in the main
+    thread.
+    """
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: leave("it was asked to end (SIGTERM)"))
 
 
 def guard(give_up: Callable[[str], object]) -> Callable[[], AbstractContextManager[None]]:
-    """A context in which the loss of another process or of the own place, or the wish to end, leads to ``give_up``
-    with the reason."""
+    """Return a context that calls ``give_up`` with the reason if this process has to end.
+
+    Reasons are the loss of another process, the replacement of this one, and a request to end.
+    """
 
     @contextmanager
     def guarded() -> Iterator[None]:
@@ -186,6 +190,6 @@ def guard(give_up: Callable[[str], object]) -> Callable[[], AbstractContextManag
 
 
 def end_for_restart(why: str) -> NoReturn:
-    """End this process so that it is started again, and say why in the job's log."""
+    """End this process so that it is started again, and write the reason to the job's log."""
     print(f"This trainer ends: {why.rstrip('.')}.", file=sys.stderr, flush=True)  # noqa: T201
     raise SystemExit(EXIT_RESTART)

@@ -1,4 +1,4 @@
-"""What a training tells while it runs. ``job.on(EndPass, function)`` subscribes to one of them."""
+"""Events of a training. ``job.on(EndPass, function)`` subscribes to one kind."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Event:
-    """The root of the events; a subscription to it hears all."""
+    """The base class of the events; a subscription to it receives all."""
 
     pass_id: int
 
 
 @dataclass(frozen=True)
 class BeginPass(Event):
-    """A trip through the data begins."""
+    """A pass through the data begins."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class BeginIteration(Event):
 
 @dataclass(frozen=True)
 class EndIteration(Event):
-    """A batch has been worked on. ``cost`` and ``metrics`` were reported meanwhile; NaN and empty if nothing was."""
+    """A batch has been processed. ``cost`` and ``metrics`` were reported meanwhile; NaN and empty if nothing was."""
 
     batch_id: int
     cost: float
@@ -45,7 +45,7 @@ Handler = Callable[[Event], object]
 
 
 class Listeners:
-    """Who wants to hear of what."""
+    """The subscriptions to events."""
 
     def __init__(self) -> None:
         self._handlers: list[tuple[type[Event], Handler]] = []

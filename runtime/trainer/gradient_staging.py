@@ -12,12 +12,12 @@ from runtime.protocol.shared_memory import Layout, Segment
 
 Array = NDArray[Any]
 
-# Elements that are checked and copied together: what the check has read, the copy finds in the cache.
+# Elements that are checked and copied together: after the check, the copy finds them in the cache.
 PIECE_ELEMENTS = 1 << 18
 
 
 class Staging:
-    """One flat array for every parameter. Raises OSError where memory cannot be shared, or there is not enough."""
+    """One flat array for every parameter. Raises OSError if memory cannot be shared or is short."""
 
     def __init__(self, layout: Layout) -> None:
         self._segment = Segment.create(layout)
@@ -31,7 +31,7 @@ class Staging:
         self._segment.close()
 
     def take(self, number: int, gradient: Array) -> bool:
-        """Take the gradient of parameter ``number``; whether it is finite throughout."""
+        """Take the gradient of parameter ``number``; return whether it is finite throughout."""
         target = self._segment.arrays[number]
         if gradient.ctypes.data == target.ctypes.data:
             return all_finite(gradient)

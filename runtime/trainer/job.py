@@ -1,4 +1,4 @@
-"""The job as user code sees it. ``runtime.dist`` is the door to it."""
+"""The job as user code sees it. ``runtime.dist`` is its entry point."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from runtime.data import catalogue
 from runtime.data.dataset import DatasetInfo
 from runtime.errors import UsageError
 from runtime.parameters.optimisers import SGD, Optimiser
-from runtime.trainer.environment import Surroundings, end_for_restart, guard
+from runtime.trainer.environment import JobContext, end_for_restart, guard
 from runtime.trainer.events import Event, Handler, Listeners
 from runtime.trainer.metric_sinks import Reports
 from runtime.trainer.params import RAISE, Arrays, Params
@@ -29,7 +29,7 @@ from runtime.trainer.tasks.task_client import TaskSource
 
 # The elected trainer has this long to write the model before another may be elected.
 SAVE_SECONDS = 60.0
-# After an error that nobody caught, threads of the script may finish what they do.
+# After an uncaught error, threads of the script have this long to finish.
 LINGER_SECONDS = 5
 
 ExceptHook = Callable[[type[BaseException], BaseException, TracebackType | None], object]
@@ -39,16 +39,16 @@ Writer = Callable[[Path], object]
 class Job:
     """One training. Made by ``dist.init()``."""
 
-    def __init__(self, environment: Environment, surroundings: Surroundings) -> None:
+    def __init__(self, environment: Environment, context: JobContext) -> None:
         self._environment = environment
-        self._surroundings = surroundings
+        self._context = context
         self._listeners = Listeners()
         self._parameters: Params | None = None
         self._source: TaskSource | None = None
         self._loop: Loop | None = None
         self._guard = guard(self._end)
         sys.excepthook = self._crashing(sys.excepthook)
-        self._reports = Reports(surroundings.sink, self._version)
+        self._reports = Reports(context.sink, self._version)
 
     @property
     def trainer(self) -> int:
@@ -70,25 +70,26 @@ class Job:
         on_bad_record: str = FAIL_TASK,
         ahead: int = AHEAD,
     ) -> Reader:
-        """Training records of a dataset by name, as ``team/mine`` or ``team/mine@3`` (default: the job's). A script
-        that runs alone may also name files: ``rows.csv``, ``shards/*.tar``, a folder. Raises UsageError for an unknown
-        name.
+        """Training records of a dataset by name, as ``team/mine`` or ``team/mine@3`` (default: the job's).
 
-        A record is what its format gives, for shipped datasets ``(features, label)``. With ``batch`` records come as
-        arrays of that many of them, fewer at the end of a task: ``(x, y)`` for pairs, a dict of columns for rows with
-        names. ``shuffle`` mixes records within a task, in windows of that many, the same way on every run with the same
-        seed. ``decode`` is applied to each record first; without it ``runtime/trainer/tasks/collation.py`` says what
-        comes.
+        A script that runs alone may also name files: ``rows.csv``, ``shards/*.tar``, a folder. Raises UsageError for an
+        unknown name.
 
-        ``on_bad_record`` says what becomes of a record that cannot be decoded: ``fail-task`` (the master is told
-        and leaves it out if it fails on another trainer too), ``skip`` (it is left out) or ``raise``. A whole file that
-        is gone or changed since the job began is no bad record: it ends the job once another trainer cannot read it
-        either, but with ``skip`` its tasks are left out.
+        The type of a record depends on its format; records of shipped datasets are ``(features, label)``. With
+        ``batch`` records are returned as arrays of that many of them, fewer at the end of a task: ``(x, y)`` for pairs,
+        a dict of columns for rows with names. ``shuffle`` mixes records within a task, in windows of that many, the
+        same way on every run with the same seed. ``decode`` is applied to each record first; the conversion without it
+        is described in ``runtime/trainer/tasks/collation.py``.
 
-        With ``batch`` a thread reads and decodes up to ``ahead`` batches of the task in hand while the script trains on
-        another, at most 64 MiB of them or one batch. So ``decode`` runs beside the script: what both of them use or
-        change, such as NumPy's global random numbers, has to bear that. With ``ahead=0`` all is read by the script's
-        own thread, each batch when it is asked for.
+        ``on_bad_record`` selects what happens to a record that cannot be decoded: ``fail-task`` (reported to the
+        master, which leaves the record out if it fails on another trainer too), ``skip`` (it is left out) or ``raise``.
+        A whole file that is gone or changed since the job began is no bad record: it ends the job once another trainer
+        cannot read it either. With ``skip`` its tasks are left out instead.
+
+        With ``batch`` a thread reads and decodes up to ``ahead`` batches of the current task while the script trains on
+        another, at most 64 MiB of them or one batch. So ``decode`` runs concurrently with the script: shared state,
+        such as NumPy's global random numbers, must allow that. With ``ahead=0`` everything is read by the script's own
+        thread, each batch at its request.
         """
         if on_bad_record not in ON_BAD_RECORD:
             raise UsageError(f"on_bad_record is one of {', '.join(ON_BAD_RECORD)}, not {on_bad_record!r}.")
@@ -99,10 +100,11 @@ class Job:
         return Reader(self._find(name).name, batch, shuffle, decode, on_bad_record, ahead, self._one_pass)
 
     def load(self, name: str | None = None, split: str = "test", decode: Decode | None = None) -> Any:
-        """A whole split in memory, as ``reader`` would give it in one batch: for shipped datasets features (n, ...)
-        float32 and labels (n,), for rows with names a dict of columns. ``decode`` is applied to each record first.
+        """Load a whole split into memory, as ``reader`` would return it in one batch.
 
-        Raises UsageError for an unknown name or split, and for one without records.
+        For shipped datasets these are features (n, ...) float32 and labels (n,), for rows with names a dict of columns.
+        ``decode`` is applied to each record first. Raises UsageError for an unknown name or split, and for one without
+        records.
         """
         return loading.load(self._find(name), split, decode)
 
@@ -115,10 +117,10 @@ class Job:
         return find(wanted, self._environment.data_path)
 
     def steps(self, reader: Reader, passes: int | None = None) -> Iterator[Any]:
-        """Batches of ``passes`` passes, as this trainer is given them by the master.
+        """Batches of ``passes`` passes, from the tasks that the master gives to this trainer.
 
-        In a job its specification says how many passes there are and ``passes`` can only end earlier; alone ``passes``
-        says it. A task counts as done when the batch after its last one is asked for.
+        In a job its specification sets the number of passes, and ``passes`` can only end earlier; a script that runs
+        alone does ``passes``. A task counts as done when the batch after its last one is requested.
         """
         if not isinstance(reader, Reader):
             raise UsageError("job.steps takes a reader, as in job.steps(job.reader(batch=64)).")
@@ -140,27 +142,27 @@ class Job:
                 params=lambda: self._parameters,
                 listeners=self._listeners,
                 reports=self._reports,
-                pause=self._surroundings.wait,
+                pause=self._context.wait,
             )
             for batch in loop.batches():
-                if why := self._surroundings.why_leave():
+                if why := self._context.why_leave():
                     self._end(why)
                 yield batch
 
     def source(self) -> TaskSource:
-        """Where the tasks of the job's dataset come from, for another loop than ``steps``. Raises UsageError."""
+        """The source of the tasks of the job's dataset, for a loop other than ``steps``. Raises UsageError."""
         name = self._find(None).name
         with self._guard():
             return self._tasks(name, None)
 
     def why_leave(self) -> str:
-        """Why this process should end and be started again; empty while it should not."""
-        return self._surroundings.why_leave()
+        """Why this process should end and be started again; empty if it should not."""
+        return self._context.why_leave()
 
     def _tasks(self, dataset: str, passes: int | None) -> TaskSource:
-        """The connection to the master is kept; alone every loop has a queue of its own."""
+        """The connection to the master is kept; a script that runs alone has a queue for each loop."""
         if self._source is None or self._environment.alone:
-            self._source = self._surroundings.tasks(dataset, passes)
+            self._source = self._context.tasks(dataset, passes)
         return self._source
 
     # --- Parameters --------------------------------------------------------------------------------------------------
@@ -173,15 +175,15 @@ class Job:
         wire: str | None = None,
         mapped: bool = False,
     ) -> Params:
-        """Share a dict of float32 or float64 arrays with all trainers; one of them gives the first values.
+        """Share a dict of float32 or float64 arrays with all trainers; one of them sends the initial values.
 
-        ``opt`` updates them where they live (default: ``SGD(0.01)``). ``mode`` is ``sync``, ``async``, ``m_of_n(2)``,
-        ``ssp(3)`` or ``outer(100)`` (default: the job's). ``nonfinite`` says what becomes of a gradient with NaN or
-        infinity: ``raise`` an error, ``reject`` the step, or ``zero`` what is no number. ``wire`` is how float32
-        gradients travel to servers on other hosts: ``f32``, or ``bf16`` at half the bytes, where what rounding takes
-        from one gradient is added to the next. ``mapped`` saves a copy of all parameters in every step with servers of
-        this host: the arrays of what is given lie in their memory and are read-only; those that you hand over only say
-        the first values. Raises UsageError where trainers differ or the arrays cannot be parameters.
+        ``opt`` updates them on the servers (default: ``SGD(0.01)``). ``mode`` is ``sync``, ``async``, ``m_of_n(2)``,
+        ``ssp(3)`` or ``outer(100)`` (default: the job's). ``nonfinite`` selects what happens to a gradient with NaN or
+        infinity: ``raise`` an error, ``reject`` the step, or ``zero`` these numbers. ``wire`` is the format of float32
+        gradients sent to servers on other hosts: ``f32``, or ``bf16`` at half the bytes, where the rounding error of
+        one gradient is added to the next. ``mapped`` saves a copy of all parameters in every step with servers of this
+        host. The arrays of the returned object are then in the servers' memory and read-only, and the passed arrays
+        only set the initial values. Raises UsageError if trainers differ or the arrays cannot be parameters.
         """
         if self._parameters is not None:
             raise UsageError("This job has its parameters already; put all arrays into one dict.")
@@ -191,16 +193,16 @@ class Job:
         if wire not in contract.WIRES:
             raise UsageError(f"wire is one of {', '.join(contract.WIRES)}, not {wire!r}.")
         with self._guard():
-            store = self._surroundings.store(wire)
+            store = self._context.store(wire)
         self._parameters = Params(arrays, store, opt or SGD(), mode, nonfinite, self._guard, self.seed, mapped)
         return self._parameters
 
     def _version(self) -> int | None:
         return None if self._parameters is None else self._parameters.version
 
-    # --- What is told ------------------------------------------------------------------------------------------------
+    # --- Reports and events -------------------------------------------------------------------------------------------
     def report(self, **values: object) -> None:
-        """Put numbers on the job's charts, as in ``job.report(cost=cost)``. Raises UsageError for what is none."""
+        """Put numbers on the job's charts, as in ``job.report(cost=cost)``. Raises UsageError for other values."""
         self._reports.report(values)
 
     def on(self, event: type[Event], handler: Handler) -> None:
@@ -211,8 +213,8 @@ class Job:
     def save_model(self, path: str, write: Writer | None = None) -> bool:
         """Save the model among the job's artifacts; True in the one trainer that was elected to do so.
 
-        The parameters are saved as ``.npz``, and of each table its trained rows, as ``<name>.ids`` and
-        ``<name>.rows``. For another format ``write`` is called with the path to write to.
+        The parameters are saved as ``.npz``, and of each table its trained rows, as ``<name>.ids`` and ``<name>.rows``.
+        For another format ``write`` is called with the path to write to.
         """
         if write is None and self._parameters is None:
             raise UsageError("There are no parameters to save; give a function that writes the model to a path.")
@@ -240,36 +242,38 @@ class Job:
             np.savez(file, allow_pickle=False, **arrays)
 
     def _crashing(self, hook: ExceptHook) -> ExceptHook:
-        """What happens when user code raises: the master is told where, then all goes its usual way, not for ever."""
+        """Return an exception hook that reports the failed batch to the master, then calls ``hook`` and limits the time
+        to exit.
+        """
 
-        def told(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> object:
+        def hook_with_report(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> object:
             if self._loop is not None and not isinstance(error, KeyboardInterrupt):
                 self._loop.crash(error)
             if not self._environment.alone:
                 _end_soon()
             return hook(kind, error, where)
 
-        return told
+        return hook_with_report
 
     # --- The end -----------------------------------------------------------------------------------------------------
     def _end(self, why: str) -> NoReturn:
-        """Hand the task in hand back and end this process."""
+        """Release the current task and end this process."""
         if self._loop is not None:
             self._loop.abandon()
         end_for_restart(why)
 
 
 def _end_soon() -> None:
-    """Threads of the script would keep a process alive whose work is over, and nobody would hear of its error.
+    """Limit the time to exit: threads of the script would keep the process running, and its error unreported.
 
-    By a signal, for it may be too many threads that it died of.
+    It uses a signal, because the error may be a shortage of threads.
     """
     signal.signal(signal.SIGALRM, lambda *_: os._exit(contract.EXIT_ERROR))
     signal.alarm(LINGER_SECONDS)
 
 
 def _write_whole(target: Path, write: Writer) -> None:
-    """Write beside the target and rename: whoever finds the file finds all of it."""
+    """Write beside the target and rename, so that the file is always complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     try:

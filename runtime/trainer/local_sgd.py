@@ -1,9 +1,11 @@
 """Training in rounds, mode ``outer(H)``: every trainer makes H steps by itself, then the changes are averaged.
 
-Traffic shrinks by a factor of H. After DiLoCo (Douillard et al. 2023): the job's optimiser makes the steps here, with
-state that stays here; what H steps have changed counts as one gradient, weighed by its samples, for the servers.
-A round that a pass's end cuts short is handed in as it is. A trainer that dies takes the steps since its last round
-with it. The same goes for rows of tables (``round_rows``).
+Traffic shrinks by a factor of H. After DiLoCo (Douillard et al. 2023): the job's optimiser makes the steps in the
+trainer, with state that stays there. For the servers, the change of H steps counts as one gradient, weighted by its
+samples.
+
+A round that the end of a pass cuts short is pushed as it is. If a trainer is killed, its steps since its last round are
+lost. The same applies to rows of tables (``local_sgd_rows``).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ Array = NDArray[Any]
 
 
 class Rounds:
-    """A store whose pushes are local but for one in ``H``, which goes to ``store``."""
+    """A store whose pushes are local except for one in ``H``, which goes to ``store``."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -37,12 +39,12 @@ class Rounds:
         self._before: list[Array] = []  # the values at the beginning of the round, where the store writes them
         self._steps = 0  # of this round
         self._samples = 0  # of this round
-        self._updates = 0  # ever made here
+        self._updates = 0  # made here in total
         self._tables: dict[Table, RoundRows] = {}
 
     @property
     def version(self) -> int:
-        """Steps of this trainer and of the rounds before, as if all rounds were whole."""
+        """Steps of this trainer and of the rounds before, as if all rounds were complete."""
         return self._store.version * self._length + self._steps
 
     def home(self, declaration: Declaration) -> Sequence[Array]:
@@ -57,18 +59,18 @@ class Rounds:
         self._state = self._rule.states(values)
         self._begin_round()
 
-    def room(self) -> Sequence[Array]:
+    def gradient_buffers(self) -> Sequence[Array]:
         return [np.zeros_like(value) for value in self._values]
 
     def take(self, number: int, gradient: Array) -> bool:
         return all_finite(gradient)
 
     def stage(self, number: int, gradient: Array) -> bool:
-        """Most steps push nothing."""
+        """Take the gradient; most steps push nothing."""
         return self.take(number, gradient)
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
-        """Make a step here; the last one of a round waits for the others and brings the new values."""
+        """Make a step here; the last one of a round waits for the others and fetches the new values."""
         if samples:
             self._updates += 1
             for table, some in rows.items():
@@ -78,12 +80,12 @@ class Rounds:
         self._steps += 1
         self._samples += samples
         if self._steps == self._length:
-            self._hand_in()
+            self._push_round()
 
     def pull(self) -> None:
-        """The values of the last round; steps of a round that has begun are handed in first."""
+        """Fetch the values of the last round; steps of a round that has begun are pushed first."""
         if self._steps:
-            self._hand_in()
+            self._push_round()
         else:
             self._store.pull()
             self._begin_round()
@@ -109,10 +111,10 @@ class Rounds:
 
     def end_pass(self, number: int) -> None:
         if self._steps:
-            self._hand_in()
+            self._push_round()
         self._store.end_pass(number)
 
-    def _hand_in(self) -> None:
+    def _push_round(self) -> None:
         changes = [before - value for before, value in zip(self._before, self._values, strict=True)]
         for number, change in enumerate(changes):
             self._store.take(number, change)

@@ -1,7 +1,7 @@
 """The rows of one table that a trainer changes by itself during a round of mode ``outer(H)``. Pure.
 
 A row is fetched when a round first needs it. The steps of the round change a copy, by the table's own optimiser, whose
-state stays with the trainer from round to round like that of the parameters. What the round has changed is handed in.
+state stays with the trainer from round to round like that of the parameters. The changes of the round are pushed.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ Array = NDArray[Any]
 
 
 def averaged(table: Table) -> Table:
-    """The table as the servers have it: what changes their rows is the mean of what rounds have changed."""
+    """The table as the servers have it: their rows are updated by the mean of the changes of rounds."""
     return replace(table, optimiser=OUTER_RULE)
 
 
 class RoundRows:
-    """``fetch`` gives the rows (n, dim) of ids that differ, as they were when the round began."""
+    """``fetch`` returns the rows (n, dim) of different ids as they were when the round began."""
 
     def __init__(self, table: Table, fetch: Callable[[Array], Array]) -> None:
         self._fetch = fetch
-        self._own = Shelf(table)  # what this trainer ever changed: the values of this round, and the state
+        self._own = Shelf(table)  # all rows ever changed by this trainer: the values of this round, and the state
         self._before = Shelf(table)
         self._changed = np.empty(0, "i8")
         self.begin()
 
     def begin(self) -> None:
-        """A round begins: the servers' rows may be others now."""
+        """Begin a round: the servers' rows may have changed."""
         self._before = Shelf(replace(self._own.table, optimiser=SGD()))
         self._changed = np.empty(0, "i8")
 
@@ -49,7 +49,7 @@ class RoundRows:
         return values
 
     def apply(self, gradients: Rows, step: int) -> None:
-        """Make step number ``step`` of this trainer, counted from 1, with gradients of ids that differ. Raises Full."""
+        """Make step number ``step`` of this trainer, counted from 1, with gradients of different ids. Raises Full."""
         ids = gradients.ids
         self._have(ids)
         fresh = np.setdiff1d(ids, self._changed)
@@ -58,7 +58,7 @@ class RoundRows:
         self._own.apply(gradients, step - 1, 1.0)
 
     def changes(self) -> Rows:
-        """What the round has taken from each row that it changed, in order of id."""
+        """The changes of the round, subtracted from each changed row, in order of id."""
         ids = self._changed
         return Rows(ids, self._before.values(ids) - self._own.values(ids))
 
@@ -69,7 +69,7 @@ class RoundRows:
 
     def _write(self, shelf: Shelf, ids: Array, values: Array) -> None:
         try:
-            shelf.make_room(shelf.unseen(ids))
+            shelf.reserve(shelf.unseen(ids))
         except MemoryError:
             raise Full(
                 f"This trainer has no memory for {ids.size:,} more rows of table {shelf.table.name!r}: mode outer "

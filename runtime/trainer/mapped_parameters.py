@@ -1,4 +1,4 @@
-"""The parameters of a server of the same host as a trainer reads them: in the server's memory."""
+"""The parameters of a server on the trainer's host, read from the server's memory."""
 
 from __future__ import annotations
 
@@ -14,21 +14,24 @@ from runtime.protocol.shared_memory import Segment
 from runtime.trainer.memory_window import MOST_RUNS, Run, Window
 
 Array = NDArray[Any]
-# So often numbers that somebody changes meanwhile are read before they count as gone.
+# How often numbers that change meanwhile are read again before the version counts as gone.
 READS = 4
 
 
 class Source:
-    """``values`` are the blocks of one server, cut out of the flat arrays of all parameters, and are filled from its
-    segment. Where those arrays are a ``window``, and the server keeps a journal, they show the segment itself for as
-    long as the next version waits for this trainer."""
+    """The parameters of one server in its shared memory.
+
+    ``values`` are the blocks of the server, cut from the flat arrays of all parameters, and are filled from its
+    segment. If those arrays are a ``window``, and the server keeps a journal, they show the segment itself for as long
+    as the next version waits for this trainer.
+    """
 
     def __init__(self, places: Sequence[BlockPlace], values: Sequence[Array], window: Window | None) -> None:
         self._places = places
         self._values = values
         self._window = window
-        self._runs: Sequence[Run] = ()  # of the window, that can show the segment
-        self._shown = False  # they do
+        self._runs: Sequence[Run] = ()  # of the window that can show the segment
+        self._shown = False  # whether they do
         self._segment: Segment | None = None
         self._marks = np.zeros(*journal_layout.MARKS)
         self._parameters: Sequence[Array] = ()
@@ -55,15 +58,15 @@ class Source:
             self._runs = runs if len(runs) <= MOST_RUNS else ()
 
     def drop(self) -> None:
-        """Read it no more."""
+        """Stop reading the segment."""
         if self._segment is not None:
             self._segment.close()
         self._segment, self._runs = None, ()
 
     def read(self, version: int, waited_for: bool) -> bool:
-        """Have the parameters in ``values``; whether they are those of ``version``.
+        """Fill ``values`` with the parameters; return whether they are those of ``version``.
 
-        ``waited_for``: nobody changes them before this trainer has pushed.
+        ``waited_for``: they do not change before this trainer has pushed.
         """
         if self._segment is None or not journal_layout.whole(self._marks, version):
             return False
@@ -80,9 +83,9 @@ class Source:
         return True
 
     def keep(self, version: int) -> bool:
-        """Have the values for this process alone from now on; whether they are those of ``version``, if they were.
+        """Make the values private to this process; return whether they are those of ``version``, if they were.
 
-        Also those of an update that was broken off, since the server died.
+        This includes a version whose successor was interrupted because the server was killed.
         """
         if not self._shown or self._window is None:
             return True
@@ -92,7 +95,7 @@ class Source:
         return (was_whole and journal_layout.whole(self._marks, version)) or self._read_back(version)
 
     def _read_back(self, version: int) -> bool:
-        """Put a version together from parameters and journal; whether it is still there."""
+        """Restore a version from parameters and journal; return whether it is still available."""
         total = sum(value.size for value in self._values)
         for _ in range(READS):
             before = self._marks.tobytes()

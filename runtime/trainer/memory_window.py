@@ -1,7 +1,7 @@
 """Arrays that can show the servers' own memory: a pull copies nothing, and references to the arrays stay valid.
 
-The arrays lie at addresses of their own. Pages of a server's segment can be put behind parts of them, for reading; when
-they are kept instead, each page is copied and belongs to this process. To whoever reads meanwhile one is as the other.
+The arrays have fixed addresses. Pages of a server's segment can be mapped at parts of them, for reading. When they are
+kept instead, each page is copied and belongs to this process. Concurrent readers see no difference.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from runtime.protocol.shared_memory import PAGE, Layout, offsets
 
 Array = NDArray[Any]
 
-# A process may have some 65,000 mappings. More parts than this are copied.
+# A process may have some 65,000 mappings. With more parts than this, values are copied.
 MOST_RUNS = 8192
-# Linux 5.14, later than Python's names for advice: have the pages there before they are read. Else each is fetched
-# when it is first read.
+# Linux 5.14, later than Python's names for advice: map the pages before they are read. Otherwise each is mapped at its
+# first read.
 _POPULATE_READ = 22
 _FIXED = 0x10
 _FAILED = ctypes.c_void_p(-1).value
 
 
 class Run(NamedTuple):
-    """Bytes of a window, whole pages, which lie in one piece in a server's segment."""
+    """Bytes of a window, whole pages, that are contiguous in a server's segment."""
 
     begin: int
     size: int
@@ -52,7 +52,7 @@ class Window:
         ]
 
     def runs(self, places: Sequence[BlockPlace], sources: Sequence[int]) -> list[Run]:
-        """Where in a segment, at which each block begins at one of ``sources``, the pages of these blocks are."""
+        """The runs of the pages of these blocks; each block begins at one of ``sources`` in the segment."""
         found: list[Run] = []
         for begin, size, source in self._pieces(places, sources):
             last = found[-1] if found else Run(0, 0, 0)
@@ -69,7 +69,7 @@ class Window:
             yield begin, -(-(place.stop - place.start) * item // PAGE) * PAGE, source
 
     def show(self, runs: Sequence[Run], descriptor: int) -> None:
-        """Have the pages of a segment in place of these. Nothing can be written here then. Raises OSError."""
+        """Map pages of a segment in place of these. They are read-only then. Raises OSError."""
         for run in runs:
             where = self._address + run.begin
             found = _libc().mmap(where, run.size, mmap.PROT_READ, mmap.MAP_PRIVATE | _FIXED, descriptor, run.source)
@@ -78,11 +78,11 @@ class Window:
             _libc().madvise(where, run.size, _POPULATE_READ)
 
     def keep(self, runs: Sequence[Run]) -> None:
-        """Have these pages for this process alone, with the numbers that they show. Raises OSError."""
+        """Make these pages private to this process, with their present numbers. Raises OSError."""
         for run in runs:
             if _libc().mprotect(self._address + run.begin, run.size, mmap.PROT_READ | mmap.PROT_WRITE):
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-            # To write what is there already makes the system copy the page.
+            # Writing the present value makes the system copy the page.
             pages = self._bytes[run.begin : run.begin + run.size : PAGE]
             np.bitwise_or(pages, 0, out=pages)
 

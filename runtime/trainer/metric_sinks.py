@@ -1,4 +1,4 @@
-"""Measured values on their way out: to the agent's channel, or to the terminal when the process runs alone."""
+"""Sinks of measured values: the agent's channel, or the terminal if the process runs alone."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ PRINT_SECONDS = 0.5
 
 
 class Sink(Protocol):
-    """Takes values of one step."""
+    """Receives the values of one step."""
 
     def take(self, at: float, step: int, values: Mapping[str, float]) -> None: ...
 
 
 class ChannelSink:
-    """Hands points to the agent; the channel sends them from a thread of its own."""
+    """Passes points to the agent; the channel sends them from a thread of its own."""
 
     def __init__(self, channel: Channel) -> None:
         self._channel = channel
@@ -31,7 +31,7 @@ class ChannelSink:
 
 
 class TerminalSink:
-    """Prints a line every half second; whoever runs a script alone looks at the terminal."""
+    """Prints a line every half second, for a script that runs alone in a terminal."""
 
     def __init__(self, write: Callable[[str], object] = sys.stdout.write) -> None:
         self._write = write
@@ -40,12 +40,12 @@ class TerminalSink:
     def take(self, at: float, step: int, values: Mapping[str, float]) -> None:
         if at >= self._next:
             self._next = at + PRINT_SECONDS
-            told = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
-            self._write(f"step {step}: {told}\n")
+            text = ", ".join(f"{key} {value:.4g}" for key, value in values.items())
+            self._write(f"step {step}: {text}\n")
 
 
 class Reports:
-    """Checks what is reported and gives it a step: ``version()`` where there are parameters, else a count."""
+    """Checks reported values and adds the step: ``version()`` if there are parameters, else a count."""
 
     def __init__(self, sink: Sink, version: Callable[[], int | None], clock: Callable[[], float] = time.time) -> None:
         self._sink = sink
@@ -55,7 +55,7 @@ class Reports:
         self.last: dict[str, float] = {}
 
     def report(self, values: Mapping[str, object]) -> None:
-        """Take values by name. Raises UsageError for what is no number."""
+        """Take values by name. Raises UsageError for a value that is no number."""
         numbers = {name: _number(name, value) for name, value in values.items()}
         self._count += 1
         version = self._version()

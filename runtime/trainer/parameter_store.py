@@ -1,4 +1,4 @@
-"""The seam between the parameters as user code sees them and where they live."""
+"""The interface between the parameters as user code sees them and their storage."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.parameters.declaration import Declaration
 from runtime.parameters.embedding_tables import Rows, Table
 
 Array = NDArray[Any]
-# What a step pushes for the tables that it uses.
+# The rows that a step pushes, by table.
 Pushes = Mapping[Table, Rows]
 NO_ROWS: Pushes = {}
 
@@ -24,35 +24,35 @@ def arrays_of(declaration: Declaration) -> Sequence[Array]:
 
 
 class Store(Protocol):
-    """Where parameters live. Arrays are flat, in the order of the declaration; ``values`` are written in place."""
+    """The storage of parameters. Arrays are flat, in the order of the declaration; ``values`` are written in place."""
 
     @property
     def version(self) -> int:
         """Updates applied so far."""
 
     def home(self, declaration: Declaration) -> Sequence[Array]:
-        """Arrays for ``start``, which a pull fills without a copy where that can be. Only the store writes to them."""
+        """Arrays for ``start``, which a pull fills without a copy if possible. Only the store writes to them."""
 
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
-        """Agree on the parameters; afterwards ``values`` hold the common ones."""
+        """Agree on the parameters; afterwards ``values`` contain the common ones."""
 
-    def room(self) -> Sequence[Array]:
-        """Arrays for gradients from which a push needs no copy."""
+    def gradient_buffers(self) -> Sequence[Array]:
+        """Arrays for gradients that a push does not need to copy."""
 
     def take(self, number: int, gradient: Array) -> bool:
-        """Take the gradient of parameter ``number`` for the next push; whether it is finite throughout."""
+        """Take the gradient of parameter ``number`` for the next push; return whether it is finite throughout."""
 
     def stage(self, number: int, gradient: Array) -> bool:
-        """``take`` a gradient, and begin to push it, ahead of the others. From any thread.
+        """``take`` a gradient, and begin to push it ahead of the others. From any thread.
 
-        One that is taken or staged again counts instead.
+        A gradient that is taken or staged again replaces it.
         """
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
-        """Apply gradients that were taken, means over ``samples``, and ``rows``; with ``pull`` the values are fresh
+        """Apply the taken gradients, means over ``samples``, and ``rows``; with ``pull`` the values are up to date
         afterwards.
 
-        No ``samples``: there is nothing to apply, but nobody has to wait for it either.
+        Without ``samples`` there is nothing to apply, but others need not wait for it either.
         """
 
     def pull(self) -> None: ...
@@ -64,7 +64,7 @@ class Store(Protocol):
         """All rows that have been updated, in order of id."""
 
     def stand(self, position: Position) -> None:
-        """The pushes that follow are of the data up to here."""
+        """Set the position in the data of the following pushes."""
 
     def begin_pass(self, number: int) -> None: ...
 

@@ -1,6 +1,6 @@
 """The parameters as user code sees them: a mapping of arrays that pushes and pulls change in place.
 
-``Params`` checks what user code hands over. Where the parameters live is a ``Store``: ``LocalStore`` in this process,
+``Params`` checks the arguments of user code. A ``Store`` holds the parameters: ``LocalStore`` in this process,
 ``ServerStore`` on parameter servers, either of them behind ``Rounds``.
 """
 
@@ -41,7 +41,7 @@ from runtime.trainer.tables import SharedTable
 Array = NDArray[Any]
 Arrays = Mapping[str, Array]
 
-# What becomes of a gradient that holds NaN or infinity: an error, a step that changes nothing, or zeros in its place.
+# The handling of a gradient with NaN or infinity: an error, a step that changes nothing, or zeros in place of them.
 RAISE, REJECT, ZERO = "raise", "reject", "zero"
 NONFINITE = (RAISE, REJECT, ZERO)
 
@@ -51,11 +51,9 @@ log = logging.getLogger("regatta")
 class Params(Mapping[str, Array]):
     """A model: arrays by name. References to the arrays stay valid; every pull writes into them.
 
-    ``nonfinite`` is one of ``NONFINITE``. ``guard`` wraps what may find that other processes are gone. ``seed`` is
-    that of tables which do not bring their own.
-
-    ``mapped``: the arrays are others than those that were given, and read-only; where servers are on this host, the
-    arrays lie in their memory, and a pull copies nothing.
+    ``nonfinite`` is one of ``NONFINITE``. ``guard`` wraps calls that may detect that other processes are lost. ``seed``
+    is used for tables without their own. With ``mapped`` the arrays are different from the given ones, and read-only.
+    For servers on this host, the arrays are in the servers' memory, and a pull copies nothing.
     """
 
     def __init__(
@@ -73,12 +71,12 @@ class Params(Mapping[str, Array]):
         self._nonfinite = nonfinite
         self._guard = guard
         self._pass: int | None = None
-        self._room: dict[str, Array] | None = None
-        self._position: Position | None = None  # of the batch in hand
-        self._done: list[int] = []  # tasks of which nothing more is to be pushed, and the servers have not heard it
+        self._buffers: dict[str, Array] | None = None
+        self._position: Position | None = None  # of the current batch
+        self._done: list[int] = []  # finished tasks that are not reported to the servers yet
         self._pusher = ThreadPoolExecutor(1, thread_name_prefix="push")
         self._pushing: Future[None] | None = None
-        self._staged: dict[str, _Staged] = {}  # gradients of the next push that are on their way
+        self._staged: dict[str, _Staged] = {}  # gradients of the next push that are being sent
         tensors = tuple(Tensor(name, array.shape, array.dtype.str) for name, array in self._arrays.items())
         try:
             declaration = Declaration.from_json(Declaration(tensors, optimiser, mode).to_json())
@@ -92,11 +90,11 @@ class Params(Mapping[str, Array]):
         self._tables: dict[str, SharedTable] = {}
         self._store = Rounds(store) if self._mode.local_steps else store
         values = self._mapped(declaration) if mapped else [array.reshape(-1) for array in self._arrays.values()]
-        with self._guard(), _refusals_told():
+        with self._guard(), _refusals_as_usage_errors():
             self._store.start(declaration, values)
 
     def _mapped(self, declaration: Declaration) -> Sequence[Array]:
-        """Have the values in arrays of the store; user code sees these, and not to write to."""
+        """Place the values in arrays of the store; user code gets read-only views of these."""
         homes = self._store.home(declaration)
         for (name, array), home in zip(self._arrays.items(), homes, strict=True):
             home[:] = array.reshape(-1)
@@ -118,22 +116,23 @@ class Params(Mapping[str, Array]):
 
     @property
     def version(self) -> int:
-        """How many updates the parameters have had, by all trainers together."""
+        """The number of updates of the parameters, by all trainers together."""
         return self._store.version
 
     def push_pull(self, grads: Arrays, n: int = 1) -> int:
-        """Push gradients and pull the updated parameters; gives the version.
+        """Push gradients and pull the updated parameters; return the version.
 
-        ``grads`` has an array of the parameter's shape and type for every parameter: the mean over ``n`` samples.
-        In sync mode this waits for the other trainers' gradients. Raises UsageError with a message.
+        ``grads`` has an array of the parameter's shape and type for every parameter: the mean over ``n`` samples. In
+        sync mode this waits for the other trainers' gradients. Raises UsageError with a message.
         """
         return self._push(grads, n, pull=True)
 
     def push_async(self, grads: Arrays, n: int = 1) -> Pending:
         """Begin a ``push_pull`` and return at once, so that this thread can prepare the next batch meanwhile.
 
-        Until ``result()`` of what is given has returned, neither the gradients may change nor the parameters be used.
-        Any other call of this object waits for that first. In every mode the outcome is ``push_pull``'s, bit for bit.
+        Until ``result()`` of the returned object has returned, neither the gradients may change nor the parameters be
+        used. Any other call of this object waits for that first. In every mode the outcome is ``push_pull``'s, bit for
+        bit.
         """
         gradients, samples, rows = self._prepared(grads, n)
         self._pushing = self._pusher.submit(self._store.push, gradients, samples, True, rows)
@@ -142,8 +141,8 @@ class Params(Mapping[str, Array]):
     def stage(self, name: str, grad: Array) -> None:
         """Begin to push the gradient of one parameter, while this thread computes those of others.
 
-        The push has to follow with the same array, and nothing may be written into it before. Staged again, what it
-        holds then counts. Raises UsageError.
+        The push must follow with the same array, which must not be changed before. If it is staged again, its contents
+        at that time count. Raises UsageError.
         """
         if name not in self._arrays:
             raise UsageError(f"There is no parameter {name!r}; there are {', '.join(self._arrays)}.")
@@ -157,19 +156,19 @@ class Params(Mapping[str, Array]):
     def gradients(self) -> dict[str, Array]:
         """Zeroed arrays to write gradients into, by name.
 
-        Any arrays can be pushed. These lie where the servers of this host can read them, which saves a copy of all
-        gradients in every step. The same arrays each time.
+        Any arrays can be pushed. The servers of this host can read these directly, which saves a copy of all gradients
+        in every step. Every call returns the same arrays.
         """
-        if self._room is None:
-            rooms = zip(self._arrays.items(), self._store.room(), strict=True)
-            self._room = {name: room.reshape(array.shape) for (name, array), room in rooms}
-        return dict(self._room)
+        if self._buffers is None:
+            buffers = zip(self._arrays.items(), self._store.gradient_buffers(), strict=True)
+            self._buffers = {name: buffer.reshape(array.shape) for (name, array), buffer in buffers}
+        return dict(self._buffers)
 
     def settle(self) -> int:
-        """Wait for a push that was begun, if there is one; gives the version."""
+        """Wait for a push that was begun, if there is one; return the version."""
         pushing, self._pushing = self._pushing, None
         if pushing is not None:
-            with self._guard(), _refusals_told():
+            with self._guard(), _refusals_as_usage_errors():
                 pushing.result()
         return self.version
 
@@ -178,20 +177,20 @@ class Params(Mapping[str, Array]):
         return self._push(grads, n, pull=False)
 
     def pull(self) -> int:
-        """Fetch the present parameters into the arrays; gives the version."""
+        """Fetch the present parameters into the arrays; return the version."""
         self.settle()
-        with self._guard(), _refusals_told():
+        with self._guard(), _refusals_as_usage_errors():
             self._store.pull()
         return self.version
 
     def _push(self, grads: Arrays, samples: int, pull: bool) -> int:
         gradients, samples, rows = self._prepared(grads, samples)
-        with self._guard(), _refusals_told():
+        with self._guard(), _refusals_as_usage_errors():
             self._store.push(gradients, samples, pull, rows)
         return self.version
 
     def _prepared(self, grads: Arrays, samples: int) -> tuple[list[Array], int, Pushes]:
-        """Checked gradients, of how many samples, and rows of tables; a pass is begun."""
+        """Check gradients, samples and rows of tables, and begin a pass if none is; return them."""
         if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
             raise UsageError(f"n is the number of samples behind the gradients, at least 1, not {samples!r}.")
         staged = self._take_staged()
@@ -216,13 +215,13 @@ class Params(Mapping[str, Array]):
         return {name: _gradient(name, grads[name], array) for name, array in self._arrays.items()}
 
     def _take_staged(self) -> Mapping[str, _Staged]:
-        """What was staged for the push that is made now, and is on its way."""
+        """The gradients staged for the present push, after all are sent."""
         staged, self._staged = self._staged, {}
         wait(one.finite for one in staged.values())
         return staged
 
     def _finite(self, gradients: dict[str, Array], staged: Mapping[str, _Staged]) -> list[Array]:
-        """The gradients without NaN and infinity, as ``nonfinite`` says; empty where the step is left out."""
+        """The gradients without NaN and infinity, according to ``nonfinite``; empty if the step is left out."""
         ahead = {name: one.finite.result() for name, one in staged.items() if one.is_of(gradients[name])}
         odd = {
             name: number
@@ -237,7 +236,7 @@ class Params(Mapping[str, Array]):
         return list(gradients.values())
 
     def _finite_rows(self, rows: Pushes) -> Pushes | None:
-        """The same for rows of tables; None where the step is left out."""
+        """The same for rows of tables; None if the step is left out."""
         kept = dict(rows)
         for table, some in rows.items():
             if not all_finite(some.values):
@@ -247,7 +246,7 @@ class Params(Mapping[str, Array]):
         return kept
 
     def _zeroed(self, what: str) -> bool:
-        """Whether zeros take the place of what is no number in the gradient of something; else the step is left out."""
+        """Whether NaN and infinity in the gradient of ``what`` are zeroed; otherwise the step is left out."""
         if self._nonfinite == RAISE:
             raise UsageError(
                 f"The gradient of {what} holds NaN or infinity. Nothing was applied. Lower the learning rate, or "
@@ -263,8 +262,8 @@ class Params(Mapping[str, Array]):
     ) -> SharedTable:
         """A table of rows of ``dim`` float32 by id, such as embeddings. The same in all trainers.
 
-        A row that was never trained begins as ``init`` says (default: ``Uniform(0.05)``), by ``seed`` (default: the
-        job's) and its id alone. ``opt`` updates rows (default: the parameters' optimiser). Raises UsageError.
+        The initial values of a row depend on ``init`` (default: ``Uniform(0.05)``), ``seed`` (default: the job's) and
+        its id alone. ``opt`` updates rows (default: the parameters' optimiser). Raises UsageError.
         """
         if not isinstance(name, str) or not name or name in self._tables:
             raise UsageError(f"The name of a table is a text that no other table of the job has, not {name!r}.")
@@ -283,30 +282,30 @@ class Params(Mapping[str, Array]):
         return self._tables
 
     def _fetch(self, table: Table, ids: Array) -> Array:
-        self.settle()  # and no pass is begun: between passes one may look, and nobody is to wait for that
-        with self._guard(), _refusals_told():
+        self.settle()  # without beginning a pass: reading between passes must not delay others
+        with self._guard(), _refusals_as_usage_errors():
             return self._store.rows(table, ids)
 
     def _fetch_all(self, table: Table) -> Rows:
         self.settle()
-        with self._guard(), _refusals_told():
+        with self._guard(), _refusals_as_usage_errors():
             return self._store.trained_rows(table)
 
-    # --- Passes, told by the loop over the data ----------------------------------------------------------------------
+    # --- Passes, announced by the loop over the data ------------------------------------------------------------------
     def begin_pass(self, number: int) -> None:
-        """Say that pushes of pass ``number`` follow, unless that is known. The values are fresh afterwards."""
+        """Announce pushes of pass ``number``, unless already done. The values are up to date afterwards."""
         self.settle()
         if self._pass != number:
-            with self._guard(), _refusals_told():
+            with self._guard(), _refusals_as_usage_errors():
                 self._store.begin_pass(number)
             self._pass = number
 
     def stand(self, pass_id: int, task: int, batches: int) -> None:
-        """The batch in hand is number ``batches`` of a task, counted from 1."""
+        """Set the position: the current batch is number ``batches`` of a task, counted from 1."""
         self._position = Position(pass_id, task, batches)
 
     def finish(self, pass_id: int, task: int) -> None:
-        """All of a task has been pushed; waits for the last push of it."""
+        """Record that all of a task has been pushed, after waiting for its last push."""
         self.settle()
         self._position = Position(pass_id, NO_TASK, 0)
         self._done.append(task)
@@ -317,20 +316,22 @@ class Params(Mapping[str, Array]):
             self._done.clear()
 
     def end_pass(self, number: int) -> None:
-        """Say that no push of pass ``number`` follows for now: the others need not wait."""
+        """Announce that no push of pass ``number`` follows for now: the others need not wait."""
         self.settle()
         self._stand()
-        with self._guard(), _refusals_told():
+        with self._guard(), _refusals_as_usage_errors():
             self._store.end_pass(number)
         self._pass = None
 
     def leave(self) -> None:
-        """Say that no push follows at all."""
+        """Announce that no push follows at all."""
         self.end_pass(FOREVER)
 
 
 class _Staged(NamedTuple):
-    """A gradient that is on its way, and whether it is finite throughout. While it is held nothing else lies there."""
+    """A gradient that is being sent, and whether it is finite. It is referenced so that its memory is not used
+    again.
+    """
 
     gradient: Array
     finite: Future[bool]
@@ -361,7 +362,7 @@ class LocalStore:
         self._values = values
         self._state = self._optimiser.states(values)
 
-    def room(self) -> Sequence[Array]:
+    def gradient_buffers(self) -> Sequence[Array]:
         return [np.zeros_like(value) for value in self._values]
 
     def take(self, number: int, gradient: Array) -> bool:
@@ -389,21 +390,21 @@ class LocalStore:
         return Rows(shelf.ids, shelf.values(shelf.ids)).summed()
 
     def stand(self, position: Position) -> None:
-        """Nobody goes on from here."""
+        """The position is not used."""
 
     def begin_pass(self, number: int) -> None:
-        """Nobody else waits."""
+        """No other trainer waits."""
 
     def end_pass(self, number: int) -> None:
-        """Nobody else waits."""
+        """No other trainer waits."""
 
 
 class ServerStore:
     """Parameters on servers; ``clients`` are connected to them in order of index.
 
-    All servers are asked at once, and numbers move in both directions at the same time. ``share`` allows
-    memory that is shared with servers on the same host. ``wire`` is how gradients go over a socket where there is one.
-    A server may be gone for ``patience`` seconds until another process takes its place.
+    All servers are asked at once, and numbers are transferred in both directions at the same time. ``share`` allows
+    memory shared with servers on the same host. ``wire`` is the format of gradients over a socket. A server may be lost
+    for up to ``patience`` seconds until another process takes its place.
     """
 
     def __init__(
@@ -417,7 +418,7 @@ class ServerStore:
         self._patience = patience
         self._share = share
         self._halved = wire == contract.BF16
-        self._versions = [0] * len(clients)  # as last told
+        self._versions = [0] * len(clients)  # as last reported
         self._bases = self._versions  # at which the present values were pulled
         self._waits_for_all = True
         self._values: Sequence[Array] = ()
@@ -438,7 +439,7 @@ class ServerStore:
         return self._window.arrays
 
     def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
-        """Declare to each server in turn; give first values to those that ask for them; pull."""
+        """Declare to each server in turn; send initial values to those that request them; pull."""
         mode = Mode.parse(declaration.mode)
         self._waits_for_all = mode.synchronous and not mode.quorum
         self._values = values
@@ -452,7 +453,7 @@ class ServerStore:
         self.pull()
 
     def _shared_memory(self, declaration: Declaration) -> Staging | None:
-        """Where gradients are staged; None where no server is in reach."""
+        """The memory in which gradients are staged; None if no server can share memory."""
         try:
             staging = Staging(declaration.layout)
         except OSError as error:
@@ -465,7 +466,7 @@ class ServerStore:
         staging.close()
         return None
 
-    def room(self) -> Sequence[Array]:
+    def gradient_buffers(self) -> Sequence[Array]:
         return self._staging.arrays if self._staging else [np.zeros_like(value) for value in self._values]
 
     def take(self, number: int, gradient: Array) -> bool:
@@ -485,7 +486,10 @@ class ServerStore:
     def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
         op = Op.PUSH_PULL if pull else Op.PUSH
         self._exchange(
-            op, {"samples": samples, **self._told()}, gradients if samples else (), rows if samples else NO_ROWS
+            op,
+            {"samples": samples, **self._position_fields()},
+            gradients if samples else (),
+            rows if samples else NO_ROWS,
         )
         if pull or self._waits_for_all:
             self._bases = self._versions
@@ -500,13 +504,13 @@ class ServerStore:
             self.pull()
 
     def end_pass(self, number: int) -> None:
-        self._exchange(Op.END_PASS, {"pass": number, **self._told()})
+        self._exchange(Op.END_PASS, {"pass": number, **self._position_fields()})
 
     def stand(self, position: Position) -> None:
         self._position = position
 
-    def _told(self) -> Mapping[str, Any]:
-        """Where in the data this trainer is."""
+    def _position_fields(self) -> Mapping[str, Any]:
+        """The fields of a request for this trainer's position in the data."""
         return {} if self._position is None else {"at": self._position.to_json()}
 
     def rows(self, table: Table, ids: Array) -> Array:
@@ -524,7 +528,7 @@ class ServerStore:
         return joined([rows for (rows,) in found.values()]).summed()
 
     def _ask_rows(self, wanted: Mapping[int, Pushes], body: Mapping[str, Any]) -> Mapping[int, Sequence[Rows]]:
-        """Ask some servers for rows, all at once; what each has answered, table by table."""
+        """Request rows from some servers, all at once; return the answer of each, table by table."""
         asked = {
             server: self._links[server].ask(Op.ROWS_PULL, {**body, **_named_tables(tables)}, rows=pack(tables.values()))
             for server, tables in wanted.items()
@@ -539,12 +543,12 @@ class ServerStore:
         gradients: Sequence[Array] = (),
         rows: Pushes = NO_ROWS,
     ) -> None:
-        """Ask each server, all at once; read all replies and the versions that they tell."""
+        """Send a request to each server, all at once; read all replies and their versions."""
         asked = [
             link.ask(op, {**(body or {}), **_named_tables(some)}, gradients, base, pack(some.values()))
             for link, base, some in zip(self._links, self._bases, self._spread(rows), strict=True)
         ]
-        converse([link.talk for link in self._links if link.talk is not None])
+        converse([link.exchange for link in self._links if link.exchange is not None])
         replies = [_answer(link, message) for link, message in zip(self._links, asked, strict=True)]
         self._versions = [reply.head.version for reply in _whole(dict(enumerate(replies))).values()]
 
@@ -554,7 +558,7 @@ class ServerStore:
         asked.redirect(address, incarnation)
 
     def _spread(self, rows: Pushes) -> Sequence[Pushes]:
-        """The part of each server."""
+        """Split rows by server."""
         parts: list[dict[Table, Rows]] = [{} for _ in self._links]
         for table, some in rows.items():
             where = servers_of_rows(table.name, some.ids, even_table(len(self._links)))
@@ -564,7 +568,7 @@ class ServerStore:
 
 
 def _answer(link: Link, message: Message) -> Message | RegattaError:
-    """The reply, or what came in its place: the other servers' replies have to be read in any case."""
+    """The reply or the error of a server: the other servers' replies have to be read in any case."""
     try:
         return link.answer(message)
     except (Refused, Lost) as error:
@@ -572,7 +576,7 @@ def _answer(link: Link, message: Message) -> Message | RegattaError:
 
 
 def _whole(replies: Mapping[int, Message | RegattaError]) -> Mapping[int, Message]:
-    """The replies by server, or the first thing that came in the place of one."""
+    """The replies by server. Raises the first error among them."""
     for reply in replies.values():
         if isinstance(reply, RegattaError):
             raise reply
@@ -580,18 +584,18 @@ def _whole(replies: Mapping[int, Message | RegattaError]) -> Mapping[int, Messag
 
 
 def _named_tables(tables: Iterable[Table]) -> Mapping[str, Any]:
-    """What the body of a request says of the tables whose rows come with it."""
+    """The fields of a request for the tables whose rows it contains."""
     named = [table.to_json() for table in tables]
     return {"tables": named} if named else {}
 
 
-# What a server refuses because of what user code asked for.
-_OF_USER_CODE = (Outcome.CONFLICT, Outcome.NOT_FINITE, Outcome.NO_ROOM, "bad_declaration", "too_large")
+# Refusals that are caused by user code.
+_OF_USER_CODE = (Outcome.CONFLICT, Outcome.NOT_FINITE, Outcome.NO_MEMORY, "bad_declaration", "too_large")
 
 
 @contextlib.contextmanager
-def _refusals_told() -> Iterator[None]:
-    """What a server refused because of what user code asked for becomes an error of user code."""
+def _refusals_as_usage_errors() -> Iterator[None]:
+    """Convert refusals that are caused by user code to ``UsageError``."""
     try:
         yield
     except Refused as refused:
@@ -611,7 +615,7 @@ def _named(arrays: Arrays) -> Arrays:
 
 
 def _parameter(name: str, array: Array) -> Array:
-    """The array itself where pulls can write into it, else a copy."""
+    """The array itself if pulls can write into it, else a copy."""
     if not isinstance(array, np.ndarray) or array.dtype.str not in ITEM_BYTES:
         kind = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
         raise UsageError(f"The parameter {name!r} is a {kind}; make it a float32 or float64 array.")
@@ -621,7 +625,7 @@ def _parameter(name: str, array: Array) -> Array:
 
 
 def _gradient(name: str, gradient: Array, parameter: Array) -> Array:
-    """The gradient as a flat array. Raises UsageError where it does not fit the parameter."""
+    """The gradient as a flat array. Raises UsageError if it does not fit the parameter."""
     if not isinstance(gradient, np.ndarray | np.generic):
         raise UsageError(f"The gradient of {name!r} is a {type(gradient).__name__}; push a NumPy array.")
     if gradient.shape != parameter.shape:
@@ -635,7 +639,7 @@ def _gradient(name: str, gradient: Array, parameter: Array) -> Array:
 
 
 class Pending:
-    """What ``params.push_async`` gives. The parameters are fresh once ``result`` has returned, and torn before."""
+    """The result of ``params.push_async``. The parameters are inconsistent until ``result`` has returned."""
 
     def __init__(self, future: Future[None], settle: Callable[[], int]) -> None:
         self._future = future
@@ -646,5 +650,5 @@ class Pending:
         return self._future.done()
 
     def result(self) -> int:
-        """Wait, then give the version. Raises what ``push_pull`` would have raised."""
+        """Wait, then return the version. Raises what ``push_pull`` would have raised."""
         return self._settle()

@@ -1,4 +1,4 @@
-"""Blocks of values that have come before they count: the version that they are of is still being made. Pure."""
+"""A buffer for blocks of values whose version is not complete yet. Pure."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ Array = NDArray[Any]
 
 
 class Aside:
-    """Memory for all blocks of one server, and how many of them the last draft has brought.
+    """Memory for all blocks of one server, and a count of the last draft's blocks.
 
-    Everything of an answer is received here, what precedes the reply and what comes with it: the values change when all
-    is there, and a server that dies in between leaves its trainers with a version that is whole. ``version`` is the one
-    that the arrays have whole; updates in bfloat16 are added to it, whatever user code has done to the values.
+    All blocks of an answer are received here, those before the reply and those with it. The values change when all have
+    arrived, so a server that is killed in between leaves its trainers with a complete version. ``version`` is that of
+    the arrays if they are complete; updates in bfloat16 are added to it, independently of changes of the values by user
+    code.
     """
 
     def __init__(self, places: Sequence[BlockPlace], like: Sequence[Array]) -> None:
@@ -37,10 +38,10 @@ class Aside:
         self.used = False  # by the answer that is being received
         self._draft = 0
         self._came = 0
-        self._early = False  # whether what comes now precedes the reply
+        self._early = False  # whether the present message precedes the reply
 
     def began(self, head: Header, body: Mapping[str, Any]) -> None:
-        """A message begins; ``head.version`` numbers the draft that a block which precedes the reply is of."""
+        """A message begins; ``head.version`` is the number of the draft of a block that precedes the reply."""
         self._early = head.op is Op.AHEAD
         if not self.used:
             self.used, self._draft, self._came = True, 0, 0
@@ -49,19 +50,21 @@ class Aside:
 
     def memory(self, header: Header) -> memoryview:
         if row_blocks.carries_rows(header):
-            return row_blocks.room(header)
+            return row_blocks.allocate(header)
         key = header.tensor, header.offset
         if header.dtype is DType.BF16:
             size = self._memories[key].nbytes // np.dtype("<f4").itemsize
             return self._halves.setdefault(key, np.empty(size, "<u2")).data.cast("B")
-        self.version = NOTHING  # until the last one is here
+        self.version = NOTHING  # until the last one has arrived
         return self._memories[key]
 
     def arrived(self, header: Header) -> None:
         self._came += self._early
 
     def take(self, reply: Message, values: Sequence[Array]) -> bool:
-        """Copy what counts now; whether that was everything. The reply tells how many blocks have come before it."""
+        """Copy the blocks that count now; return whether they are complete. The reply contains the number of earlier
+        blocks.
+        """
         ahead = int(reply.body.get("ahead", 0))
         with_reply = sum(not row_blocks.carries_rows(header) for header, _payload in reply.blocks)
         if ahead not in (0, self._came) or ahead + with_reply != len(self._arrays):

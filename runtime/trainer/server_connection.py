@@ -1,4 +1,4 @@
-"""How a trainer's numbers reach one parameter server: in memory that both map, or else as blocks over the socket."""
+"""The connection of a trainer to one parameter server: numbers in shared memory, or as blocks over the socket."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from runtime.parameters.messages import NOTHING, Offer, Outcome, Standing
 from runtime.parameters.sharding import BLOCK_BYTES
 from runtime.protocol.bf16 import Feedback
 from runtime.protocol.client import DEADLINE_SECONDS, Client
-from runtime.protocol.concurrent_exchange import Talk
+from runtime.protocol.concurrent_exchange import Exchange
 from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import Header, Op
 from runtime.protocol.shared_memory import NOT_SHARED, Handover
@@ -32,34 +32,36 @@ from runtime.trainer.receive_buffer import Aside
 
 Array = NDArray[Any]
 
-# A server that is gone is started again, and has its values back, within this time.
+# A lost server is started again, and has its values back, within this time.
 PATIENCE_SECONDS = 90.0
 LOOK_SECONDS = 0.2
-# So often parameters are copied out of the server's memory before it is asked to send them.
+# How often parameters are copied from the server's memory before it is asked to send them.
 COPIES = 4
-# Between hosts, and over a way on which numbers move slower than this, blocks are asked for as soon as they are made,
-# while gradients are still leaving, and kept aside until they count. On one host both directions are the work of the
-# same processors: there the copy from aside costs more than it saves.
+# Between hosts, and over a slower connection than this, blocks are requested as soon as they are made, while gradients
+# are still being sent, and buffered until they count. On one host both directions are the work of the same processors:
+# there the copy from the buffer costs more than it saves.
 SLOW_BYTES_PER_SECOND = 80e6
-# What brings or fetches numbers.
+# The operations that send or fetch numbers.
 _BULKY = (Op.PUSH, Op.PUSH_PULL, Op.PULL)
-# Answers of a process that is not this server, or is it no more.
+# Answers of a process that is not this server, or no longer.
 _TRY_AGAIN = ("not_owner",)
 # Requests after which versions may be made while this trainer has the values of an earlier one.
 _LEAVES_VALUES = (Op.PUSH, Op.END_PASS)
 
 
 class Link:
-    """One server as a trainer sees it. ``places`` are its blocks, ``values`` the flat parameters that pulls fill.
+    """One server from a trainer's point of view. ``places`` are its blocks, ``values`` the flat parameters that pulls
+    fill.
 
-    A server of this host reads the gradients where they are staged, and this link has the parameters from the server's
-    memory: copied, or shown in a ``window`` that the values are cut out of. When the connection breaks the server
-    forgets the memory: the request that was not answered goes over the socket as blocks, where one sent again is
-    applied once, and memory is shared anew with the next. ``halved``: float32 gradients go over the socket as bfloat16
-    with error feedback, and what they changed comes back so where the server can do that; first values are exact.
+    A server of this host reads the gradients where they are staged, and this link reads the parameters from the
+    server's memory. They are copied, or shown in a ``window`` from which the values are cut. When the connection breaks
+    the server drops the memory. The unanswered request then goes over the socket as blocks, where a repetition is
+    applied once, and memory is shared again with the next request. ``halved``: float32 gradients are sent over the
+    socket as bfloat16 with error feedback, and updates are returned in the same way if the server can; initial values
+    are exact.
 
-    A server that is gone is waited for. To the process that takes its place the link offers the values that it holds,
-    and sends the request that was not answered once more, with the same number.
+    A lost server is waited for. The link offers its values to the process that takes the server's place, and repeats
+    the unanswered request with the same number.
     """
 
     def __init__(
@@ -80,27 +82,27 @@ class Link:
             (place.tensor, place.block): value.data.cast("B") for place, value in zip(places, self._values, strict=True)
         }
         self._patience = patience
-        self._staging: Staging | None = None  # where a server that is in reach finds the gradients
+        self._staging: Staging | None = None  # the gradients for a server that shares memory
         self._source = Source(places, self._values, window)
-        self._declaration: Declaration | None = None  # once the server has it
+        self._declaration: Declaration | None = None  # set once the server has it
         self._aside: Aside | None = None  # memory for blocks that do not count yet
-        self._slow = True  # until it is known how fast numbers move
-        self.talk: Talk | None = None  # what goes on beside the requests to other servers
-        self._asked: Sequence[Array] = ()  # gradients of the request that is not answered yet
-        self._ahead: dict[int, Block] = {}  # blocks of the next push that were sent already, by their number here
-        self._numbers: Sequence[Block] = ()  # all blocks of that request, in the form in which they travel
-        self._offer = Offer()  # where this trainer is, by the requests that were answered
+        self._slow = True  # until the transfer rate is known
+        self.exchange: Exchange | None = None  # the exchange that runs concurrently with those of other servers
+        self._asked: Sequence[Array] = ()  # gradients of the unanswered request
+        self._ahead: dict[int, Block] = {}  # blocks of the next push already sent, by their number here
+        self._numbers: Sequence[Block] = ()  # all blocks of the unanswered request, in the form in which they are sent
+        self._offer = Offer()  # this trainer's position, by the answered requests
         self._standing = Standing()  # what the values that it holds contain
         self._progress = Progress()  # of the data, by this trainer
         self._using = threading.Lock()  # held from a request to its answer
-        self._acting = threading.Lock()  # held by the thread that uses the connection; taken after ``_using``
+        self._acting = threading.Lock()  # held by the thread that uses the connection; acquired after ``_using``
         self._unanswered: Message | None = None  # the request whose answer is due
-        self._finished: Message | RegattaError | None = None  # its answer, or the error in place of one
+        self._finished: Message | RegattaError | None = None  # its answer, or an error
         self._redirected = threading.Event()
-        self._strange = False  # the process that is asked has not been told what this trainer holds
+        self._offer_due = False  # whether the present server process has not received this trainer's offer
 
     def start(self, declaration: Declaration) -> None:
-        """Declare, and give the first values if the server asks for them. Raises Lost, Leaving."""
+        """Declare, and send the initial values if the server requests them. Raises Lost, Leaving."""
         patience = _Patience(self._patience)
         while self._declaration is None:
             try:
@@ -111,7 +113,7 @@ class Link:
                 self._await_another(error, patience)
 
     def _answered(self, reply: Message, declaration: Declaration) -> None:
-        """Do what the answer to a declaration or an offer asks for."""
+        """Send what the answer to a declaration or an offer requests."""
         outcome = reply.body["outcome"]
         if outcome == Outcome.INITIALISE:
             self._client.request(Op.INIT, {"digest": declaration.digest}, self._blocks(self._values))
@@ -123,13 +125,13 @@ class Link:
 
     # --- Memory ------------------------------------------------------------------------------------------------------
     def share(self, staging: Staging) -> bool:
-        """Share memory with the server, if it is in reach; every gradient is then to be staged from now on."""
+        """Share memory with the server, if possible; return whether every gradient must be staged from now on."""
         self._staging = staging
         self._open_source()
         return self._staging is not None
 
     def _open_source(self) -> None:
-        """The server maps the gradients, and hands over the descriptor of its parameters."""
+        """Have the server map the gradients, and receive the descriptor of its parameters."""
         self._source.drop()
         if self._staging is None:
             return
@@ -138,17 +140,17 @@ class Link:
             try:
                 answer = self._client.call(Op.SHARE, body)
             except (Lost, Refused):
-                return  # the next request tells what is wrong
+                return  # the next request raises the error
             if answer["shared"]:
                 self._source.adopt(handover.collect(), bool(answer.get("journal")))
                 return
         self._staging = None
 
     def _with_values(self, reply: Message) -> Message:
-        """Copy the parameters that a reply told of; gives the reply that tells which they are.
+        """Copy the parameters that a reply announced; return the reply with their version.
 
-        In synchronous training the next version waits for this trainer, and the first copy is whole. Where others push
-        meanwhile it may not be; in the end the server sends a copy that it makes between two updates.
+        In synchronous training the next version waits for this trainer, and the first copy is consistent. If others
+        push meanwhile it may not be; in the end the server sends a copy that it makes between two updates.
         """
         for _ in range(COPIES):
             if self._copied(reply.head.version):
@@ -157,24 +159,24 @@ class Link:
         return self._client.request(Op.PULL, allocate=self._memory)
 
     def _copied(self, version: int) -> bool:
-        """Have the parameters of the server's memory; whether they were those of ``version`` all the time."""
+        """Copy the parameters from the server's memory; return whether they were those of ``version`` all the time."""
         begun, ended = self._offer.begun, self._offer.ended
-        self._offer = replace(self._offer, held=NOTHING)  # until all of them are here they may be of two versions
+        self._offer = replace(self._offer, held=NOTHING)  # an incomplete copy may be of two versions
         return self._source.read(version, waited_for=begun > ended)
 
     def _keep(self) -> None:
-        """Have the values for this process alone: others may change what is in the server's memory."""
+        """Make the values private to this process: the server's memory may change."""
         if not self._source.keep(self._offer.held):
             self._offer = replace(self._offer, held=NOTHING)
 
     # --- Ahead of a push ---------------------------------------------------------------------------------------------
     def stage(self, number: int, gradient: Array) -> None:
-        """Send what there is here of the gradient of parameter ``number`` ahead of its push. From any thread.
+        """Send this server's part of the gradient of parameter ``number`` ahead of its push. From any thread.
 
-        Where memory is shared there is nothing to send. What is lost on its way travels with the push.
+        With shared memory there is nothing to send. Lost blocks are sent with the push.
         """
         with self._using, self._acting:
-            if self._source.there or self._strange or self._client.moved:
+            if self._source.there or self._offer_due or self._client.moved:
                 return
             self._forget_ahead(number)
             mine = [(at, place) for at, place in enumerate(self._places) if place.tensor == number]
@@ -184,12 +186,12 @@ class Link:
                 self._ahead |= blocks
 
     def unstage(self, number: int) -> None:
-        """What was sent ahead of parameter ``number`` is not what will be pushed."""
+        """Drop what was sent ahead of parameter ``number``: another gradient will be pushed."""
         with self._using, self._acting:
             self._forget_ahead(number)
 
     def _forget_ahead(self, number: int | None = None) -> None:
-        """Of one parameter, or of all."""
+        """Drop the blocks of one parameter, or of all."""
         for at in [at for at, one in self._ahead.items() if number in (None, one[0].tensor)]:
             del self._ahead[at]
             if (feedback := self._feedback[at]) is not None:
@@ -204,7 +206,7 @@ class Link:
         version: int = 0,
         rows: Sequence[Block] = (),
     ) -> Message:
-        """Send a request; ``answer`` waits for the reply and must be called before anything else is asked.
+        """Send a request; ``answer`` waits for the reply and must be called before the next request.
 
         ``gradients`` are those of all parameters, flat; ``rows`` are blocks of tables, which always go over the socket.
         """
@@ -224,47 +226,47 @@ class Link:
         if op in _LEAVES_VALUES:
             self._keep()
         self._asked = gradients
-        told, blocks = self._numbers_of(op, gradients)
-        message = self._client.prepare(op, {**body, **told}, [*blocks, *rows], version)
-        self.talk = None if self._source.there or op not in _BULKY else self._talk(message)
-        if self.talk is None:
+        fields, blocks = self._numbers_of(op, gradients)
+        message = self._client.prepare(op, {**body, **fields}, [*blocks, *rows], version)
+        self.exchange = None if self._source.there or op not in _BULKY else self._exchange(message)
+        if self.exchange is None:
             self._client.send(message)
         self._unanswered, self._finished = message, None
         return message
 
     def _numbers_of(self, op: Op, gradients: Sequence[Array]) -> tuple[Mapping[str, Any], Sequence[Block]]:
-        """What a request says of its numbers, and those blocks of them that have not been sent ahead."""
+        """The fields of a request for its numbers, and the blocks that have not been sent ahead."""
         shared = self._source.there
-        told = {"shared": True} if shared else {}
+        fields = {"shared": True} if shared else {}
         self._numbers = ()
         if op not in (Op.PUSH, Op.PUSH_PULL):
-            return told, ()
+            return fields, ()
         if shared or not len(gradients):
             self._forget_ahead()
-            return told, ()
+            return fields, ()
         ahead, self._ahead = self._ahead, {}
         pieces = enumerate(self._pieces(gradients))
         self._numbers = [ahead[at] if at in ahead else self._narrowed(at, piece) for at, piece in pieces]
-        told = {name: True for name, is_so in (("staged", ahead), ("halved", self._halved)) if is_so}
-        return told, [one for at, one in enumerate(self._numbers) if at not in ahead]
+        fields = {name: True for name, is_so in (("staged", ahead), ("halved", self._halved)) if is_so}
+        return fields, [one for at, one in enumerate(self._numbers) if at not in ahead]
 
-    def _talk(self, message: Message) -> Talk | None:
-        """A request that brings or fetches numbers, to be sent by ``duplex.converse``."""
+    def _exchange(self, message: Message) -> Exchange | None:
+        """A request that sends or fetches numbers, for ``concurrent_exchange.converse``."""
         if self._aside is not None:
             self._aside.used = False
-        if self._client.moved or self._strange:
-            return None  # it is told first what this trainer holds
+        if self._client.moved or self._offer_due:
+            return None  # this trainer's offer is sent first
         ahead = len(self._places) > 1 and (self._slow or not self._client.local)
         if message.head.op is not Op.PUSH_PULL or not (ahead or self._halved):
-            return self._client.talk(message, self._memory)
+            return self._client.exchange(message, self._memory)
         if self._aside is None:
             self._aside = Aside(self._places, self._values)
         update = self._halved and self._aside.version == message.head.version
-        wish = Message(message.head, {**message.body, "ahead": ahead, "update": update}, message.blocks)
-        return self._client.talk(wish, self._aside.memory, self._aside.began, self._aside.arrived)
+        prepared = Message(message.head, {**message.body, "ahead": ahead, "update": update}, message.blocks)
+        return self._client.exchange(prepared, self._aside.memory, self._aside.began, self._aside.arrived)
 
     def answer(self, message: Message) -> Message:
-        """The reply; values that came with it are in place. Raises Refused, Lost, Leaving."""
+        """Return the reply; values that came with it are in place. Raises Refused, Lost, Leaving."""
         try:
             with self._acting:
                 self._finish()
@@ -289,25 +291,25 @@ class Link:
         self._unanswered = None
 
     def _insist(self, message: Message) -> Message:
-        """Wait for the reply, of whichever process is the server."""
+        """Wait for the reply, from any process that is the server."""
         patience = _Patience(self._patience)
-        talk, self.talk = self.talk, None
+        exchange, self.exchange = self.exchange, None
         while True:
             try:
                 patience.begin()
-                if talk is None and (self._client.moved or self._strange):
+                if exchange is None and (self._client.moved or self._offer_due):
                     self._rejoin()
                     message = self._again(message)
-                return self._receive(message, talk)
+                return self._receive(message, exchange)
             except (Lost, Refused) as error:
-                talk = None
+                exchange = None
                 self._await_another(error, patience)
 
-    def _receive(self, message: Message, talk: Talk | None) -> Message:
+    def _receive(self, message: Message, exchange: Exchange | None) -> Message:
         try:
-            reply = self._client.reply(message, self._memory, talk)
-            if talk is not None and talk.has_brought(reply):
-                reply = self._settled(message, reply, talk)
+            reply = self._client.reply(message, self._memory, exchange)
+            if exchange is not None and exchange.has_brought(reply):
+                reply = self._settled(message, reply, exchange)
             return self._with_values(reply) if reply.body.get("values") and message.body.get("shared") else reply
         except Refused as refused:
             if refused.code != NOT_SHARED:
@@ -316,24 +318,24 @@ class Link:
             self._source.drop()
             return self._client.reply(self._again(message), self._memory)
 
-    def _settled(self, message: Message, reply: Message, talk: Talk) -> Message:
-        """Note how fast numbers moved, and take the values that were kept aside; gives the reply that has the rest."""
+    def _settled(self, message: Message, reply: Message, exchange: Exchange) -> Message:
+        """Measure the transfer rate, and take the buffered values; return the reply with the rest."""
         up, down = (sum(payload.nbytes for _header, payload in one.blocks) for one in (message, reply))
         aside = self._aside if self._aside is not None and self._aside.used else None
         if aside is not None and "ahead" in reply.body:
-            up, down = max(up, aside.nbytes >> bool(reply.body.get("update"))), 0  # both ways at once
+            up, down = max(up, aside.nbytes >> bool(reply.body.get("update"))), 0  # both directions at once
         if up + down >= BLOCK_BYTES:
-            self._slow = up + down < SLOW_BYTES_PER_SECOND * talk.seconds
+            self._slow = up + down < SLOW_BYTES_PER_SECOND * exchange.seconds
         if aside is None or not reply.body.get("values"):
             return reply
         self._keep()
-        self._offer = replace(self._offer, held=NOTHING)  # until all of them are here they are of two versions
+        self._offer = replace(self._offer, held=NOTHING)  # an incomplete copy is of two versions
         if aside.take(reply, self._values):
             return reply
         return self._client.reply(self._again(message), self._memory)
 
     def _again(self, message: Message) -> Message:
-        """Send what was asked once more, over the socket. Numbers that have travelled there keep their form."""
+        """Repeat the request over the socket. Numbers that were sent there keep their form."""
         rows = [one for one in message.blocks if row_blocks.carries_rows(one[0])]
         self._numbers = self._numbers or self._gradients(self._asked)
         body = {**message.body, "shared": False, "staged": False}
@@ -342,7 +344,7 @@ class Link:
         return message
 
     def _note(self, message: Message, reply: Message) -> None:
-        """Remember where this trainer is with the server."""
+        """Update this trainer's position with the server."""
         place = self._offer
         if reply.body.get("values"):
             place = replace(place, held=reply.head.version)
@@ -357,44 +359,46 @@ class Link:
             self._progress.note(Position.from_json(message.body["at"]))
         self._offer = replace(place, seen=reply.head.version, seq=message.head.seq)
 
-    # --- Another process is the server -------------------------------------------------------------------------------
+    # --- A replaced server --------------------------------------------------------------------------------------------
     def redirect(self, address: str, incarnation: int) -> None:
-        """Another process is this server now. It is told at once what this trainer holds, for others may wait for
-        that while this one computes. From any thread."""
+        """Another process is this server now. From any thread.
+
+        The offer is sent at once, because others may wait for it while this trainer computes.
+        """
         self._client.redirect(address, incarnation)
         self._redirected.set()
         if self._declaration is not None:
             threading.Thread(target=self._rejoin_meanwhile, name="rejoin", daemon=True).start()
 
     def _rejoin_meanwhile(self) -> None:
-        """Offer what this trainer holds, also while it waits for the answer of another server.
+        """Send this trainer's offer, even while it waits for the answer of another server.
 
         That answer may depend on this offer: the other server waits for a trainer that waits for this server, which
-        waits for the offers of all trainers. The request that this server has not answered is finished first. An error
-        of the offer occurs again with the next request, which raises it.
+        waits for the offers of all trainers. The unanswered request of this server is finished first. An error of the
+        offer occurs again with the next request, which raises it.
         """
-        while (talk := self.talk) is not None and not talk.left:
+        while (exchange := self.exchange) is not None and not exchange.left:
             time.sleep(LOOK_SECONDS)  # ``converse`` still uses the connection
         with self._acting, contextlib.suppress(RegattaError):
             self._finish()
             self._rejoin()
 
     def _rejoin(self) -> None:
-        """Offer what this trainer has to the process that is the server now, unless it has been told already."""
-        self._strange = self._strange or self._client.moved
-        if not self._strange or self._declaration is None:
+        """Send this trainer's offer to the present server process, unless it has it already."""
+        self._offer_due = self._offer_due or self._client.moved
+        if not self._offer_due or self._declaration is None:
             return
         self._client.follow()
         self._keep()
         if self._aside is not None:
-            self._aside.version = NOTHING  # the values of another trainer may be the server's now
+            self._aside.version = NOTHING  # the server may have the values of another trainer now
         place = {"offer": asdict(self._offer), "had": self._progress.to_json()}
         body = {"declaration": self._declaration.to_json(), **place}
         self._answered(self._client.request(Op.RESEED_OFFER, body), self._declaration)
-        self._strange = False
+        self._offer_due = False
 
     def _await_another(self, error: Lost | Refused, patience: _Patience) -> None:
-        """After an answer that does not count: wait a moment for the news. Raises where waiting is of no use."""
+        """Wait a moment for a new server process after a failed request. Raises if waiting is useless."""
         if isinstance(error, Refused) and error.code == Outcome.LOST:
             raise Lost(error.why) from error
         if isinstance(error, Refused) and error.code not in _TRY_AGAIN:
@@ -409,15 +413,15 @@ class Link:
 
     # --- Blocks ------------------------------------------------------------------------------------------------------
     def _pieces(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """The blocks of this server, cut out of flat arrays of all parameters."""
+        """The blocks of this server, cut from flat arrays of all parameters."""
         return [place.of(arrays) for place in self._places] if len(arrays) else ()
 
     def _gradients(self, arrays: Sequence[Array]) -> Sequence[Block]:
-        """The blocks of this server out of the gradients of all parameters, in the form in which they travel."""
+        """The blocks of this server from the gradients of all parameters, in the form in which they are sent."""
         return [self._narrowed(at, piece) for at, piece in enumerate(self._pieces(arrays))]
 
     def _narrowed(self, at: int, piece: Array) -> Block:
-        """A block of a gradient as it travels."""
+        """A block of a gradient in the form in which it is sent."""
         feedback = self._feedback[at]
         return block(self._places[at], piece if feedback is None else feedback.narrow(piece))
 
@@ -426,15 +430,17 @@ class Link:
 
     def _memory(self, header: Header) -> memoryview:
         if row_blocks.carries_rows(header):
-            return row_blocks.room(header)
+            return row_blocks.allocate(header)
         self._keep()
-        self._offer = replace(self._offer, held=NOTHING)  # until the last block is here they are of two versions
+        self._offer = replace(self._offer, held=NOTHING)  # until the last block has arrived they are of two versions
         return self._memories[header.tensor, header.offset]
 
 
 class _Patience:
-    """How long a server may be gone: ``seconds`` from the first failure. An attempt that takes longer than silence is
-    borne has heard of the server meanwhile."""
+    """How long a server may be lost: ``seconds`` from the first failure.
+
+    An attempt that takes longer than the silence limit has received something from the server meanwhile.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -442,11 +448,11 @@ class _Patience:
         self._give_up: float | None = None
 
     def begin(self) -> None:
-        """Another attempt."""
+        """Begin another attempt."""
         self._began = time.monotonic()
 
     def is_over(self) -> bool:
-        """Asked after each failure."""
+        """Whether to give up; called after each failure."""
         now = time.monotonic()
         if self._give_up is None or now - self._began > 2 * DEADLINE_SECONDS:
             self._give_up = now + self._seconds

@@ -2,11 +2,11 @@
 
     words = p.table("words", dim=64)
     x = words.pull(ids)                  # (..., 64)
-    words.push(ids, gradient_of_x)       # of the same shape; travels with the step
+    words.push(ids, gradient_of_x)       # of the same shape; sent with the step
     p.push_pull(gradients, n=len(ids))
 
-Rows that are pushed belong to the step that the next push of the parameters makes: they are applied with it, once, as
-much as it counts, or not at all where it is dropped.
+Pushed rows belong to the step that the next push of the parameters makes. They are applied with it, once, with its
+weight, or not at all if it is dropped.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Array = NDArray[Any]
 class SharedTable:
     """One table. Made by ``params.table``.
 
-    ``fetch`` gives the rows of ids that differ, ``fetch_all`` those that were trained.
+    ``fetch`` returns the rows of different ids, ``fetch_all`` the trained ones.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class SharedTable:
         return self.table.dim
 
     def pull(self, ids: Any) -> Array:
-        """The present rows of ``ids``, whole numbers in an array of any shape: float32 of that shape and ``dim``.
+        """The present rows of ``ids``, integers in an array of any shape: float32 of that shape and ``dim``.
 
         The rows are a copy. Raises UsageError.
         """
@@ -59,7 +59,7 @@ class SharedTable:
         return np.take(rows, places.reshape(-1), axis=0).reshape(*wanted.shape, self.dim)
 
     def push(self, ids: Any, grads: Array) -> None:
-        """Gradients of rows, float32 of the shape that ``pull(ids)`` gives; means over the samples of the step.
+        """Push gradients of rows, float32 of the shape that ``pull(ids)`` returns; means over the samples of the step.
 
         Ids may repeat: their gradients are added up, and each row is updated once a step. Raises UsageError.
         """
@@ -72,12 +72,12 @@ class SharedTable:
             self._pushed.append(Rows(rows.ids, rows.values.copy()) if summed is rows else summed)
 
     def all(self) -> tuple[Array, Array]:
-        """Ids (n,) in order, and rows (n, dim), of all that was trained. The others are as they were at first."""
+        """Ids (n,) in order, and rows (n, dim), of all trained rows. The others have their initial values."""
         rows = self._fetch_all(self.table)
         return rows.ids, rows.values
 
     def take_pushed(self) -> Rows | None:
-        """What was pushed since the last time, for the step that is being made."""
+        """The rows pushed since the last call, for the present step."""
         pushed, self._pushed = self._pushed, []
         return joined(pushed).summed() if pushed else None
 

@@ -1,6 +1,6 @@
-"""The loop over tasks: gets them, iterates over their batches, tells the parameter servers about passes, reports done.
+"""The loop over tasks: it gets them, iterates over their batches, announces passes, and reports tasks as done.
 
-A task is reported done when the next batch is asked for after its last one: what was pushed for it has been accepted.
+A task is reported done when the next batch is requested after its last one: everything pushed for it has been accepted.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from runtime.trainer.tasks.read_ahead import MOST_BYTES, ReadAhead, Readers
 from runtime.trainer.tasks.reader import RAISE, SKIP, BadRecord, Placed, Reader, Wanted
 from runtime.trainer.tasks.task_client import Answer, JobDone, PassEnd, Place, Task, TaskSource, Wait
 
-# A task that takes long is asked to be kept this often.
+# The interval at which a long task is extended.
 EXTEND_SECONDS = 20.0
-# So soon after the loop was left, an error that nobody caught has ended the script.
+# Within this time after the loop was left, an uncaught error has ended the script.
 LEAVING_SECONDS = 0.25
-# How long a process that ends tries to report on its task. Without an answer the master takes the task back by itself.
+# How long a process that ends tries to report on its task. Without a report the master takes the task back.
 LAST_CALLS_SECONDS = 5.0
 
 
@@ -38,7 +38,7 @@ class _NoFile(RegattaError):
 
 
 class _BadBytes(RegattaError):
-    """The files are what they were, but a record of the task makes no sense."""
+    """The files are unchanged, but a record of the task is invalid."""
 
 
 def _records(task: Task) -> Iterator[Placed]:
@@ -53,14 +53,14 @@ def _records(task: Task) -> Iterator[Placed]:
 
 
 def _count(task: Task) -> int:
-    """The number of its records."""
+    """The number of records of a task."""
     if task.ranges is None:
         return sum(chunk.records for chunk in task.chunks)
     return sum(end - first for first, end in task.ranges)
 
 
 def _read_of(task: Task) -> tuple[object, ...]:
-    """By what the batches of a task are the same."""
+    """The properties that determine the batches of a task."""
     return task.pass_id, task.task_id, task.chunks, task.ranges
 
 
@@ -68,11 +68,11 @@ _Reading = ReadAhead[tuple[Place, Any]]
 
 
 class Loop:
-    """One trip of ``job.steps``.
+    """One run of ``job.steps``.
 
-    It ends after ``passes`` passes (None: all) if the job has more, else when the source says that the job is done:
-    only then have the other trainers pushed all of theirs.
-    ``stays``: another loop over the next pass will follow, so that other trainers wait for this one.
+    It ends after ``passes`` passes (None: all) if the job has more. Otherwise it ends when the source reports that the
+    job is done: only then have the other trainers pushed everything. ``stays``: another loop over the next pass will
+    follow, so that other trainers wait for this one.
     """
 
     def __init__(
@@ -100,16 +100,16 @@ class Loop:
         self._reports = reports
         self._pause = pause
         self._pass: int | None = None  # the pass that was begun and not ended
-        self._told = -1  # the last pass whose beginning was told
+        self._reported_pass = -1  # the last pass whose beginning was reported
         self._batch = 0
         self._abandoned = False
         self._letting_go = threading.Lock()
-        self.task: Task | None = None  # the task in hand
-        self._place: Place | None = None  # where the batch in hand was read
+        self.task: Task | None = None  # the current task
+        self._place: Place | None = None  # where the current batch was read
         self._finished: Task | None = None  # the task that is done and not reported
-        self._ahead: _Reading | None = None  # what reads the task in hand beside training
+        self._ahead: _Reading | None = None  # the background reading of the current task
         self._readers = Readers(reader.ahead, MOST_BYTES)
-        self._coming: deque[tuple[Task, _Reading]] = deque()  # what reads the tasks that come next
+        self._coming: deque[tuple[Task, _Reading]] = deque()  # the reading of the next tasks
 
     def batches(self) -> Iterator[Any]:
         """Every batch of every task that this trainer is given."""
@@ -121,7 +121,7 @@ class Loop:
                 elif isinstance(answer, PassEnd):
                     self._end(answer.pass_id)
                     if self._passes is not None and self._passes <= answer.pass_id + 1 < self._total:
-                        self._tell_of_early_end(self._passes)
+                        self._report_early_end(self._passes)
                         return
                 else:
                     self._wait(answer)
@@ -135,43 +135,43 @@ class Loop:
                 self._release_soon() if left else self.release()
                 self._leave()
 
-    def _tell_of_early_end(self, passes: int) -> None:
-        """Who gave the job more passes is told why not all of them come."""
+    def _report_early_end(self, passes: int) -> None:
+        """Print why not all passes of the job are done."""
         if not self._stays:
             why = f"The script asks job.steps for passes={passes}: no more of the job's {self._total} are done."
             print(why, file=sys.stderr, flush=True)  # noqa: T201  it goes to the job's log
 
     def abandon(self) -> None:
-        """This process ends: hand the task back and ask nobody for anything any more."""
+        """Release the task because this process ends, and send no further requests."""
         self._abandoned = True
         self._source.end_within(LAST_CALLS_SECONDS)
         self.release()
 
     def release(self) -> None:
-        """Hand the task in hand back; another trainer takes it over at once."""
+        """Release the current task, so that another trainer takes it over at once."""
         if (task := self._let_go()) is not None:
             with suppress(RegattaError):
                 self._source.release(task)
 
     def _release_soon(self) -> None:
-        """User code left the loop in the middle of a task: by ``break``, or by an error that ``crash`` will tell of."""
+        """Release the task after user code left the loop in the middle: by ``break``, or by an error for ``crash``."""
         if self.task is not None:
             threading.Timer(LEAVING_SECONDS, self.release).start()
 
     def crash(self, error: BaseException) -> None:
-        """User code raised at the batch in hand, and this process ends: say where, so that others look there."""
+        """Report the place of an error of user code at the current batch, so that others search there."""
         self._abandoned = True
         self._source.end_within(LAST_CALLS_SECONDS)
         self.fail(f"the script raised {type(error).__name__}: {error}", self._place)
 
     def fail(self, why: str, place: Place | None = None) -> None:
-        """Say that the task in hand cannot be done."""
+        """Report that the current task cannot be done."""
         if (task := self._let_go()) is not None:
             with suppress(RegattaError):
                 self._source.fail(task, why, place)
 
     def _cannot_read(self, error: _NoFile) -> None:
-        """Say so: it is no fault of the script and of no record. Raises where the script wishes it."""
+        """Report unreadable data: no fault of the script or of a record. Raises if the script requests that."""
         if (task := self._let_go()) is not None:
             unread = Unread.LEAVE_OUT if self._reader.on_bad_record == SKIP else Unread.FAIL_JOB
             self._source.cannot_read(task, str(error), unread)
@@ -179,7 +179,7 @@ class Loop:
             raise error
 
     def _let_go(self) -> Task | None:
-        """The task in hand, for the one who reports on it. What was read of it and not trained is dropped."""
+        """Take the current task in order to report on it. Batches that were read and not trained on are dropped."""
         with self._letting_go:
             task, self.task = self.task, None
         if (ahead := self._ahead) is not None:
@@ -195,7 +195,7 @@ class Loop:
         self._begin(task.pass_id)
         try:
             with self._reading(task) as batches:
-                yield from self._keeping(task, self._told_of(self._placed(task, islice(batches, task.skip, None))))
+                yield from self._keeping(task, self._with_events(self._placed(task, islice(batches, task.skip, None))))
         except _NoFile as error:
             self._cannot_read(error)
             return
@@ -207,7 +207,7 @@ class Loop:
             if self._reader.on_bad_record == RAISE and error.__cause__:
                 raise error.__cause__ from None
             return
-        if self.task is not task:  # it was handed back meanwhile
+        if self.task is not task:  # it was released meanwhile
             return
         if (params := self._params()) is not None:
             params.finish(task.pass_id, task.task_id)
@@ -216,7 +216,7 @@ class Loop:
     # --- Reading beside training -------------------------------------------------------------------------------------
     @contextmanager
     def _reading(self, task: Task) -> Iterator[Iterator[tuple[Place, Any]]]:
-        """The batches of a task, read beside training where that is worth it, from before it was begun if it could."""
+        """The batches of a task, read in the background if worthwhile, possibly since before it was begun."""
         ahead = self._read_before(task)
         if ahead is None and not self._reader.reads_ahead(_count(task)):
             yield self._read(task)
@@ -234,7 +234,7 @@ class Loop:
         return self._reader.batches(_records(task), seed, task.chunks[0].format, wanted)
 
     def _read_before(self, task: Task) -> _Reading | None:
-        """What reads a task since before it was begun; whatever was to come before it does not come any more."""
+        """Return the reading of a task that started before it was begun; readings of earlier tasks are stopped."""
         while self._coming:
             other, ahead = self._coming.popleft()
             if _read_of(other) == _read_of(task):
@@ -243,7 +243,7 @@ class Loop:
         return None
 
     def _read_on(self) -> None:
-        """Have the tasks that come next read after the one in hand, as many as there are batches ahead at most."""
+        """Start to read the next tasks after the current one, at most as many as there are batches ahead."""
         if not self._reader.reads_on or len(self._coming) >= self._reader.ahead:
             return
         for task in islice(self._source.coming(), len(self._coming), self._reader.ahead):
@@ -257,17 +257,17 @@ class Loop:
         self._readers.close()
 
     def _placed(self, task: Task, batches: Iterator[tuple[Place, Any]]) -> Iterator[tuple[Place, Any]]:
-        """The batches; with each the parameters are told where in the data it is."""
+        """The batches; for each, the parameters are given its position in the data."""
         for count, batch in enumerate(batches, task.skip + 1):
             if (params := self._params()) is not None:
                 params.stand(task.pass_id, task.task_id, count)
             yield batch
 
-    def _told_of(self, batches: Iterator[tuple[Place, Any]]) -> Iterator[Any]:
+    def _with_events(self, batches: Iterator[tuple[Place, Any]]) -> Iterator[Any]:
         """The batches, each between its two events."""
         for self._place, batch in batches:
             number, self._batch = self._batch, self._batch + 1
-            pass_id = self._told
+            pass_id = self._reported_pass
             self._listeners.notify(BeginIteration(pass_id, number))
             self._reports.last.clear()
             yield batch
@@ -276,31 +276,31 @@ class Loop:
             self._listeners.notify(EndIteration(pass_id, number, cost, values))
 
     def _keeping(self, task: Task, batches: Iterator[Any]) -> Iterator[Any]:
-        """The batches, while the master is told now and then that the task is still worked on."""
-        told = time.monotonic()
+        """The batches, while the task is extended at intervals."""
+        extended_at = time.monotonic()
         for batch in batches:
             self._read_on()
             yield batch
-            if time.monotonic() - told > EXTEND_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - extended_at > EXTEND_SECONDS:
+                extended_at = time.monotonic()
                 self._source.extend(task)
 
     # --- Passes ------------------------------------------------------------------------------------------------------
     def _begin(self, pass_id: int) -> None:
         self._pass = pass_id
-        if pass_id > self._told:
-            self._told, self._batch = pass_id, 0
+        if pass_id > self._reported_pass:
+            self._reported_pass, self._batch = pass_id, 0
             self._listeners.notify(BeginPass(pass_id))
         if (params := self._params()) is not None:
             params.begin_pass(pass_id)
 
     def _end(self, pass_id: int) -> None:
-        """Nothing more of this pass. A pass in which this trainer had nothing to do is begun and ended at once."""
+        """End a pass. A pass in which this trainer had nothing to do is begun and ended at once."""
         self._pass = None
         if (params := self._params()) is not None:
             params.end_pass(pass_id)
-        if pass_id > self._told:
-            self._told, self._batch = pass_id, 0
+        if pass_id > self._reported_pass:
+            self._reported_pass, self._batch = pass_id, 0
             self._listeners.notify(BeginPass(pass_id))
         self._listeners.notify(EndPass(pass_id, dict(self._reports.last)))
 

@@ -1,9 +1,9 @@
-"""Harm is done to the processes of real jobs, and what they did and saw is judged.
+"""Fault injection into the processes of real jobs, and checks of their recorded histories.
 
-``cluster``      the replicas of one job under real agents, and what can be done to them
+``cluster``      the replicas of one job under real agents, and the faults of them
 ``proxy``        the network between them, with its weather
 ``workloads``    what trainers do; ``witness`` what a parameter server does, with failing disks
-``history``      what all of them write down
+``history``      what all of them record
 ``invariants``   what must hold of every history (I1 to I12); ``verdict`` which of them concern a job
 ``simulation``   the pure machines behind a network that exists in memory alone
 """

@@ -1,8 +1,8 @@
-"""The processes of one job, each under a real agent, and what can be done to them.
+"""The processes of one job, each under a real agent, and the faults that can be injected into them.
 
-The test takes the portal's place: it starts the replicas, starts those again that ended in a way that the portal would
-answer with another life, and collects what everybody did and saw. Every life of a replica has a directory of its own
-(``trainer-0.2``), like a pod; all that they share is the coordination store and the directory of checkpoints.
+The test takes the portal's place: it starts the replicas, restarts those whose end the portal would answer with a
+restart, and collects what all of them recorded. Every start of a replica has a directory of its own (``trainer-0.2``),
+like a pod. They share only the coordination store and the directory of checkpoints.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from runtime.contract import MASTER, PSERVER, TRAINER, Member, ReplicaState
 from runtime.coordination.base import Change, Versioned
 from tests import waiting
 from tests.faults import datasets
-from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, WHO, Event, Reader, Recorder
+from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, SOURCE, Event, Reader, Recorder
 from tests.runtime.agent.ingest_server import IngestServer
 from tests.servers.etcd_server import EtcdServer
 
@@ -36,14 +36,14 @@ ROOT = Path(__file__).resolve().parents[2]
 JOB, ATTEMPT = "job", 1
 SECRET = "0123456789abcdef" * 4
 PREFIX = contract.attempt_prefix(JOB, ATTEMPT)
-# Long enough for a machine that is busy with other tests; shorter where a test waits for a lease to run out.
+# Long enough for a machine that is busy with other tests; shorter where a test waits for a lease to expire.
 LEASE_SECONDS, SHORT_LEASE_SECONDS = 8.0, 3.0
 PATIENCE_SECONDS = 100.0
 
 
 @dataclass
 class Run:
-    """One life of a replica: its agent, and what is known of its end."""
+    """One start of a replica: its agent, and its end if it is known."""
 
     name: str
     number: int
@@ -52,7 +52,7 @@ class Run:
     child: int = 0
 
     @property
-    def who(self) -> str:
+    def source(self) -> str:
         return f"{self.name}.{self.number}"
 
     @property
@@ -65,7 +65,7 @@ class Run:
 
     @property
     def code(self) -> int | None:
-        """The exit code of the process; None where a signal ended it or its agent."""
+        """The exit code of the process; None if a signal ended it or its agent."""
         state = self.state
         return state.code if state and state.phase == "exited" else None
 
@@ -77,21 +77,21 @@ class Run:
     def pid(self) -> int:
         """The role's process. It is the agent's first child."""
         if not self.child:
-            until(lambda: self.ended or any(process_tree.descendants(self.agent.pid)), f"{self.who} starts")
+            until(lambda: self.ended or any(process_tree.descendants(self.agent.pid)), f"{self.source} starts")
             self.child = next(iter(process_tree.descendants(self.agent.pid)), 0)
         return self.child
 
 
 class Portal(IngestServer):
-    """Takes in what the agents of all lives send, and keeps it apart."""
+    """Receives what the agents of all starts send, and stores it by source."""
 
     def __init__(self) -> None:
         self._of: dict[str, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
         super().__init__()
 
-    def said(self, who: str) -> str:
-        """What a life printed, and what its agent remarked."""
-        return "\n".join(text for _at, _stream, text in self._of[who]["logs"])
+    def output(self, source: str) -> str:
+        """The output of a start, and the remarks of its agent."""
+        return "\n".join(text for _at, _stream, text in self._of[source]["logs"])
 
     def events(self) -> list[str]:
         """The texts of the timeline."""
@@ -104,7 +104,7 @@ class Portal(IngestServer):
 
 @dataclass
 class Plan:
-    """What a job is made of. ``variables`` are the contract's, for all processes."""
+    """The description of a job. ``variables`` are the contract's, for all processes."""
 
     workload: str = "bank"
     trainers: int = 2
@@ -141,17 +141,17 @@ class Cluster:
 
     # --- Starting ----------------------------------------------------------------------------------------------------
     def launch(self) -> None:
-        """Start the first life of everybody."""
+        """Start every replica for the first time."""
         for role, count in ((MASTER, self.plan.masters), (PSERVER, self.plan.pservers), (TRAINER, self.plan.trainers)):
             for index in range(count):
                 self.start(f"{role}-{index}")
 
     def start(self, name: str, **variables: str) -> Run:
-        """Start the next life of a replica."""
+        """Start a replica again."""
         number = len(self.runs[name]) + 1
         directory = self.directory / f"{name}.{number}"
-        for room in ("work", "output", "tmp"):
-            (directory / room).mkdir(parents=True)
+        for subdirectory in ("work", "output", "tmp"):
+            (directory / subdirectory).mkdir(parents=True)
         with (directory / "agent.log").open("wb") as log:
             agent = subprocess.Popen(
                 [sys.executable, "-m", "runtime.agent", "--", sys.executable, *self._command(name)],
@@ -204,7 +204,7 @@ class Cluster:
             contract.LEASE: str(plan.lease),
             contract.SANDBOX: "none",
             HISTORY: str(self.histories),
-            WHO: f"{name}.{number}",
+            SOURCE: f"{name}.{number}",
         }
         if role == TRAINER:
             variables[PROXY] = self.wires.setdefault(name, Proxy(name_of=self._name_of)).address
@@ -221,7 +221,7 @@ class Cluster:
 
     # --- Looking -----------------------------------------------------------------------------------------------------
     def members(self) -> list[Member]:
-        """Who is registered now."""
+        """The members registered now."""
         return [_member(entry) for entry in self.store.list(f"{PREFIX}members/").entries]
 
     def member(self, name: str) -> Member | None:
@@ -231,30 +231,30 @@ class Cluster:
         return next((member.name for member in self.members() if member.address == address), address)
 
     def run(self, name: str) -> Run:
-        """The present life of a replica."""
+        """The present start of a replica."""
         return self.runs[name][-1]
 
     def history(self) -> list[Event]:
-        """What everybody has done and seen so far."""
+        """Everything that the processes have recorded so far."""
         return self._reader.events()
 
-    def count(self, kind: str, who: str = "") -> int:
-        return sum(event.kind == kind and event.who.startswith(who) for event in self.history())
+    def count(self, kind: str, source: str = "") -> int:
+        return sum(event.kind == kind and event.source.startswith(source) for event in self.history())
 
-    def await_count(self, kind: str, number: int, who: str = "") -> None:
-        """Wait until so many things of a kind have happened (to whom)."""
-        self.until(lambda: self.count(kind, who) >= number, f"{number} times {kind} {who}")
+    def await_count(self, kind: str, number: int, source: str = "") -> None:
+        """Wait until ``number`` events of a kind (of a source) have happened."""
+        self.until(lambda: self.count(kind, source) >= number, f"{number} times {kind} {source}")
 
-    def await_quiet(self, kind: str, who: str = "", seconds: float = 0.5) -> None:
-        """Wait until nothing of a kind has happened (to whom) for a while."""
+    def await_quiet(self, kind: str, source: str = "", seconds: float = 0.5) -> None:
+        """Wait until no event of a kind (of a source) has happened for ``seconds``."""
 
         def last() -> float:
-            return max(event.at for event in self.history() if event.kind == kind and event.who.startswith(who))
+            return max(event.at for event in self.history() if event.kind == kind and event.source.startswith(source))
 
-        self.until(lambda: time.monotonic() > last() + seconds, f"{who} is quiet")
+        self.until(lambda: time.monotonic() > last() + seconds, f"{source} is quiet")
 
     def until(self, condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait; meanwhile who has to be started again is."""
+        """Wait for a condition; meanwhile restart replicas that need it."""
 
         def look() -> object:
             self._staff()
@@ -263,30 +263,30 @@ class Cluster:
         until(look, what, seconds, self.report)
 
     def report(self) -> str:
-        """For a test that fails: how everybody is and what they said."""
+        """The state and the output of every replica, for a failed test."""
         runs = [run for runs in self.runs.values() for run in runs]
-        return "\n".join(f"--- {run.who}: {run.state}\n{self.portal.said(run.who)[-3000:]}" for run in runs)
+        return "\n".join(f"--- {run.source}: {run.state}\n{self.portal.output(run.source)[-3000:]}" for run in runs)
 
     # --- Doing -------------------------------------------------------------------------------------------------------
     def kill(self, name: str) -> Run:
-        """SIGKILL to the process; its agent lives and takes the registration back."""
+        """Send SIGKILL to the process; its agent keeps running and deletes the registration."""
         return self._signal(name, signal.SIGKILL)
 
     def terminate(self, name: str) -> Run:
-        """As the portal, or a preemption, asks a replica to end: SIGTERM, and the grace."""
+        """End a replica as the portal, or a preemption, does: SIGTERM, and the grace period."""
         run = self.run(name)
         run.agent.send_signal(signal.SIGTERM)
         return run
 
     def lose(self, name: str) -> Run:
-        """The whole machine is gone: the process and its agent, without a word."""
+        """Kill the whole machine: the process and its agent, without a message."""
         run = self.run(name)
         run.agent.kill()
         run.agent.wait()
         return run
 
     def freeze(self, name: str) -> Run:
-        """The whole machine stands still."""
+        """Stop the whole machine for a time."""
         run = self.run(name)
         for pid in (run.agent.pid, run.pid):
             os.kill(pid, signal.SIGSTOP)
@@ -299,12 +299,12 @@ class Cluster:
             self._frozen.discard(pid)
 
     def dismiss(self, name: str) -> Run:
-        """As the portal scales down: it is asked to end and not started again."""
+        """End a replica as the portal does to scale down: it is not started again."""
         self._dismissed.add(name)
         return self.terminate(name)
 
     def kill_all(self) -> None:
-        """Every process of the job and every agent, at once."""
+        """Kill every process of the job and every agent, at once."""
         runs = [self.run(name) for name in self.runs]
         for run in runs:
             run.agent.kill()
@@ -318,7 +318,7 @@ class Cluster:
 
     # --- Ending ------------------------------------------------------------------------------------------------------
     def finish(self, seconds: float = PATIENCE_SECONDS) -> list[Event]:
-        """Wait until the job is done, with nothing more to fear; the whole history."""
+        """Wait until the job is done, without further faults; return the whole history."""
         (self.histories / ENOUGH).touch()
         self.until(self._done, "the job is done", seconds)
         for name in self.runs:
@@ -328,23 +328,23 @@ class Cluster:
         return self.history()
 
     def _done(self) -> bool:
-        """A master that ends with 0 has seen all passes done and every trainer leave."""
+        """A master that ends with 0 has ended all passes, and every trainer has left."""
         return any(run.ended and run.code == contract.EXIT_OK and not run.why for run in self._masters())
 
     def _masters(self) -> list[Run]:
         return [run for name, runs in self.runs.items() if name.startswith(MASTER) for run in runs]
 
     def _staff(self) -> None:
-        """What the portal does: who was lost, or asks for it, gets another life. Who failed, failed."""
+        """Restart replicas as the portal does: those that were lost or request it. A failed replica fails the test."""
         for name in list(self.runs):
             run = self.run(name)
             if not run.ended or name in self._dismissed or run.code == contract.EXIT_OK:
                 continue
-            assert run.code != contract.EXIT_ERROR, f"{run.who} failed.\n{self.report()}"
+            assert run.code != contract.EXIT_ERROR, f"{run.source} failed.\n{self.report()}"
             self.start(name)
 
     def close(self) -> None:
-        """Leave nothing running."""
+        """End all processes."""
         for pid in self._frozen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -361,7 +361,7 @@ class Cluster:
 
 
 class _Archive:
-    """Writes down every change of the job's keys, with the revision of the store."""
+    """Records every change of the job's keys, with the revision of the store."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self._store = coordination.connect(url)
@@ -396,5 +396,5 @@ def _member(entry: Versioned) -> Member:
 def until(
     condition: Callable[[], object], what: str, seconds: float = PATIENCE_SECONDS, report: Callable[[], str] = str
 ) -> None:
-    """Wait for a condition. What did not come to pass is said."""
+    """Wait for a condition. If it does not come true, ``report`` is shown."""
     waiting.until(what, condition, seconds, every=0.03, story=report)

@@ -14,7 +14,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def job(tmp_path: Path) -> Iterator[Callable[..., Cluster]]:
-    """Start a job; whatever becomes of it, nothing of it is left."""
+    """Start a job; all of its processes are ended after the test."""
     started: list[Cluster] = []
 
     def start(etcd: EtcdServer | None = None, launch: bool = True, **plan: object) -> Cluster:

@@ -12,7 +12,7 @@ FILE = "train-00000-of-00000.recordio"
 
 
 def make(root: Path, tasks: int, records_a_task: int = 1) -> Path:
-    """Write it below a search path; the file of its records."""
+    """Write it below a search path; return the file of its records."""
     directory = root / NAME
     directory.mkdir(parents=True)
     path = directory / FILE

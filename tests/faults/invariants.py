@@ -1,19 +1,19 @@
-"""What must hold of every history, whatever was done to the processes. Pure; each gives the violations as messages.
+"""Invariants of every history, with any faults. Pure; each function returns the violations as messages.
 
-| name | what it says |
+| name | meaning |
 |---|---|
 | I1 ``owners_only_record_checkpoints`` | a checkpoint is recorded by the process that is registered as its server |
-| I2 ``recorded_checkpoints_are_whole`` | at every revision current and previous are files that exist and are whole |
-| I3 ``dispatches_are_unique`` | nobody gets what another got; epochs rise; nothing is given uncommitted |
+| I2 ``recorded_checkpoints_are_whole`` | at every revision current and previous are files that exist and are complete |
+| I3 ``dispatches_are_unique`` | no dispatch goes to two trainers; epochs rise; nothing uncommitted is handed out |
 | I4 ``passes_end_whole`` | a pass begins when every task of the one before is done or discarded |
-| I5 ``acknowledged_is_kept`` | a finish that was acknowledged stays, whoever crashes |
-| I6 ``never_stands_still`` | while a trainer lives, the job goes on within a bound |
+| I5 ``acknowledged_is_kept`` | an acknowledged finish is kept after any crash |
+| I6 ``never_stands_still`` | while a trainer is alive, the job makes progress within a bound |
 | I7 ``steps_count_once`` | versions rise by one, and no step of a trainer's process is in two of them |
 | I8 ``rounds_are_of_members`` | a version of several is made by the live trainers of one pass on one base |
-| I9 ``nobody_runs_ahead`` | with a bound of s nobody pulls who is more than s steps ahead of the slowest |
-| I10 ``accounts_balance`` | a parameter is minus the sum of what was applied, as every pull shows |
-| I11 ``steps_meet_one_incarnation`` | within a step a trainer hears one incarnation of each server |
-| I12 ``all_agree_in_the_end`` | when all is quiet, all trainers pull the same bits |
+| I9 ``nobody_runs_ahead`` | with a bound of s no trainer pulls while more than s steps ahead of the slowest |
+| I10 ``accounts_balance`` | a parameter is minus the sum of the applied steps, in every pull |
+| I11 ``steps_meet_one_incarnation`` | within a step a trainer gets answers of one incarnation of each server |
+| I12 ``all_agree_in_the_end`` | at the end, all trainers pull the same bits |
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SETTLED = (Status.DONE, Status.DISCARDED, Status.SPLIT)
 
 # --- Checkpoints -----------------------------------------------------------------------------------------------------
 def _stored(events: Iterable[Event]) -> list[Event]:
-    """Changes of the coordination store, in order of their revision."""
+    """Changes of the coordination store, in order of revision."""
     return sorted(of_kind(events, "stored"), key=lambda event: event["revision"])
 
 
@@ -74,7 +74,7 @@ def owners_only_record_checkpoints(events: Iterable[Event]) -> Violations:
 
 
 def recorded_checkpoints_are_whole(events: Sequence[Event], digests: Mapping[str, str]) -> Violations:
-    """I2. ``digests`` are the MD5 sums of the files as they were when they were recorded; none of a damaged one."""
+    """I2. ``digests`` are the MD5 sums of the files when they were recorded; damaged files have none."""
     metas = list(_metas(events))
     found = [
         f"revision {revision} names {entry.file}, which is not the file that was written"
@@ -98,14 +98,14 @@ def _deletions(events: Iterable[Event]) -> Iterator[tuple[Event, int, str]]:
     recorded: dict[str, tuple[int, str]] = {}
     for event in events:
         if event.kind == "recorded":
-            recorded[event.who] = (event["shard"], event["file"])
-        elif event.kind == "deleted" and event.who in recorded:
-            yield event, *recorded[event.who]
+            recorded[event.source] = (event["shard"], event["file"])
+        elif event.kind == "deleted" and event.source in recorded:
+            yield event, *recorded[event.source]
 
 
 # --- Tasks -----------------------------------------------------------------------------------------------------------
 class _Snapshot:
-    """The store as it was at a revision, as much of it as the ledger reads."""
+    """The store at a revision, as far as the ledger reads it."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Versioned] = {}
@@ -126,7 +126,7 @@ class _Snapshot:
 
 
 def states_of_the_queue(events: Iterable[Event]) -> list[Saved]:
-    """The queue as it was committed, at every revision: read with what a master reads it with."""
+    """The committed queue at every revision, read with the master's own code."""
     snapshot = _Snapshot()
     changes: dict[int, list[Event]] = defaultdict(list)
     for event in _stored(events):
@@ -159,15 +159,15 @@ def dispatches_are_unique(events: Iterable[Event], states: Sequence[Saved]) -> V
     holders: dict[tuple[int, int, int], str] = {}
     for event in of_kind(events, "got"):
         key = (event["pass_id"], event["task"], event["epoch"])
-        if holders.setdefault(key, event.who) != event.who:
-            found.append(f"pass, task and epoch {key} were given to {holders[key]} and to {event.who}")
-        if (*key, _index(event.who)) not in committed:
-            found.append(f"{event.who} got {key}, which was not committed")
+        if holders.setdefault(key, event.source) != event.source:
+            found.append(f"pass, task and epoch {key} were given to {holders[key]} and to {event.source}")
+        if (*key, _index(event.source)) not in committed:
+            found.append(f"{event.source} got {key}, which was not committed")
     return found
 
 
 def _dispatches(entry: Entry) -> Sequence[tuple[int, Trainer]]:
-    """Who has a task as what epoch; two do near the end of a pass."""
+    """The trainers that have a task, with their epochs; near the end of a pass there may be two."""
     if entry.status is not Status.PENDING or entry.trainer is None:
         return ()
     first = (entry.epoch, entry.trainer)
@@ -175,7 +175,7 @@ def _dispatches(entry: Entry) -> Sequence[tuple[int, Trainer]]:
 
 
 def passes_end_whole(states: Sequence[Saved], tasks: int) -> Violations:
-    """I4. ``tasks`` are those of the dataset; what comes after them are pieces, which stand for one in a pass."""
+    """I4. ``tasks`` is the number of tasks of the dataset; later ones are pieces, which replace a task in a pass."""
     found = []
     for before, after in pairwise(states):
         ended, begun = before.head.pass_id, after.head.pass_id
@@ -191,7 +191,9 @@ def passes_end_whole(states: Sequence[Saved], tasks: int) -> Violations:
 
 
 def _is_settled(entry: Entry) -> bool:
-    """Of a task of a pass that is over. The last one is stored as fresh again, with who finished or failed it."""
+    """Whether a task of a finished pass is settled. The last one is stored as reset, with the trainer that finished or
+    failed it.
+    """
     return entry.status in _SETTLED or (entry.status is Status.TODO and bool(entry.trainer or entry.failures_ever))
 
 
@@ -215,7 +217,7 @@ def acknowledged_is_kept(events: Iterable[Event], states: Sequence[Saved]) -> Vi
         kept = [
             entry.epoch == epoch and (entry.status is Status.DONE or _is_over(entry, state)) for state, entry in rest
         ]
-        # The last task of a pass may be given again, in the next, by the transaction that finishes it.
+        # The last task of a pass may be given again, in the next pass, by the transaction that finishes it.
         committed = True in kept or course[since + len(rest) :]
         if not committed or False in kept[_first(kept) :]:
             found.append(f"the finish of task {task} in pass {pass_id} was acknowledged and is lost")
@@ -227,7 +229,7 @@ def _first(kept: Sequence[bool]) -> int:
 
 
 def never_stands_still(events: Iterable[Event], kinds: Sequence[str], bound: float) -> Violations:
-    """I6. ``kinds`` are what counts as going on; ``bound`` is how many seconds may lie between two of them."""
+    """I6. ``kinds`` count as progress; ``bound`` is the maximum number of seconds between two of them."""
     steps = of_kind(events, *kinds)
     return [
         f"nothing went on for {after.at - before.at:.1f} s"
@@ -236,36 +238,37 @@ def never_stands_still(events: Iterable[Event], kinds: Sequence[str], bound: flo
     ]
 
 
-def _index(who: str) -> int:
-    return int(who.partition("-")[2].partition(".")[0])
+def _index(source: str) -> int:
+    return int(source.partition("-")[2].partition(".")[0])
 
 
 # --- Parameters ------------------------------------------------------------------------------------------------------
 def _servers(events: Iterable[Event]) -> Mapping[int, list[Event]]:
-    """What each server's processes did, one life after the other."""
+    """The events of each server's processes, one start after the other."""
     found: dict[int, list[Event]] = defaultdict(list)
     for event in events:
-        if event.who.startswith("pserver-"):
-            found[_index(event.who)].append(event)
+        if event.source.startswith("pserver-"):
+            found[_index(event.source)].append(event)
     return {
-        server: sorted(some, key=lambda event: (_run_number(event.who), event.at)) for server, some in found.items()
+        server: sorted(some, key=lambda event: (_run_number(event.source), event.at)) for server, some in found.items()
     }
 
 
-def _run_number(who: str) -> int:
-    return int(who.rpartition(".")[2])
+def _run_number(source: str) -> int:
+    return int(source.rpartition(".")[2])
 
 
 def steps_count_once(events: Iterable[Event]) -> Violations:
-    """I7. A server that comes back, from a checkpoint or with a trainer's values, goes back to their version: what came
-    after it may come again."""
+    """I7. A server that is restored, from a checkpoint or with a trainer's values, returns to their version: later
+    steps may be applied again.
+    """
     found = []
     for server, deeds in _servers(events).items():
         made: list[tuple[int, set[tuple[int, int]]]] = [(0, set())]
-        before, run = made, 0  # what the earlier lives had made
+        before, run = made, 0  # what the earlier starts had made
         for event in deeds:
-            if _run_number(event.who) != run:
-                before, run = made, _run_number(event.who)
+            if _run_number(event.source) != run:
+                before, run = made, _run_number(event.source)
             if event.kind in ("initialised", "restored", "reseeded"):
                 version = event["version"]
                 made = [some for some in before if some[0] <= version]
@@ -284,7 +287,7 @@ def steps_count_once(events: Iterable[Event]) -> Violations:
 
 @dataclass
 class _Present:
-    """Who lives and takes part, as one life of a server sees it."""
+    """The live and the active trainers, as one start of a server has them."""
 
     live: dict[int, int] = field(default_factory=dict)
     inside: dict[int, int] = field(default_factory=dict)  # the pass that each is in
@@ -303,7 +306,7 @@ class _Present:
 
 
 def rounds_are_of_members(events: Iterable[Event], quorum: int = 0) -> Violations:
-    """I8. ``quorum``: how many make a version; 0: all that were there when it could begin."""
+    """I8. ``quorum``: how many make a version; 0: all trainers present when it could begin."""
     found = []
     for server, run, deeds in _runs(events):
         present, due = _Present(), set[int]()
@@ -320,30 +323,30 @@ def rounds_are_of_members(events: Iterable[Event], quorum: int = 0) -> Violation
 
 def _runs(events: Iterable[Event]) -> Iterator[tuple[int, int, list[Event]]]:
     for server, deeds in _servers(events).items():
-        for run in sorted({_run_number(event.who) for event in deeds}):
-            yield server, run, [event for event in deeds if _run_number(event.who) == run]
+        for run in sorted({_run_number(event.source) for event in deeds}):
+            yield server, run, [event for event in deeds if _run_number(event.source) == run]
 
 
 def _round(event: Event, present: _Present, due: set[int], quorum: int) -> Iterator[str]:
     steps = event["steps"]
-    who = {step["trainer"] for step in steps}
-    if len(who) < len(steps):
+    contributors = {step["trainer"] for step in steps}
+    if len(contributors) < len(steps):
         yield "a trainer counts twice"
     for step in steps:
         if present.live.get(step["trainer"]) != step["incarnation"]:
             yield f"trainer {step['trainer']} of incarnation {step['incarnation']} is no member"
         if step["base"] != event["version"] - 1:
             yield f"trainer {step['trainer']} computed at version {step['base']}"
-    passes = {present.inside.get(index) for index in who}
+    passes = {present.inside.get(index) for index in contributors}
     lowest = min(present.inside.values(), default=None)
     if passes != {lowest}:
         yield f"it is of passes {passes}, the lowest is {lowest}"
     waited = {index for index in due if present.inside[index] == lowest}
     enough = min(quorum, len(waited)) if quorum else len(waited)
-    if len(who) < enough or (not quorum and not waited <= who):
-        yield f"it was made by {sorted(who)}, though {sorted(waited)} were there"
-    if quorum and len(who) > quorum:
-        yield f"{len(who)} made it, {quorum} should"
+    if len(contributors) < enough or (not quorum and not waited <= contributors):
+        yield f"it was made by {sorted(contributors)}, though {sorted(waited)} were there"
+    if quorum and len(contributors) > quorum:
+        yield f"{len(contributors)} made it, {quorum} should"
 
 
 def nobody_runs_ahead(events: Iterable[Event], bound: int) -> Violations:
@@ -369,7 +372,7 @@ def nobody_runs_ahead(events: Iterable[Event], bound: int) -> Violations:
 
 @dataclass
 class _Account:
-    """What a parameter must be. ``doubt`` is how far float32 may be from it, where a share was no whole number."""
+    """The expected value of a parameter. ``doubt`` is the possible float32 error if a share was not an integer."""
 
     balance: Fraction = Fraction(0)
     doubt: float = 0.0
@@ -392,8 +395,8 @@ def accounts_balance(events: Sequence[Event], mode: str) -> Violations:
         shares = _Shares(mode)
         run = 0
         for event in deeds:
-            if _run_number(event.who) != run:
-                run, shares = _run_number(event.who), _Shares(mode)
+            if _run_number(event.source) != run:
+                run, shares = _run_number(event.source), _Shares(mode)
             shares.take(event)
             version = event.facts.get("version", 0)
             if event.kind == "initialised":
@@ -412,11 +415,14 @@ def accounts_balance(events: Sequence[Event], mode: str) -> Violations:
 def _wrong_pulls(
     events: Iterable[Event], made: Mapping[tuple[int, int], Sequence[_Account]], servers: Iterable[int]
 ) -> Violations:
-    """Pulls of values that no version had. Only the first server's version is known in other modes than sync, and of a
-    newcomer, whose first pull is part of no step: the servers may be a version apart then."""
+    """Pulls of values that no version had.
+
+    Only the first server's version is known in modes other than sync, and for a newcomer, whose first pull is part of
+    no step: the servers may be a version apart then.
+    """
     pulls = [event for event in of_kind(events, "joined", "pulled", "ended") if event["version"]]
     return [
-        f"{event.who} pulled {event['balances'][server]} from server {server} in version {event['version']}"
+        f"{event.source} pulled {event['balances'][server]} from server {server} in version {event['version']}"
         for event in pulls
         for server in servers
         if (server == 0 or event.kind != "joined")
@@ -425,7 +431,7 @@ def _wrong_pulls(
 
 
 class _Shares:
-    """How much of each step counts: in a round its part of the samples, alone what keeps the pace of a round."""
+    """The weight of each step: in a round its part of the samples, alone what keeps the pace of a round."""
 
     def __init__(self, mode: str) -> None:
         self._mode = mode
@@ -459,19 +465,23 @@ def steps_meet_one_incarnation(events: Iterable[Event]) -> Violations:
     """I11."""
     events = list(events)
     met: dict[tuple[str, int, int], int] = {}
-    silent = {event.who for event in of_kind(events, "pulled")} - {event.who for event in of_kind(events, "answered")}
-    found = [f"{who} does not tell by whom its steps were answered" for who in sorted(silent)]
+    silent = {event.source for event in of_kind(events, "pulled")} - {
+        event.source for event in of_kind(events, "answered")
+    }
+    found = [f"{source} does not tell by whom its steps were answered" for source in sorted(silent)]
     for event in of_kind(events, "answered"):
-        step = (event.who, event["step"], event["server"])
+        step = (event.source, event["step"], event["server"])
         if met.setdefault(step, event["incarnation"]) != event["incarnation"]:
-            found.append(f"{event.who} heard {met[step]} and {event['incarnation']} of {event['server']} in one step")
+            found.append(
+                f"{event.source} heard {met[step]} and {event['incarnation']} of {event['server']} in one step"
+            )
     return found
 
 
 def all_agree_in_the_end(events: Iterable[Event]) -> Violations:
-    """I12. What counts of a trainer is its last word."""
+    """I12. The last event of each trainer counts."""
     events = list(events)
-    last = {event.who.partition(".")[0]: event for event in of_kind(events, "ended")}
-    uneven = [f"{event.who} pulled a torn account" for event in events if event.facts.get("even") is False]
+    last = {event.source.partition(".")[0]: event for event in of_kind(events, "ended")}
+    uneven = [f"{event.source} pulled a torn account" for event in events if event.facts.get("even") is False]
     digests = {event["digest"] for event in last.values()}
     return uneven + ([f"they ended with {len(digests)} different parameters"] if len(digests) != 1 else [])

@@ -1,4 +1,4 @@
-"""A witness inside a trainer: writes down which process of a server each of its steps was answered by."""
+"""A witness inside a trainer: it records which process of a server answered each of its steps."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ class Notes(Protocol):
 
 
 class LinkWitness:
-    """Of a request that was answered: every process whose answer counted. What went wrong before is asked anew."""
+    """Records for each answered request every process whose answer counted. Failed tries are repeated."""
 
     def __init__(self, recorder: Notes) -> None:
         self._recorder = recorder
-        self._heard: dict[Client, list[int]] = {}
+        self._answered: dict[Client, list[int]] = {}
 
     def watch(self, patch: pytest.MonkeyPatch | None = None) -> None:
-        """From now on; until ``patch`` is undone, if there is one."""
+        """Record from now on, until ``patch`` is undone if there is one."""
         put = patch.setattr if patch else setattr
         put(Client, "reply", self._hearing(Client.reply))
         put(Link, "_receive", self._beginning(Link._receive))
-        put(Link, "answer", self._telling(Link.answer))
+        put(Link, "answer", self._callbacks(Link.answer))
 
     def _hearing(self, method: Any) -> Any:
         @functools.wraps(method)
         def reply(client: Client, *arguments: Any) -> Message:
             answer: Message = method(client, *arguments)
-            self._heard.setdefault(client, []).append(answer.head.incarnation)
+            self._answered.setdefault(client, []).append(answer.head.incarnation)
             return answer
 
         return reply
@@ -43,18 +43,18 @@ class LinkWitness:
     def _beginning(self, method: Any) -> Any:
         @functools.wraps(method)
         def receive(link: Link, message: Message, *arguments: Any) -> Message:
-            self._heard[link._client] = []
+            self._answered[link._client] = []
             answer: Message = method(link, message, *arguments)
             return answer
 
         return receive
 
-    def _telling(self, method: Any) -> Any:
+    def _callbacks(self, method: Any) -> Any:
         @functools.wraps(method)
         def answer(link: Link, message: Message) -> Message:
             reply: Message = method(link, message)
             name, step = link._client._name, message.head.seq
-            for incarnation in sorted(set(self._heard.pop(link._client))):
+            for incarnation in sorted(set(self._answered.pop(link._client))):
                 self._recorder.note("answered", step=step, server=name, incarnation=incarnation)
             return reply
 

@@ -1,9 +1,9 @@
-"""The pure machines of master and parameter server behind a simulated network: no process, no socket, no clock.
+"""The pure machines of master and parameter server with a simulated network: no process, no socket, no clock.
 
-A schedule is a list of (rule, number). A rule names what happens next - somebody asks, a message arrives, is lost or
-comes twice, an edge is cut or heals, somebody crashes or comes back, time passes - and the number chooses where. So a
+A schedule is a list of (rule, number). A rule is the next event: a client sends a request, a message arrives, is lost
+or is duplicated, an edge is cut or restored, a process crashes or restarts, time passes. The number selects where. So a
 schedule can be drawn, shrunk and repeated, and messages meet any order and any delay. The clients behave as
-``runtime.protocol.client`` does: one request at a time, asked again with the same number until it is answered.
+``runtime.protocol.client`` does: one request at a time, repeated with the same number until it is answered.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
-from runtime.pserver.shard import Releases, Shard, Step, Who
+from runtime.pserver.shard import Releases, Shard, Step, TrainerId
 from tests.runtime.master.queue_rules import MemoryStore, QueueRules
 
 Schedule = Sequence[tuple[str, int]]
@@ -31,7 +31,7 @@ Schedule = Sequence[tuple[str, int]]
 
 @dataclass
 class Client:
-    """A trainer's end of the network. ``request`` is the number of its request; ``asked`` what is not answered yet."""
+    """A trainer's end of the network. ``request`` is the number of its request; ``asked`` the unanswered request."""
 
     index: int
     incarnation: int
@@ -41,7 +41,7 @@ class Client:
 
 @dataclass(frozen=True)
 class Message:
-    """Under way from a life of a trainer to the server, or (``answer``) back."""
+    """A message on its way from a start of a trainer to the server, or (``answer``) back."""
 
     client: tuple[int, int]
     request: int
@@ -51,13 +51,15 @@ class Message:
 
 @dataclass
 class Network:
-    """What is under way, in no order; ``cut`` are the trainers that are cut off. Nothing arrives over a cut edge."""
+    """The messages on their way, in no order; ``cut`` are the trainers without connection. Nothing arrives over a cut
+    edge.
+    """
 
     under_way: list[Message] = field(default_factory=list)
     cut: set[int] = field(default_factory=set)
 
     def choose(self, number: int, takes: bool = True) -> Message | None:
-        """One of the messages that can arrive; without ``takes`` it stays under way, and so comes again."""
+        """One of the messages that can arrive; without ``takes`` it stays in the network, and so arrives again."""
         able = [message for message in self.under_way if message.client[0] not in self.cut]
         if not able:
             return None
@@ -68,7 +70,7 @@ class Network:
 
 
 class Simulation:
-    """What is common: clients, the network, and the rules that only concern them."""
+    """The common part: clients, the network, and the rules that only concern them."""
 
     def __init__(self, trainers: int) -> None:
         self.network = Network()
@@ -86,20 +88,20 @@ class Simulation:
 
     # --- What follows where a rule says so ---------------------------------------------------------------------------
     def members(self) -> None:
-        """Tell the server who lives."""
+        """Send the live members to the server."""
 
     def receive(self, client: Client, body: Any) -> None:
-        """A client has its answer."""
+        """Handle an answer at a client."""
 
     def serve(self, message: Message) -> None:
-        """The server has a request."""
+        """Handle a request at the server."""
 
     def next_request(self, client: Client, number: int) -> Any:
-        """What a client asks for next; None: nothing."""
+        """The next request of a client; None if there is none."""
 
     # --- Rules -------------------------------------------------------------------------------------------------------
     def ask(self, number: int) -> None:
-        """A client without a request makes one; one that waits breaks its connection and asks again."""
+        """A client without a request makes one; a waiting one breaks its connection and repeats the request."""
         if not self.clients:
             return
         client = self.clients[sorted(self.clients)[number % len(self.clients)]]
@@ -128,13 +130,13 @@ class Simulation:
         self.network.cut.clear()
 
     def crash(self, number: int) -> None:
-        """A trainer is gone, and everybody knows."""
+        """A trainer is lost, and the membership is updated."""
         if len(self.clients) > 1:
             del self.clients[sorted(self.clients)[number % len(self.clients)]]
             self.members()
 
     def come(self, number: int) -> None:
-        """Another life of a trainer, also of one that everybody believes to live."""
+        """A trainer starts again, also one that still counts as alive."""
         self._come(number % 3)
         self.members()
 
@@ -147,7 +149,7 @@ class Simulation:
             self.serve(message)
             return
         client = self.clients.get(message.client[0])
-        # An answer to an earlier request, or to an earlier life, reaches a connection that is closed.
+        # An answer to an earlier request, or to an earlier start, reaches a closed connection.
         if client and client.incarnation == message.client[1] and client.request == message.request and client.asked:
             client.asked = None
             self.receive(client, message.body)
@@ -185,8 +187,10 @@ class Tasks(Simulation):
         self.commit()
         self.ended: dict[int, int | None] = {}
         self.hands: dict[int, Task] = {}
-        self.held: dict[int, list[Task]] = {}  # what each was given ahead and has not begun
-        self.told: dict[int, list[Task]] = {}  # finishes of which each has sent word, and no answer has come since
+        self.held: dict[int, list[Task]] = {}  # the prefetched tasks of each trainer that are not begun
+        self.finishes_sent: dict[
+            int, list[Task]
+        ] = {}  # finishes for which each has sent a notice, without an answer since
         self.members()
 
     def commit(self) -> None:
@@ -206,11 +210,11 @@ class Tasks(Simulation):
         return (("done", "done", "fail", "release")[number // 7 % 4], task)
 
     def _go_on(self, client: Client, task: Task) -> Any:
-        """Begin the next task that was given ahead, send word of it, and ask what comes after it."""
+        """Begin the next prefetched task, send a notice of it, and request the tasks after it."""
         begun = self.hands[client.incarnation] = self.held[client.incarnation].pop(0)
-        self.told.setdefault(client.incarnation, []).append(task)
+        self.finishes_sent.setdefault(client.incarnation, []).append(task)
         self.network.under_way.append(Message((client.index, client.incarnation), 0, ("word", (task, begun))))
-        return ("ahead", (tuple(self.told[client.incarnation]), begun))
+        return ("ahead", (tuple(self.finishes_sent[client.incarnation]), begun))
 
     def serve(self, message: Message) -> None:
         verb, what = message.body
@@ -219,9 +223,9 @@ class Tasks(Simulation):
             self._begun(trainer, *what)
             self.commit()
             return
-        said: Any = self._answered(verb, what, trainer, message.request)
+        result: Any = self._answered(verb, what, trainer, message.request)
         self.commit()
-        self.answer(message, (verb, what, said))
+        self.answer(message, (verb, what, result))
 
     def _answered(self, verb: str, what: Any, trainer: Trainer, request: int) -> Any:
         if verb == "get":
@@ -236,48 +240,48 @@ class Tasks(Simulation):
         for task in done:
             self._report("done", task, trainer)
         self._report("begun", begun, trainer)
-        said = self.queue.ahead(trainer, self.now)
-        for task in said.tasks:
+        result = self.queue.ahead(trainer, self.now)
+        for task in result.tasks:
             self.rules.given(trainer, task)
-        return said
+        return result
 
     def _get(self, trainer: Trainer, request: int, ended: int | None) -> Answer:
-        said = self.queue.get(trainer, request, ended, self.now)
-        if isinstance(said, Task):
-            for task in (said, *said.prefetched):
+        result = self.queue.get(trainer, request, ended, self.now)
+        if isinstance(result, Task):
+            for task in (result, *result.prefetched):
                 self.rules.given(trainer, task)
-        return said
+        return result
 
     def _report(self, verb: str, task: Task, trainer: Trainer) -> Verdict:
         key = Key(task.pass_id, task.task_id, task.epoch, trainer)
         if verb == "fail":
             return self.queue.fail(key, "it raised", self.now)
         report: Callable[[Key, float], Verdict] = getattr(self.queue, verb)
-        if (said := report(key, self.now)) is Verdict.OK and verb == "done":
+        if (result := report(key, self.now)) is Verdict.OK and verb == "done":
             self.rules.acknowledged(key)
-        return said
+        return result
 
     def receive(self, client: Client, body: Any) -> None:
-        verb, what, said = body
+        verb, what, result = body
         if verb == "get":
-            self._take(client, said)
+            self._take(client, result)
         elif verb == "ahead":
-            self.held[client.incarnation] = list(said.tasks)
-            del self.told[client.incarnation][: len(what[0])]
+            self.held[client.incarnation] = list(result.tasks)
+            del self.finishes_sent[client.incarnation][: len(what[0])]
         else:
             self.hands.pop(client.incarnation, None)
             self.held.pop(client.incarnation, None)
 
-    def _take(self, client: Client, said: Answer) -> None:
-        if isinstance(said, Task):
-            self.hands[client.incarnation] = said
-            self.held[client.incarnation] = list(said.prefetched)
-            self.ended[client.incarnation] = said.pass_id - 1
-        elif isinstance(said, PassEnd):
-            self.ended[client.incarnation] = said.pass_id
+    def _take(self, client: Client, result: Answer) -> None:
+        if isinstance(result, Task):
+            self.hands[client.incarnation] = result
+            self.held[client.incarnation] = list(result.prefetched)
+            self.ended[client.incarnation] = result.pass_id - 1
+        elif isinstance(result, PassEnd):
+            self.ended[client.incarnation] = result.pass_id
 
     def master_crashes(self, number: int) -> None:
-        """And another reads what was committed; requests that were under way to the first are lost or not."""
+        """Another master reads the committed state; requests on their way to the first are lost or not."""
         self.ledger = Ledger(self.store, "/j/")
         saved = self.ledger.load(self.table)
         assert saved is not None
@@ -290,7 +294,7 @@ class Tasks(Simulation):
         self.commit()
 
     def finish(self) -> None:
-        """I6: when the network is whole and somebody lives, the job ends."""
+        """I6: with a complete network and a live trainer, the job ends."""
         self.network.cut.clear()
         for rounds in range(400):
             if self.queue.finished or self.queue.failed:
@@ -304,10 +308,10 @@ class Tasks(Simulation):
                 task = self.hands.pop(client.incarnation, None)
                 if task:
                     self._report("done", task, _trainer(client))
-                said = self._get(_trainer(client), client.request, self.ended.get(client.incarnation))
+                result = self._get(_trainer(client), client.request, self.ended.get(client.incarnation))
                 self.commit()
-                if not isinstance(said, Wait | JobDone):
-                    self._take(client, said)
+                if not isinstance(result, Wait | JobDone):
+                    self._take(client, result)
         raise AssertionError("I6: the job does not end")
 
     RULES = {**_COMMON, "master crashes": master_crashes, "time passes": time_passes}
@@ -318,7 +322,9 @@ def _trainer(client: Client) -> Trainer:
 
 
 class Accounts(Simulation):
-    """One shard. Every step withdraws a whole number; ``applied`` is what the shard said is in which version."""
+    """One shard. Every step withdraws an integer; ``applied`` are the steps that the shard reported for each
+    version.
+    """
 
     DECLARED = Declaration((Tensor("w", (1,), "<f4"),), SGD(1.0))
 
@@ -332,11 +338,11 @@ class Accounts(Simulation):
         self.inside: dict[int, int] = {}
         self.applied: dict[tuple[int, int], int] = {}
         self.members()
-        self.shard.declare("declaration", self._who(self.clients[0]), declaration, 0.0)
-        self.shard.initialise("values", self._who(self.clients[0]), declaration.digest, [np.zeros(1, "f4")])
+        self.shard.declare("declaration", self._trainer_id(self.clients[0]), declaration, 0.0)
+        self.shard.initialise("values", self._trainer_id(self.clients[0]), declaration.digest, [np.zeros(1, "f4")])
 
-    def _who(self, client: Client) -> Who:
-        return Who(client.index, client.incarnation)
+    def _trainer_id(self, client: Client) -> TrainerId:
+        return TrainerId(client.index, client.incarnation)
 
     def members(self) -> None:
         self._answer_all(self.shard.change_members({c.index: c.incarnation for c in self.clients.values()}))
@@ -351,12 +357,12 @@ class Accounts(Simulation):
     def serve(self, message: Message) -> None:
         self.tickets += 1
         verb, what = message.body
-        who = Who(*message.client)
+        trainer = TrainerId(*message.client)
         self.waiting[self.tickets] = (message, what if verb == "push" else None)
         self._answer_all(
-            self.shard.push(self.tickets, who, what)
+            self.shard.push(self.tickets, trainer, what)
             if verb == "push"
-            else getattr(self.shard, f"{verb}_pass")(self.tickets, who, message.request, what)
+            else getattr(self.shard, f"{verb}_pass")(self.tickets, trainer, message.request, what)
         )
 
     def _answer_all(self, releases: Releases) -> None:
@@ -373,7 +379,7 @@ class Accounts(Simulation):
         self._check_balance()
 
     def _check_balance(self) -> None:
-        """I10: each version is a mean of steps of the same amount, whoever made it; alone its share is a third."""
+        """I10: each version is a mean of steps of the same amount, from any trainer; alone its share is a third."""
         if self.shard.synchronous and self.shard.ready:
             assert float(self.shard.parameters[0][0]) == -840.0 * self.shard.version, "I10: the account is wrong"
             assert len(set(self.applied.values())) == self.shard.version, "I7: a version nobody made"

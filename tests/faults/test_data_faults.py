@@ -1,4 +1,4 @@
-"""Data that kills, is damaged or is missing."""
+"""Data that kills trainers, is damaged or is missing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 
 
 def test_poison_task(job, etcd):
-    """W5: a record kills every trainer that touches it. It is found, left out and named; all others are trained."""
+    """W5: a record kills every trainer that reads it. It is found, left out and named; all others are trained."""
     cluster = job(
         etcd, workload="poison", pservers=0, tasks=12, passes=2, mode="async",
         variables={"REGATTA_FAULTS_BAD_RECORD": "7"},
@@ -23,7 +23,7 @@ def test_poison_task(job, etcd):
     trained = {event["record"] for event in of_kind(events, "trained")}
     assert trained == set(range(12)) - {7}
     tries = [event for event in of_kind(events, "trying") if event["record"] == 7]
-    assert len({event.who.partition(".")[0] for event in tries}) == 2, "blame needs two trainers where two live"
+    assert len({event.source.partition(".")[0] for event in tries}) == 2, "blame needs two trainers where two live"
     assert any("record 7 " in text for text in cluster.portal.events())
     assert verdict.of_tasks(cluster, events) == []
 
@@ -32,11 +32,11 @@ def await_failure(cluster: Cluster, name: str) -> str:
     run = cluster.run(name)
     until(lambda: run.ended, f"{name} gives up", report=cluster.report)
     assert run.code == contract.EXIT_ERROR
-    return cluster.portal.said(run.who)
+    return cluster.portal.output(run.source)
 
 
 def test_dataset_file_missing(job, etcd):
-    """It is gone before the job begins: the master says which."""
+    """The file is gone before the job begins: the master names it."""
     cluster = job(etcd, launch=False, workload="queue", pservers=0)
     data_file(cluster).unlink()
     cluster.start("master-0")
@@ -46,7 +46,7 @@ def test_dataset_file_missing(job, etcd):
 
 
 def test_dataset_file_removed_in_mid_run(job):
-    """No record is to blame: the job ends at once, and says which file it is."""
+    """No record is to blame: the job fails at once, and names the file."""
     cluster = job(
         workload="poison", pservers=0, tasks=100, passes=50, mode="async",
         variables={"REGATTA_FAULTS_BAD_RECORD": "-1"},
@@ -59,13 +59,13 @@ def test_dataset_file_removed_in_mid_run(job):
 
 
 def test_truncated_recordio(job, etcd):
-    """The last chunk is cut off: the master says so and hands out nothing."""
+    """The last chunk is truncated: the master reports it and hands out nothing."""
     cluster = job(etcd, launch=False, workload="queue", pservers=0)
     file = data_file(cluster)
     file.write_bytes(file.read_bytes()[:-3])
     cluster.start("master-0")
-    said = await_failure(cluster, "master-0")
-    assert datasets.FILE in said
+    output = await_failure(cluster, "master-0")
+    assert datasets.FILE in output
     assert not of_kind(cluster.history(), "got")
 
 

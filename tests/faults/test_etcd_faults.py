@@ -21,7 +21,7 @@ LONG_LEASE_SECONDS = 60.0
 
 @pytest.fixture
 def own_etcd(tmp_path):
-    """One that may be harmed."""
+    """An etcd server of the test's own, for faults."""
     with contextlib.ExitStack() as ended:
 
         def start(*arguments):
@@ -34,7 +34,7 @@ def own_etcd(tmp_path):
 
 
 def test_etcd_restart(job, own_etcd):
-    """Killed and started again within a lease: nobody has to start again, nothing is lost."""
+    """Killed and restarted within a lease: no process has to restart, nothing is lost."""
     etcd = own_etcd()
     cluster = job(etcd, tasks=80, passes=2, variables=SLOWLY)
     cluster.await_count("pulled", 20)
@@ -46,10 +46,10 @@ def test_etcd_restart(job, own_etcd):
 
 
 def test_etcd_compact_under_watch(job, own_etcd):
-    """A server's watch is cut off, who lives changes, the history is dropped: it lists anew.
+    """A server's watch is cut, the members change, the history is compacted: it lists again.
 
-    Its keepalives are cut off too, for as long as it takes a process to start. The lease is to outlast that also on a
-    machine with a lot to do: whose lease has run out begins another life, and rightly.
+    Its keepalives are cut too, for as long as a process takes to start. The lease must last longer than that also on a
+    busy machine: a replica whose lease has expired is correctly started again.
     """
     etcd = own_etcd()
     cluster = job(etcd, mode="async", trainers=2, tasks=100, passes=2, lease=LONG_LEASE_SECONDS, variables=SLOWLY)
@@ -68,7 +68,7 @@ def test_etcd_compact_under_watch(job, own_etcd):
 
 
 def test_etcd_lease_revoked(job, own_etcd):
-    """An operator ends the leases of a trainer and of the parameter server, whose processes live: both leave."""
+    """An operator revokes the leases of a trainer and of the parameter server, whose processes run: both leave."""
     etcd = own_etcd()
     cluster = job(etcd, tasks=80, passes=2, checkpoint_seconds=0.05, variables=SLOWLY)
     cluster.await_count("recorded", 2)
@@ -89,14 +89,14 @@ def lease_of(cluster, name):
 
 
 def test_etcd_nospace(job, own_etcd):
-    """etcd takes no writes: no task can be given, and the job goes on when there is room again."""
+    """etcd accepts no writes: no task can be handed out, and the job continues when there is space again."""
     etcd = own_etcd("--quota-backend-bytes", str(16 << 20))
     cluster = job(etcd, workload="queue", pservers=0, tasks=50, passes=4, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
     cluster.await_count("finished", 10)
     fill(etcd)
     cluster.await_quiet("finished")
     etcd.ctl("del", "filling")
-    make_room(etcd)
+    free_space(etcd)
     events = cluster.finish()
     assert verdict.of_tasks(cluster, events) == []
     assert [len(runs) for runs in cluster.runs.values()] == [1, 1, 1]
@@ -105,20 +105,20 @@ def test_etcd_nospace(job, own_etcd):
 def fill(etcd: EtcdServer) -> None:
     with contextlib.suppress(AssertionError):
         for _ in range(40):
-            etcd.ctl("put", "filling", "x" * 100_000)  # one argument of a command holds no more
+            etcd.ctl("put", "filling", "x" * 100_000)  # one argument of a command cannot be larger
             for _ in range(6):
                 etcd.ctl("put", "filling", "x" * 100_000)
     assert "NOSPACE" in etcd.ctl("alarm", "list")
 
 
-def make_room(etcd: EtcdServer) -> None:
+def free_space(etcd: EtcdServer) -> None:
     etcd.compact()
     etcd.ctl("defrag")
     etcd.ctl("alarm", "disarm")
 
 
 def test_etcd_down_30s(job, own_etcd):
-    """Away for three leases, as half a minute is of leases of ten seconds: whoever lives goes on when it is back."""
+    """Away for three leases, like half a minute with leases of ten seconds: running processes continue afterwards."""
     etcd = own_etcd()
     cluster = job(etcd, tasks=80, passes=2, lease=SHORT_LEASE_SECONDS, variables=SLOWLY)
     cluster.await_count("pulled", 20)
@@ -126,12 +126,12 @@ def test_etcd_down_30s(job, own_etcd):
     etcd.kill()
     killed = time.monotonic()
     cluster.await_quiet("pulled", seconds=3 * SHORT_LEASE_SECONDS)
-    # A task is one step of a tenth of a second, of which a trainer has two or so beforehand. Nobody knows how many of
-    # them fell between the two looks at the clock.
+    # A task is one step of a tenth of a second, of which a trainer has about two prefetched. The number of them between
+    # the two readings of the clock is unknown.
     pulled = [event for event in cluster.history() if event.kind == "pulled"]
     trainers = [f"trainer-{index}.1" for index in range(2)]
-    at_most = [sum(event.who == who and event.at > alive_until for event in pulled) for who in trainers]
-    at_least = [sum(event.who == who and event.at > killed for event in pulled) for who in trainers]
+    at_most = [sum(event.source == source and event.at > alive_until for event in pulled) for source in trainers]
+    at_least = [sum(event.source == source and event.at > killed for event in pulled) for source in trainers]
     assert min(at_most) >= 2, "each ends its task and does those that it was given ahead"
     assert max(at_least) <= 4, "and then it stops"
     etcd.start()
@@ -144,8 +144,11 @@ def test_etcd_down_30s(job, own_etcd):
 
 @pytest.mark.parametrize(("outage", "strict"), [("0", True), ("60", False)])
 def test_partition_master_etcd(job, etcd, outage, strict):
-    """The serving master cannot reach etcd, and who stands by takes over. The strict way the first stops before that;
-    the other way it goes on, commits nothing, and leaves when it can see again."""
+    """The serving master cannot reach etcd, and the standby takes over.
+
+    In strict mode the first master stops before that. Otherwise it continues, commits nothing, and leaves when it can
+    reach etcd again.
+    """
     cluster = job(
         etcd, workload="queue", pservers=0, masters=2, trainers=2, tasks=50, passes=6, lease=SHORT_LEASE_SECONDS,
         variables={"REGATTA_FAULTS_PAUSE": "0.1", contract.OUTAGE: outage},

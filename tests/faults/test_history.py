@@ -14,8 +14,8 @@ def test_what_is_written_later_is_read_later_and_nothing_twice(tmp_path: Path) -
     assert [event["task"] for event in reader.events()] == [1]
     other.note("got", task=2)
     one.note("finished", task=1)
-    told = [(event.who, event.kind, event["task"]) for event in reader.events()]
-    assert told == [("trainer-0.1", "got", 1), ("trainer-1.1", "got", 2), ("trainer-0.1", "finished", 1)]
+    found = [(event.source, event.kind, event["task"]) for event in reader.events()]
+    assert found == [("trainer-0.1", "got", 1), ("trainer-1.1", "got", 2), ("trainer-0.1", "finished", 1)]
 
 
 def test_half_a_line_is_not_read_before_its_end_comes(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Each judge lets a good history pass and finds what is wrong in a bad one."""
+"""Each check accepts a good history and finds the violation in a bad one."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.faults.recording.history import Event
 
 
 def history(*happenings: tuple[Any, ...]) -> list[Event]:
-    """Events of (who, kind, facts), one second after the other."""
-    return [Event(float(at), who, kind, dict(*facts)) for at, (who, kind, *facts) in enumerate(happenings)]
+    """Events of (source, kind, facts), one second after the other."""
+    return [Event(float(at), source, kind, dict(*facts)) for at, (source, kind, *facts) in enumerate(happenings)]
 
 
 def stored(key: str, value: Any, revision: int, create: int = 1) -> tuple[Any, ...]:
@@ -52,7 +52,7 @@ def test_i1_owners_may_record() -> None:
 
 
 @pytest.mark.parametrize("writer", [1, 3])
-def test_i1_finds_a_record_of_who_is_not_the_owner(writer: int) -> None:
+def test_i1_finds_a_record_by_a_process_that_is_not_the_owner(writer: int) -> None:
     late = stored("checkpoints/0", meta(("c", writer), ("b", 4)), 6)
     assert invariants.owners_only_record_checkpoints(history(*OWNED, late))
 
@@ -96,7 +96,7 @@ ONE, OTHER = Trainer(0, 11), Trainer(1, 12)
 
 
 class Notebook:
-    """A store in memory that writes its changes down as the archive of a job does."""
+    """A store in memory that records its changes as the archive of a job does."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Versioned] = {}
@@ -116,7 +116,7 @@ class Notebook:
 
 
 class Course:
-    """A job of two tasks and two passes, worked on by two trainers, as its history tells it."""
+    """The history of a job with two tasks, two passes and two trainers."""
 
     def __init__(self) -> None:
         self.notebook = Notebook()
@@ -134,15 +134,15 @@ class Course:
         task = self.queue.get(trainer, next(self.requests), None, 0.0)
         assert isinstance(task, Task)
         self.commit()
-        self.tell("got", trainer, task)
+        self.report("got", trainer, task)
         return task
 
     def finish(self, trainer: Trainer, task: Task) -> None:
         self.queue.done(Key(task.pass_id, task.task_id, task.epoch, trainer), 0.0)
         self.commit()
-        self.tell("finished", trainer, task)
+        self.report("finished", trainer, task)
 
-    def tell(self, kind: str, trainer: Trainer, task: Task, **other: int) -> None:
+    def report(self, kind: str, trainer: Trainer, task: Task, **other: int) -> None:
         facts = {"pass_id": task.pass_id, "task": task.task_id, "epoch": task.epoch, **other}
         self.reports.append(Event(float(len(self.reports)), f"{trainer}.1", kind, facts))
 
@@ -178,7 +178,7 @@ def test_i3_finds_a_task_that_two_have(course: Course) -> None:
 
 
 def test_i3_finds_a_task_that_was_given_before_it_was_committed(course: Course) -> None:
-    course.tell("got", ONE, Task(1, 1, 7, ()))
+    course.report("got", ONE, Task(1, 1, 7, ()))
     assert invariants.dispatches_are_unique(course.reports, course.states)
 
 
@@ -187,7 +187,7 @@ def test_i3_finds_an_epoch_that_falls(course: Course) -> None:
     assert invariants.dispatches_are_unique([], [*states, *states[:2]])
 
 
-def test_i4_finds_a_pass_that_ends_with_a_task_in_hand(course: Course) -> None:
+def test_i4_finds_a_pass_that_ends_with_a_pending_task(course: Course) -> None:
     states = course.states
     early = [states[3], states[4]._replace(entries=[states[3].entries[0], states[3].entries[1]])]
     assert states[3].entries[1].status is Status.PENDING
@@ -213,7 +213,7 @@ def test_i5_finds_a_finish_that_is_lost(course: Course) -> None:
 
 
 def test_i5_finds_a_finish_that_was_never_committed(course: Course) -> None:
-    course.tell("finished", ONE, Task(1, 1, 9, ()))
+    course.report("finished", ONE, Task(1, 1, 9, ()))
     assert invariants.acknowledged_is_kept(course.reports, course.states)
 
 
@@ -229,8 +229,8 @@ def step(trainer: int, seq: int, base: int = 0, amount: float = 840.0, incarnati
     return {**facts, "incarnation": incarnation or 11 + trainer}
 
 
-def applied(version: int, balance: float, *steps: dict[str, Any], who: str = "pserver-0.1") -> tuple[Any, ...]:
-    return who, "applied", {"version": version, "of": version, "balance": balance, "steps": list(steps)}
+def applied(version: int, balance: float, *steps: dict[str, Any], source: str = "pserver-0.1") -> tuple[Any, ...]:
+    return source, "applied", {"version": version, "of": version, "balance": balance, "steps": list(steps)}
 
 
 def begun(trainer: int, number: int = 0, kind: str = "begin_pass") -> tuple[Any, ...]:
@@ -255,7 +255,7 @@ def test_i7_versions_rise_and_steps_count_once() -> None:
 
 def test_i7_what_a_checkpoint_does_not_hold_may_come_again() -> None:
     back = ("pserver-0.2", "restored", {"version": 1, "balance": -840.0})
-    again = applied(2, -2100.0, step(0, 2, 1, 1680.0), step(1, 2, 1), who="pserver-0.2")
+    again = applied(2, -2100.0, step(0, 2, 1, 1680.0), step(1, 2, 1), source="pserver-0.2")
     assert not invariants.steps_count_once(history(*ROUNDS, back, again))
 
 
@@ -273,15 +273,15 @@ def test_i7_finds_what_counts_twice(wrong: tuple[Any, ...]) -> None:
 
 def test_i7_finds_a_step_that_the_checkpoint_held() -> None:
     back = ("pserver-0.2", "restored", {"version": 1, "balance": -840.0})
-    again = applied(2, 0.0, step(0, 1, 1), step(1, 2, 1), who="pserver-0.2")
+    again = applied(2, 0.0, step(0, 1, 1), step(1, 2, 1), source="pserver-0.2")
     assert invariants.steps_count_once(history(*ROUNDS, back, again))
 
 
-def test_i8_rounds_of_all_who_are_there() -> None:
+def test_i8_rounds_of_all_present_trainers() -> None:
     assert not invariants.rounds_are_of_members(history(*ROUNDS))
 
 
-def test_i8_a_newcomer_and_one_who_left_are_not_waited_for() -> None:
+def test_i8_a_newcomer_and_a_lost_trainer_are_not_waited_for() -> None:
     gone = ("pserver-0.1", "members", {"live": {"0": 11, "2": 13}})
     course = [*ROUNDS, gone, begun(2), applied(3, -2940.0, step(0, 3, 2))]
     assert not invariants.rounds_are_of_members(history(*course))
@@ -290,11 +290,11 @@ def test_i8_a_newcomer_and_one_who_left_are_not_waited_for() -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        applied(3, 0.0, step(0, 3, 2)),  # without one who was there
+        applied(3, 0.0, step(0, 3, 2)),  # without a trainer that was present
         applied(3, 0.0, step(0, 3, 2), step(1, 3, 1)),  # on another base
         applied(3, 0.0, step(0, 3, 2), step(1, 3, 2), step(1, 4, 2)),  # one twice
-        applied(3, 0.0, step(0, 3, 2), step(1, 3, 2, incarnation=99)),  # an earlier life
-        applied(3, 0.0, step(0, 3, 2), step(1, 3, 2), step(2, 1, 2)),  # one who never came
+        applied(3, 0.0, step(0, 3, 2), step(1, 3, 2, incarnation=99)),  # an earlier start
+        applied(3, 0.0, step(0, 3, 2), step(1, 3, 2), step(2, 1, 2)),  # one that never came
     ],
 )
 def test_i8_finds_a_round_that_is_none(wrong: tuple[Any, ...]) -> None:
@@ -328,7 +328,7 @@ def test_i9_within_the_bound_and_after_the_slowest_has_left() -> None:
     assert not invariants.nobody_runs_ahead(history(*AHEAD, left, pull(0)), 1)
 
 
-def test_i9_finds_a_pull_of_who_is_too_far_ahead() -> None:
+def test_i9_finds_a_pull_by_a_trainer_too_far_ahead() -> None:
     assert invariants.nobody_runs_ahead(history(*AHEAD, pull(0)), 1)
 
 
@@ -351,7 +351,7 @@ def test_i10_finds_a_pull_that_no_version_had() -> None:
 
 @pytest.mark.parametrize(("kind", "wrong"), [("pulled", True), ("joined", False)])
 def test_i10_of_a_newcomer_only_the_first_servers_version_is_known(kind: str, wrong: bool) -> None:
-    other = [("pserver-1.1", *rest) for _who, *rest in ROUNDS]
+    other = [("pserver-1.1", *rest) for _trainer, *rest in ROUNDS]
     seen = ("trainer-2.1", kind, {"version": 1, "balances": [-840.0, -2100.0], "even": True})
     assert bool(invariants.accounts_balance(history(*ROUNDS, *other, seen), "sync")) is wrong
 
@@ -401,11 +401,11 @@ def test_i11_finds_two_incarnations_in_one_step() -> None:
     assert invariants.steps_meet_one_incarnation(history(*course, answered(2, 0, 5)))
 
 
-def ended(who: str, digest: str, even: bool = True) -> tuple[Any, ...]:
-    return who, "ended", {"version": 1, "balances": [0.0], "digest": digest, "even": even}
+def ended(source: str, digest: str, even: bool = True) -> tuple[Any, ...]:
+    return source, "ended", {"version": 1, "balances": [0.0], "digest": digest, "even": even}
 
 
-def test_i12_the_last_word_of_each_trainer_counts() -> None:
+def test_i12_the_last_event_of_each_trainer_counts() -> None:
     course = [ended("trainer-0.1", "old"), ended("trainer-1.1", "new"), ended("trainer-0.2", "new")]
     assert not invariants.all_agree_in_the_end(history(*course))
 

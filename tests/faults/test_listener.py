@@ -1,4 +1,4 @@
-"""The witness of steps writes what the judge of I11 needs, and the judge finds who mixes two servers."""
+"""The witness of steps records what the check of I11 needs, and the check finds a trainer that mixes two servers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runtime.contract import Member
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
-from runtime.protocol.concurrent_exchange import Talk
+from runtime.protocol.concurrent_exchange import Exchange
 from runtime.protocol.connection import Message
 from runtime.protocol.frames import Op
 from runtime.pserver.server import ShardServer
@@ -38,7 +38,7 @@ class Memory:
 
 @pytest.fixture
 def servers():
-    """Two processes that say that they are server 0."""
+    """Two processes that both act as server 0."""
     running = [ShardServer(Shard(0, even_table(1), 1)) for _ in (FIRST, SECOND)]
     for server, incarnation in zip(running, (FIRST, SECOND), strict=True):
         server.fence(incarnation)
@@ -57,7 +57,7 @@ def train(server: ShardServer, expected: int) -> Params:
     return params
 
 
-def test_a_trainer_tells_by_whom_each_step_was_answered(servers, monkeypatch):
+def test_a_trainer_records_which_server_answered_each_step(servers, monkeypatch):
     memory = Memory()
     LinkWitness(memory).watch(monkeypatch)
     train(servers[0], FIRST)
@@ -72,8 +72,8 @@ def test_a_trainer_that_takes_its_values_from_another_process_than_its_push_is_f
     train(second, SECOND)
 
     class TakesValuesElsewhere(Link):
-        def _receive(self, message: Message, talk: Talk | None) -> Message:
-            reply = super()._receive(message, talk)
+        def _receive(self, message: Message, exchange: Exchange | None) -> Message:
+            reply = super()._receive(message, exchange)
             if message.head.op is Op.PUSH_PULL:
                 self._client.redirect(second.address, SECOND)
                 self._client.follow()
@@ -87,5 +87,5 @@ def test_a_trainer_that_takes_its_values_from_another_process_than_its_push_is_f
     assert "heard 5 and 7 of parameter server 0 in one step" in invariants.steps_meet_one_incarnation(memory.events)[0]
 
 
-def test_a_trainer_that_tells_nothing_is_found():
+def test_a_trainer_that_records_nothing_is_found():
     assert invariants.steps_meet_one_incarnation([Event(0.0, "trainer-0.1", "pulled")])

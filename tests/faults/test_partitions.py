@@ -1,4 +1,4 @@
-"""What lies between the processes of a job breaks; the processes are well."""
+"""Faults of the network between the processes of a job; the processes are healthy."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_partition_pserver(job):
 
 @pytest.mark.parametrize("mode", ["sync", "async"])
 def test_asymmetric_partition(job, mode):
-    """What is sent arrives, and the answers do not. Asked again, nothing counts twice."""
+    """Requests arrive, and the answers do not. Repeated requests count once."""
     cluster = job(mode=mode, tasks=60, variables={"REGATTA_FAULTS_PAUSE": "0.1"})
     cluster.await_count("pulled", 5, "trainer-0")
     edge = cluster.wires["trainer-0"]["pserver-0"]
@@ -60,7 +60,7 @@ def test_asymmetric_partition(job, mode):
 
 
 def test_doubled_connections(job):
-    """Every byte arrives twice, on two connections: the copy of a proof proves nothing on the other one."""
+    """Every byte arrives twice, on two connections: the copy of a proof is invalid on the other one."""
     cluster = job(mode="async", tasks=40, launch=False, variables={"REGATTA_FAULTS_FAR": "yes"})
     for name in ("master-0", "pserver-0", "trainer-0", "trainer-1"):
         cluster.start(name)
@@ -73,7 +73,7 @@ def test_doubled_connections(job):
 
 @pytest.mark.parametrize("mode", ["m_of_n(2)", "ssp(2)"])
 def test_slow_trainer(job, mode):
-    """One of three is far away. With a quorum the others do not wait for it; with a bound they do not run away."""
+    """One of three trainers is slow. With a quorum the others do not wait for it; with a bound they do not run away."""
     cluster = job(mode=mode, trainers=3, tasks=60)
     cluster.await_count("joined", 3)
     cluster.wires["trainer-0"]["pserver-0"].weather.delay = 0.05
@@ -85,7 +85,7 @@ def test_slow_trainer(job, mode):
 @pytest.mark.invariant("A damaged frame is detected and sent again, and its step counts once.")
 @pytest.mark.parametrize("direction", [UP, DOWN])
 def test_corrupt_frame(job, direction):
-    """A flipped bit is found, whatever it hits; what it was part of is sent again."""
+    """A flipped bit is detected anywhere; the message is sent again."""
     cluster = job(tasks=40, variables={"REGATTA_FAULTS_FAR": "yes", "REGATTA_FAULTS_PAUSE": "0.1"})
     cluster.await_count("pulled", 3, "trainer-0")
     edge = cluster.wires["trainer-0"]["pserver-0"]

@@ -1,4 +1,4 @@
-"""Processes are asked to leave or are killed, one or all, and the job goes on."""
+"""Processes are stopped or killed, one or all, and the job continues."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_preempt_master_kill(running):
 def test_preempt_master_term(running):
     run = running.terminate("master-0")
     running.until(lambda: run.ended, "the master ends")
-    running.start("master-0")  # the portal would, for the job is not over
+    running.start("master-0")  # as the portal would, because the job is not over
     judge(running)
     assert len(running.runs["trainer-0"]) == len(running.runs["pserver-0"]) == 1
 
@@ -47,18 +47,18 @@ def test_preempt_master_term(running):
 def test_preempt_pserver_kill(running):
     running.kill("pserver-0")
     judge(running)
-    assert "is back after" in running.portal.said("pserver-0.2")
+    assert "is back after" in running.portal.output("pserver-0.2")
     assert len(running.runs["trainer-0"]) == 1, "its trainers wait for it"
 
 
 def test_preempt_pserver_term(running):
-    """It writes what it has: nothing is lost."""
+    """The server writes a last checkpoint: nothing is lost."""
     run = running.terminate("pserver-0")
     running.until(lambda: run.ended, "the server ends")
     last = max(event["version"] for event in running.history() if event.kind == "applied")
     running.start("pserver-0")
     judge(running)
-    assert f"at version {last}, from its checkpoint." in running.portal.said("pserver-0.2")
+    assert f"at version {last}, from its checkpoint." in running.portal.output("pserver-0.2")
 
 
 def test_preempt_trainer_kill(running):
@@ -69,19 +69,19 @@ def test_preempt_trainer_kill(running):
 
 
 def test_preempt_trainer_term(running):
-    """It hands its task back: nobody is blamed, nothing has to be taken away."""
+    """The trainer releases its task: nobody is blamed, nothing has to be taken away."""
     run = running.terminate("trainer-0")
     running.until(lambda: run.ended, "the trainer ends")
     assert run.code == contract.EXIT_RESTART
     judge(running)
-    assert "trainer-0 left.\n" in running.portal.said("master-0.1")
+    assert "trainer-0 left.\n" in running.portal.output("master-0.1")
     assert len(running.runs["trainer-1"]) == len(running.runs["pserver-0"]) == 1
 
 
 @pytest.mark.parametrize("running", ["async"], indirect=True)
 def test_kill_all_then_restart(running):
-    """Every process and every agent at once: the leases run out, and the job resumes."""
+    """Every process and every agent at once: the leases expire, and the job resumes."""
     running.kill_all()
     judge(running)
     assert all(len(runs) >= 2 for runs in running.runs.values())
-    assert "from its checkpoint." in "".join(running.portal.said(run.who) for run in running.runs["pserver-0"])
+    assert "from its checkpoint." in "".join(running.portal.output(run.source) for run in running.runs["pserver-0"])

@@ -38,7 +38,7 @@ def test_accounts_survive_the_network(mode: str, schedule) -> None:
 
 @pytest.mark.parametrize("rule", ["arrive and come again", "lose", "cut", "crash", "master crashes", "time passes"])
 def test_every_rule_can_happen(rule: str) -> None:
-    """A schedule in which it matters: the network is not empty when it comes."""
+    """A schedule in which the rule has an effect: the network is not empty before it."""
     simulation = Tasks(3, sync=False)
     simulation.run([("ask", 0), ("ask", 1), ("ask", 2), (rule, 0), *[("arrive", 0)] * 6])
     simulation.finish()

@@ -1,4 +1,4 @@
-"""Disks that fail, in the middle of a checkpoint or afterwards."""
+"""Disk faults, during a checkpoint or afterwards."""
 
 from __future__ import annotations
 
@@ -25,21 +25,24 @@ def judge(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("k", range(1, 1 + len(POINTS)))
 def test_checkpoint_crash_at_step_k(job, etcd, k):
-    """The process dies at a point of its third checkpoint; all points of the file's life without processes, each with
-    and without a loss of power, are in tests/runtime/checkpoint."""
+    """The process is killed at a point of its third checkpoint.
+
+    All points of the file's lifetime without processes, each with and without a power loss, are in
+    tests/runtime/checkpoint.
+    """
     cluster = job(etcd, launch=False, trainers=1, tasks=80, checkpoint_seconds=0.02, variables=SLOWLY)
     cluster.start("master-0")
     cluster.start("pserver-0", **{CRASH_AT: POINTS[k - 1]})
     cluster.start("trainer-0")
     cluster.await_count("crashes", 1)
     judge(cluster)
-    assert "is back after" in cluster.portal.said("pserver-0.2")
-    assert "cannot be used" not in cluster.portal.said("pserver-0.2")
+    assert "is back after" in cluster.portal.output("pserver-0.2")
+    assert "cannot be used" not in cluster.portal.output("pserver-0.2")
 
 
 @pytest.mark.invariant("Each recorded checkpoint is complete, even if its pserver is killed while it writes.")
 def test_checkpoint_hammer(job, etcd):
-    """W3: as many checkpoints as the disk takes, and the process killed wherever it happens to be."""
+    """W3: as many checkpoints as the disk allows, and the process is killed at a random point."""
     cluster = job(etcd, mode="async", tasks=100, passes=3, checkpoint_seconds=0.05, variables=SLOWLY)
     chance = random.Random(3)
     for kills in range(1, 4):
@@ -50,7 +53,9 @@ def test_checkpoint_hammer(job, etcd):
 
 
 def test_disk_full(job, etcd):
-    """The checkpoint fails, it is said, training goes on, and the next one succeeds when there is room again."""
+    """The checkpoint fails, this is reported, training continues, and the next one succeeds when there is space
+    again.
+    """
     cluster = job(etcd, tasks=150, checkpoint_seconds=0.05, variables=SLOWLY)
     cluster.await_count("recorded", 2)
     full = cluster.directory / "checkpoints" / DISK_FULL
@@ -65,7 +70,7 @@ def test_disk_full(job, etcd):
 
 
 def test_corrupt_checkpoint(job, etcd):
-    """Bits of the newest checkpoint rot while nobody looks: the one before counts."""
+    """Bits of the newest checkpoint are damaged unnoticed: the one before counts."""
     cluster = job(etcd, tasks=120, checkpoint_seconds=0.05, variables=SLOWLY)
     cluster.await_count("recorded", 3)
     run = cluster.freeze("pserver-0")
@@ -75,13 +80,13 @@ def test_corrupt_checkpoint(job, etcd):
     cluster.thaw(run)
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
-    said = cluster.portal.said("pserver-0.2")
-    assert "cannot be used" in said
-    assert "is back after" in said
+    output = cluster.portal.output("pserver-0.2")
+    assert "cannot be used" in output
+    assert "is back after" in output
 
 
 def rot(file: Path) -> None:
-    """Other bytes under the same name; who holds the file under another name keeps the old ones."""
+    """Write other bytes under the same name; other links to the file keep the old ones."""
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.unlink()

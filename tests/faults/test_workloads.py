@@ -34,7 +34,7 @@ def test_w1_the_queue_under_kills_of_everybody(job, etcd):
     assert verdict.of_tasks(cluster, events) == []
     assert invariants.never_stands_still(events, ["finished"], 2 * cluster.plan.lease) == []
     finished = {(event["pass_id"], event["task"]) for event in of_kind(events, "finished")}
-    # Of a finish whose answer was lost with its trainer nobody tells; each kill may cost one.
+    # A finish whose answer was lost with its trainer is not recorded; each kill may cost one.
     assert len(finished) >= 6 * 50 - 4
 
 

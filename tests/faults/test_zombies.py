@@ -1,4 +1,4 @@
-"""Machines that stood still, and come back when another has their place."""
+"""Machines that were stopped, and continue after they were replaced."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ SLOWLY = {"REGATTA_FAULTS_PAUSE": "0.1"}
 
 
 def await_expiry(cluster: Cluster, name: str) -> None:
-    """Until the registration that a replica has now is gone."""
+    """Wait until the present registration of a replica is gone."""
     before = cluster.member(name)
     cluster.until(lambda: cluster.member(name) != before, f"the lease of {name} runs out")
 
 
 def await_end(cluster: Cluster, run: Run) -> None:
-    cluster.until(lambda: run.ended, f"{run.who} finds that it has been replaced")
+    cluster.until(lambda: run.ended, f"{run.source} finds that it has been replaced")
     assert run.code == contract.EXIT_RESTART, run.why
 
 
@@ -60,13 +60,13 @@ def test_zombie_trainer(job, etcd, mode):
     assert verdict.of_parameters(cluster, events) == []
     assert verdict.of_tasks(cluster, events) == []
     bound = 2 * cluster.plan.lease + 2.0
-    others = [event for event in events if event.who.startswith("trainer-1")]
+    others = [event for event in events if event.source.startswith("trainer-1")]
     assert invariants.never_stands_still(others, ["pulled"], bound) == []
 
 
 @pytest.mark.invariant("A replaced master dispatches and commits nothing after it resumes.")
 def test_two_masters(job, etcd):
-    """The first stands still, the second takes over, the first comes back and may not say anything any more."""
+    """The first is stopped, the second takes over, the first continues and may not send anything any more."""
     cluster = job(
         etcd, workload="queue", pservers=0, masters=2, trainers=3, tasks=50, passes=8, lease=SHORT_LEASE_SECONDS,
         variables={"REGATTA_FAULTS_PAUSE": "0.1"},

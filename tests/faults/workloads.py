@@ -1,4 +1,4 @@
-"""What the trainers of the fault tests do, and write down: ``python -m tests.faults.workloads NAME``."""
+"""The work of the trainers of the fault tests, and its recording: ``python -m tests.faults.workloads NAME``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runtime.trainer.environment import end_for_restart
 from runtime.trainer.job import Job
 from runtime.trainer.tasks.task_client import JobDone, Task, Wait
 from tests.faults.listener import LinkWitness
-from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, WHO, Recorder
+from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, SOURCE, Recorder
 
 # Every amount is a multiple of it, so that a share of up to an eighth of it is a whole number.
 UNIT = 840
@@ -40,7 +40,7 @@ def queue(job: Job, recorder: Recorder) -> None:
 
 
 def bank(job: Job, recorder: Recorder) -> None:
-    """W2: every step takes a whole number out of an account on each server."""
+    """W2: every step withdraws an integer from an account on each server."""
     servers = contract.read().pservers
     accounts = _one_name_for_each(servers)
     params = job.params({name: np.zeros(ELEMENTS, "f4") for name in accounts}, opt=dist.SGD(1.0))
@@ -56,7 +56,7 @@ def bank(job: Job, recorder: Recorder) -> None:
 
 
 def poison(job: Job, recorder: Recorder) -> None:
-    """W5: one record kills whoever touches it."""
+    """W5: one record kills every trainer that reads it."""
     bad = int(os.environ["REGATTA_FAULTS_BAD_RECORD"])
     for x, _y in job.steps(job.reader(batch=1)):
         number = int(x[0][0])
@@ -78,21 +78,21 @@ def regression(job: Job, recorder: Recorder) -> None:
 
 
 def squared_error(weights: np.ndarray, x: np.ndarray) -> tuple[float, np.ndarray]:
-    """Cost and gradient of a line through points; a record's number stands for its point."""
+    """Cost and gradient of a line through points; a record's number is its point."""
     at = np.stack([(x[:, 0] % 17) / 17, x[:, 1]], axis=1)
     error = at @ weights - (3.0 * at[:, 0] - 1.0 + 0.01 * np.sin(x[:, 0]))
     return float((error**2).mean()), 2 * at.T @ error / len(x)
 
 
 def work() -> None:
-    """Takes a while, so that the job still runs when it meets its faults; when the test has seen enough, no time."""
+    """Take a while, so that faults hit a running job; take no time once the test needs no more."""
     seconds = float(os.environ.get("REGATTA_FAULTS_PAUSE", "0"))
     if seconds and not (Path(os.environ[HISTORY]) / ENOUGH).exists():
         time.sleep(seconds)
 
 
 def _seen(params: dist.Params) -> Mapping[str, object]:
-    """The accounts as this trainer sees them."""
+    """The balances of the accounts at this trainer."""
     digest = hashlib.sha256(b"".join(params[name].tobytes() for name in params)).hexdigest()
     balances = [float(params[name][0]) for name in params]
     even = all((params[name] == params[name][0]).all() for name in params)
@@ -119,11 +119,11 @@ WORKLOADS: Mapping[str, Callable[[Job, Recorder], None]] = {
 
 
 def main(name: str) -> None:
-    recorder = Recorder(Path(os.environ[HISTORY]), os.environ[WHO])
+    recorder = Recorder(Path(os.environ[HISTORY]), os.environ[SOURCE])
     LinkWitness(recorder).watch()
     dial_through(os.environ[PROXY])
     if os.environ.get("REGATTA_FAULTS_FAR"):
-        del os.memfd_create  # as between two machines: there is no memory to share
+        del os.memfd_create  # as between two machines: no memory can be shared
     try:
         WORKLOADS[name](dist.init(), recorder)
     except (Lost, Leaving) as error:

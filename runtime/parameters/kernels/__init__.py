@@ -1,1 +1,1 @@
-"""Arithmetic of updates: in NumPy, and compiled by numba where it is installed."""
+"""The arithmetic of updates: in NumPy, and compiled by numba if it is installed."""

@@ -1,9 +1,9 @@
-"""The update of a block compiled into one: journal, mean of the gradients and rule, in one trip through memory.
+"""The update of a block compiled into one kernel: journal, mean of the gradients and rule, in one pass over memory.
 
-An update is memory traffic. Here every number passes the processor once: the gradients' mean is made in a room that
-stays in the innermost cache, and the rule's own loop (``loops``) works on that. Sums are made in the order of
-``means``, so that the bits are the same whoever does the work. ``one_trip`` has the code. Where it is not there (yet),
-nothing is done and ``run`` says so.
+An update is memory traffic. Here every number passes the processor once: the gradients' mean is made in a workspace
+that stays in the innermost cache, and the rule's own loop (``scalar_loops``) works on that. Sums are made in the order
+of ``gradient_mean``, so that the bits do not depend on the implementation. ``fused_numba`` has the code. If it is not
+available (yet), nothing is done and ``run`` returns False.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runtime.parameters.kernels.numpy_kernels import Kernel
 from runtime.parameters.kernels.scalar_loops import LOOPS
 
 Array = NDArray[Any]
-# Code is made for each number of gradients; for more NumPy makes the mean.
+# Code is made for each number of gradients; for more, NumPy makes the mean.
 MOST_GRADIENTS = 8
 
 _NOTHING = {dtype: np.empty(0, dtype) for dtype in ("<f4", "<f8")}
@@ -38,9 +38,9 @@ def run(
     marks: Array,
     start: int,
 ) -> bool:
-    """Update a flat block by the weighted mean of ``gradients``; False where nothing was done.
+    """Update a flat block by the weighted mean of ``gradients``; False if nothing was done.
 
-    ``before`` is the block's part of the journal, where it begins at element ``start``; ``marks`` are the journal's.
+    ``before`` is the block's part of the journal, which begins at element ``start``; ``marks`` are the journal's.
     """
     dtype = parameter.dtype.str
     key = rule, dtype, len(gradients)
@@ -58,7 +58,7 @@ def run(
 
 
 def load(rule: str, dtype: np.dtype[Any], states: int, gradients: int) -> Kernel:
-    """Compile the update for a number of gradients, or take it from the cache. Raises what the compiler raises."""
+    """Compile the update for a number of gradients, or load it from the cache. Raises what the compiler raises."""
     numba = importlib.import_module("numba")
     types = numba.types
     number = numba.from_dtype(dtype)

@@ -1,10 +1,10 @@
-"""What ``fused`` compiles. Needs numba, and is imported where that is there.
+"""The code that ``fused`` compiles. Needs numba, and is imported only if it is installed.
 
 Each update takes ``(p, gs, ws, even, states, constants, kept, marks, at)``: the flat parameter, the gradients and the
 weights of their mean, whether these are one power of two, the arrays of state, the rule's numbers, the block's part of
-the journal (of no elements where there is none), the journal's marks, and where in the journal the block begins. What
-is compiled is cached by the contents of this file alone: change it whenever ``loops`` changes. (Last change of
-``loops``: eps is added to the root.)
+the journal (empty if there is none), the journal's marks, and the block's beginning in the journal. Compiled code is
+cached by the contents of this file alone: change it whenever ``scalar_loops`` changes. (Last change of
+``scalar_loops``: eps is added to the root.)
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from runtime.parameters.kernels import scalar_loops
 numba = importlib.import_module("numba")
 intrinsic = importlib.import_module("numba.extending").intrinsic
 
-# So many elements of the mean are in the innermost cache together with what goes into them.
-ROOM_ELEMENTS = 2048
-_KEPT = 1  # ``journal.KEPT``, as a number for the compiler
+# This many elements of the mean fit into the innermost cache together with their operands.
+WORKSPACE_ELEMENTS = 2048
+_KEPT = 1  # ``journal_layout.KEPT``, as a number for the compiler
 
 _compiled = numba.njit(error_model="numpy")
 _sgd, _momentum, _nesterov = map(_compiled, (scalar_loops.sgd, scalar_loops.momentum, scalar_loops.nesterov))
@@ -39,7 +39,7 @@ def _fence(_context: Any) -> Any:
     return numba.types.void(), generate
 
 
-# --- Sums, in the order of ``means`` ---------------------------------------------------------------------------------
+# --- Sums, in the order of ``gradient_mean`` --------------------------------------------------------------------------
 @_compiled  # type: ignore[untyped-decorator]
 def _copy(o: Any, a: Any) -> None:
     for i in range(o.size):
@@ -110,58 +110,58 @@ def _mean(o: Any, gs: Any, ws: Any, even: Any, start: int, stop: int) -> None:
 
 @_compiled  # type: ignore[untyped-decorator]
 def _begin(
-    p: Any, gs: Any, ws: Any, even: Any, kept: Any, marks: Any, at: int, start: int, stop: int, room: Any
+    p: Any, gs: Any, ws: Any, even: Any, kept: Any, marks: Any, at: int, start: int, stop: int, workspace: Any
 ) -> Any:
-    """What comes before the rule, for elements ``start`` to ``stop``: gives their mean."""
+    """Prepare elements ``start`` to ``stop`` before the rule: journal the old values, return the mean."""
     if kept.size:
         _copy(kept[start:stop], p[start:stop])
-        # Neither compiler nor processor may change a number before its old value counts as kept.
+        # Neither compiler nor processor may change a number before its old value is recorded.
         _fence()
         marks[_KEPT] = at + stop
         _fence()
-    mean = room[: stop - start]
+    mean = workspace[: stop - start]
     _mean(mean, gs, ws, even, start, stop)
     return mean
 
 
 # --- Updates, by the name of their rule ------------------------------------------------------------------------------
 def sgd(p: Any, gs: Any, ws: Any, even: Any, states: Any, constants: Any, kept: Any, marks: Any, at: int) -> None:
-    room = np.empty(ROOM_ELEMENTS, p.dtype)
-    for start in range(0, p.size, ROOM_ELEMENTS):
-        stop = min(start + ROOM_ELEMENTS, p.size)
-        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, room)
+    workspace = np.empty(WORKSPACE_ELEMENTS, p.dtype)
+    for start in range(0, p.size, WORKSPACE_ELEMENTS):
+        stop = min(start + WORKSPACE_ELEMENTS, p.size)
+        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, workspace)
         _sgd(p[start:stop], g, *constants)
 
 
 def momentum(p: Any, gs: Any, ws: Any, even: Any, states: Any, constants: Any, kept: Any, marks: Any, at: int) -> None:
-    room = np.empty(ROOM_ELEMENTS, p.dtype)
-    for start in range(0, p.size, ROOM_ELEMENTS):
-        stop = min(start + ROOM_ELEMENTS, p.size)
-        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, room)
+    workspace = np.empty(WORKSPACE_ELEMENTS, p.dtype)
+    for start in range(0, p.size, WORKSPACE_ELEMENTS):
+        stop = min(start + WORKSPACE_ELEMENTS, p.size)
+        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, workspace)
         _momentum(p[start:stop], g, states[0][start:stop], *constants)
 
 
 def nesterov(p: Any, gs: Any, ws: Any, even: Any, states: Any, constants: Any, kept: Any, marks: Any, at: int) -> None:
-    room = np.empty(ROOM_ELEMENTS, p.dtype)
-    for start in range(0, p.size, ROOM_ELEMENTS):
-        stop = min(start + ROOM_ELEMENTS, p.size)
-        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, room)
+    workspace = np.empty(WORKSPACE_ELEMENTS, p.dtype)
+    for start in range(0, p.size, WORKSPACE_ELEMENTS):
+        stop = min(start + WORKSPACE_ELEMENTS, p.size)
+        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, workspace)
         _nesterov(p[start:stop], g, states[0][start:stop], *constants)
 
 
 def adagrad(p: Any, gs: Any, ws: Any, even: Any, states: Any, constants: Any, kept: Any, marks: Any, at: int) -> None:
-    room = np.empty(ROOM_ELEMENTS, p.dtype)
-    for start in range(0, p.size, ROOM_ELEMENTS):
-        stop = min(start + ROOM_ELEMENTS, p.size)
-        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, room)
+    workspace = np.empty(WORKSPACE_ELEMENTS, p.dtype)
+    for start in range(0, p.size, WORKSPACE_ELEMENTS):
+        stop = min(start + WORKSPACE_ELEMENTS, p.size)
+        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, workspace)
         _adagrad(p[start:stop], g, states[0][start:stop], *constants)
 
 
 def adam(p: Any, gs: Any, ws: Any, even: Any, states: Any, constants: Any, kept: Any, marks: Any, at: int) -> None:
-    room = np.empty(ROOM_ELEMENTS, p.dtype)
-    for start in range(0, p.size, ROOM_ELEMENTS):
-        stop = min(start + ROOM_ELEMENTS, p.size)
-        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, room)
+    workspace = np.empty(WORKSPACE_ELEMENTS, p.dtype)
+    for start in range(0, p.size, WORKSPACE_ELEMENTS):
+        stop = min(start + WORKSPACE_ELEMENTS, p.size)
+        g = _begin(p, gs, ws, even, kept, marks, at, start, stop, workspace)
         _adam(p[start:stop], g, states[0][start:stop], states[1][start:stop], *constants)
 
 

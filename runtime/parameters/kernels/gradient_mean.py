@@ -13,7 +13,7 @@ Array = NDArray[Any]
 
 
 class Weights:
-    """The share of each gradient in a mean. ``even``: all the same, and a power of two."""
+    """The share of each gradient in a mean. ``even``: all are equal, and a power of two."""
 
     def __init__(self, shares: Sequence[float]) -> None:
         self.shares = shares
@@ -31,24 +31,24 @@ class Means:
     """Makes means one after the other. Its memory is kept: fresh memory would cost more than the arithmetic."""
 
     def __init__(self) -> None:
-        self._rooms: dict[str, tuple[Array, Array]] = {}
+        self._workspaces: dict[str, tuple[Array, Array]] = {}
 
     def weighted(self, gradients: Sequence[Array], weights: Weights) -> Array:
-        """The mean of flat arrays, summed in order; good until the next one is asked for."""
+        """The mean of flat arrays, summed in order; valid until the next call."""
         if len(gradients) == 1:
             return gradients[0]
-        mean, term = self._room(gradients[0])
+        mean, term = self._workspace(gradients[0])
         (_plain if weights.even else _weighted)(gradients, weights.shares, mean, term)
         return mean
 
-    def _room(self, like: Array) -> tuple[Array, Array]:
-        kept = self._rooms.get(like.dtype.str)
+    def _workspace(self, like: Array) -> tuple[Array, Array]:
+        kept = self._workspaces.get(like.dtype.str)
         if kept is None or kept[0].size < like.size:
-            kept = self._rooms[like.dtype.str] = (np.empty_like(like), np.empty_like(like))
+            kept = self._workspaces[like.dtype.str] = (np.empty_like(like), np.empty_like(like))
         return kept[0][: like.size], kept[1][: like.size]
 
 
-_POWER_OF_TWO = 0.5  # the mantissa of one, as ``math.frexp`` gives it
+_POWER_OF_TWO = 0.5  # the mantissa of a power of two, from ``math.frexp``
 
 
 def _weighted(block: Sequence[Array], weights: Sequence[float], mean: Array, term: Array) -> None:
@@ -59,7 +59,7 @@ def _weighted(block: Sequence[Array], weights: Sequence[float], mean: Array, ter
 
 
 def _plain(block: Sequence[Array], weights: Sequence[float], mean: Array, _term: Array) -> None:
-    """The same bits in fewer passes: to scale by a power of two is exact, before the sum or after it."""
+    """The same bits in fewer passes: scaling by a power of two is exact, before the sum or after it."""
     np.add(block[0], block[1], out=mean)
     for gradient in block[2:]:
         np.add(mean, gradient, out=mean)

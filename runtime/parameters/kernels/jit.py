@@ -1,9 +1,9 @@
-"""The accelerator: the loops of the update rules compiled to machine code, where numba is installed.
+"""The accelerator: the loops of the update rules compiled to machine code, if numba is installed.
 
-It is chosen by itself, and as its results are those of NumPy bit for bit it may take over at any update: NumPy works
-until the code is there. Nobody waits for the compiler, which runs on a thread of its own, and only where arrays are
-large enough to gain from it; what it has made is kept beside the source, or in the user's cache, for the next process.
-Where it fails, NumPy goes on.
+It is selected automatically. Its results are those of NumPy bit for bit, so it may take over at any update: NumPy works
+until the code is available. Nothing waits for the compiler, which runs on a thread of its own, and only if arrays are
+large enough to gain from it. Compiled code is kept beside the source, or in the user's cache, for the next process. If
+it fails, NumPy continues.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from runtime.parameters.kernels.scalar_loops import LOOPS
 
 Array = NDArray[Any]
 
-# An update of less takes NumPy fractions of a millisecond; a small job is not to pay for loading a compiler.
+# NumPy does a smaller update in fractions of a millisecond; a small job should not load a compiler.
 WORTH_ELEMENTS = 1 << 16
 
-# The compiler takes some 140 MiB; a process that is short of memory is not to be ended for the sake of speed.
+# The compiler takes some 140 MiB; a process that is short of memory should not be killed for speed.
 COMPILER_BYTES = 256 << 20
 
 log = logging.getLogger("pserver")
-# What code is for: rule, type, and for those of ``fused`` the number of gradients.
+# The key of compiled code: rule, type, and for those of ``fused`` the number of gradients.
 Key = tuple[str, str] | tuple[str, str, int]
 
 _lock = threading.Lock()
@@ -47,15 +47,15 @@ def available() -> bool:
 
 
 def prepare(rule: str, parameter: Array, states: int) -> None:
-    """Arrays like ``parameter`` are going to be updated by ``rule``, which keeps ``states`` arrays of state.
+    """Prepare for updates of arrays like ``parameter`` by ``rule``, which keeps ``states`` arrays of state.
 
-    Begins to compile for them where that is worth it. Returns at once.
+    Starts to compile if that is worthwhile. Returns at once.
     """
     begin((rule, parameter.dtype.str), parameter.size, lambda: load(rule, parameter.dtype, states))
 
 
 def begin(key: Key, size: int, load: Callable[[], Kernel]) -> None:
-    """Have ``load`` make the code for ``key``, once, if arrays of ``size`` elements are worth it. Returns at once."""
+    """Call ``load`` once for the code of ``key``, if arrays of ``size`` elements are worth it. Returns at once."""
     if size < WORTH_ELEMENTS or key in _asked or not available():
         return
     with _lock:
@@ -65,17 +65,17 @@ def begin(key: Key, size: int, load: Callable[[], Kernel]) -> None:
         if headroom() < COMPILER_BYTES:
             log.info("too little memory is left for the accelerator; NumPy does the updates")
             return
-    # No daemon: a process that ends while the compiler runs would end in the middle of its code.
+    # Not a daemon thread: the process would otherwise end in the middle of the compiler's code.
     threading.Thread(target=_take_over, args=(key, load), name="accelerator").start()
 
 
 def ready(key: Key) -> Kernel | None:
-    """The code for ``key``, once it is there."""
+    """The code for ``key`` if it is available, else None."""
     return _ready.get(key)
 
 
 def run(rule: str, arrays: Sequence[Array], constants: Sequence[float]) -> bool:
-    """Apply a rule to flat arrays; False where the code for them is not there (yet) and nothing was done."""
+    """Apply a rule to flat arrays; False if the code for them is not available (yet) and nothing was done."""
     loop = ready((rule, arrays[0].dtype.str))
     if loop is None or not all(map(is_plain, arrays)):
         return False
@@ -85,7 +85,7 @@ def run(rule: str, arrays: Sequence[Array], constants: Sequence[float]) -> bool:
 
 
 def is_plain(array: Array) -> bool:
-    """Whether compiled code takes an array."""
+    """Whether compiled code accepts an array."""
     return bool(array.flags.c_contiguous and array.flags.aligned)
 
 
@@ -101,7 +101,7 @@ def _take_over(key: Key, load: Callable[[], Kernel]) -> None:
 
 
 def load(rule: str, dtype: np.dtype[Any], states: int) -> Kernel:
-    """Compile the loop of a rule, or take it from the cache of an earlier process. May take a second.
+    """Compile the loop of a rule, or load it from the cache of an earlier process. May take a second.
 
     Raises whatever goes wrong inside the compiler.
     """
@@ -114,7 +114,7 @@ def load(rule: str, dtype: np.dtype[Any], states: int) -> Kernel:
     signature = numba.void(array, gradient, *[array] * states, *[number] * constants)
 
     def made(keep: bool) -> Kernel:
-        # Without the rules of NumPy every division would ask for a zero first and could not run on vectors.
+        # With Python's rules every division would check for zero and could not be vectorised.
         compiled: Kernel = numba.njit(signature, nogil=True, error_model="numpy", cache=keep)(loop)
         return compiled
 
@@ -122,7 +122,7 @@ def load(rule: str, dtype: np.dtype[Any], states: int) -> Kernel:
 
 
 def build(made: Callable[[bool], Kernel]) -> Kernel:
-    """Code that ``made`` gives, and keeps on disk where that can be."""
+    """Return the code that ``made`` makes, kept on disk if possible."""
     try:
         return made(True)
     except RuntimeError:  # there is no directory to keep it in

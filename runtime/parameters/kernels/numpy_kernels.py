@@ -1,9 +1,9 @@
 """The arithmetic of the update rules with NumPy, in pieces that stay in the processor's cache. Pure.
 
-Every kernel takes ``(parameter, gradient, *state, *constants, room)``: flat arrays of one size and one type that are
-updated in place, numbers, and scratch memory of the same size. No operation makes an array of its own. ``loops`` says
-the same element by element; both do the same operations in the same order, so that not one bit depends on which of
-them did the work, or on how an array was cut.
+Every kernel takes ``(parameter, gradient, *state, *constants, workspace)``: flat arrays of one size and one type that
+are updated in place, numbers, and scratch memory of the same size. No operation allocates an array. ``scalar_loops``
+has the same arithmetic element by element. Both do the same operations in the same order, so that not one bit depends
+on which of them was used, or on how an array was cut.
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
-# Numbers, or columns of them where every row has its own.
+# Numbers, or columns of them if every row has its own.
 Number = float | Array
 Kernel = Callable[..., None]
 
-# As many elements are worked on together: a block of the wire. Measured: 64 Ki elements take a fifth longer.
+# The number of elements processed together: a block of the protocol. Measured: 64 Ki elements take a fifth longer.
 PIECE_ELEMENTS = 1 << 18
 
-_rooms = threading.local()
+_workspaces = threading.local()
 
 
-def sgd(p: Array, g: Array, rate: Number, room: Array) -> None:
-    np.multiply(g, rate, out=room)
-    np.subtract(p, room, out=p)
+def sgd(p: Array, g: Array, rate: Number, workspace: Array) -> None:
+    np.multiply(g, rate, out=workspace)
+    np.subtract(p, workspace, out=p)
 
 
-def momentum(p: Array, g: Array, velocity: Array, rate: Number, mu: float, room: Array) -> None:
-    _accelerate(velocity, g, rate, mu, room)
+def momentum(p: Array, g: Array, velocity: Array, rate: Number, mu: float, workspace: Array) -> None:
+    _accelerate(velocity, g, rate, mu, workspace)
     np.add(p, velocity, out=p)
 
 
-def nesterov(p: Array, g: Array, velocity: Array, rate: Number, mu: float, room: Array) -> None:
-    _accelerate(velocity, g, rate, mu, room)
-    np.subtract(p, room, out=p)
-    np.multiply(velocity, mu, out=room)
-    np.add(p, room, out=p)
+def nesterov(p: Array, g: Array, velocity: Array, rate: Number, mu: float, workspace: Array) -> None:
+    _accelerate(velocity, g, rate, mu, workspace)
+    np.subtract(p, workspace, out=p)
+    np.multiply(velocity, mu, out=workspace)
+    np.add(p, workspace, out=p)
 
 
-def adagrad(p: Array, g: Array, squares: Array, rate: Number, eps: Number, room: Array) -> None:
-    np.multiply(g, g, out=room)
-    np.add(squares, room, out=squares)
-    _descend(p, g, squares, rate, eps, room)
+def adagrad(p: Array, g: Array, squares: Array, rate: Number, eps: Number, workspace: Array) -> None:
+    np.multiply(g, g, out=workspace)
+    np.add(squares, workspace, out=squares)
+    _descend(p, g, squares, rate, eps, workspace)
 
 
 def adam(
@@ -61,33 +61,33 @@ def adam(
     beta2: float,
     rest2: float,
     eps: Number,
-    room: Array,
+    workspace: Array,
 ) -> None:
-    """``rest1`` and ``rest2`` are what the betas lack of one."""
+    """``rest1`` and ``rest2`` are one minus the betas."""
     np.multiply(mean, beta1, out=mean)
-    np.multiply(g, rest1, out=room)
-    np.add(mean, room, out=mean)
+    np.multiply(g, rest1, out=workspace)
+    np.add(mean, workspace, out=mean)
     np.multiply(square, beta2, out=square)
-    np.multiply(g, g, out=room)
-    np.multiply(room, rest2, out=room)
-    np.add(square, room, out=square)
-    _descend(p, mean, square, rate, eps, room)
+    np.multiply(g, g, out=workspace)
+    np.multiply(workspace, rest2, out=workspace)
+    np.add(square, workspace, out=square)
+    _descend(p, mean, square, rate, eps, workspace)
 
 
-def _accelerate(velocity: Array, g: Array, rate: Number, mu: float, room: Array) -> None:
-    """velocity = velocity * mu - g * rate; ``room`` holds g * rate afterwards."""
-    np.multiply(g, rate, out=room)
+def _accelerate(velocity: Array, g: Array, rate: Number, mu: float, workspace: Array) -> None:
+    """velocity = velocity * mu - g * rate; ``workspace`` contains g * rate afterwards."""
+    np.multiply(g, rate, out=workspace)
     np.multiply(velocity, mu, out=velocity)
-    np.subtract(velocity, room, out=velocity)
+    np.subtract(velocity, workspace, out=velocity)
 
 
-def _descend(p: Array, direction: Array, squares: Array, rate: Number, eps: Number, room: Array) -> None:
+def _descend(p: Array, direction: Array, squares: Array, rate: Number, eps: Number, workspace: Array) -> None:
     """p -= direction / (sqrt(squares) + eps) * rate."""
-    np.sqrt(squares, out=room)
-    np.add(room, eps, out=room)
-    np.divide(direction, room, out=room)
-    np.multiply(room, rate, out=room)
-    np.subtract(p, room, out=p)
+    np.sqrt(squares, out=workspace)
+    np.add(workspace, eps, out=workspace)
+    np.divide(direction, workspace, out=workspace)
+    np.multiply(workspace, rate, out=workspace)
+    np.subtract(p, workspace, out=p)
 
 
 # By the name of the rule in ``optimisers``.
@@ -101,7 +101,7 @@ KERNELS: Mapping[str, Kernel] = {
 
 
 def run(rule: str, arrays: Sequence[Array], constants: Sequence[float]) -> None:
-    """Apply a rule to flat arrays of any size, piece by piece, with scratch memory that the thread keeps."""
+    """Apply a rule to flat arrays of any size, piece by piece, with scratch memory of the thread."""
     kernel, size = KERNELS[rule], arrays[0].size
     scratch = _scratch(arrays[0].dtype)
     for start in range(0, size, PIECE_ELEMENTS):
@@ -110,16 +110,16 @@ def run(rule: str, arrays: Sequence[Array], constants: Sequence[float]) -> None:
 
 
 def _scratch(dtype: np.dtype[Any]) -> Array:
-    """Scratch memory of this thread, made once: a fresh one would cost a page fault for every 4 KiB of it."""
-    kept: Array | None = getattr(_rooms, dtype.char, None)
+    """Scratch memory of this thread, allocated once: new memory would cost a page fault for every 4 KiB."""
+    kept: Array | None = getattr(_workspaces, dtype.char, None)
     if kept is None:
         kept = np.empty(PIECE_ELEMENTS, dtype)
-        setattr(_rooms, dtype.char, kept)
+        setattr(_workspaces, dtype.char, kept)
     return kept
 
 
 def adjacent(wanted: Sequence[tuple[int, str]]) -> Iterator[Array]:
-    """Zeroed flat arrays of the given sizes and types, those of one type cut out of a single allocation.
+    """Zeroed flat arrays of the given sizes and types; those of one type are cut from a single allocation.
 
     A large allocation gets large pages, with which an update takes up to a quarter less time.
     """

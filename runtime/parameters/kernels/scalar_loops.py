@@ -1,7 +1,7 @@
-"""The arithmetic of the update rules one element at a time, for a compiler: see ``compiled``. Pure.
+"""The arithmetic of the update rules one element at a time, for a compiler: see ``jit``. Pure.
 
-As plain Python these loops are right and slow. They do what ``kernels`` does in the same order and round where it
-rounds, so that the bits are the same. Constants have the type of the arrays.
+As plain Python these loops are correct but slow. They do what ``numpy_kernels`` does in the same order and with the
+same rounding, so that the bits are the same. Constants have the type of the arrays.
 """
 
 from __future__ import annotations

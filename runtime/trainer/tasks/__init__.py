@@ -1,1 +1,1 @@
-"""The master's client: tasks, their prefetching, and reading their records as batches."""
+"""The client of the master: tasks, their prefetching, and reading their records as batches."""

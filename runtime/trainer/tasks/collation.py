@@ -1,13 +1,13 @@
-"""What becomes of records where the script gives no ``decode``, and how records become batches.
+"""The conversion of records without ``decode``, and the collation of records to batches.
 
 Rows with names become a dict of arrays, one for each name; tuples a tuple of arrays; other records one array. Cells of
-CSV have no types: a column whose cells are all whole numbers is int64, one of numbers is float32 (an empty cell is
-NaN), any other is text. Of Parquet, JSON lines and whatever else knows its types, whole numbers are int64 (uint64
-where they do not fit), booleans bool, others float32; a missing number or boolean is NaN. Arrays keep their types.
-Text, bytes and what differs in shape comes as an array of objects.
+CSV have no types: a column whose cells are all integers is int64, one of numbers is float32 (an empty cell is NaN), any
+other is text. For Parquet, JSON lines and other formats with types, integers are int64 (uint64 if they do not fit),
+booleans bool, others float32; a missing number or boolean is NaN. Arrays keep their types. Text, bytes and values of
+different shapes become an array of objects.
 
 The parts of a WebDataset sample are decoded by their extension. Pictures, of samples and of ``.list`` files, become
-arrays (``runtime.data.pictures``) where Pillow is installed; else they stay bytes.
+arrays (``runtime.data.pictures``) if Pillow is installed; otherwise they stay bytes.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from runtime.errors import UsageError
 
 Array = NDArray[Any]
 
-# Its cells are text that may stand for numbers.
+# A format whose cells are text that may be numbers.
 _UNTYPED = "csv"
 
 
 # --- One record ------------------------------------------------------------------------------------------------------
 def decoder(format_: str) -> Callable[[Any], Any] | None:
-    """What a record of that format is decoded with; None where it is what it should be."""
+    """The default decoder of a format; None if records are used unchanged."""
     return _DECODERS.get(format_)
 
 
@@ -72,7 +72,7 @@ _PARTS: Mapping[str, Callable[[bytes], Any]] = {
 def stack(rows: Sequence[Any], format_: str = "") -> Any:
     """Rows as arrays: a dict of them for rows with names, a tuple of them for tuples, else one array.
 
-    ``format_`` is that of the rows as they were read; empty where the script has decoded them. Raises UsageError for
+    ``format_`` is that of the rows as they were read; empty if the script has decoded them. Raises UsageError for
     tuples of different lengths.
     """
     column = _column_of_cells if format_ == _UNTYPED else _column
@@ -91,7 +91,7 @@ def _all_names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _column_of_cells(cells: Sequence[str]) -> Array:
-    if any("_" in cell for cell in cells):  # which Python would take for a number, and people for text
+    if any("_" in cell for cell in cells):  # Python would parse it as a number, though it is text
         return _objects(cells)
     for cells_as_text, dtype in ((cells, np.int64), ([cell or "nan" for cell in cells], np.float32)):
         try:
@@ -129,13 +129,13 @@ def _of_arrays(values: Sequence[Any]) -> Array:
 
 
 def _objects(values: Sequence[Any]) -> Array:
-    """Each value as it is; NumPy would cut text and bytes at their trailing zeros, and take lists apart."""
+    """An array of the unchanged values; NumPy would cut text and bytes at trailing zeros, and split lists."""
     array = np.empty(len(values), object)
     array[:] = list(values)
     return array
 
 
 _NUMBERS = frozenset({int, float, bool})
-# What knows no width of its numbers.
+# Types without a width of their numbers.
 _PLAIN = frozenset({float, list})
 _OBJECTS = frozenset({str, bytes, memoryview, dict, tuple, None.__class__})

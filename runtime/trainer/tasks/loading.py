@@ -1,4 +1,4 @@
-"""A whole split of a dataset in memory, put together as a reader puts batches together."""
+"""Loading of a whole split of a dataset into memory, collated as a reader collates batches."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ from runtime.trainer.tasks.reader import Decode
 
 
 def load(info: DatasetInfo, split: str, decode: Decode | None = None) -> Any:
-    """All records of a split as ``collation.stack`` gives them. Raises UsageError for a split without records, as the
-    format does for a file that is not as it should be, and as ``decode`` does."""
+    """Load all records of a split, collated by ``collation.stack``.
+
+    Raises UsageError for a split without records, what the format raises for an invalid file, and what ``decode``
+    raises.
+    """
     chunks = catalogue.chunks(info, split)
     rows: list[Any] = []
     for chunk in chunks:

@@ -1,7 +1,7 @@
-"""Reading beside training: a thread reads, decodes and collates the next batches while the script trains on one.
+"""Background reading: a thread reads, decodes and collates the next batches while the script trains on one.
 
-It goes on with the tasks that come next, but decodes nothing of them before they are begun: that would run ``decode=``
-on records that this trainer is not known to be at, and if it ended the process, another task would be blamed for it.
+It continues with the next tasks, but decodes nothing of them before they are begun. That would run ``decode=`` on
+records that this trainer has not reported, and if it ended the process, another task would be blamed for it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-# What waits to be trained may take so many bytes; a batch that is larger waits alone.
+# The limit of batches waiting to be trained on, in bytes; a larger batch waits alone.
 MOST_BYTES = 64 << 20
-# Who leaves the loop waits so long for the record that is being decoded. Nothing is read after it in any case.
+# How long leaving the loop waits for the record that is being decoded. Nothing is read after it in any case.
 LEAVE_SECONDS = 5.0
 
 T = TypeVar("T")
 Items = Generator[T, None, None]
 
 
-class Room:
-    """What waits to be trained, of all tasks together: up to ``most`` items of ``most_bytes`` bytes, and one always
-    may."""
+class Capacity:
+    """The capacity for waiting batches of all tasks: up to ``most`` items of ``most_bytes`` bytes, but always one."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
         self.changed = threading.Condition()
@@ -42,17 +41,17 @@ class Room:
         return not self._items or (self._items < self._most and self._bytes + size <= self._most_bytes)
 
     def take(self, size: int, items: int = 1) -> None:
-        """With ``changed`` held, as all the others. Negative numbers give back."""
+        """Take capacity; negative numbers free it. ``changed`` must be held, as for all methods."""
         self._items += items
         self._bytes += size
         self.changed.notify_all()
 
 
 class Readers:
-    """A thread that reads one task after the other, in the order in which they are ``start``ed, and the room for it."""
+    """A thread that reads tasks one after the other, in the order of ``start``, and the capacity for them."""
 
     def __init__(self, most: int, most_bytes: int) -> None:
-        self.room = Room(most, most_bytes)
+        self.capacity = Capacity(most, most_bytes)
         self._due: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
@@ -63,9 +62,9 @@ class Readers:
             self._thread.start()
 
     def close(self) -> None:
-        """End the thread. What it reads has to be stopped before; that is waited for, but not for ever."""
+        """End the thread. Its readings must be stopped before; that is awaited, but for a limited time."""
         self._due.put(None)
-        if self._thread is not None and threading.current_thread() is not self._thread:  # a loop that nobody holds may
+        if self._thread is not None and threading.current_thread() is not self._thread:  # a loop without references may
             self._thread.join(LEAVE_SECONDS)  # be collected in any thread
 
     def _run(self) -> None:
@@ -74,11 +73,11 @@ class Readers:
 
 
 class ReadAhead(Generic[T]):
-    """Iterates over what ``make`` gives, which a thread of ``readers`` takes ahead, within their room.
+    """Iterates over the items of ``make``, which a thread of ``readers`` takes ahead, within their capacity.
 
-    ``make`` is called with a function that passes an iterable on until the reading is to stop. What it raises is raised
-    here, in its place and with its own traceback. Of such an iterable no more than ``before`` elements are taken before
-    ``begin`` is called, and none is passed on (None: that is not waited for). ``stop`` ends the reading at the next
+    ``make`` is called with a function that passes an iterable on until the reading is to stop. Its exception is raised
+    here, in order and with its own traceback. Of such an iterable at most ``before`` elements are taken before
+    ``begin`` is called, and none is passed on (None: without waiting for that). ``stop`` ends the reading at the next
     element and drops what was read. Any thread may call both.
     """
 
@@ -90,14 +89,15 @@ class ReadAhead(Generic[T]):
     ) -> None:
         self._make = make
         self._before = before
-        self._room = readers.room
-        self._changed = readers.room.changed
+        self._capacity = readers.capacity
+        self._changed = readers.capacity.changed
         self._read: deque[tuple[T, int]] = deque()
         self._begun = False
         self._stopped = False
         self._ended = False
         self._error: BaseException | None = None
-        run = copy_context().run  # what the script has set for its thread, such as numpy.errstate, holds in decode= too
+        # what the script has set for its thread, such as numpy.errstate, applies in decode= too
+        run = copy_context().run
         readers.start(lambda: run(self._run))
 
     def __iter__(self) -> Iterator[T]:
@@ -108,7 +108,7 @@ class ReadAhead(Generic[T]):
             self._changed.wait_for(lambda: self._read or self._ended or self._stopped)
             if self._read:
                 item, size = self._read.popleft()
-                self._room.take(-size, -1)
+                self._capacity.take(-size, -1)
                 return item
             error, self._error = self._error, None
         if error is None:
@@ -116,10 +116,10 @@ class ReadAhead(Generic[T]):
         try:
             raise error
         finally:
-            del error  # its traceback holds this frame
+            del error  # its traceback references this frame
 
     def begin(self) -> None:
-        """The task is begun: whatever it takes to read it may be done."""
+        """The task is begun: everything needed to read it may be done."""
         with self._changed:
             self._begun = True
             self._changed.notify_all()
@@ -127,7 +127,7 @@ class ReadAhead(Generic[T]):
     def stop(self) -> None:
         with self._changed:
             self._stopped = True
-            self._room.take(-sum(size for _item, size in self._read), -len(self._read))
+            self._capacity.take(-sum(size for _item, size in self._read), -len(self._read))
             self._read.clear()
 
     def _run(self) -> None:
@@ -137,7 +137,7 @@ class ReadAhead(Generic[T]):
                 for item in items:
                     if not self._put(item):
                         break
-        except BaseException as raised:  # noqa: BLE001  who asks for the next item gets it
+        except BaseException as raised:  # noqa: BLE001  ``__next__`` raises it
             error = raised
         with self._changed:
             self._ended, self._error = True, None if self._stopped else error
@@ -156,13 +156,13 @@ class ReadAhead(Generic[T]):
             yield record
 
     def _put(self, item: T) -> bool:
-        """Have the item wait for its turn, once there is room for it; False where nobody wants more."""
+        """Add the item once there is capacity for it; False if no more are needed."""
         size = size_of(item)
         with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._room.has(size))
+            self._changed.wait_for(lambda: self._stopped or self._capacity.has(size))
             if not self._stopped:
                 self._read.append((item, size))
-                self._room.take(size)
+                self._capacity.take(size)
             return not self._stopped
 
 
@@ -175,7 +175,7 @@ def _closed(items: Items[T]) -> Iterator[Items[T]]:
 
 
 def size_of(value: Any) -> int:
-    """About how many bytes a batch takes: its arrays and texts, however they are nested."""
+    """The approximate size of a batch in bytes: its arrays and texts, at any depth."""
     if isinstance(value, np.ndarray) and value.dtype == object:
         return sum(map(size_of, value.flat))
     size = getattr(value, "nbytes", None)  # arrays, views of memory, tensors

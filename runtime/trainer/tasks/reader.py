@@ -15,19 +15,19 @@ from runtime.trainer.tasks.collation import decoder, stack
 from runtime.trainer.tasks.task_client import Place
 
 Decode = Callable[[Any], Any]
-# A record and its number within its task.
+# The number of a record within its task, and the record.
 Placed = tuple[int, Any]
 Wanted = Callable[[Iterable[Placed]], Iterator[Placed]]
 
 FAIL_TASK, SKIP, RAISE = "fail-task", "skip", "raise"
 ON_BAD_RECORD = (FAIL_TASK, SKIP, RAISE)
 
-# Batches that are read while another is trained, where the script does not say how many.
+# The default number of batches that are read while another is trained on.
 AHEAD = 4
 
 
 class BadRecord(RegattaError):
-    """User code cannot decode a record, for its ``__cause__``; ``place`` is its number within its task."""
+    """User code cannot decode a record, because of ``__cause__``; ``place`` is its number within its task."""
 
     def __init__(self, why: str, place: int) -> None:
         super().__init__(why)
@@ -36,13 +36,13 @@ class BadRecord(RegattaError):
 
 @dataclass(frozen=True)
 class Reader:
-    """Records of the dataset ``name``. Called, it iterates over one pass (of what this trainer is given to do).
+    """Records of the dataset ``name``. Calling it returns an iterator over one pass (this trainer's part).
 
     ``batch``: records of a batch, None for single records. ``shuffle``: records within a task are mixed in windows of
-    this many. ``decode`` turns a record into what user code wants; without it, ``collation`` does what its format asks
-    for. ``on_bad_record`` says what becomes of a record at which that fails: ``fail-task`` (the master is told and
-    looks for it with other trainers), ``skip`` (it is left out and the log says so) or ``raise``. So many batches are
-    read ``ahead`` of the one that is trained, by a thread of their own.
+    this many. ``decode`` converts a record for user code; without it, ``collation`` does the conversion of its format.
+    ``on_bad_record`` selects what happens if that fails: ``fail-task`` (reported to the master, which searches for the
+    record with other trainers), ``skip`` (it is left out and logged) or ``raise``. A thread reads up to ``ahead``
+    batches ahead of the current one.
     """
 
     name: str
@@ -57,26 +57,32 @@ class Reader:
         return self.one_pass(self)
 
     def reads_ahead(self, records: int) -> bool:
-        """Whether a task of so many records that is begun is read beside training: not where it is one batch, which
-        is waited for in any case."""
+        """Whether a begun task of this many records is read in the background.
+
+        Not if it is one batch, which is waited for in any case.
+        """
         return self.reads_on and self.batch is not None and records > self.batch
 
     @property
     def reads_on(self) -> bool:
-        """Whether tasks that come next are read beside training. Single records are not: to hand each from one thread
-        to another takes longer than to read it."""
+        """Whether the next tasks are read in the background.
+
+        Single records are not: to pass each between threads takes longer than to read it.
+        """
         return self.ahead > 0 and self.batch is not None
 
     def decodes(self, format_: str) -> bool:
-        """Whether anything but this project's reading and collating is done with records of a format."""
+        """Whether code other than this project's reading and collating processes records of a format."""
         return (self.decode or decoder(format_)) is not None
 
     def batches(
         self, records: Iterable[Placed], seed: Sequence[int], format_: str, wanted: Wanted = iter
     ) -> Generator[tuple[Place, Any]]:
-        """The batches of one task, whose records are of a format, with the places of their records. ``seed`` fixes the
-        order; batches never cross the task's end. ``wanted`` passes records on until no more are asked for, which then
-        are not decoded. Raises BadRecord where a record cannot be decoded."""
+        """The batches of one task, whose records are of a format, with the places of their records.
+
+        ``seed`` fixes the order; batches never cross the task's end. ``wanted`` passes records on until no more are
+        needed; the rest is not decoded. Raises BadRecord if a record cannot be decoded.
+        """
         mixed = wanted(_mix(records, self.shuffle, seed) if self.shuffle > 1 else records)
         decode = self.decode or decoder(format_)
         decoded = self._decoded(mixed, decode) if decode else mixed

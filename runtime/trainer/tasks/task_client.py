@@ -1,9 +1,9 @@
-"""Where a trainer gets its tasks: from the master over the wire, or from a queue in its own process.
+"""The source of a trainer's tasks: the master over the network, or a queue in its own process.
 
 source = TaskClient(address, trainer_index=0, incarnation=17)        # or LocalTasks(table, passes=5)
-match source.next_task():                # next_task(task) says that one is done and asks in one
+match source.next_task():                # next_task(task) also reports that one is done
     case Task() as task: ...; source.done(task)
-    case Wait(seconds): ...                  # ask again after so many seconds
+    case Wait(seconds): ...                  # ask again after this many seconds
     case PassEnd(pass_id): ...               # nothing more of this pass; but a lost trainer's task may still come
     case JobDone(): ...
 """
@@ -38,10 +38,10 @@ from runtime.protocol.frames import Op
 __all__ = ["Answer", "JobDone", "JobFailed", "LocalTasks", "PassEnd", "Task", "TaskClient", "TaskSource", "Wait"]
 
 JOB_FAILED = "job_failed"
-# A master that is gone is started again, or another takes over, within this time.
+# A lost master is started again, or another takes over, within this time.
 PATIENCE_SECONDS = 60.0
 _LOOK_SECONDS = 0.5
-# Answers of a master that is none any more, or that cannot reach its store.
+# Answers of a master that was replaced, or that cannot reach its store.
 _TRY_AGAIN = ("not_owner", "store_unavailable")
 
 
@@ -52,19 +52,21 @@ _T = TypeVar("_T")
 
 
 class JobFailed(RegattaError):
-    """The master has given the job up. The message names the records that nobody could train on."""
+    """The master has failed the job. The message names the records that no trainer could process."""
 
 
 class TaskSource(Protocol):
-    """What a trainer needs of the master. Reports give False when they came too late and another has the task."""
+    """The requests of a trainer to the master. Reports return False if they came too late and another has the task."""
 
     def next_task(self, *done: Task) -> Answer:
-        """More work. ``done`` are tasks that are done: they need not be reported otherwise."""
+        """Return more work. ``done`` are finished tasks, which need no other report."""
         ...
 
     def coming(self) -> Sequence[Task]:
-        """What ``next_task`` gives next, as far as that is known or likely, in order. At once. The ``epoch`` of what is
-        only likely is not that with which it is given."""
+        """The next results of ``next_task``, as far as they are known or likely, in order. Returns at once.
+
+        The ``epoch`` of a likely task is not the one with which it will be given.
+        """
         ...
 
     def done(self, task: Task) -> bool: ...
@@ -80,32 +82,32 @@ class TaskSource(Protocol):
     def save_request(self, seconds: float) -> bool: ...
 
     def end_within(self, seconds: float) -> None:
-        """This process ends: calls raise ``Lost`` after so long, all of them together, if the master does not answer.
-
-        From any thread."""
+        """This process ends: calls raise ``Lost`` after this long in all if the master does not answer. From any
+        thread.
+        """
         ...
 
     def close(self) -> None: ...
 
 
 class AheadSource(TaskSource, Protocol):
-    """A source whose master gives tasks ahead. Who begins one of them says so."""
+    """A source whose master gives tasks ahead. Beginning one of them is reported."""
 
     def ahead(self, done: Sequence[Task], begun: Sequence[Task]) -> Ahead:
-        """What is to be done after the tasks that were begun, told that some are done."""
+        """Report done and begun tasks; return the tasks that follow."""
         ...
 
     def begun(self, done: Sequence[Task], begun: Sequence[Task]) -> bool:
-        """Tell of tasks that are done and begun, if that takes no time; whether it was told. It may be lost."""
+        """Report done and begun tasks if that does not wait; return whether it was sent. It may be lost."""
         ...
 
     def saw_end(self, pass_id: int) -> None:
-        """The end of a pass was known beforehand, and this trainer has come to it."""
+        """This trainer has reached the end of a pass, which was known in advance."""
         ...
 
 
 class _Position:
-    """What a trainer remembers between its requests: their number, and the last pass that it saw the end of."""
+    """The state between a trainer's requests: their number, and the last pass whose end it received."""
 
     def __init__(self) -> None:
         self.request = 1
@@ -121,24 +123,25 @@ class _Position:
 
 
 class _Home(NamedTuple):
-    """Where the master is, and which one it is (0: any)."""
+    """The address of the master, and its incarnation (0: any)."""
 
     address: str
     incarnation: int
 
 
 class _Outdated(RegattaError):
-    """A master answered that has been replaced."""
+    """A replaced master answered."""
 
 
 class TaskClient:
-    """Asks the master at ``address``, whose incarnation is ``master``. Any thread may call; one call at a time.
+    """The client of the master at ``address``, whose incarnation is ``master``. Any thread may call; one call at a
+    time.
 
-    A call whose master is gone is asked again, with the same number, so that it gets the same task; of the master that
-    ``move`` names, if there is a new one. Answers of an older master than that do not count. A call raises
+    A call whose master is lost is repeated with the same number, so that it gets the same task; it goes to the master
+    that ``move`` names, if there is a new one. Answers of an older master do not count. A call raises
     ``runtime.errors.Lost`` when no master has answered for ``patience`` seconds (``deadline`` seconds of silence make
-    one attempt), JobFailed when the master has given up, Refused when this trainer has been replaced, and Leaving when
-    ``leaving`` says that the process should end.
+    one attempt), JobFailed when the master has failed the job, Refused when this trainer has been replaced, and Leaving
+    when ``leaving`` returns that the process should end.
     """
 
     def __init__(
@@ -173,10 +176,10 @@ class TaskClient:
             secret=secret,
         )
         self._client = self._open(self._home)
-        self._words = self._open(self._home)  # what is told on it is not answered
+        self._notices = self._open(self._home)  # its messages are not answered
 
     def move(self, address: str, master: int = 0) -> None:
-        """Another master serves now, at another address. A call that waits for the old one asks the new one."""
+        """Another master serves now, at another address. A call that waits for the old one is sent to the new one."""
         with self._moving:
             self._home = _Home(address, master)
             self._moving.notify_all()
@@ -184,7 +187,7 @@ class TaskClient:
     def next_task(self, *done: Task) -> Answer:
         asked = {"request": self._position.request, "ended": self._position.ended, "done": _named(done)}
         answer = _understood(self._call(Op.TASK_GET, asked), answer_from_json)
-        self._words.connect()
+        self._notices.connect()
         return self._position.take(answer)
 
     def coming(self) -> Sequence[Task]:
@@ -192,12 +195,12 @@ class TaskClient:
 
     def ahead(self, done: Sequence[Task], begun: Sequence[Task]) -> Ahead:
         body = self._call(Op.TASK_AHEAD, {"done": _named(done), "begun": _named(begun)})
-        self._words.connect()
+        self._notices.connect()
         return _understood(body, ahead_from_json)
 
     def begun(self, done: Sequence[Task], begun: Sequence[Task]) -> bool:
         body = {"trainer": self._trainer, "done": _named(done), "begun": _named(begun)}
-        return self._words.leave_word(Op.TASK_BEGUN, body)
+        return self._notices.notify(Op.TASK_BEGUN, body)
 
     def saw_end(self, pass_id: int) -> None:
         self._position.take(PassEnd(pass_id))
@@ -227,7 +230,7 @@ class TaskClient:
 
     def close(self) -> None:
         self._client.close()
-        self._words.close()
+        self._notices.close()
 
     def _report(self, op: Op, task: Task, **more: object) -> bool:
         key = {"pass_id": task.pass_id, "task_id": task.task_id, "epoch": task.epoch}
@@ -264,14 +267,14 @@ class TaskClient:
         return dict(answer.body)
 
     def _follow(self) -> None:
-        """Open a connection to where the master is now."""
+        """Open a connection to the present master."""
         if self._home != self._asked:
             self._asked = self._home
             self.close()
-            self._client, self._words = self._open(self._asked), self._open(self._asked)
+            self._client, self._notices = self._open(self._asked), self._open(self._asked)
 
     def _await_move(self, why: RegattaError) -> None:
-        """After an answer that does not count: wait a moment for the news. One who was lost has waited already."""
+        """Wait a moment for a new master after a failed request. A lost one was waited for already."""
         with self._moving:
             if not isinstance(why, Lost | Leaving) and self._home == self._asked:
                 self._moving.wait(_LOOK_SECONDS)
@@ -281,7 +284,7 @@ class TaskClient:
 
 
 def _named(tasks: Sequence[Task]) -> list[tuple[int, int, int]]:
-    """Dispatches as the wire has them."""
+    """Dispatches in their form on the wire."""
     return [(task.pass_id, task.task_id, task.epoch) for task in tasks]
 
 
@@ -293,7 +296,7 @@ def _understood(body: dict[str, object], read: Callable[[Mapping[str, Any]], _T]
 
 
 class LocalTasks:
-    """The same over a queue in this process, for a trainer that runs alone. Tasks come in order."""
+    """The same interface to a queue in this process, for a trainer that runs alone. Tasks come in order."""
 
     def __init__(self, table: TaskTable, passes: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -1,9 +1,9 @@
-"""Going from one task to the next without waiting for the master.
+"""A task source that continues from one task to the next without waiting for the master.
 
-The master gives tasks ahead, and answers nothing before it is committed. So a trainer that has its next task goes on
-with it at once: it sends word, which nobody answers, before it begins, so that the master knows which task it is at
-whatever becomes of it, and asks for more beside its work. What the master has not confirmed for a while is asked about
-first, and begun all the same where no answer comes: then nothing can be committed, and nobody else has it either.
+The master gives tasks ahead, and answers nothing before it is committed. So a trainer that has its next task begins it
+at once. Before that it sends a notice without an answer, so that the master has its current task in case it is killed,
+and requests more in the background. Tasks that the master has not confirmed for a while are confirmed first, and begun
+without an answer too: then nothing can be committed, and no other trainer has them either.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from runtime.trainer.tasks.task_client import AheadSource, Answer, PassEnd, Plac
 
 # A master whose store answers needs milliseconds.
 PATIENCE_SECONDS = 1.0
-# What the master said so long ago may have changed: it takes tasks from who is slow, for others.
+# An older answer of the master may be outdated: it takes tasks from slow trainers for others.
 FRESH_SECONDS = 1.0
 
 _T = TypeVar("_T")
 _Dispatch = tuple[int, int, int]
 
 
-class _Asked(NamedTuple):
-    """A question that is on its way, since when, and how many finishes it tells of."""
+class _Request(NamedTuple):
+    """A request in the background, its start, and the number of finished tasks that it reports."""
 
     answer: Future[Ahead]
     since: float
-    told: int
+    reported: int
 
 
 class Prefetching:
     """A task source over ``source``, whose master gives tasks ahead. Any thread may call; one call at a time.
 
-    ``patience`` is how long it waits for an answer where it has a task without, ``fresh`` how long an answer holds.
+    ``patience`` is how long it waits for an answer if it has a task without it; ``fresh`` is how long an answer is
+    valid.
     """
 
     def __init__(self, source: AheadSource, patience: float = PATIENCE_SECONDS, fresh: float = FRESH_SECONDS) -> None:
@@ -49,39 +50,39 @@ class Prefetching:
         self._patience = patience
         self._fresh = fresh
         self._calling = threading.Lock()
-        self._beside = _Beside()
+        self._background = _Background()
         self._held: deque[Task] = deque()  # given, and not begun
-        self._depth = 0  # how many the master gave last
-        self._confirmed = 0.0  # when that was asked for
+        self._depth = 0  # the number of tasks in the last answer
+        self._confirmed = 0.0  # when that was requested
         self._ended: int | None = None  # the pass of which those are the last
-        self._then: tuple[Task, ...] = ()  # what is likely to be given after its end
-        self._hand: Task | None = None  # begun, and not done
-        self._finished: list[Task] = []  # done, and no answer has come since
-        self._told = 0  # how many of them a word was sent of
-        self._asked: _Asked | None = None
-        self._begun: set[_Dispatch] = set()  # since that was asked
+        self._then: tuple[Task, ...] = ()  # the tasks likely to be given after its end
+        self._current: Task | None = None  # begun, and not done
+        self._finished: list[Task] = []  # done, without an answer since
+        self._notified = 0  # how many of them a notice was sent for
+        self._asked: _Request | None = None
+        self._begun: set[_Dispatch] = set()  # since the request in the background
 
     def next_task(self, *done: Task) -> Answer:
         with self._calling:
             self._finished += done
-            self._hand = None
-            self._hear(0.0)
+            self._current = None
+            self._receive(0.0)
             if self._held and time.monotonic() > self._confirmed + self._fresh:
                 self._make_sure()
             if not self._held:
-                self._hear(None)
+                self._receive(None)
             return self._begin() if self._held else self._ask()
 
     def coming(self) -> Sequence[Task]:
         with self._calling:
             if self._asked is not None and self._asked.answer.done() and not self._asked.answer.exception():
-                self._hear(0.0)
+                self._receive(0.0)
             return (*self._held, *self._then)
 
     def done(self, task: Task) -> bool:
         with self._calling:
-            self._hear(None)
-            self._hand = None
+            self._receive(None)
+            self._current = None
             return self._source.done(task)
 
     def fail(self, task: Task, why: str, place: Place | None = None) -> bool:
@@ -100,10 +101,10 @@ class Prefetching:
             return self._source.release(task)
 
     def extend(self, task: Task) -> bool:
-        """Nobody waits for long to be granted more time: no time runs out while nothing can be committed."""
+        """Extend a task. The wait is short: no task times out while nothing can be committed."""
         if self._asked is not None and not self._asked.answer.done():
             return True
-        asked = self._beside.call(lambda: self._source.extend(task))
+        asked = self._background.call(lambda: self._source.extend(task))
         return not wait([asked], self._patience).done or asked.result()
 
     def save_request(self, seconds: float) -> bool:
@@ -113,97 +114,97 @@ class Prefetching:
         self._source.end_within(seconds)
 
     def close(self) -> None:
-        self._beside.close()
+        self._background.close()
         self._source.close()
 
     # --- From task to task -------------------------------------------------------------------------------------------
     def _begin(self) -> Task:
-        """Go on with the next of the tasks that were given ahead, and say so."""
-        task = self._hand = self._held.popleft()
+        """Begin the next prefetched task, and report it."""
+        task = self._current = self._held.popleft()
         self._begun.add(_dispatch(task))
-        told = self._say(task)
+        reported = self._notify(task)
         scarce = self._ended is None and 2 * len(self._held) <= self._depth
-        if self._asked is None and (scarce or not told):
-            self._ask_beside()
+        if self._asked is None and (scarce or not reported):
+            self._ask_in_background()
         return task
 
     def _ask(self) -> Answer:
-        """Nothing is left: the pass is over for this trainer, as was said before, or the master is asked."""
+        """No task is left: the pass has ended for this trainer, as announced, or the master is asked."""
         ended, self._ended = self._ended, None
         if ended is not None:
-            self._say()
+            self._notify()
             self._source.saw_end(ended)
             return PassEnd(ended)
-        now, told = time.monotonic(), len(self._finished)
+        now, reported = time.monotonic(), len(self._finished)
         answer = self._source.next_task(*self._finished)
-        self._forget(told)
+        self._drop_reported(reported)
         if isinstance(answer, Task):
-            self._hand = answer
+            self._current = answer
             self._take(Ahead(answer.prefetched), now)
         return answer
 
-    def _say(self, *begun: Task) -> bool:
-        """Send word of what was done and begun; whether it was sent. The next question tells it again."""
-        told = self._source.begun(self._finished[self._told :], begun)
-        if told:
-            self._told = len(self._finished)
-        return told
+    def _notify(self, *begun: Task) -> bool:
+        """Send a notice of done and begun tasks; return whether it was sent. The next request repeats it."""
+        reported = self._source.begun(self._finished[self._notified :], begun)
+        if reported:
+            self._notified = len(self._finished)
+        return reported
 
     def _make_sure(self) -> None:
-        """Ask what of the tasks that were given ahead is this trainer's still, and wait a moment for the answer."""
+        """Confirm which prefetched tasks still belong to this trainer, and wait a moment for the answer."""
         if self._asked is None:
-            self._ask_beside()
+            self._ask_in_background()
         if self._asked is not None:
-            self._hear(max(0.0, self._asked.since + self._patience - time.monotonic()))
+            self._receive(max(0.0, self._asked.since + self._patience - time.monotonic()))
 
-    # --- Asking beside -----------------------------------------------------------------------------------------------
-    def _ask_beside(self) -> None:
-        done, begun = tuple(self._finished), () if self._hand is None else (self._hand,)
+    # --- Requests in the background -----------------------------------------------------------------------------------
+    def _ask_in_background(self) -> None:
+        done, begun = tuple(self._finished), () if self._current is None else (self._current,)
         self._begun.clear()
-        self._asked = _Asked(
-            self._beside.call(lambda: self._source.ahead(done, begun)), time.monotonic(), len(self._finished)
+        self._asked = _Request(
+            self._background.call(lambda: self._source.ahead(done, begun)), time.monotonic(), len(self._finished)
         )
 
-    def _hear(self, seconds: float | None) -> None:
-        """Take the answer in if it comes within so long (None: wait for it). Raises what came in its place."""
+    def _receive(self, seconds: float | None) -> None:
+        """Take the answer if it arrives within ``seconds`` (None: wait for it). Raises the error of the request."""
         asked = self._asked
         if asked is None or not _there(asked.answer, seconds):
             return
         self._asked = None
         self._take(asked.answer.result(), asked.since)
-        self._forget(asked.told)
+        self._drop_reported(asked.reported)
 
     def _take(self, ahead: Ahead, asked_at: float) -> None:
         self._held = deque(task for task in ahead.tasks if _dispatch(task) not in self._begun)
         self._depth, self._ended, self._then = len(ahead.tasks), ahead.ended, ahead.then
         self._confirmed = asked_at
 
-    def _forget(self, told: int) -> None:
-        """The master has heard of the first of the finished tasks."""
-        del self._finished[:told]
-        self._told = max(0, self._told - told)
+    def _drop_reported(self, reported: int) -> None:
+        """The master has received the first of the finished tasks."""
+        del self._finished[:reported]
+        self._notified = max(0, self._notified - reported)
 
     def _give_up_ahead(self) -> None:
-        """The master takes back what it gave ahead of a trainer that does not do its task."""
+        """Drop the prefetched tasks: the master takes them back from a trainer that does not do its task."""
         with suppress(RegattaError):
-            self._hear(None)
+            self._receive(None)
         while self._finished:
             self._source.done(self._finished[0])
-            self._forget(1)
-        self._asked = self._hand = self._ended = None
+            self._drop_reported(1)
+        self._asked = self._current = self._ended = None
         self._then = ()
         self._held.clear()
 
 
-class _Beside:
-    """A thread that makes calls, one after the other. It begins with the first."""
+class _Background:
+    """A thread that makes calls, one after the other. It starts with the first."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
         self._runs = False
 
     def call(self, call: Callable[[], _T]) -> Future[_T]:
-        """What the call gives or raises, later."""
+        """A future of the result or error of the call."""
         future: Future[_T] = Future()
         self._calls.put((call, future))
         if not self._runs:
@@ -212,7 +213,7 @@ class _Beside:
         return future
 
     def close(self) -> None:
-        """End it after the calls that were asked for."""
+        """End the thread after the pending calls."""
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -220,12 +221,12 @@ class _Beside:
             call, future = due
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001  who asks for the result gets it
+            except BaseException as error:  # noqa: BLE001  the future raises it
                 future.set_exception(error)
 
 
 def _there(future: Future[Any], seconds: float | None) -> bool:
-    """Whether it is there within so long."""
+    """Whether the future is done within ``seconds``."""
     return future.done() or (seconds != 0.0 and bool(wait([future], seconds).done))
 
 

@@ -1,1 +1,1 @@
-"""The history of all processes of a fault test, and what is concluded from it."""
+"""The history of all processes of a fault test, and the conclusions from it."""

@@ -1,7 +1,7 @@
-"""What processes did and saw, for judges that come later: a file of JSON lines for each process, only ever appended to.
+"""The recorded events of processes, for later checks: an append-only file of JSON lines for each process.
 
-Times are of the machine's monotonic clock, so that the files of one machine can be laid side by side. A line is one
-system call: a process that is killed leaves whole lines, and what it has not written it has not told anybody either.
+Times are of the machine's monotonic clock, so that the files of one machine can be compared. A line is one system call:
+a killed process leaves complete lines, and what it has not recorded it has not sent to others either.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-# For the processes: where their history goes, as whom, through which proxy they connect, where they crash.
-HISTORY, WHO = "REGATTA_FAULTS_HISTORY", "REGATTA_FAULTS_WHO"
+# Environment of the processes: the history's directory, their name, the proxy they connect through, where they crash.
+HISTORY, SOURCE = "REGATTA_FAULTS_HISTORY", "REGATTA_FAULTS_WHO"
 PROXY, CRASH_AT = "REGATTA_FAULTS_PROXY", "REGATTA_FAULTS_CRASH_AT"
-# A file beside the histories: no fault comes any more, and the work may be done quickly.
+# A file beside the histories: no more faults follow, and the work may be done quickly.
 ENOUGH = "enough"
 
 
 @dataclass(frozen=True)
 class Event:
-    """One thing that happened: when, in which life of which process (``trainer-0.2``), of what kind, and its facts."""
+    """One event: when, in which start of which process (``trainer-0.2``), of what kind, and its facts."""
 
     at: float
-    who: str
+    source: str
     kind: str
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -38,10 +38,10 @@ class Event:
 class Recorder:
     """Appends to the history of one process. Any thread may call."""
 
-    def __init__(self, directory: Path, who: str) -> None:
+    def __init__(self, directory: Path, source: str) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(directory / f"{who}.jsonl", flags, 0o644)
+        self._file = os.open(directory / f"{source}.jsonl", flags, 0o644)
         self._lock = threading.Lock()
 
     def note(self, kind: str, **facts: Any) -> None:

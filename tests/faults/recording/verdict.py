@@ -1,4 +1,4 @@
-"""The invariants that a job's history is held against, by what the job was about."""
+"""The invariants that a job's history is checked against, by subject."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.faults.recording.witness import ARCHIVE
 
 
 def of_tasks(cluster: Cluster, events: Sequence[Event]) -> Violations:
-    """I3 to I5. The history must be of etcd: a file tells only the last of several changes."""
+    """I3 to I5. The history must be of etcd: a file store reports only the last of several changes."""
     states = invariants.states_of_the_queue(events)
     return [
         *invariants.dispatches_are_unique(events, states),
@@ -50,7 +50,7 @@ def of_checkpoints(cluster: Cluster, events: Sequence[Event]) -> Violations:
 
 
 def digests(archive: Path) -> dict[str, str]:
-    """The MD5 sum of each whole checkpoint by its file's name, as its record has it."""
+    """The MD5 sum of each complete checkpoint by its file's name, as in its record."""
     files = LocalFiles(archive)
     found = {}
     for name in files.names():

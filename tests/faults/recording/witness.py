@@ -1,8 +1,8 @@
-"""``python -m tests.faults.recording.witness``: a parameter server with a witness of its shard and its checkpoints.
+"""A parameter server with a witness of its shard and checkpoints: ``python -m tests.faults.recording.witness``.
 
-The witness writes down what the shard decided and what became of checkpoint files. It also lets the disk fail where
-the test wants it: in the way of a full one while the file ``disk-full`` is there, or as the end of the process at one
-of ``POINTS`` of its third checkpoint.
+The witness records the decisions of the shard and the changes of checkpoint files. It also makes the disk fail where
+the test requires it: as a full disk while the file ``disk-full`` exists, or by ending the process at one of ``POINTS``
+of its third checkpoint.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from runtime.checkpoint.index import Book, Entry
 from runtime.parameters.messages import Outcome
 from runtime.pserver import __main__ as pserver
 from runtime.pserver import checkpointer
-from runtime.pserver.shard import Release, Shard, Step, Who
-from tests.faults.recording.history import CRASH_AT, HISTORY, WHO, Recorder
+from runtime.pserver.shard import Release, Shard, Step, TrainerId
+from tests.faults.recording.history import CRASH_AT, HISTORY, SOURCE, Recorder
 
-# Where a writer of checkpoints can be killed.
+# The points at which a writer of checkpoints can be killed.
 POINTS = (
     "created",
     "half written",
@@ -41,7 +41,7 @@ DISK_FULL = "disk-full"
 ARCHIVE = "archive"
 _CRASHING_CHECKPOINT = 3
 
-# A request that was answered so has changed nothing.
+# A request with one of these answers has changed nothing.
 _UNHEEDED = (Outcome.DUPLICATE, Outcome.FENCED, Outcome.SUPERSEDED, Outcome.ALREADY)
 _RELEASING = (
     *("change_members", "tick", "offer", "reseed", "initialise"),
@@ -50,7 +50,7 @@ _RELEASING = (
 
 
 def _after(owner: Any, name: str, then: Callable[..., None]) -> None:
-    """Have ``then(result, self, arguments...)`` called after every call of a method."""
+    """Call ``then(result, self, arguments...)`` after every call of a method."""
     method = getattr(owner, name)
 
     @functools.wraps(method)
@@ -74,12 +74,12 @@ def _before(owner: Any, name: str, first: Callable[..., None]) -> None:
 
 
 class ShardWitness:
-    """Writes down which steps each version of a shard is made of, and on what membership."""
+    """Records the steps of each version of a shard, and the membership at that time."""
 
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
-        self._asked: dict[Any, tuple[Who, Step]] = {}
-        self._pulls: dict[Any, Who] = {}
+        self._asked: dict[Any, tuple[TrainerId, Step]] = {}
+        self._pulls: dict[Any, TrainerId] = {}
 
     def watch(self) -> None:
         _before(Shard, "push", self._pushing)
@@ -89,22 +89,22 @@ class ShardWitness:
         for name in _RELEASING:
             _after(Shard, name, functools.partial(self._released, name))
 
-    def _pushing(self, shard: Shard, ticket: Any, who: Who, step: Step) -> None:
-        self._asked[ticket] = (who, step)
+    def _pushing(self, shard: Shard, ticket: Any, trainer_id: TrainerId, step: Step) -> None:
+        self._asked[ticket] = (trainer_id, step)
 
-    def _pulling(self, shard: Shard, ticket: Any, who: Who) -> None:
-        self._pulls[ticket] = who
+    def _pulling(self, shard: Shard, ticket: Any, trainer_id: TrainerId) -> None:
+        self._pulls[ticket] = trainer_id
 
     def _restored(self, result: None, shard: Shard, *arguments: Any) -> None:
         self._recorder.note("restored", version=shard.version, balance=_balance(shard))
 
-    def _let_through(self, allowed: bool, shard: Shard, who: Who) -> None:
+    def _let_through(self, allowed: bool, shard: Shard, trainer_id: TrainerId) -> None:
         if allowed:
-            self._recorder.note("let pull", trainer=who.index)
+            self._recorder.note("let pull", trainer=trainer_id.index)
 
     def _released(self, name: str, releases: list[Release], shard: Shard, *arguments: Any) -> None:
         if not any(release.ticket is arguments[0] and release.outcome in _UNHEEDED for release in releases):
-            self._tell_cause(name, shard, arguments)
+            self._record_cause(name, shard, arguments)
         made: dict[int, list[dict[str, Any]]] = {}
         for release in releases:
             if (asked := self._asked.pop(release.ticket, None)) is not None:
@@ -115,19 +115,19 @@ class ShardWitness:
                     self._recorder.note("not applied", outcome=release.outcome, version=release.version, **step)
         for version, steps in sorted(made.items()):
             self._recorder.note("applied", version=version, steps=steps, balance=_balance(shard), of=shard.version)
-        for release in releases:  # what was applied came first
-            if (who := self._pulls.pop(release.ticket, None)) and release.outcome is Outcome.DONE:
-                self._recorder.note("let pull", trainer=who.index)
+        for release in releases:  # applied steps came first
+            if (trainer_id := self._pulls.pop(release.ticket, None)) and release.outcome is Outcome.DONE:
+                self._recorder.note("let pull", trainer=trainer_id.index)
 
-    def _tell_cause(self, name: str, shard: Shard, arguments: tuple[Any, ...]) -> None:
+    def _record_cause(self, name: str, shard: Shard, arguments: tuple[Any, ...]) -> None:
         if name == "change_members":
             self._recorder.note("members", live={str(index): inc for index, inc in shard.live.items()})
         elif name in ("begin_pass", "end_pass"):
-            who, number = arguments[1], arguments[3]
-            self._recorder.note(name, trainer=who.index, incarnation=who.incarnation, number=number)
+            trainer_id, number = arguments[1], arguments[3]
+            self._recorder.note(name, trainer=trainer_id.index, incarnation=trainer_id.incarnation, number=number)
         elif name == "initialise" and shard.ready:
             self._recorder.note("initialised", version=shard.version, balance=_balance(shard))
-        elif name == "offer" and arguments[3].knows:
+        elif name == "offer" and arguments[3].has_seen:
             offer = arguments[3]
             kind, number = ("begin_pass", offer.begun) if offer.begun > offer.ended else ("end_pass", offer.ended)
             self._recorder.note(kind, trainer=arguments[1].index, incarnation=arguments[1].incarnation, number=number)
@@ -141,10 +141,10 @@ def _by_text(numbers: Mapping[int, int]) -> dict[str, int]:
     return {str(index): number for index, number in numbers.items()}
 
 
-def _step(who: Who, step: Step) -> dict[str, Any]:
+def _step(trainer_id: TrainerId, step: Step) -> dict[str, Any]:
     amount = float(step.gradients[0][0]) if step.samples else 0.0
     facts = {"seq": step.seq, "samples": step.samples, "base": step.base, "amount": amount}
-    return {"trainer": who.index, "incarnation": who.incarnation, **facts}
+    return {"trainer": trainer_id.index, "incarnation": trainer_id.incarnation, **facts}
 
 
 def _balance(shard: Shard) -> float:
@@ -152,7 +152,7 @@ def _balance(shard: Shard) -> float:
 
 
 class DiskWitness:
-    """Writes down what becomes of checkpoint files, keeps a second name of each that was recorded, and is the fault."""
+    """Records changes of checkpoint files, keeps a second link to each recorded one, and injects disk faults."""
 
     def __init__(self, recorder: Recorder, directory: Path, point: str) -> None:
         self._recorder = recorder
@@ -206,8 +206,8 @@ class DiskWitness:
 
 
 def main() -> int:
-    recorder = Recorder(Path(os.environ[HISTORY]), os.environ[WHO])
-    # As often as the contract's setting says, however short.
+    recorder = Recorder(Path(os.environ[HISTORY]), os.environ[SOURCE])
+    # As often as the contract's setting, however short.
     checkpointer.LOOK_SECONDS, checkpointer.NOTICE_SECONDS = 0.02, 0.1
     ShardWitness(recorder).watch()
     if directory := os.environ.get(contract.CHECKPOINT_DIR):

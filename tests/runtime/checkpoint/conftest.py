@@ -12,7 +12,7 @@ DECLARATION = Declaration((Tensor("w", (3,), "<f4"),), Momentum(0.1))
 
 
 class Writer:
-    """What a registered parameter server has: an incarnation, and the compare that fences its writes."""
+    """A registered parameter server: an incarnation, and the compare that fences its writes."""
 
     def __init__(self, store, index=0, shards=1):
         self.index, self.shards = index, shards

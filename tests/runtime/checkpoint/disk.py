@@ -1,4 +1,4 @@
-"""A directory in memory that loses what was not synced when it crashes, at a step of the test's choice."""
+"""A directory in memory that loses unsynced data when it crashes, at a step that the test chooses."""
 
 import io
 
@@ -8,7 +8,7 @@ class Crash(BaseException):
 
 
 class CrashingDisk:
-    """``steps`` counts what was asked; the one with number ``crash_at`` is the last and happens ``half``-way."""
+    """``steps`` counts the operations; the one with number ``crash_at`` is the last and happens ``half``-way."""
 
     def __init__(self):
         self.steps = []
@@ -18,13 +18,13 @@ class CrashingDisk:
         self._named = set()
 
     def step(self, what):
-        """One more step of the programme under test."""
+        """Count one more step of the program under test."""
         self.steps.append(what)
         if self.crash_at is not None and len(self.steps) > self.crash_at:
             raise Crash(what)
 
     def power_cut(self):
-        """What survives: synced bytes (of a file that was being written the first half of the rest) of known names."""
+        """What is left: synced bytes (and half of the rest of a file that was being written) of known names."""
         for name in list(self._written):
             if name not in self._named:
                 del self._written[name]

@@ -23,18 +23,18 @@ def save(files, book, who, version):
 
 
 def restored(files, book, same_version=False):
-    """The versions that a restore gives, checked against what was written, and what it tells."""
-    told = []
-    found = reader.restore(files, book.generation(), same_version, reader.all_blocks, told.append)
+    """The versions that a restore returns, checked against what was written, and its warnings."""
+    warnings = []
+    found = reader.restore(files, book.generation(), same_version, reader.all_blocks, warnings.append)
     for checkpoint in found:
         for kind in (0, 1):
             numbers = np.frombuffer(checkpoint.blocks[kind, 0], "<f4")
             assert numbers.tolist() == [checkpoint.header.version + kind / 2] * 3
-    return [checkpoint.header.version for checkpoint in found], told
+    return [checkpoint.header.version for checkpoint in found], warnings
 
 
 # --- Files ----------------------------------------------------------------------------------------------------------
-def test_a_file_gives_back_what_was_written(tmp_path):
+def test_a_file_returns_what_was_written(tmp_path):
     files = LocalFiles(tmp_path / "deep" / "checkpoints")
     header = Header("job", 0, 1, 7, 3, {}, 1, 1, {"9": 4})
     numbers = np.arange(50_000, dtype="<f4")
@@ -72,7 +72,7 @@ def test_no_cut_and_no_changed_bit_goes_unnoticed(data):
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "pattern"),
     [
         (lambda old: old[:-30], "cut off after"),
         (lambda old: b"PK" + old, "no checkpoint"),
@@ -81,11 +81,11 @@ def test_no_cut_and_no_changed_bit_goes_unnoticed(data):
         (lambda old: old[:4] + b"\xff" * 4 + old[8:], "header claims"),
     ],
 )
-def test_damage_is_told_in_words(change, words):
+def test_damage_is_an_error_message(change, pattern):
     disk = CrashingDisk()
     name = writer.write(disk, Header("job", 0, 1, 7, 3, {}, 2, 1), blocks(1), 1.0).file
     disk.damage(name, change)
-    with pytest.raises(Damaged, match=words):
+    with pytest.raises(Damaged, match=pattern):
         reader.load(disk, name)
 
 
@@ -102,24 +102,24 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(store, book):
     for version in (1, 2):
         last = save(disk, book, who, version)
     disk.damage(last.file, lambda old: old[:-9])
-    versions, told = restored(disk, book)
+    versions, warnings = restored(disk, book)
     assert versions == [1]
-    (message,) = told
+    (message,) = warnings
     assert message == (
         f"The checkpoint {last.file} (version 2 of parameter server 0) cannot be used: "
         f"it is cut off after {last.size - 9} bytes. Version 1 is tried next."
     )
 
 
-def test_when_both_are_lost_there_is_nothing_and_it_is_told(store, book):
+def test_when_both_are_lost_nothing_is_restored_and_a_warning_is_sent(store, book):
     disk, who = CrashingDisk(), Writer(store)
     for version in (1, 2):
         disk.delete(save(disk, book, who, version).file)
-    versions, told = restored(disk, book)
-    assert (versions, len(told)) == ([], 2)
-    assert "No such file" in told[0]
-    assert told[0].endswith("Version 1 is tried next.")
-    assert told[1].endswith("There is no other beside it.")
+    versions, warnings = restored(disk, book)
+    assert (versions, len(warnings)) == ([], 2)
+    assert "No such file" in warnings[0]
+    assert warnings[0].endswith("Version 1 is tried next.")
+    assert warnings[1].endswith("There is no other beside it.")
 
 
 def test_two_servers_of_a_synchronous_job_go_back_to_a_version_of_both(store):
@@ -177,7 +177,7 @@ def test_a_replaced_process_cannot_make_its_checkpoint_count(store, book):
 
 
 class OvertakenStore:
-    """``meanwhile`` happens once, between what is read and the transaction that follows from it."""
+    """Calls ``meanwhile`` once, between a read and the transaction that follows from it."""
 
     def __init__(self, store, meanwhile):
         self._store, self._meanwhile = store, [meanwhile]
@@ -216,7 +216,7 @@ def test_a_whole_file_that_is_not_the_recorded_one_is_damaged(store, book):
 
 
 class OvertakenBook(Book):
-    """``meanwhile`` happens after a record counts, before its writer clears up."""
+    """Calls ``meanwhile`` after a record counts, before its writer deletes old files."""
 
     def __init__(self, *given, meanwhile):
         super().__init__(*given)
@@ -311,7 +311,7 @@ def test_a_disk_that_is_full_at_any_step_leaves_what_counted_and_no_litter(tmp_p
 
 # --- Shortages -------------------------------------------------------------------------------------------------------
 class ShortFiles(LocalFiles):
-    """A directory of which so many files cannot be opened, for an error."""
+    """A directory in which the first files cannot be opened, with an error."""
 
     def __init__(self, directory, number, times):
         super().__init__(directory)
@@ -348,16 +348,16 @@ def test_a_shortage_that_lasts_is_an_error_and_no_missing_file(tmp_path, book, s
         restored(ShortFiles(tmp_path / "1", errno.EMFILE, 5), book)
 
 
-def test_a_file_that_the_disk_does_not_give_is_told(tmp_path, book, store):
+def test_a_file_that_cannot_be_read_is_reported(tmp_path, book, store):
     entry = save(LocalFiles(tmp_path / "1"), book, Writer(store), 1)
-    told = []
-    assert not reader.found(ShortFiles(tmp_path / "1", errno.EIO, 1), told.append)
-    assert told == [f"The checkpoint {entry.file} cannot be read: Input/output error."]
+    warnings = []
+    assert not reader.found(ShortFiles(tmp_path / "1", errno.EIO, 1), warnings.append)
+    assert warnings == [f"The checkpoint {entry.file} cannot be read: Input/output error."]
 
 
 def test_a_disk_that_is_full_of_what_never_counted_is_freed_for_the_next_checkpoint(store, book):
     class SmallDisk(CrashingDisk):
-        """Has space for two files."""
+        """A disk with space for two files."""
 
         def create(self, name):
             if len(self.names()) == 2:
@@ -442,7 +442,7 @@ def test_after_a_crash_at_any_step_a_whole_checkpoint_is_restored(store, number,
             reader.load(disk, entry.file, entry.md5)
     successor = Writer(store)
     save(disk, Book(store, "job", 1, 1), successor, 4)
-    assert len(disk.names()) == 2  # what the crash left is gone
+    assert len(disk.names()) == 2  # the files left by the crash are deleted
     assert restored(disk, Book(store, "job", 1, 1)) == ([4], [])
 
 

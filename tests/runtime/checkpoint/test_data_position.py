@@ -1,4 +1,4 @@
-"""How far the data is that a version contains."""
+"""The data position that a version contains."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,11 +18,11 @@ def test_tasks_are_begun_and_then_done():
     assert (progress.done, progress.begun) == ({4}, {5: 2, 6: 1})
 
 
-def test_a_trainer_without_a_task_tells_what_it_has_done():
+def test_a_trainer_without_a_task_reports_what_it_has_done():
     assert after((0, 4, 3), (0, NO_TASK, 0, (4,))).to_json() == {"pass": 0, "done": [4], "begun": []}
 
 
-def test_a_later_pass_begins_anew_and_what_comes_of_an_earlier_one_is_over():
+def test_a_later_pass_starts_over_and_ends_the_earlier_one():
     progress = after((0, 4, 1), (1, 2, 1), (0, 5, 7))
     assert (progress.pass_id, progress.done, progress.begun) == (1, set(), {2: 1})
 

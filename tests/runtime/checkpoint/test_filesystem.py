@@ -1,4 +1,4 @@
-"""Files of checkpoints on a disk: past the page cache where that can be, and the same bytes in any case."""
+"""Files of checkpoints on a disk: past the page cache if possible, and the same bytes in any case."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_parts_of_any_size_follow_one_another(tmp_path):
     assert written(tmp_path, [16, 1 << 20, 16, 3 << 20, 24, BUFFER, 7])
 
 
-def test_a_file_system_that_knows_no_direct_writing_has_the_same(tmp_path, monkeypatch):
+def test_a_file_system_without_direct_writing_stores_the_same_bytes(tmp_path, monkeypatch):
     plain = os.open
 
     def refusing(path, flags, *mode, **options):
@@ -62,7 +62,7 @@ def test_one_that_finds_out_later_has_the_same_too(tmp_path, monkeypatch):
     assert refused
 
 
-def test_a_write_that_fails_is_told_at_the_latest_when_the_file_is_synced(tmp_path, monkeypatch):
+def test_a_failed_write_is_raised_at_the_latest_when_the_file_is_synced(tmp_path, monkeypatch):
     def full(file, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

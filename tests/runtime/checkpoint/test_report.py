@@ -1,4 +1,4 @@
-"""Checkpoints looked at by hand: ``python -m runtime checkpoint ls|verify``."""
+"""Inspection of checkpoints: ``python -m runtime checkpoint ls|verify``."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def job(tmp_path):
 
 @pytest.fixture
 def look(capsys):
-    """Runs the command: its exit code and its lines."""
+    """Run the command; return its exit code and its lines."""
 
     def run(action, directory):
         code = main(["checkpoint", action, str(directory)])
@@ -32,7 +32,7 @@ def look(capsys):
 
 
 def save(store, job, attempt, index, version, shards=2):
-    """The path of a checkpoint of one server."""
+    """Write a checkpoint of one server; return its path."""
     files, who = of_attempt(job, attempt), Writer(store, index, shards)
     book = Book(store, "job", attempt, shards)
     return files.directory / writer.save(files, book, who.header(version), blocks(version), who.owner, 1.0).file
@@ -118,7 +118,7 @@ def test_the_directory_of_one_attempt_can_be_looked_at_alone(store, job, look):
     assert look("verify", path.parent)[1][0] == f"{path.parent}:"
 
 
-def test_an_empty_directory_says_which_one_to_name(job, look):
+def test_an_empty_directory_message_names_the_right_one(job, look):
     assert look("ls", job) == (
         1,
         [f"There are no checkpoints in {job}. Name the directory of a job, or of one of its attempts."],
@@ -134,8 +134,8 @@ def test_what_is_no_directory_is_wrong_usage(tmp_path, capsys, name):
     assert f"{tmp_path / name} cannot be read: " in capsys.readouterr().err
 
 
-def test_what_the_report_says_is_what_a_resume_does(store, job, look):
-    """The same choice, made of the same files."""
+def test_the_report_matches_what_a_resume_does(store, job, look):
+    """The same choice from the same files."""
     for version in (4, 8):
         paths = [save(store, job, 1, index, version) for index in (0, 1)]
     paths[0].write_bytes(paths[0].read_bytes()[:-5])

@@ -1,4 +1,4 @@
-"""What holds of the task queue whatever happens, for all who drive it, and a store for its ledger."""
+"""Invariants of the task queue for all tests that drive it, and a store for its ledger."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runtime.master.types import NO_TIMER, Key, Status
 
 
 class MemoryStore:
-    """As much of a coordination store as the ledger asks for, in a dict."""
+    """The part of a coordination store that the ledger needs, in a dict."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Versioned] = {}
@@ -33,7 +33,7 @@ class MemoryStore:
 
 
 class QueueRules:
-    """I3 to I5: told of what the queue gives and acknowledges, and shown the queue after every change."""
+    """I3 to I5: receives what the queue hands out and acknowledges, and checks the queue after every change."""
 
     def __init__(self) -> None:
         self._holders: dict[tuple[int, int, int], Trainer] = {}
@@ -41,7 +41,7 @@ class QueueRules:
         self._acknowledged: set[tuple[int, int]] = set()
 
     def given(self, trainer: Trainer, task: Task) -> None:
-        """A trainer is given a task, or the same again for the same request."""
+        """A trainer was given a task, or the same again for the same request."""
         name = (task.pass_id, task.task_id, task.epoch)
         if name in self._holders:
             assert self._holders[name] == trainer, "I3: two have one dispatch"
@@ -55,7 +55,7 @@ class QueueRules:
         self._acknowledged.add((key.pass_id, key.task_id))
 
     def check(self, queue: TaskQueue) -> None:
-        """What the queue says of itself."""
+        """Check the queue's own state."""
         if queue.open:
             _every_task_is_in_exactly_one_place(queue)
             _pieces_and_tasks_cover_every_record_once(queue)
@@ -78,7 +78,7 @@ def _every_task_is_in_exactly_one_place(queue: TaskQueue) -> None:
 
 
 def _none_waits_for_ever_behind_another(queue: TaskQueue) -> None:
-    """A task that was given ahead has no deadline, so its trainer has another that has; and not too many of these."""
+    """A prefetched task has no deadline, so its trainer has another that has one; and not too many of these."""
     pending = {i: queue.entries[i] for i in sorted(queue.pending)}
     busy = {holder for entry in pending.values() if entry.timer != NO_TIMER for holder in entry.holders}
     assert all(entry.prefetched and entry.trainer in busy for entry in pending.values() if entry.timer == NO_TIMER)

@@ -4,28 +4,28 @@ from runtime.master.log_throttle import Pace
 from runtime.master.types import Happening
 
 
-def told(pace: Pace, now: float, *, frequent: bool = True, kind: str = "pass") -> bool:
+def is_logged(pace: Pace, now: float, *, frequent: bool = True, kind: str = "pass") -> bool:
     return bool(list(pace.let_through([Happening(kind, "something", frequent=frequent)], now)))
 
 
-def test_frequent_happenings_are_told_once_a_second():
+def test_frequent_happenings_are_logged_once_a_second():
     pace = Pace()
     times = [step / 10 for step in range(31)]
-    assert [now for now in times if told(pace, now)] == [0.0, 1.0, 2.0, 3.0]
+    assert [now for now in times if is_logged(pace, now)] == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_what_is_not_frequent_is_always_told():
+def test_happenings_that_are_not_frequent_are_always_logged():
     pace = Pace()
-    assert all(told(pace, now, frequent=False) for now in (0.0, 0.1, 0.2))
+    assert all(is_logged(pace, now, frequent=False) for now in (0.0, 0.1, 0.2))
 
 
 def test_a_frequent_happening_also_waits_for_a_rare_one_of_its_kind():
     pace = Pace()
-    told(pace, 0.0, frequent=False)
-    assert not told(pace, 0.5)
+    is_logged(pace, 0.0, frequent=False)
+    assert not is_logged(pace, 0.5)
 
 
 def test_another_kind_is_not_held_back():
     pace = Pace()
-    told(pace, 0.0)
-    assert told(pace, 0.1, kind="task")
+    is_logged(pace, 0.0)
+    assert is_logged(pace, 0.1, kind="task")

@@ -1,4 +1,4 @@
-"""A trainer is given its next tasks with the one that it asks for."""
+"""Prefetching: a trainer is given its next tasks with the one that it requests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(task: Task) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize(("sync", "expected"), [(False, [(0, 1), (2, 3), (1, 4)]), (True, [(0, 2), (1, 3), (2, 4)])])
-def test_whoever_asks_begins_what_it_was_given_ahead_and_is_given_another(sync, expected):
+def test_a_get_starts_the_prefetched_task_and_prefetches_another(sync, expected):
     _queue, x, y = ahead(sync=sync)
     first, of_y = x.get(), y.get()
     x.done(first)
@@ -55,7 +55,7 @@ def test_as_many_are_given_ahead_as_keep_a_trainer_busy_for_a_moment(usual, task
 
 
 def quick(tasks: int = 12, **options: float) -> tuple[TaskQueue, Asker, Asker, Task]:
-    """A queue that knows that tasks take no time, and the task that X has in hand."""
+    """A queue whose known task duration is zero, and the current task of X."""
     queue, x, y = ahead(tasks, **options)
     x.done(x.get())
     return queue, x, y, x.get()
@@ -72,7 +72,7 @@ def test_of_short_tasks_many_are_given_in_the_order_of_the_queue_and_as_many_are
     assert len(queue.free) == 5
 
 
-def test_whoever_asks_what_is_next_gets_the_same_answer_again():
+def test_a_repeated_ahead_request_gets_the_same_answer():
     queue, _x, _y, _task = quick()
     assert queue.ahead(X, 0.0) == queue.ahead(X, 0.0)
 
@@ -85,7 +85,7 @@ def test_a_trainer_begins_what_it_was_given_without_asking_and_the_rest_keeps_it
     assert (queue.entries[2].timer.begun, queue.entries[2].prefetched) == (1.0, False)
 
 
-def test_word_that_comes_late_or_twice_changes_nothing():
+def test_a_late_or_repeated_notice_changes_nothing():
     queue, x, _y, task = quick()
     second = task.prefetched[0]
     queue.begun(x.key(second), 1.0)
@@ -96,7 +96,7 @@ def test_word_that_comes_late_or_twice_changes_nothing():
     assert queue.entries[2].status is Status.DONE
 
 
-def test_whoever_dies_at_a_task_that_it_has_left_word_of_is_blamed_for_that_one_alone():
+def test_a_lost_trainer_is_blamed_only_for_the_task_it_reported_as_begun():
     queue, x, _y, task = quick()
     x.done(task)
     queue.begun(x.key(task.prefetched[0]), 0.0)
@@ -105,7 +105,7 @@ def test_whoever_dies_at_a_task_that_it_has_left_word_of_is_blamed_for_that_one_
     assert list(queue.free)[:5] == [2, 3, 4, 5, 6], "and all go back in their order"
 
 
-def test_in_sync_mode_a_trainer_knows_beforehand_which_task_is_its_last_of_the_pass():
+def test_in_sync_mode_the_last_task_of_the_pass_is_marked_beforehand():
     queue, _x, y, task = quick(tasks=6, sync=True)
     assert queue.ahead(X, 0.0) == Ahead(task.prefetched, ended=0)
     y.get()
@@ -139,7 +139,7 @@ def test_in_async_mode_more_may_always_come():
     assert queue.ahead(X, 0.0) == Ahead()
 
 
-def test_whoever_has_nothing_in_hand_is_given_nothing_ahead_for_the_next_task_may_be_of_another_pass():
+def test_a_trainer_without_a_pending_task_gets_nothing_ahead():
     queue, x, _y, task = quick()
     for one in (task, *task.prefetched):
         x.done(one)
@@ -182,7 +182,7 @@ def test_its_time_runs_too_if_its_trainer_has_nothing_else_and_does_not_ask():
 
 
 @pytest.mark.parametrize("report", ["fail", "release", "overdue", "lost"])
-def test_who_does_not_go_on_as_usual_gives_it_back_and_nobody_is_blamed(report):
+def test_prefetched_tasks_are_returned_without_blame_after_an_unusual_report(report):
     queue, x, y = ahead()
     task = x.get(0.0)
     y.get(0.0)
@@ -197,7 +197,7 @@ def test_who_does_not_go_on_as_usual_gives_it_back_and_nobody_is_blamed(report):
     assert (queue.entries[1].failures, queue.entries[1].blamed) == (0, ())
 
 
-def test_what_waits_behind_a_slow_task_is_taken_over_by_who_is_idle():
+def test_tasks_behind_a_slow_task_are_taken_over_by_idle_trainers():
     _queue, x, y = ahead(tasks=3)
     slow = x.get(0.0)
     y.done(y.get(0.0), USUAL)
@@ -224,7 +224,7 @@ def test_it_may_be_reported_done_before_it_was_asked_for():
     assert queue.count(Status.DONE) == 2
 
 
-def test_a_task_that_was_never_asked_for_says_nothing_of_how_long_tasks_take():
+def test_a_task_that_was_never_requested_does_not_count_in_task_durations():
     queue, x, _y = ahead()
     task = x.get(0.0)
     x.done(task.prefetched[0], 500.0)

@@ -1,4 +1,4 @@
-"""``python -m runtime.master`` with this test as its agent."""
+"""The master process, ``python -m runtime.master``, with this test as its agent."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SECRET = "0123456789abcdef" * 4
 
 
 class AgentOfTest:
-    """Starts the master, registers it and tells it who lives."""
+    """Starts the master, registers it and sends it the members."""
 
     def __init__(self, directory: Path, **environment: str) -> None:
         self._link, inner = socket.socketpair()
@@ -59,18 +59,18 @@ class AgentOfTest:
         )
         inner.close()
 
-    def hear(self, op: str) -> dict[str, Any]:
+    def receive(self, op: str) -> dict[str, Any]:
         while (message := json.loads(self._lines.readline()))["op"] != op:
             pass
         return message
 
     def register(self, ttl: float = 60.0) -> contract.Member:
-        address = self.hear(contract.HELLO)["address"]
+        address = self.receive(contract.HELLO)["address"]
         self.lease = self.store.grant(ttl)
         entry = self.store.put(contract.member_key("j", 1, contract.MASTER, self._index), b"{}", lease=self.lease)
         return contract.Member(contract.MASTER, self._index, entry.create_revision, address)
 
-    def tell(self, *members: contract.Member) -> None:
+    def report(self, *members: contract.Member) -> None:
         self._revision += 1
         listed = [member.to_json() for member in members]
         message = {"op": contract.MEMBERS, "revision": self._revision, "members": listed}
@@ -80,7 +80,7 @@ class AgentOfTest:
         self._link.sendall(json.dumps({"op": contract.FENCED, "why": "The lease is lost."}).encode() + b"\n")
 
     def kill(self, *, with_agent: bool = False) -> None:
-        """Kill -9. An agent that lives takes the registration back; one that died with it leaves it to run out."""
+        """Kill -9. A running agent deletes the registration; the registration of a killed one expires."""
         self.process.kill()
         self.process.wait()
         self.lease.release() if with_agent else self.lease.revoke()
@@ -113,7 +113,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., AgentOfTest]]:
 
 def test_an_agent_that_is_gone_before_it_has_registered_it_may_start_it_again(start):
     agent = start()
-    agent.hear(contract.HELLO)
+    agent.receive(contract.HELLO)
     agent._link.shutdown(socket.SHUT_RDWR)
     assert agent.end()[0] == contract.EXIT_RESTART
 
@@ -121,7 +121,7 @@ def test_an_agent_that_is_gone_before_it_has_registered_it_may_start_it_again(st
 def test_it_hands_out_all_tasks_and_ends_when_its_trainers_have_left(start):
     agent = start()
     master, trainer = agent.register(), contract.Member(contract.TRAINER, 0, 77)
-    agent.tell(master, trainer)
+    agent.report(master, trainer)
     client = TaskClient(master.address, 0, 77, secret=SECRET.encode())
     records = 0
     while not isinstance(answer := client.next_task(), JobDone):
@@ -129,7 +129,7 @@ def test_it_hands_out_all_tasks_and_ends_when_its_trainers_have_left(start):
             records += sum(chunk.records for chunk in answer.chunks)
             client.done(answer)
     client.close()
-    agent.tell(master)
+    agent.report(master)
     code, output = agent.end()
     assert (code, records) == (contract.EXIT_OK, 2 * 353)
     assert "Dataset public/diabetes: 353 records in 15 tasks." in output
@@ -140,17 +140,17 @@ def test_it_hands_out_all_tasks_and_ends_when_its_trainers_have_left(start):
 def test_joins_and_leaves_are_on_the_timeline(start):
     agent = start()
     master = agent.register()
-    agent.tell(master, contract.Member(contract.TRAINER, 0, 77))
-    assert agent.hear(contract.EVENT)["text"] == "trainer-0 joined."
-    agent.tell(master)
-    assert agent.hear(contract.EVENT)["text"] == "trainer-0 left."
+    agent.report(master, contract.Member(contract.TRAINER, 0, 77))
+    assert agent.receive(contract.EVENT)["text"] == "trainer-0 joined."
+    agent.report(master)
+    assert agent.receive(contract.EVENT)["text"] == "trainer-0 left."
 
 
-def test_a_master_that_was_killed_goes_on_in_another_process_with_the_same_hands_for_its_trainers(start):
+def test_a_replacement_master_keeps_the_tasks_assigned_to_each_trainer(start):
     first = start(**{contract.TRAINERS: "2"})
     trainers = [contract.Member(contract.TRAINER, index, 77 + index) for index in range(2)]
     master = first.register()
-    first.tell(master, *trainers)
+    first.report(master, *trainers)
     clients = [
         TaskClient(master.address, index, 77 + index, master=master.incarnation, secret=SECRET.encode())
         for index in range(2)
@@ -159,36 +159,36 @@ def test_a_master_that_was_killed_goes_on_in_another_process_with_the_same_hands
     first.kill()
     second = start(**{contract.TRAINERS: "2"})
     master = second.register()
-    second.tell(master, *trainers)
+    second.report(master, *trainers)
     for client in clients:
         client.move(master.address, master.incarnation)
     assert [client.done(task) for client, task in zip(clients, had, strict=True)] == [True, True]
     assert [client.next_task().task_id for client in clients] == [2, 3]
 
 
-def test_one_who_stands_by_takes_over_within_the_ttl_when_master_and_agent_are_killed(start):
+def test_a_standby_takes_over_within_the_ttl_when_master_and_agent_are_killed(start):
     ttl = 1.0
     first, second = start(), start(**{contract.INDEX: "1"})
     one, other = first.register(ttl), second.register()
     trainer = contract.Member(contract.TRAINER, 0, 77)
     for agent in (first, second):
-        agent.tell(one, other, trainer)
+        agent.report(one, other, trainer)
     client = TaskClient(one.address, 0, 77, master=one.incarnation, secret=SECRET.encode())
     task = client.next_task()
     first.kill(with_agent=True)
     killed = time.monotonic()
     until("its place is free", lambda: not second.store.get(contract.member_key("j", 1, contract.MASTER, 0)), 20)
-    second.tell(other, trainer)
+    second.report(other, trainer)
     client.move(other.address, other.incarnation)
     assert client.done(task)
     assert time.monotonic() < killed + ttl + 2.0
     assert client.next_task().task_id == task.task_id + 1
 
 
-def test_one_who_stands_by_leaves_on_sigterm(start):
+def test_a_standby_master_exits_on_sigterm(start):
     first, second = start(), start(**{contract.INDEX: "1"})
     members = [first.register(), second.register()]
-    second.tell(*members)
+    second.report(*members)
     assert second.process.stdout.readline().startswith("Dataset")
     assert second.process.stdout.readline() == "master-0 serves; this master stands by.\n"
     second.process.send_signal(signal.SIGTERM)
@@ -203,21 +203,21 @@ def test_an_unknown_data_set_is_a_message_and_exit_1(start):
 
 def test_it_leaves_on_sigterm_and_may_be_started_again_while_passes_are_left(start):
     agent = start()
-    agent.tell(agent.register())
+    agent.report(agent.register())
     until("it leads", lambda: agent.store.get("/regatta/j/1/master/head"))
     agent.process.send_signal(signal.SIGTERM)
     assert agent.end()[0] == contract.EXIT_RESTART
 
 
-def test_without_its_lease_it_stops_and_asks_to_be_started_again(start):
+def test_without_its_lease_it_stops_and_requests_a_restart(start):
     agent = start()
-    agent.tell(agent.register())
+    agent.report(agent.register())
     agent.fence()
     code, output = agent.end()
     assert (code, "The lease is lost." in output) == (contract.EXIT_RESTART, True)
 
 
-def test_a_store_that_cannot_be_opened_is_a_message_and_a_wish_to_be_started_again():
+def test_a_store_that_cannot_be_opened_is_a_message_and_a_restart_request():
     environment = {"PATH": os.environ["PATH"], contract.COORDINATION: "sqlite:////nowhere/at/all.db"}
     ended = subprocess.run(
         [sys.executable, "-m", "runtime.master"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False

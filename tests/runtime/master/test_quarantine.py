@@ -1,4 +1,4 @@
-"""The search for a record that no trainer can do."""
+"""The search for a record that no trainer can process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from runtime.master.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Bad, Plan, Status
 from tests.runtime.master.queue_rules import MemoryStore
-from tests.runtime.master.test_task_queue import Asker, said
+from tests.runtime.master.test_task_queue import Asker, texts
 
 PASSES = 3
 CHUNKS = (Chunk("/data/a.recordio", 0, 100, 40), Chunk("/data/a.recordio", 100, 100, 60))
@@ -21,7 +21,7 @@ TABLE = TaskTable("public/test", ((Chunk("/data/a.recordio", 200, 9, 20),), CHUN
 
 
 class Simulation:
-    """Trainers that die at bad records and come back; what they did of each pass."""
+    """Trainers that are killed by bad records and restarted; and the records done in each pass."""
 
     def __init__(self, trainers: int, bad: set[tuple[int, int]], *, sync: bool, named: bool = False) -> None:
         plan = Plan(PASSES, sync, trainers, failure_cap=3, quarantine=True)
@@ -30,21 +30,21 @@ class Simulation:
         self.ledger = Ledger(self.store, "/j/")
         self.queue = TaskQueue.begin(plan, TABLE, 0.0)
         self.done: dict[int, list[tuple[int, int]]] = {pass_id: [] for pass_id in range(PASSES)}
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.deaths = 0
         self.live = {index: Asker(self.queue, Trainer(index, index + 1)) for index in range(trainers)}
-        self.tell()
+        self.take_changes()
 
-    def tell(self) -> None:
+    def take_changes(self) -> None:
         self.queue.members([asker.trainer for asker in self.live.values()], 0.0)
 
     def commit(self) -> None:
         changes = self.queue.take(0.0)
-        self.told += [happening.text for happening in changes.happenings]
+        self.reported += [happening.text for happening in changes.happenings]
         self.ledger.commit(changes, self.queue.entries, TABLE)
 
     def run(self, *, restarts: bool = False) -> None:
-        """In turn, until the job is over."""
+        """Run the trainers in turn until the job is over."""
         for _ in range(2000):
             for index in list(self.live):
                 self.turn(index)
@@ -78,9 +78,9 @@ class Simulation:
             self.queue.fail(asker.key(task), "it raised", 0.0, (poison[1], poison[1] + 1))
         self.deaths += 1
         del self.live[index]
-        self.tell()
+        self.take_changes()
         self.live[index] = Asker(self.queue, Trainer(index, 1000 + self.deaths))
-        self.tell()
+        self.take_changes()
 
 
 ALL = {(task, record) for task in range(3) for record in range(TABLE.span(task).records)}
@@ -96,17 +96,17 @@ def test_a_record_that_kills_its_trainer_is_found_and_all_others_are_done(sync, 
     for pass_id in range(PASSES):
         assert sorted(simulation.done[pass_id]) == sorted(ALL - {(1, 57)})
     assert simulation.deaths <= 12
-    told = "\n".join(simulation.told)
+    reported = "\n".join(simulation.reported)
     assert re.search(
         r"Record 77 \(a\.recordio\) of public/test \(task 1, chunk 1\) is left out from now on: "
         r"trainer-\d( and trainer-\d)* could not do it\.",
-        told,
-    ), told
+        reported,
+    ), reported
     last = f"All {PASSES} passes are done, without what no trainer could do: record 77 (a.recordio) of public/test."
-    assert simulation.told[-1] == last
+    assert simulation.reported[-1] == last
 
 
-def test_who_names_the_place_saves_the_search():
+def test_a_failure_with_a_place_needs_no_search():
     simulation = Simulation(2, {(1, 57)}, sync=False, named=True)
     simulation.run()
     assert (simulation.queue.quarantine, simulation.deaths) == ((Bad(1, 57),), 3)
@@ -142,7 +142,7 @@ def test_a_script_that_can_do_nothing_fails_the_job_without_a_search():
     assert simulation.queue.quarantine == ()
 
 
-def test_one_trainer_is_not_enough_to_blame_a_record_while_two_live():
+def test_one_trainer_is_not_enough_to_blame_a_record_while_two_are_alive():
     queue = TaskQueue.begin(Plan(1, False, 2, quarantine=True), TABLE, 0.0)
     x, y = (Asker(queue, Trainer(index, index + 1)) for index in range(2))
     queue.members([x.trainer, y.trainer], 0.0)
@@ -154,6 +154,6 @@ def test_one_trainer_is_not_enough_to_blame_a_record_while_two_live():
     queue.fail(x.key(piece), "it raised", 0.0)
     assert queue.quarantine == ()
     assert (57, 58) in {y.get().ranges[0], y.get().ranges[0]}
-    assert "searched" in said(queue)
+    assert "searched" in texts(queue)
     assert queue.entries[1].status is Status.SPLIT
     assert not isinstance(x.get(), JobDone)

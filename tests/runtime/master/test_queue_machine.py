@@ -1,4 +1,4 @@
-"""The task queue under any order of events, crashes of the master among them: the invariants of the design hold."""
+"""The task queue under any order of events, including crashes of the master: the design's invariants hold."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.commit()
 
     def check_pass_was_whole(self, pass_id: int) -> None:
-        """I4: at its end a pass has nothing todo or pending; what was not discarded was acknowledged."""
-        told = [happening.text for happening in self.queue.happenings]
-        assert any(f"Pass {pass_id + 1} of" in text and "done in" in text for text in told)
+        """I4: at its end a pass has nothing todo or pending; tasks that were not discarded were acknowledged."""
+        texts = [happening.text for happening in self.queue.happenings]
+        assert any(f"Pass {pass_id + 1} of" in text and "done in" in text for text in texts)
 
     @rule(index=INDICES)
     def join(self, index: int) -> None:
@@ -70,15 +70,15 @@ class QueueMachine(RuleBasedStateMachine):
         trainer = Trainer(index, self.incarnations)
         self.live[index] = trainer
         self.ended[trainer], self.requests[trainer] = None, 0
-        self.tell_members()
+        self.change_members()
 
     @precondition(lambda self: self.live)
     @rule(data=st.data())
     def crash_a_trainer(self, data: st.DataObject) -> None:
         self.live.pop(data.draw(st.sampled_from(sorted(self.live))))
-        self.tell_members()
+        self.change_members()
 
-    def tell_members(self) -> None:
+    def change_members(self) -> None:
         with self.change() as queue:
             queue.members(list(self.live.values()), self.now)
 
@@ -126,7 +126,7 @@ class QueueMachine(RuleBasedStateMachine):
         place=st.none() | st.tuples(st.integers(0, 9), st.integers(1, 10)),
     )
     def report(self, data: st.DataObject, verb: str, place: tuple[int, int] | None) -> None:
-        """Of any dispatch ever made: in time, late or twice."""
+        """Report on any dispatch ever made: in time, late or twice."""
         key = data.draw(st.sampled_from(self.given[-12:]))
         before = list(self.queue.entries)
         with self.change() as queue:
@@ -151,39 +151,39 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(members=st.booleans())
     def the_commit_fails(self, members: bool) -> None:
-        """What was not committed has not happened."""
-        before = (list(self.queue.entries), self.queue.pass_id, self.queue.deal())
+        """An uncommitted change has not happened."""
+        before = (list(self.queue.entries), self.queue.pass_id, self.queue.assignment())
         self.queue.members([], self.now) if members else self.queue.tick(self.now + 1000.0)
         self.queue = self.recovered()
-        assert self.queue.finished or self.queue.entries == before[0]  # of a job that is over nobody asks for tasks
+        assert self.queue.finished or self.queue.entries == before[0]  # no tasks are requested once the job is over
         assert self.queue.pass_id == before[1]
-        assert not self.queue.open or self.queue.deal() == before[2]
+        assert not self.queue.open or self.queue.assignment() == before[2]
 
     @rule()
     def the_master_crashes_and_recovers(self) -> None:
-        """I5: what was acknowledged survives, as do hands and deadlines; I3 and I4 go on to hold."""
+        """I5: what was acknowledged is kept, as are hands and deadlines; I3 and I4 still hold."""
         before = self.queue
         self.queue = self.recovered()
         assert before.finished or self.queue.entries == before.entries
-        assert not before.open or self.queue.deal() == before.deal()
+        assert not before.open or self.queue.assignment() == before.assignment()
         assert (self.queue.saver, self.queue.failed, self.queue.pending) == (
             before.saver,
             before.failed,
             before.pending,
         )
-        self.tell_members()
+        self.change_members()
 
     @invariant()
     def the_rules_hold(self) -> None:
         self.rules.check(self.queue)
 
     def teardown(self) -> None:
-        """I6: with one trainer that works the job comes to its end."""
+        """I6: with one working trainer the job completes."""
         if not hasattr(self, "queue"):
             return
         worker = Trainer(9, self.incarnations + 1)
         self.queue.members([worker], self.now)
-        if self.queue.failed:  # the crash of the others was the last failure that the tasks were allowed
+        if self.queue.failed:  # the crash of the others was the last failure allowed for the tasks
             return
         ended: int | None = None
         for request in range(1, 2000):

@@ -1,4 +1,4 @@
-"""What is stored of a queue, and how much of it."""
+"""The stored state of a queue, and its size."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_runs_are_read_back_as_they_were(numbers):
     assert from_runs(to_runs(numbers)) == tuple(numbers)
 
 
-def test_a_hand_of_every_second_task_is_three_numbers():
+def test_every_second_task_as_a_hand_is_stored_as_three_numbers():
     assert to_runs(range(1, 10_000, 2)) == [[1, 2, 5000]]
 
 
@@ -36,7 +36,7 @@ def test_a_table_is_read_back_as_it_was():
 
 
 class MeasuringStore(MemoryStore):
-    """Remembers how many bytes each transaction wrote."""
+    """Records the number of bytes of each transaction."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,11 +62,11 @@ def test_m15_no_commit_for_10_000_tasks_is_larger_than_100_kb():
     for asker in askers * 5:
         asker.fail(asker.get())  # to the tail: hands out of order
         commit()
-    queue.members(TRAINERS[:3], 0.0)  # the hands of the others are dealt among these
+    queue.members(TRAINERS[:3], 0.0)  # the hands of the others are assigned to these
     commit()
     assert max(store.sizes) <= LIMIT
     recovered = TaskQueue.resume(queue.plan, queue.table, Ledger(store, "/j/").load(queue.table))
-    assert recovered.deal() == queue.deal()
+    assert recovered.assignment() == queue.assignment()
 
 
 def begun(records):
@@ -85,7 +85,7 @@ def test_the_table_of_a_job_that_another_master_has_begun_is_not_written_over():
 
 
 class OvertakenStore(MemoryStore):
-    """Another process becomes the master after the first look at who is."""
+    """Another process becomes the master after the leader was first read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,7 +99,7 @@ class OvertakenStore(MemoryStore):
         return found
 
 
-def test_of_two_who_become_the_master_at_once_one_does():
+def test_of_two_masters_that_take_over_at_once_one_succeeds():
     store = OvertakenStore()
     with pytest.raises(Lost):
         lead(store, "/j/", Compare("/members/master/0"))

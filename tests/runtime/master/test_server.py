@@ -28,7 +28,7 @@ X, Y = Trainer(0, 11), Trainer(1, 12)
 
 
 class ForgetfulStore(EmbeddedStore):
-    """Fails the next transactions: before or after they are written, as ``failing`` says."""
+    """Fails the next transactions: before or after they are written, according to ``failing``."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -53,11 +53,11 @@ class Running:
     def __init__(
         self, store: EmbeddedStore, tasks: int, plan: Plan, owner: Sequence[Compare], incarnation: int
     ) -> None:
-        self.told: list[Happening] = []
+        self.reported: list[Happening] = []
         self.reception = Reception(5, incarnation)
         self.address = self.reception.address
         ledger = Ledger(store, PREFIX, owner)
-        self.master = Master(plan, table_of(tasks), ledger, self.told.extend, self.reception)
+        self.master = Master(plan, table_of(tasks), ledger, self.reported.extend, self.reception)
         self._clients: list[TaskClient] = []
 
     def client(self, trainer: Trainer, **options: object) -> TaskClient:
@@ -91,7 +91,7 @@ def start(store: EmbeddedStore) -> Iterator[Callable[..., Running]]:
 
 @pytest.fixture
 def reception() -> Iterator[Callable[[], Reception]]:
-    """Makes receptions for masters that are only asked from within."""
+    """Makes receptions for masters that get no network requests."""
     made: list[Reception] = []
 
     def make() -> Reception:
@@ -149,7 +149,7 @@ def test_four_trainers_do_every_task_once_in_every_pass(start, sync):
     assert sorted(done) == [(p, task) for p in range(4) for task in range(50)]
 
 
-def test_one_who_waits_is_answered_as_soon_as_there_is_news(start):
+def test_a_waiting_trainer_is_answered_as_soon_as_there_is_a_task(start):
     running = start(1, X, Y, passes=1)
     x, y = running.client(X), running.client(Y)
     task = x.next_task()
@@ -159,7 +159,7 @@ def test_one_who_waits_is_answered_as_soon_as_there_is_news(start):
     assert answers[0]._replace(epoch=1) == task
 
 
-def test_one_who_is_not_registered_yet_waits_for_it(start):
+def test_an_unregistered_trainer_waits_for_its_registration(start):
     running = start(1)
     answers: list[object] = []
     with together(lambda: answers.append(running.client(X).next_task())):
@@ -200,7 +200,7 @@ def test_m9_an_extended_task_has_its_full_time_again(start):
     assert not client.extend(task._replace(epoch=7))
 
 
-def test_a_failed_job_is_told_to_its_trainers(start):
+def test_a_failed_job_is_reported_to_its_trainers(start):
     running = start(1, X, failure_cap=0)
     client = running.client(X)
     client.fail(client.next_task(), "it raised")
@@ -209,7 +209,7 @@ def test_a_failed_job_is_told_to_its_trainers(start):
     assert not running.master.over
     running.master.members([])
     assert running.master.over
-    assert any(happening.kind == "failed" and happening.notable for happening in running.told)
+    assert any(happening.kind == "failed" and happening.notable for happening in running.reported)
 
 
 def test_the_master_ends_when_the_job_is_over_and_all_have_left(start):
@@ -220,7 +220,7 @@ def test_the_master_ends_when_the_job_is_over_and_all_have_left(start):
     assert running.master.over
 
 
-def test_a_job_without_records_waits_for_its_trainers_to_tell_them(start):
+def test_a_job_without_records_waits_to_report_it_to_its_trainers(start):
     running = start(0)
     assert not running.master.over
     running.master.members([X])
@@ -298,17 +298,19 @@ class TestRecovery:
         clock[0] += 40.0
         master.change(lambda queue, now: queue.save_request(X, 30.0, now))
         clock[0] += 5000.0
-        heir = Master(Plan(1, False), table_of(1), Ledger(store, PREFIX), list, reception(), clock=lambda: clock[0])
-        heir.members([X])
+        successor = Master(
+            Plan(1, False), table_of(1), Ledger(store, PREFIX), list, reception(), clock=lambda: clock[0]
+        )
+        successor.members([X])
         clock[0] += 19.0
-        heir.change(lambda queue, now: queue.tick(now))
-        assert heir.change(lambda queue, now: queue.count(Status.PENDING)) == 1
+        successor.change(lambda queue, now: queue.tick(now))
+        assert successor.change(lambda queue, now: queue.count(Status.PENDING)) == 1
         clock[0] += 1.0
-        heir.change(lambda queue, now: queue.tick(now))
-        assert heir.change(lambda queue, now: queue.count(Status.PENDING)) == 0
-        master.close(), heir.close()
+        successor.change(lambda queue, now: queue.tick(now))
+        assert successor.change(lambda queue, now: queue.count(Status.PENDING)) == 0
+        master.close(), successor.close()
 
-    def test_the_tasks_of_one_who_left_meanwhile_go_back(self, start):
+    def test_the_tasks_of_a_trainer_that_left_meanwhile_return_to_the_queue(self, start):
         first = start(1, X)
         first.client(X).next_task()
         first.close()
@@ -357,22 +359,22 @@ class TestRecovery:
 
 
 class TestAStoreThatIsAway:
-    def test_it_is_waited_for_and_both_its_ends_are_told(self, start, store):
+    def test_an_outage_is_waited_for_and_its_start_and_end_are_reported(self, start, store):
         running = start(1, X)
         store.failing += ["before"] * 3
         assert isinstance(running.client(X).next_task(), Task)
-        told = [happening for happening in running.told if happening.kind == "store"]
-        assert [happening.notable for happening in told] == [True, True]
-        assert told[0].text == "The store is away. Meanwhile trainers do the tasks that they have."
-        assert "answers again" in told[1].text
+        reported = [happening for happening in running.reported if happening.kind == "store"]
+        assert [happening.notable for happening in reported] == [True, True]
+        assert reported[0].text == "The store is away. Meanwhile trainers do the tasks that they have."
+        assert "answers again" in reported[1].text
 
-    def test_one_who_waits_longer_than_its_deadline_is_told_that_the_master_lives(self, start, store):
+    def test_a_request_that_waits_past_its_deadline_gets_wait_replies(self, start, store):
         running = start(1, X)
         client = running.client(X, deadline=1.6)
         store.failing += ["before"] * 30
         assert isinstance(client.next_task(), Task)
 
-    def test_after_its_patience_it_says_so_and_nothing_has_changed(self, store, reception):
+    def test_after_its_patience_it_raises_and_nothing_has_changed(self, store, reception):
         master = Master(Plan(1, False), table_of(1), Ledger(store, PREFIX), list, reception(), patience=0.2)
         store.failing += ["before"] * 3
         with pytest.raises(StoreUnavailable):
@@ -387,7 +389,7 @@ class TestAStoreThatIsAway:
         assert await_lead(store, PREFIX, mine, threading.Event(), 30.0)[0] == mine
         assert store.failing == []
 
-    def test_a_master_that_is_asked_to_end_meanwhile_does_not_lead(self, store):
+    def test_a_master_stopped_meanwhile_does_not_lead(self, store):
         stop = threading.Event()
         stop.set()
         assert await_lead(store, PREFIX, Compare("/members/master/0", create_revision=7), stop, 30.0) is None
@@ -395,7 +397,7 @@ class TestAStoreThatIsAway:
 
 class TestTwoMasters:
     @pytest.mark.invariant("A replaced master commits nothing.")
-    def test_whoever_leads_takes_the_right_to_commit_from_the_one_before(self, start, store):
+    def test_a_new_leader_revokes_the_commit_right_of_the_one_before(self, start, store):
         keys = [store.put(f"/members/master/{index}", b"") for index in range(2)]
         mine = [Compare(entry.key, create_revision=entry.create_revision) for entry in keys]
         old = start(2, X, owner=lead(store, PREFIX, mine[0]))
@@ -419,7 +421,7 @@ class TestTwoMasters:
 
     def test_an_answer_of_an_older_master_does_not_count(self, start):
         running = start(1, X, incarnation=5)
-        running.reception.incarnation = 0  # a master that forgot to look for whom the question was
+        running.reception.incarnation = 0  # a master that does not check the addressee of a request
         client = running.client(X, master=9, patience=0.2)
         with pytest.raises(Lost, match="has been replaced"):
             client.next_task()

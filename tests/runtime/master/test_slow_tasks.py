@@ -1,4 +1,4 @@
-"""Near the end of a pass, a task that is slow is given to a second trainer."""
+"""Slow tasks: near the end of a pass, a second trainer gets them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from runtime.master.queue_store import Ledger
 from runtime.master.task_queue import TaskQueue
 from runtime.master.types import Status, Verdict
 from tests.runtime.master.queue_rules import MemoryStore
-from tests.runtime.master.test_task_queue import Asker, X, Y, Z, queue_of, said
+from tests.runtime.master.test_task_queue import Asker, X, Y, Z, queue_of, texts
 
 USUAL = 20.0
 
@@ -29,12 +29,12 @@ def test_an_idle_trainer_gets_what_is_slow_a_second_time_as_a_dispatch_of_its_ow
     assert isinstance(y.get(USUAL * 1.5), Wait)
     again = y.get(USUAL * 1.5 + 1.0)
     assert again == task._replace(epoch=task.epoch + 1)
-    assert "Task 0 is under way on trainer-0 for 31 s, 20 s is usual: trainer-1 does it too" in said(queue)
+    assert "Task 0 is under way on trainer-0 for 31 s, 20 s is usual: trainer-1 does it too" in texts(queue)
 
 
 @pytest.mark.invariant("A task that two trainers finish counts once.")
 @pytest.mark.parametrize("winner", [0, 1])
-def test_whoever_finishes_first_counts_and_the_other_is_stale(winner):
+def test_the_first_finish_counts_and_the_second_is_stale(winner):
     queue, x, y, task = slow()
     again = y.get(40.0)
     reports = [lambda now: x.done(task, now), lambda now: y.done(again, now)]
@@ -134,11 +134,11 @@ def test_each_of_the_two_has_its_own_deadline():
     assert queue.entries[task.task_id].status is Status.TODO
 
 
-def test_another_master_knows_of_both():
+def test_another_master_restores_both_dispatches():
     queue, _x, y, task = slow()
     y.get(40.0)
     store = MemoryStore()
     Ledger(store, "/j/").commit(queue.take(40.0), queue.entries, queue.table)
-    heir = TaskQueue.resume(queue.plan, queue.table, Ledger(store, "/j/").load(queue.table))
-    assert heir.entries == queue.entries
-    assert heir.entries[task.task_id].holders == (X, Y)
+    successor = TaskQueue.resume(queue.plan, queue.table, Ledger(store, "/j/").load(queue.table))
+    assert successor.entries == queue.entries
+    assert successor.entries[task.task_id].holders == (X, Y)

@@ -1,4 +1,4 @@
-"""The task queue's rules: the transitions M1-M14, and the holes A-I of an earlier design as regressions."""
+"""Rules of the task queue: the transitions M1-M14, and the holes A-I of an earlier design as regressions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def queue_of(tasks: int, *live: Trainer, passes: int = 2, sync: bool = False, **
 
 
 class Asker:
-    """A trainer's side of the queue: numbers its requests and remembers the passes that it saw the end of."""
+    """A trainer's side of the queue: numbers its requests and stores the last pass whose end it received."""
 
     def __init__(self, queue: TaskQueue, trainer: Trainer) -> None:
         self.queue, self.trainer = queue, trainer
@@ -56,7 +56,7 @@ class Asker:
         return self.queue.cannot_read(self.key(task), "a.recordio cannot be read (it is gone).", unread, now)
 
     def work(self) -> list[tuple[int, int]]:
-        """Do all that is to be had; (pass, task) in order."""
+        """Do every available task; return (pass, task) in order."""
         seen = []
         while not isinstance(answer := self.get(), Wait | JobDone):
             if isinstance(answer, Task):
@@ -65,17 +65,17 @@ class Asker:
         return seen
 
 
-def said(queue: TaskQueue) -> str:
+def texts(queue: TaskQueue) -> str:
     return "\n".join(happening.text for happening in queue.happenings)
 
 
 class TestPassLines:
-    def test_a_pass_is_told_once_at_its_end_with_its_pace(self):
+    def test_a_pass_is_reported_once_at_its_end_with_its_pace(self):
         queue = queue_of(3, X, passes=1)
         x = Asker(queue, X)
         for task in [x.get() for _ in range(3)]:
             x.done(task, 2.0)
-        assert "Pass 1 of 1 done in 2.0 s: 30 records, 15 records/s, 1 trainer." in said(queue).splitlines()
+        assert "Pass 1 of 1 done in 2.0 s: 30 records, 15 records/s, 1 trainer." in texts(queue).splitlines()
 
     def test_records_of_discarded_tasks_do_not_count(self):
         queue = queue_of(2, X, passes=1, failure_cap=0)
@@ -83,7 +83,7 @@ class TestPassLines:
         a, b = x.get(), x.get()
         x.fail(a, 1.0)
         x.done(b, 1.0)
-        assert "done in 1.0 s: 10 records, 10 records/s, 1 trainer, without 1 task." in said(queue)
+        assert "done in 1.0 s: 10 records, 10 records/s, 1 trainer, without 1 task." in texts(queue)
 
     def test_only_passes_between_the_first_and_the_last_may_be_left_out_of_the_log(self):
         queue = queue_of(1, X, passes=4)
@@ -99,12 +99,12 @@ class TestTransitions:
         x.done(a)
         x.fail(b)
         assert queue.pass_id == 1
-        assert "Task 1 is left out of this pass after 1 failures: records 10-19" in said(queue)
+        assert "Task 1 is left out of this pass after 1 failures: records 10-19" in texts(queue)
         assert x.get() == PassEnd(0)
         assert x.get().pass_id == 1
 
     @pytest.mark.invariant("The task of a lost trainer returns to the queue.")
-    def test_m2_the_task_of_a_lost_trainer_goes_to_the_one_who_waits(self):
+    def test_m2_the_task_of_a_lost_trainer_goes_to_the_waiting_trainer(self):
         queue = queue_of(2, X, Y)
         x, y = Asker(queue, X), Asker(queue, Y)
         lost = x.get()
@@ -114,7 +114,7 @@ class TestTransitions:
         again = y.get()
         assert (again.task_id, again.epoch) == (lost.task_id, 2)
         assert queue.entries[lost.task_id].failures == 1
-        assert f"trainer-0 left, its task {lost.task_id} goes back." in said(queue)
+        assert f"trainer-0 left, its task {lost.task_id} goes back." in texts(queue)
 
     def test_m3_a_report_of_an_earlier_pass_is_stale(self):
         queue = queue_of(1, X, Y, Z)
@@ -137,7 +137,7 @@ class TestTransitions:
     def test_m5_a_commit_that_fails_changes_nothing(self):
         queue = queue_of(2, X)
         queue.take(0.0)
-        before = Saved(queue.head(0.0), list(queue.entries), queue.deal())
+        before = Saved(queue.head(0.0), list(queue.entries), queue.assignment())
         lost = Asker(queue, X).get()
         queue = TaskQueue.resume(queue.plan, queue.table, before)
         assert queue.count(Status.TODO) == 2
@@ -154,7 +154,7 @@ class TestTransitions:
         y.fail(y.get())
         assert queue.failed
 
-    def test_m6_failures_of_one_trainer_alone_do_not_discard_while_two_live(self):
+    def test_m6_failures_of_one_trainer_alone_do_not_discard_while_two_are_alive(self):
         queue = queue_of(1, X, Y, failure_cap=0)
         x = Asker(queue, X)
         x.fail(x.get())
@@ -214,7 +214,7 @@ class TestTransitions:
         assert queue.save_request(X, 30.0, 0.0)
         assert not queue.save_request(Y, 30.0, 1.0)
         assert queue.save_request(X, 30.0, 20.0)
-        assert not queue.save_request(Y, 30.0, 40.0)  # the first deadline is void
+        assert not queue.save_request(Y, 30.0, 40.0)  # the first deadline has passed
         queue.members([Y], 41.0)
         assert queue.save_request(Y, 30.0, 41.0)
 
@@ -241,7 +241,7 @@ class TestTransitions:
     def test_m14_a_data_set_without_records_is_done_at_once_with_a_warning(self):
         queue = queue_of(0, X)
         assert Asker(queue, X).get() == JobDone()
-        assert "has no records" in said(queue)
+        assert "has no records" in texts(queue)
 
 
 class TestDataThatCannotBeRead:
@@ -280,19 +280,21 @@ class TestDataThatCannotBeRead:
         x.cannot_read(x.get(), Unread.FAIL_JOB)
         assert "cannot be read" in queue.failed
 
-    def test_it_is_left_out_of_the_pass_where_the_script_wishes_it(self):
+    def test_it_is_left_out_of_the_pass_if_the_script_requests_it(self):
         queue = queue_of(2, X, quarantine=True, passes=1)
         x = Asker(queue, X)
         for _ in range(2):
             x.cannot_read(x.get(), Unread.LEAVE_OUT)
         assert x.work() == [(0, 1)]
-        told = "Task 0 is left out of this pass, for no trainer can read records 0-9 (train.recordio) of public/test."
-        assert told in said(queue)
+        message = (
+            "Task 0 is left out of this pass, for no trainer can read records 0-9 (train.recordio) of public/test."
+        )
+        assert message in texts(queue)
         assert queue.finished
 
 
 class TestHoles:
-    """What went wrong in the queue that this one learned from, by the letters of the study."""
+    """Faults of an earlier queue, by the letters of the study."""
 
     def test_a_the_last_task_failing_ends_the_pass(self):
         queue = queue_of(2, X, failure_cap=0, passes=1)
@@ -302,7 +304,7 @@ class TestHoles:
         x.fail(bad)
         assert queue.finished
 
-    def test_b_whoever_waits_at_the_end_of_a_pass_helps_with_the_rest(self):
+    def test_b_a_trainer_waiting_at_the_end_of_a_pass_gets_remaining_tasks(self):
         queue = queue_of(2, X, Y)
         x, y = Asker(queue, X), Asker(queue, Y)
         x.get()
@@ -320,7 +322,7 @@ class TestHoles:
         Asker(queue, reborn).get(1.0)
         assert zombie.done(task, 2.0) is Verdict.STALE
 
-    def test_d_all_tasks_discarded_is_told_and_not_waited_for(self):
+    def test_d_all_tasks_discarded_is_reported_without_waiting(self):
         queue = queue_of(2, X, failure_cap=0)
         x = Asker(queue, X)
         x.fail(x.get())
@@ -335,7 +337,7 @@ class TestHoles:
         assert queue.pending == pending
         assert queue.next_deadline(2.0) == 61.0
 
-    def test_f_failures_count_anew_in_every_pass_and_for_ever_in_the_report(self):
+    def test_f_failures_restart_at_zero_in_every_pass_and_add_up_in_the_report(self):
         queue = queue_of(1, X, failure_cap=1)
         x = Asker(queue, X)
         x.fail(x.get())
@@ -347,7 +349,7 @@ class TestHoles:
 
 
 class TestSync:
-    def test_tasks_are_dealt_in_turn_and_given_in_order(self):
+    def test_tasks_are_assigned_in_turn_and_returned_in_order(self):
         queue = queue_of(5, Y, X, sync=True, passes=1)
         assert Asker(queue, Y).work() == [(0, 1), (0, 3)]
         assert Asker(queue, X).work() == [(0, 0), (0, 2), (0, 4)]
@@ -376,7 +378,7 @@ class TestSync:
         assert queue.pass_id == 1
         assert y.get() == PassEnd(1)
 
-    def test_the_tasks_of_a_lost_trainer_are_dealt_among_the_living_though_they_left_the_pass(self):
+    def test_tasks_of_a_lost_trainer_are_assigned_to_live_ones_outside_the_pass(self):
         queue = queue_of(6, X, Y, Z, sync=True)
         x, z = Asker(queue, X), Asker(queue, Z)
         Asker(queue, Y).get()
@@ -432,7 +434,7 @@ class TestSync:
         queue.members([Y], 2.0)
         assert Asker(queue, Y).get().pass_id == 0
 
-    def test_a_task_that_keeps_failing_on_its_owner_is_dealt_to_another(self):
+    def test_a_task_that_keeps_failing_on_its_owner_is_assigned_to_another(self):
         queue = queue_of(2, X, Y, sync=True)
         x, y = Asker(queue, X), Asker(queue, Y)
         x.fail(x.get())
@@ -440,14 +442,14 @@ class TestSync:
         assert x.get() == PassEnd(0)
         assert [y.get().task_id, y.get().task_id] == [1, 0]
 
-    def test_the_hand_of_one_who_lives_but_says_nothing_is_dealt_to_those_who_speak(self):
+    def test_tasks_of_a_silent_live_trainer_are_assigned_to_active_ones(self):
         queue = queue_of(4, X, Y, sync=True, passes=1)
         x = Asker(queue, X)
         assert x.work() == [(0, 0), (0, 2)]
         x.get(299.0)
         assert queue.next_deadline(299.0) == 300.0
         queue.tick(300.0)
-        assert "trainer-1 has not asked for its tasks for long" in said(queue)
+        assert "trainer-1 has not asked for its tasks for long" in texts(queue)
         assert [x.get(300.0).task_id, x.get(300.0).task_id] == [1, 3]
 
     def test_a_task_that_hangs_on_one_trainer_does_not_hang_the_job(self):
@@ -460,7 +462,7 @@ class TestSync:
                 y.done(answer, float(now))
         assert queue.finished
 
-    def test_when_nobody_speaks_the_hands_stay(self):
+    def test_without_active_trainers_assignments_stay(self):
         queue = queue_of(4, X, Y, sync=True)
         queue.tick(1000.0)
         assert [list(queue.hands[trainer]) for trainer in (X, Y)] == [[0, 2], [1, 3]]
@@ -487,13 +489,13 @@ class TestStart:
         queue.tick(20.0)
         assert queue.pass_id == -1
 
-    def test_somebody_who_is_not_registered_gets_nothing(self):
+    def test_an_unregistered_trainer_gets_nothing(self):
         queue = queue_of(2, X)
         assert isinstance(Asker(queue, Y).get(), Wait)
 
 
 class TestEnds:
-    def test_a_trainer_is_told_of_every_pass_once_and_then_that_the_job_is_done(self):
+    def test_a_trainer_gets_each_pass_end_once_and_then_the_end_of_the_job(self):
         queue = queue_of(1, X, passes=3)
         x = Asker(queue, X)
         answers = []
@@ -503,14 +505,14 @@ class TestEnds:
                 x.done(answer)
         assert [type(answer).__name__ for answer in answers] == ["Task", "PassEnd"] * 3
 
-    def test_one_who_slept_through_passes_is_told_of_each(self):
+    def test_a_trainer_that_missed_passes_gets_the_end_of_each(self):
         queue = queue_of(2, X, Y, passes=3)
         x, y = Asker(queue, X), Asker(queue, Y)
         y.done(y.get())
         x.work()
         assert [y.get() for _ in range(4)] == [PassEnd(0), PassEnd(1), PassEnd(2), JobDone()]
 
-    def test_a_newcomer_hears_nothing_of_the_passes_before(self):
+    def test_a_newcomer_gets_no_end_of_earlier_passes(self):
         queue = queue_of(1, X)
         x = Asker(queue, X)
         x.done(x.get())

@@ -14,7 +14,7 @@ from runtime.parameters.lr_schedules import Linear
 from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov
 from runtime.parameters.sharding import even_table, servers_of_rows, slots_of_rows
-from runtime.pserver.shard import Shard, Step, Who
+from runtime.pserver.shard import Shard, Step, TrainerId
 from tests.properties import examples
 
 RULES = [SGD(0.1), Momentum(0.1), Nesterov(0.1), Adagrad(0.1), Adam(0.1)]
@@ -34,13 +34,13 @@ def shelf(dim=1, init=None, rule=None, seed=0):
 
 
 def apply(one, pushed, rounds=0, scale=1.0):
-    one.make_room(one.unseen(pushed.ids))
+    one.reserve(one.unseen(pushed.ids))
     one.apply(pushed.summed(), rounds, scale)
 
 
 # --- First values ----------------------------------------------------------------------------------------------------
 @given(st.lists(IDS, max_size=20), st.integers(0, 2**63), st.sampled_from([Uniform(0.1), Normal(0.1), Zeros()]))
-def test_a_row_begins_the_same_whoever_asks_and_with_whomever_it_is_asked_for(some, seed, init):
+def test_a_row_starts_equal_for_every_caller_and_every_combination_of_ids(some, seed, init):
     asked = ids(*some)
     together = init.rows(seed, asked, 3)
     alone = [init.rows(seed, asked[n : n + 1], 3) for n in range(len(some))]
@@ -49,7 +49,7 @@ def test_a_row_begins_the_same_whoever_asks_and_with_whomever_it_is_asked_for(so
 
 
 def test_first_values_of_rows_are_those_of_the_reference():
-    # SplitMix64's finaliser in whole numbers, as its authors give it.
+    # SplitMix64's finaliser in integers, as published by its authors.
     def mix(word):
         word = (word ^ (word >> 30)) * 0xBF58476D1CE4E5B9 % 2**64
         word = (word ^ (word >> 27)) * 0x94D049BB133111EB % 2**64
@@ -161,7 +161,7 @@ def test_many_rows_are_updated_piece_by_piece_to_the_same_bits(monkeypatch):
 
 
 # --- Memory ----------------------------------------------------------------------------------------------------------
-def test_a_table_that_has_no_memory_for_more_says_so_and_stays_whole(monkeypatch):
+def test_a_table_without_memory_for_more_rows_raises_and_is_unchanged(monkeypatch):
     server = Tables(1, (1,) * 1024)
     table = Table("emb", 4, Zeros())
     server.declare(table)
@@ -174,7 +174,7 @@ def test_a_table_that_has_no_memory_for_more_says_so_and_stays_whole(monkeypatch
     assert len(server.declare(table)) == 1500
 
 
-def test_rows_of_a_checkpoint_that_have_no_room_are_told(monkeypatch):
+def test_rows_of_a_checkpoint_that_do_not_fit_raise(monkeypatch):
     table = Table("emb", 1, Zeros())
     piece = Piece(np.arange(5), np.ones(5, "i4"), (np.zeros((5, 1), "f4"),))
     monkeypatch.setattr(embedding_tables, "headroom", lambda: 0)
@@ -182,7 +182,7 @@ def test_rows_of_a_checkpoint_that_have_no_room_are_told(monkeypatch):
         Tables(0, even_table(1)).take(table, piece)
 
 
-def test_rows_that_several_have_pushed_are_all_promised_room():
+def test_memory_is_reserved_for_rows_pushed_by_several_trainers():
     server = Tables(0, even_table(1))
     server.declare(Table("emb", 1, Zeros(), SGD(1.0)))
     pushed = [{"emb": Rows(np.arange(n * 5000, (n + 1) * 5000), np.ones((5000, 1), "f4"))} for n in range(3)]
@@ -193,7 +193,7 @@ def test_rows_that_several_have_pushed_are_all_promised_room():
     assert set(held.values(np.arange(15_000))[:, 0].tolist()) == {-0.5}
 
 
-def test_another_table_of_the_same_name_is_refused_in_words():
+def test_another_table_of_the_same_name_is_refused_with_a_message():
     server = Tables(0, even_table(1))
     server.declare(Table("emb", 8))
     with pytest.raises(Unlike, match="'emb' with rows of 8 numbers, this one with rows of 16 numbers"):
@@ -213,26 +213,26 @@ def test_a_table_survives_the_wire(init):
 
 
 # --- In a shard ------------------------------------------------------------------------------------------------------
-TRAINERS = [Who(index, 10 + index) for index in range(3)]
+TRAINERS = [TrainerId(index, 10 + index) for index in range(3)]
 
 
 def shard(mode):
-    """With three trainers in their first pass, and a table of single numbers that begin at zero."""
+    """A shard with three trainers in their first pass, and a table of single numbers that begin at zero."""
     declaration = Declaration((Tensor("w", (1,), "<f4"),), SGD(1.0), mode)
     made = Shard(0, even_table(1), 3)
-    made.change_members({who.index: who.incarnation for who in TRAINERS})
+    made.change_members({trainer.index: trainer.incarnation for trainer in TRAINERS})
     made.declare("declare", TRAINERS[0], declaration, 0.0)
     made.initialise("init", TRAINERS[0], declaration.digest, [np.zeros(1, "f4")])
     made.tables.declare(Table("emb", 1, Zeros(), SGD(1.0)))
-    for who in TRAINERS:
-        made.begin_pass(who, who, 1, 0)
+    for trainer in TRAINERS:
+        made.begin_pass(trainer, trainer, 1, 0)
     return made
 
 
-def push(made, who, seq, value, samples=1, base=0):
+def push(made, trainer, seq, value, samples=1, base=0):
     pushed = {"emb": rows([5], float(value))}
     gradients = [np.zeros(1, "f4")] if samples else ()
-    return made.push((who, seq), who, Step(seq, samples, base, gradients, pushed if samples else {}))
+    return made.push((trainer, seq), trainer, Step(seq, samples, base, gradients, pushed if samples else {}))
 
 
 def value_of(made):
@@ -242,8 +242,8 @@ def value_of(made):
 
 def test_rows_of_two_of_three_are_averaged_and_those_of_the_late_one_dropped():
     made = shard("m_of_n(2)")
-    for who, value in zip(TRAINERS, (1, 3, 8), strict=True):
-        releases = push(made, who, 2, value)
+    for trainer, value in zip(TRAINERS, (1, 3, 8), strict=True):
+        releases = push(made, trainer, 2, value)
     assert [release.outcome for release in releases] == [Outcome.STALE]
     assert value_of(made) == [[-2.0]]
 
@@ -276,7 +276,7 @@ def test_a_step_of_no_samples_takes_nothing_from_the_rows_of_others():
 
 # --- Several servers against a dictionary ----------------------------------------------------------------------------
 class TableMachine(RuleBasedStateMachine):
-    """A table over some servers, whose number changes, is one dictionary of rows. Numbers are small and whole."""
+    """A table over a changing number of servers equals one dictionary of rows. Numbers are small integers."""
 
     @initialize(servers=st.integers(1, 4))
     def begin(self, servers):
@@ -293,7 +293,7 @@ class TableMachine(RuleBasedStateMachine):
         return servers
 
     def _spread(self, some):
-        """The part of each server."""
+        """Split rows by server."""
         where = servers_of_rows("emb", some.ids, self.slots)
         return [{"emb": some.part(where == number)} for number in range(len(self.servers))]
 

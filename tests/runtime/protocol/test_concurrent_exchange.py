@@ -5,17 +5,17 @@ import pytest
 
 from runtime.errors import Refused, WireError
 from runtime.protocol.client import Client
-from runtime.protocol.concurrent_exchange import Talk, converse
+from runtime.protocol.concurrent_exchange import Exchange, converse
 from runtime.protocol.connection import Closed, Connection, Message
 from runtime.protocol.frames import MAX_PAYLOAD, Header, Op
 from runtime.protocol.server import Server, reply_head
 
-# More than all buffers of a connection hold, so that who only sends is stuck.
+# More than all buffers of a connection hold, so that a peer that only sends is stuck.
 MANY = 48
 
 
 class EchoesAtOnce:
-    """Sends every block back before it looks at the next one, and replies when it has seen all."""
+    """Sends every block back before it reads the next one, and replies after all of them."""
 
     def __init__(self):
         self.memory = memoryview(bytearray(MAX_PAYLOAD))
@@ -52,17 +52,20 @@ def blocks():
     return [(Header(Op.BLOCK, offset=number), payload) for number in range(MANY)]
 
 
-def test_who_is_answered_while_it_asks_reads_meanwhile(address):
+def test_answers_are_read_while_the_request_is_sent(address):
     clients = [Client(address) for _ in range(2)]
     came = []
     memory = memoryview(bytearray(MAX_PAYLOAD))
     asked = [client.prepare(Op.PUSH, {}, blocks()) for client in clients]
-    talks = [
-        client.talk(message, lambda header: memory, arrived=lambda header: came.append(header.offset))
+    exchanges = [
+        client.exchange(message, lambda header: memory, arrived=lambda header: came.append(header.offset))
         for client, message in zip(clients, asked, strict=True)
     ]
-    converse(talks)
-    replies = [client.reply(message, talk=talk) for client, message, talk in zip(clients, asked, talks, strict=True)]
+    converse(exchanges)
+    replies = [
+        client.reply(message, exchange=exchange)
+        for client, message, exchange in zip(clients, asked, exchanges, strict=True)
+    ]
     assert [reply.body for reply in replies] == [{"blocks": MANY}] * 2
     assert sorted(came) == sorted([*range(MANY)] * 2)
 
@@ -70,13 +73,13 @@ def test_who_is_answered_while_it_asks_reads_meanwhile(address):
 def test_a_refusal_to_one_leaves_the_other_alone(address):
     clients = [Client(address) for _ in range(2)]
     asked = [client.prepare(Op.PUSH, {"refuse": number == 0}) for number, client in enumerate(clients)]
-    talks = [
-        client.talk(message, lambda header: memoryview(b"")) for client, message in zip(clients, asked, strict=True)
+    exchanges = [
+        client.exchange(message, lambda header: memoryview(b"")) for client, message in zip(clients, asked, strict=True)
     ]
-    converse(talks)
+    converse(exchanges)
     with pytest.raises(Refused, match="Not this"):
-        clients[0].reply(asked[0], talk=talks[0])
-    assert clients[1].reply(asked[1], talk=talks[1]).body == {"blocks": 0}
+        clients[0].reply(asked[0], exchange=exchanges[0])
+    assert clients[1].reply(asked[1], exchange=exchanges[1]).body == {"blocks": 0}
     assert clients[0].call(Op.PUSH) == {"blocks": 0}, "the connection is still good"
 
 
@@ -86,24 +89,24 @@ def pair():
         return Connection(near), listener.accept()[0]
 
 
-def talk(connection, patience=5.0):
+def exchange(connection, patience=5.0):
     message = Message(Header(Op.PULL), {})
-    return Talk(connection, message, lambda answer: True, patience, lambda header: memoryview(b""))
+    return Exchange(connection, message, lambda answer: True, patience, lambda header: memoryview(b""))
 
 
-def test_a_peer_that_goes_away_ends_its_talk_alone():
+def test_a_peer_that_goes_away_ends_only_its_exchange():
     gone, far = pair()
     far.close()
-    one = talk(gone)
+    one = exchange(gone)
     converse([one])
     with pytest.raises(Closed):
         one.result()
 
 
-def test_bytes_that_are_no_frame_end_the_talk():
+def test_bytes_that_are_no_frame_end_the_exchange():
     odd, far = pair()
     far.sendall(b"x" * 64)
-    one = talk(odd)
+    one = exchange(odd)
     converse([one])
     with pytest.raises(WireError, match="no frame"):
         one.result()
@@ -112,7 +115,7 @@ def test_bytes_that_are_no_frame_end_the_talk():
 def test_a_silent_peer_is_given_up_after_its_time():
     silent, far = pair()
     begun = time.monotonic()
-    one = talk(silent, patience=0.1)
+    one = exchange(silent, patience=0.1)
     converse([one])
     with pytest.raises(WireError, match="did not answer"):
         one.result()
@@ -124,21 +127,21 @@ def test_a_server_that_cannot_be_reached_is_asked_in_the_ordinary_way():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     client = Client(f"127.0.0.1:{port}")
-    assert client.talk(client.prepare(Op.PULL), lambda header: memoryview(b"")) is None
+    assert client.exchange(client.prepare(Op.PULL), lambda header: memoryview(b"")) is None
 
 
 def test_a_connection_is_closed_where_the_answer_comes_before_all_was_asked():
-    """The rest of the request would be taken for the next one."""
+    """The rest of the request would count as the next one."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = Client("{}:{}".format(*listener.getsockname()))
         asked = client.prepare(Op.PUSH, {}, blocks())
-        one = client.talk(asked, lambda header: memoryview(b""))
+        one = client.exchange(asked, lambda header: memoryview(b""))
         far = listener.accept()[0]
     far.settimeout(5)
     Connection(far).send(Message(reply_head(asked.head), {"early": True}), 5)
     converse([one])
     assert not one.sent
-    assert client.reply(asked, talk=one).body == {"early": True}
+    assert client.reply(asked, exchange=one).body == {"early": True}
     while far.recv(MAX_PAYLOAD):
-        pass  # what was sent; without the end of the connection, the next call raises TimeoutError
+        pass  # what was sent; if the connection stays open, the next call raises TimeoutError
     far.close()

@@ -58,13 +58,13 @@ def test_one_changed_bit_is_noticed(header, payload, data):
 
 
 @pytest.mark.parametrize(
-    ("at", "value", "words"),
+    ("at", "value", "pattern"),
     [(0, b"HTTP", "no frame"), (4, b"\x09", "version 9"), (5, b"\xff", "operation 255"), (56, b"\xff" * 4, "at most")],
 )
-def test_foreign_bytes_are_refused_with_a_reason(at, value, words):
+def test_foreign_bytes_are_refused_with_a_reason(at, value, pattern):
     packed = bytearray(frames.pack(HEAD))
     packed[at : at + len(value)] = value
-    with pytest.raises(WireError, match=words):
+    with pytest.raises(WireError, match=pattern):
         frames.unpack(packed)
 
 

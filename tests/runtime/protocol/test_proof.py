@@ -1,4 +1,4 @@
-"""Both ends of a connection prove that they hold the attempt's secret; strangers get nothing and are counted."""
+"""Both ends of a connection prove that they hold the attempt's secret; peers without it get nothing and are counted."""
 
 from __future__ import annotations
 
@@ -105,13 +105,13 @@ def test_proofs_are_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_refusals_are_counted_and_reported_once_a_minute() -> None:
-    now, said = [100.0], list[str]()
-    refusals = Refusals(said.append, lambda: now[0])
+    now, reported = [100.0], list[str]()
+    refusals = Refusals(reported.append, lambda: now[0])
     for at in (100.0, 101.0, 159.9, 160.0, 161.0):
         now[0] = at
         refusals.add("10.0.0.7")
     assert refusals.count == 5
-    assert [("10.0.0.7" in text, text.split("; ")[1].split()[0]) for text in said] == [(True, "1"), (True, "4")]
+    assert [("10.0.0.7" in text, text.split("; ")[1].split()[0]) for text in reported] == [(True, "1"), (True, "4")]
 
 
 def test_a_process_of_a_job_without_a_secret_does_not_begin() -> None:
@@ -125,7 +125,7 @@ def test_the_secret_is_in_no_text_form_of_the_environment() -> None:
 
 # --- On the wire -----------------------------------------------------------------------------------------------------
 class Guarded(Protocol):
-    """A server that takes requests of those alone who hold the secret."""
+    """A server that accepts requests only from peers that hold the secret."""
 
     address: str
     refusals: Refusals
@@ -133,7 +133,7 @@ class Guarded(Protocol):
 
 
 class ThreadedServer:
-    """What parameter servers are made of."""
+    """The server of parameter servers."""
 
     def __init__(self) -> None:
         self.asked: list[Op] = []
@@ -151,7 +151,7 @@ class ThreadedServer:
 
 
 class PolledServer:
-    """What the master is made of."""
+    """The server of the master."""
 
     def __init__(self) -> None:
         self.asked: list[Op] = []
@@ -205,7 +205,7 @@ def refusal(link: Connection) -> str:
     return str(answer.body["code"])
 
 
-def test_who_holds_the_secret_is_answered(guarded: Guarded) -> None:
+def test_a_peer_with_the_secret_is_answered(guarded: Guarded) -> None:
     client = Client(guarded.address, secret=OURS)
     assert [client.call(Op.STATUS) for _ in range(3)] == [{"weights": 1}] * 3
     assert guarded.refusals.count == 0
@@ -216,14 +216,14 @@ def test_who_holds_the_secret_is_answered(guarded: Guarded) -> None:
     "A process without the attempt's secret reads and changes nothing of the job's master and pservers."
 )
 @pytest.mark.parametrize("op", [Op.PULL, Op.PUSH, Op.DECLARE, Op.TASK_GET, Op.SHARE, Op.SAVE_REQUEST])
-def test_a_stranger_s_request_reaches_nobody(guarded: Guarded, op: Op) -> None:
+def test_a_request_without_proof_reaches_no_handler(guarded: Guarded, op: Op) -> None:
     stranger = connected(guarded.address)
     stranger.send(hello({}, op), 5)
     assert refusal(stranger) == proof.UNPROVEN
     assert (guarded.asked, guarded.refusals.count) == ([], 1)
 
 
-def test_a_stranger_s_nested_body_ends_its_connection_alone(guarded: Guarded) -> None:
+def test_a_nested_body_without_proof_ends_only_its_own_connection(guarded: Guarded) -> None:
     stranger = connected(guarded.address)
     nested = b"[" * proof.HELLO_BYTES
     head = Header(Op.HELLO)
@@ -291,7 +291,7 @@ def test_a_large_frame_before_the_proof_is_not_received(guarded: Guarded) -> Non
     assert guarded.refusals.count == 1
 
 
-def test_who_only_looks_whether_somebody_listens_is_not_counted(guarded: Guarded) -> None:
+def test_a_connection_without_data_is_not_counted(guarded: Guarded) -> None:
     connected(guarded.address).close()
     client = Client(guarded.address, secret=OURS)
     client.call(Op.STATUS)
@@ -299,7 +299,7 @@ def test_who_only_looks_whether_somebody_listens_is_not_counted(guarded: Guarded
     assert guarded.refusals.count == 0
 
 
-def test_silent_connections_do_not_keep_out_who_holds_the_secret(
+def test_silent_connections_do_not_block_peers_with_the_secret(
     guarded: Guarded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     set_in_both(monkeypatch, "UNPROVEN_LIMIT", 3)
@@ -313,7 +313,7 @@ def test_silent_connections_do_not_keep_out_who_holds_the_secret(
         link.close()
 
 
-def test_one_who_never_proves_itself_is_cut_off_and_counted(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peer_without_proof_is_disconnected_and_counted(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     set_in_both(monkeypatch, "PROOF_SECONDS", 0.1)
     silent = connected(guarded.address)
     with pytest.raises((Closed, Refused)):
@@ -322,8 +322,8 @@ def test_one_who_never_proves_itself_is_cut_off_and_counted(guarded: Guarded, mo
     assert guarded.refusals.count == 1
 
 
-class StrangerOnTheirPort:
-    """Listens where a server was, and keeps what clients send."""
+class ForeignListener:
+    """Listens on a lost server's port, and records what clients send."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -347,8 +347,8 @@ class StrangerOnTheirPort:
         self._listener.close()
 
 
-def test_a_stranger_on_the_port_of_a_server_gets_nonces_and_nothing_else() -> None:
-    stranger = StrangerOnTheirPort()
+def test_a_foreign_peer_on_the_port_of_a_server_gets_only_nonces() -> None:
+    stranger = ForeignListener()
     client = Client(stranger.address, secret=OURS, deadline=0.3)
     with pytest.raises(Lost):
         client.call(Op.PUSH, {"gradients": "secret"})
@@ -375,7 +375,7 @@ def test_connecting_beforehand_to_a_server_that_is_gone_is_no_error() -> None:
 
 # --- Shortage --------------------------------------------------------------------------------------------------------
 class RunsShort:
-    """A listening socket that cannot accept for the first times, as where descriptors are used up."""
+    """A listening socket that cannot accept the first times, as if descriptors were used up."""
 
     def __init__(self, listener: socket.socket, errors: list[Exception]) -> None:
         self._listener, self._errors = listener, errors
@@ -439,7 +439,7 @@ def test_an_acceptor_goes_on_after_a_connection_could_not_be_set_up(monkeypatch:
 
 
 class CannotBeSentTo:
-    """A connection to which nothing goes aside, for lack of memory. Counts the tries."""
+    """A connection whose ``send_aside`` fails, for lack of memory. Counts the tries."""
 
     def __init__(self) -> None:
         self.tries = threading.Semaphore(0)
@@ -452,7 +452,7 @@ class CannotBeSentTo:
         """Nothing is open."""
 
 
-def test_signs_of_life_go_on_after_one_could_not_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wait_replies_continue_after_one_could_not_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     running, unlucky = Server(lambda: JsonSession(lambda head, body: {}), waiting=0.02), CannotBeSentTo()
     monkeypatch.setattr(running, "_asked", {unlucky: (Header(Op.STATUS), 0.0)})
     running.start()
@@ -462,13 +462,13 @@ def test_signs_of_life_go_on_after_one_could_not_be_sent(monkeypatch: pytest.Mon
 
 # --- Peers that gave up while nobody accepted them -------------------------------------------------------------------
 def give_up_at(address: str) -> None:
-    """Begin to prove, as a trainer does, and leave before anybody answers."""
+    """Begin a proof, as a trainer does, and disconnect before the answer."""
     link = connected(address)
     link.send(hello(Claim(OURS, address).hello()), 5)
     link.close()
 
 
-def test_a_trainer_that_gave_up_while_a_master_stood_by_is_no_stranger() -> None:
+def test_a_trainer_that_gave_up_on_a_standby_master_is_not_counted() -> None:
     reception = Reception(secret=OURS)
     give_up_at(reception.address)
     while not reception._callers:
@@ -479,7 +479,7 @@ def test_a_trainer_that_gave_up_while_a_master_stood_by_is_no_stranger() -> None
     reception.close()
 
 
-def test_a_trainer_that_gave_up_before_a_server_began_is_no_stranger() -> None:
+def test_a_trainer_that_gave_up_before_a_server_started_is_not_counted() -> None:
     running = Server(lambda: JsonSession(lambda head, body: {}), secret=OURS)
     give_up_at(running.address)
     running.start()
@@ -525,8 +525,8 @@ def test_a_reception_that_runs_short_is_not_woken_again_and_again() -> None:
     reception.close()
 
 
-def test_word_that_a_server_works_on_needs_no_low_descriptor() -> None:
-    """``select`` takes none beyond 1,023, and a server may have 4,096 connections."""
+def test_wait_replies_need_no_low_descriptor() -> None:
+    """``select`` supports no descriptor beyond 1,023, and a server may have 4,096 connections."""
     near, far = socket.socketpair()
     high = socket.socket(fileno=high_copy(near))
     link = Connection.__new__(Connection)
@@ -544,7 +544,7 @@ def high_copy(link: socket.socket) -> int:
     return fcntl.fcntl(link.fileno(), fcntl.F_DUPFD_CLOEXEC, 1500)
 
 
-def test_word_over_a_connection_that_was_closed_is_dropped() -> None:
+def test_a_notice_on_a_closed_connection_is_dropped() -> None:
     near, far = socket.socketpair()
     link = Connection.__new__(Connection)
     link._link, link._sending = near, threading.Lock()

@@ -33,7 +33,7 @@ def echo(head, body):
 
 
 class EchoBlocks:
-    """Answers with the blocks that came."""
+    """Answers with the received blocks."""
 
     def __init__(self):
         self.memory = {}
@@ -61,7 +61,7 @@ class SendsBlock(EchoBlocks):
 
 
 class SlowSession(JsonSession):
-    """Takes longer for an answer than anybody waits without a word."""
+    """Takes longer for an answer than a client waits without wait replies."""
 
     def __init__(self, function, until):
         super().__init__(function)
@@ -111,7 +111,7 @@ def test_an_answer_names_the_process_that_gave_it(serve):
 
 
 class AnswersAnother(EchoBlocks):
-    """Gives the answer of another request once, as after bytes that were left of it."""
+    """Sends the answer of another request once, as if bytes had been left over."""
 
     asked = 0
 
@@ -205,7 +205,7 @@ def test_requests_for_another_process_are_refused(serve, mine, theirs, code):
     assert caught.value.code == code
 
 
-def test_a_server_that_takes_longer_says_so_whatever_its_thread_does(serve):
+def test_a_slow_server_sends_wait_replies_while_its_thread_is_busy(serve):
     until = threading.Event()
     client = Client(serve(lambda: SlowSession(echo, until), waiting=0.05).address, deadline=0.4)
     timer = threading.Timer(1.2, until.set)
@@ -215,7 +215,7 @@ def test_a_server_that_takes_longer_says_so_whatever_its_thread_does(serve):
     client.close()
 
 
-def test_a_word_that_comes_after_the_answer_does_no_harm(serve):
+def test_a_wait_reply_after_the_answer_is_ignored(serve):
     client = Client(serve(lambda: JsonSession(echo), waiting=1e-5).address)
     assert [client.call(Op.STATUS)["seq"] for _ in range(500)] == list(range(1, 501))
     client.close()
@@ -259,7 +259,7 @@ def test_a_silent_server_is_lost_after_the_deadline():
             client.call(Op.STATUS)
 
 
-def test_the_wish_to_end_interrupts_a_wait(monkeypatch):
+def test_a_request_to_stop_interrupts_a_wait(monkeypatch):
     monkeypatch.setattr("runtime.protocol.connection.LOOK_SECONDS", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         client = Client(f"127.0.0.1:{listener.getsockname()[1]}", leaving=lambda: True)
@@ -323,7 +323,7 @@ def test_what_is_damaged_on_its_way_is_sent_again(serve, direction):
         proxy.close()
 
 
-def test_who_speaks_another_version_is_asked_a_few_times_and_then_told(serve, monkeypatch):
+def test_another_version_is_retried_a_few_times_and_then_an_error(serve, monkeypatch):
     server = serve(lambda: JsonSession(echo))
     asked = []
     pack = frames.pack
@@ -335,15 +335,15 @@ def test_who_speaks_another_version_is_asked_a_few_times_and_then_told(serve, mo
 
     monkeypatch.setattr(frames, "pack", from_the_future)
     ours, theirs = f"speaks version {frames.VERSION} ", f"speaks version {frames.VERSION + 1} "
-    with pytest.raises(WireError, match=f"two versions of the runtime: .*({ours}|{theirs}).*run it again") as told:
+    with pytest.raises(WireError, match=f"two versions of the runtime: .*({ours}|{theirs}).*run it again") as raised:
         Client(server.address).call(Op.STATUS)
-    assert all(f"version {number}" in str(told.value) for number in (frames.VERSION, frames.VERSION + 1))
+    assert all(f"version {number}" in str(raised.value) for number in (frames.VERSION, frames.VERSION + 1))
     assert asked.count(Op.STATUS) == 3
 
 
 @pytest.fixture
 def silent():
-    """An address that answers nobody, as that of a host that is gone: its queue of connections is full."""
+    """An address that never answers, as that of a lost host: its queue of connections is full."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)

@@ -27,7 +27,7 @@ def test_what_one_side_writes_the_other_reads(segment):
     assert [array.tolist() for array in other.arrays] == [[1.0] * 5, [2.0] * 3, []]
 
 
-def test_a_segment_lives_on_when_its_descriptor_is_given_up(segment):
+def test_a_segment_stays_mapped_after_its_descriptor_is_closed(segment):
     other = Segment.open(segment.where, LAYOUT)
     segment.close()
     segment.arrays[0][0] = 7
@@ -72,7 +72,7 @@ def test_a_descriptor_that_was_handed_over_is_mapped_for_reading():
         other.arrays[1][2] = 6
 
 
-def test_what_a_stranger_left_is_not_collected():
+def test_a_descriptor_without_proof_is_not_collected():
     handover = Handover(b"secret")
     stranger, segment = Segment.create(LAYOUT, private=True), Segment.create(LAYOUT, private=True)
     stranger.leave(Visit(handover.name))
@@ -94,7 +94,7 @@ def test_a_proof_for_one_handover_is_none_for_another():
         second.collect()
 
 
-def test_who_connects_and_leaves_nothing_holds_nobody_up():
+def test_a_connection_that_leaves_nothing_blocks_nobody():
     handover, segment = Handover(b"secret"), Segment.create(LAYOUT, private=True)
     silent = socket.socket(socket.AF_UNIX)
     silent.connect(f"\0regatta-{handover.name}")
@@ -108,7 +108,7 @@ def test_where_nothing_was_left_nothing_is_collected():
         Handover().collect()
 
 
-def test_nobody_can_be_visited_who_does_not_wait():
+def test_visiting_a_process_without_a_handover_fails():
     handover = Handover()
     handover.close()
     with pytest.raises(OSError):
@@ -145,7 +145,7 @@ print(Segment.adopt(handover.collect(), layout).arrays[0].tolist(), segment.arra
 
 
 @pytest.mark.processes
-def test_a_visit_names_the_process_by_the_kernels_word_and_not_by_its_own():
+def test_a_visit_takes_the_process_number_from_the_kernel():
     command = [sys.executable, "-c", _HOLDER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         name = process.stdout.readline().strip()
@@ -164,8 +164,8 @@ def test_memory_is_shared_with_a_confined_process_in_both_directions():
         mine = Segment.create(layout, private=True)
         mine.arrays[0][:] = 4
         mine.leave(visit)
-        said, _ = process.communicate("go\n", timeout=60)
-    assert said.strip() == "[4.0, 4.0, 4.0, 4.0, 4.0] [3.0, 3.0, 3.0, 3.0, 3.0]"
+        output, _ = process.communicate("go\n", timeout=60)
+    assert output.strip() == "[4.0, 4.0, 4.0, 4.0, 4.0] [3.0, 3.0, 3.0, 3.0, 3.0]"
 
 
 _HOLDER = """

@@ -1,4 +1,4 @@
-"""Checkpoints of running shards, and shards that go on from them."""
+"""Checkpoints of running shards, and shards that continue from them."""
 
 import errno
 import itertools
@@ -25,7 +25,7 @@ from runtime.parameters.sharding import even_table, servers_of_rows
 from runtime.pserver import checkpointer
 from runtime.pserver.checkpointer import Identity, Keeper
 from runtime.pserver.server import ShardServer
-from runtime.pserver.shard import Shard, Step, Who
+from runtime.pserver.shard import Shard, Step, TrainerId
 from tests.waiting import until
 
 SIZES = {"w": 600_000, "v": 300_000, "b": 3}
@@ -34,12 +34,12 @@ INCARNATIONS = itertools.count(100)
 
 
 class Place:
-    """What outlives the servers of a job: a disk and a coordination store."""
+    """What is kept beyond the servers of a job: a disk and a coordination store."""
 
     def __init__(self, path):
         self.path = path
         self.store = EmbeddedStore(path / "coordination.db")
-        self.told = []
+        self.reported = []
         self.lost = []
 
     def files(self, attempt=1):
@@ -53,22 +53,22 @@ class Place:
         entry = self.store.put(f"/members/{index}", b"")
         return Compare(f"/members/{index}", create_revision=entry.create_revision)
 
-    def tell(self, kind, text):
-        self.told.append(text)
+    def report(self, kind, text):
+        self.reported.append(text)
 
 
 class Servers:
-    """``count`` servers of a job with one trainer, restored where there is something, and their keepers."""
+    """``count`` servers of a job with one trainer, restored if possible, and their keepers."""
 
     def __init__(self, place, count, mode="sync", files=None, attempt=1):
         self.place, self.count = place, count
-        self.trainer = Who(0, next(INCARNATIONS))
+        self.trainer = TrainerId(0, next(INCARNATIONS))
         self.declaration = Declaration(DECLARATION.tensors, DECLARATION.optimiser, mode)
         self.shards = [Shard(index, even_table(count), 1) for index in range(count)]
         for index, shard in enumerate(self.shards):
             sources = [(place.files(attempt), place.book(count, attempt).generation())]
             sources += [(place.files(number), reader.found(place.files(number))) for number in range(1, attempt)]
-            checkpointer.restore(shard, Identity("job", index, count), sources, mode, place.tell, 0.0)
+            checkpointer.restore(shard, Identity("job", index, count), sources, mode, place.report, 0.0)
         self.servers = [ShardServer(shard) for shard in self.shards]
         self.now = 0.0
         self.keepers = [
@@ -79,7 +79,7 @@ class Servers:
                 place.book(count, attempt),
                 place.owner(index),
                 10.0,
-                place.tell,
+                place.report,
                 place.lost.append,
                 [place.files(number) for number in range(1, attempt)],
                 lambda: self.now,
@@ -162,7 +162,7 @@ def test_training_goes_on_bit_for_bit_with_as_many_servers_or_others(place, unin
     assert second.values == uninterrupted
     second.close()
     assert bool(list(place.files(1).names())) == (before == after)
-    assert place.told[0].startswith("Parameter server 0 goes on from version 4")
+    assert place.reported[0].startswith("Parameter server 0 goes on from version 4")
 
 
 def test_a_checkpoint_is_written_when_its_time_has_come(place):
@@ -188,7 +188,7 @@ def test_pushes_while_a_checkpoint_is_written_are_not_in_it(place):
     kept = servers.values
 
     class SlowFiles(LocalFiles):
-        """A disk so slow that a push comes after the first write."""
+        """A disk so slow that a push arrives after the first write."""
 
         def create(self, name):
             draft = super().create(name)
@@ -223,7 +223,7 @@ def test_asynchronous_servers_cut_each_for_itself(place):
     assert len(place.book(2).generation()) == 2
 
 
-def test_a_disk_that_fails_is_told_and_training_goes_on(place):
+def test_a_disk_failure_is_reported_and_training_continues(place):
     class FullFiles(LocalFiles):
         def create(self, name):
             raise OSError(errno.ENOSPC, "No space left on device")
@@ -232,16 +232,16 @@ def test_a_disk_that_fails_is_told_and_training_goes_on(place):
     servers.push(0)
     servers.look(10.0)
     servers.push(1)
-    assert place.told == ["The checkpoint of version 1 failed: No space left on device. Training goes on."]
+    assert place.reported == ["The checkpoint of version 1 failed: No space left on device. Training goes on."]
     servers.look(10.0)
-    assert len(place.told) == 1, "that it goes on failing is no news"
+    assert len(place.reported) == 1, "that it goes on failing is no news"
     servers.keepers[0]._files = place.files()
     servers.look(10.0)
     assert place.book().generation()[0].current.version == 2
     servers.keepers[0]._files = FullFiles(place.files().directory)
     servers.push(2)
     servers.look(10.0)
-    assert place.told[1:] == ["The checkpoint of version 3 failed: No space left on device. Training goes on."]
+    assert place.reported[1:] == ["The checkpoint of version 3 failed: No space left on device. Training goes on."]
 
 
 def test_an_earlier_attempt_that_cannot_be_deleted_fails_no_checkpoint(place):
@@ -256,10 +256,10 @@ def test_an_earlier_attempt_that_cannot_be_deleted_fails_no_checkpoint(place):
     servers.push(0)
     servers.look(10.0)
     assert place.book().generation()[0].current.version == 1
-    assert place.told == []
+    assert place.reported == []
 
 
-def test_a_server_that_has_been_replaced_is_told_to_end(place):
+def test_a_replaced_server_is_stopped(place):
     servers = Servers(place, 1)
     servers.push(0)
     place.owner(0)
@@ -277,13 +277,13 @@ def test_a_request_that_a_checkpoint_contains_is_not_applied_again(place):
     assert repeated(servers, shard) is Outcome.DUPLICATE
 
 
-def test_the_requests_of_an_earlier_attempt_say_nothing(place):
+def test_the_requests_of_an_earlier_attempt_are_ignored(place):
     servers = Servers(place, 1)
     servers.push(0)
     servers.close()
     shard = Shard(0, even_table(1), 1)
     sources = [(place.files(), place.book().generation())]
-    assert checkpointer.restore(shard, Identity("job", 0, 1), sources, "sync", place.tell, 0.0)
+    assert checkpointer.restore(shard, Identity("job", 0, 1), sources, "sync", place.report, 0.0)
     assert repeated(servers, shard) is Outcome.OUT_OF_PLACE
 
 
@@ -294,7 +294,7 @@ def repeated(servers, shard):
     return release.outcome
 
 
-def test_a_damaged_checkpoint_is_told_and_the_one_before_is_taken(place):
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_taken(place):
     servers = Servers(place, 1)
     for step in range(2):
         servers.push(step)
@@ -302,18 +302,18 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_is_taken(place):
     last = place.files().directory / place.book().generation()[0].current.file
     last.write_bytes(last.read_bytes()[:-100])
     assert Servers(place, 1).versions == {1}
-    assert "(version 2 of parameter server 0) cannot be used: it is cut off" in place.told[0]
-    assert place.told[1] == "Parameter server 0 goes on from version 1."
+    assert "(version 2 of parameter server 0) cannot be used: it is cut off" in place.reported[0]
+    assert place.reported[1] == "Parameter server 0 goes on from version 1."
 
 
-def test_without_a_usable_checkpoint_training_begins_anew(place):
+def test_without_a_usable_checkpoint_training_starts_over(place):
     servers = Servers(place, 1)
     servers.push(0)
     servers.close()
     for name in place.files().names():
         place.files().delete(name)
     assert Servers(place, 1).versions == {0}
-    assert place.told[-1] == "No checkpoint could be used; the parameters begin anew."
+    assert place.reported[-1] == "No checkpoint could be used; the parameters begin anew."
 
 
 # --- Tables ----------------------------------------------------------------------------------------------------------
@@ -322,7 +322,7 @@ ROW_IDS = np.arange(-40, 60)
 
 
 def push_rows(servers, step):
-    """A step that updates some rows, other ones each time."""
+    """A step that updates some rows, different ones each time."""
     rng = np.random.default_rng(step)
     rows = Rows(rng.permutation(ROW_IDS)[:60].copy(), rng.normal(size=(60, 3)).astype("f4"))
     servers.seq += 1
@@ -336,7 +336,7 @@ def push_rows(servers, step):
 
 
 def rows_of(servers):
-    """The table as one: bits of every row, trained or not."""
+    """The table as a whole: bits of every row, trained or not."""
     where = servers_of_rows("emb", ROW_IDS, even_table(servers.count))
     whole = np.empty((ROW_IDS.size, 3), "f4")
     for number, shard in enumerate(servers.shards):
@@ -366,7 +366,7 @@ def test_rows_that_are_updated_while_a_checkpoint_is_written_are_not_in_it(place
     kept = rows_of(servers)
 
     class SlowFiles(LocalFiles):
-        """A disk so slow that a step comes after the first write, with rows that are new and others that are not."""
+        """A disk so slow that a step arrives after the first write, with new and existing rows."""
 
         def create(self, name):
             draft = super().create(name)
@@ -420,7 +420,7 @@ def test_a_checkpoint_from_before_there_were_tables_is_read(place):
 
 # --- Faults of the disk and the store -------------------------------------------------------------------------------
 class StoreWithoutWrites:
-    """A coordination store that is read and takes no writes, as a full one; ``error`` is what it says."""
+    """A coordination store that can be read but not written, like a full one; ``error`` is the one it raises."""
 
     def __init__(self, store, error):
         self._store, self.error = store, error
@@ -440,7 +440,9 @@ def test_a_refusal_of_the_store_does_not_end_the_checkpoints(place):
     servers.keepers[0]._book = Book(store, "job", 1, 1)
     servers.push(0)
     servers.look(10.0)
-    assert place.told == ["The checkpoint of version 1 failed: This user of etcd may not do that. Training goes on."]
+    assert place.reported == [
+        "The checkpoint of version 1 failed: This user of etcd may not do that. Training goes on."
+    ]
     store.error = None
     servers.push(1)
     servers.look(10.0)
@@ -468,7 +470,7 @@ def test_threads_that_are_short_do_not_end_the_checkpoints(place, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(writer, "_fill", short)
         servers.look(10.0)
-    assert place.told == ["The checkpoint of version 1 failed: can't start new thread. Training goes on."]
+    assert place.reported == ["The checkpoint of version 1 failed: can't start new thread. Training goes on."]
     assert place.files().names() == []
     servers.look(10.0)
     assert place.book().generation()[0].current.version == 1
@@ -476,14 +478,14 @@ def test_threads_that_are_short_do_not_end_the_checkpoints(place, monkeypatch):
 
 def test_the_thread_of_the_checkpoints_survives_what_nobody_foresaw(place, monkeypatch):
     servers = Servers(place, 1)
-    looks = []
+    polls = []
 
     def look(now):
-        looks.append(now)
+        polls.append(now)
         raise MemoryError
 
     monkeypatch.setattr(checkpointer, "LOOK_SECONDS", 0.001)
     monkeypatch.setattr(servers.keepers[0], "look", look)
     servers.keepers[0].start()
-    until("the keeper looks again", lambda: len(looks) > 1)
+    until("the keeper looks again", lambda: len(polls) > 1)
     servers.keepers[0].close()

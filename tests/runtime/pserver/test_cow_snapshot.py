@@ -1,4 +1,4 @@
-"""Whatever is changed while a checkpoint is written, and in whichever order, it has the version that was cut."""
+"""A checkpoint has the version that was cut, whatever is changed while it is written, in any order."""
 
 from __future__ import annotations
 
@@ -74,12 +74,12 @@ def test_an_update_and_the_writer_at_the_same_time_copy_every_block_once():
 def test_only_the_pieces_whose_rows_are_changed_are_copied():
     table = Table("words", 1 << 17, optimiser=SGD(1.0))  # two rows are a piece
     shelf = Shelf(table)
-    shelf.make_room(6)
+    shelf.reserve(6)
     shelf.apply(Rows(np.arange(6), np.ones((6, table.dim), "f4")), 1, 1.0)
     pieces, copied = [piece.kept for piece in shelf.pieces()], []
     before = [piece[2].copy() for piece in pieces]
     snapshot = Snapshot(1, [*blocks_of(), *pieces], {}, [(table, 3)], copy=lambda a: copied.append(a) or a.copy())
-    shelf.make_room(10)  # others come, for which the shelf grows
+    shelf.reserve(10)  # new rows arrive, for which the shelf grows
     changed = Rows(np.array([3, 70, 71]), np.ones((3, table.dim), "f4"))
     shelf.apply(changed, 2, 1.0, lambda places: snapshot.touch_rows(table, places))
     assert len(copied) == len(pieces[1])
@@ -95,21 +95,21 @@ def test_a_table_that_came_after_the_cut_is_not_in_it():
 
 # --- Memory ----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("size", [0, 100, 1 << 20])
-def test_copies_are_arrays_of_their_own_whether_there_is_room_or_not(size):
-    room = Copies(size)
+def test_copies_are_separate_arrays_inside_and_outside_the_buffer(size):
+    buffer = Copies(size)
     arrays = [np.arange(20.0) + number for number in range(3)]
-    made = [room.copy(array) for array in arrays]
+    made = [buffer.copy(array) for array in arrays]
     for array in arrays:
         array[:] = 0
     assert [copy[0] for copy in made] == [0.0, 1.0, 2.0]
     assert all(copy.dtype == np.float64 and copy.shape == (20,) for copy in made)
 
 
-def test_room_that_was_cleared_is_used_again():
-    room = Copies(1 << 10)
-    first = room.copy(np.ones(100, "f4"))
-    room.clear()
-    assert room.copy(np.zeros(100, "f4")).ctypes.data == first.ctypes.data
+def test_a_cleared_buffer_is_used_again():
+    buffer = Copies(1 << 10)
+    first = buffer.copy(np.ones(100, "f4"))
+    buffer.clear()
+    assert buffer.copy(np.zeros(100, "f4")).ctypes.data == first.ctypes.data
 
 
 def test_a_process_without_memory_for_it_copies_when_it_has_to(monkeypatch):

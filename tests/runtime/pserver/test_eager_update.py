@@ -6,10 +6,10 @@ from runtime.parameters.optimisers import SGD, Momentum
 from runtime.parameters.sharding import even_table
 from runtime.protocol import bf16
 from runtime.pserver.eager_update import Coming
-from runtime.pserver.shard import Shard, Step, Who
+from runtime.pserver.shard import Shard, Step, TrainerId
 
 TENSORS = (Tensor("a", (5,), "<f4"), Tensor("b", (3,), "<f8"))
-A, B = Who(0, 1), Who(1, 2)
+A, B = TrainerId(0, 1), TrainerId(1, 2)
 
 
 @pytest.fixture
@@ -20,16 +20,16 @@ def shard():
     shard.change_members({0: 1, 1: 2})
     shard.declare("declare", A, declaration, 0.0)
     shard.initialise("init", A, declaration.digest, [np.ones(t.size, t.dtype) for t in TENSORS])
-    for who in (A, B):
-        shard.begin_pass(f"begin {who.index}", who, 1, 0)
+    for trainer in (A, B):
+        shard.begin_pass(f"begin {trainer.index}", trainer, 1, 0)
     return shard
 
 
-def coming(shard, who, seq, halved=False, seed=0):
-    rng = np.random.default_rng(10 * seq + who.index + seed)
+def coming(shard, trainer, seq, halved=False, seed=0):
+    rng = np.random.default_rng(10 * seq + trainer.index + seed)
     gradients = [rng.normal(size=t.size).astype(t.dtype) for t in TENSORS]
     step = Coming(seq, 1, shard.version, gradients, halved=halved)
-    shard.expect(who, step)
+    shard.expect(trainer, step)
     return step
 
 
@@ -39,15 +39,15 @@ def arrive(shard, step, blocks=1):
         shard.arrive(step)
 
 
-def push(shard, who, step):
-    return shard.push((who.index, step.seq), who, Step(step.seq, 1, step.base, step.gradients))
+def push(shard, trainer, step):
+    return shard.push((trainer.index, step.seq), trainer, Step(step.seq, 1, step.base, step.gradients))
 
 
 def whole_step(shard, seq, halved=False):
-    steps = [(who, coming(shard, who, seq, halved)) for who in (A, B)]
-    for who, step in steps:
+    steps = [(trainer, coming(shard, trainer, seq, halved)) for trainer in (A, B)]
+    for trainer, step in steps:
         arrive(shard, step, len(TENSORS))
-        push(shard, who, step)
+        push(shard, trainer, step)
 
 
 def test_a_block_is_made_when_it_has_come_from_everybody(shard):
@@ -61,7 +61,7 @@ def test_a_block_is_made_when_it_has_come_from_everybody(shard):
 def test_nothing_of_it_counts_before_the_last_step_is_whole(shard):
     before = [array.tobytes() for array in shard.parameters]
     steps = [(A, coming(shard, A, 2)), (B, coming(shard, B, 2))]
-    for _who, step in steps:
+    for _trainer, step in steps:
         arrive(shard, step, 2)
     push(shard, *steps[0])
     assert (shard.version, [array.tobytes() for array in shard.parameters]) == (0, before)
@@ -71,7 +71,7 @@ def test_nothing_of_it_counts_before_the_last_step_is_whole(shard):
 
 def test_another_step_than_the_one_that_came_is_not_taken_for_it(shard):
     steps = [(A, coming(shard, A, 2)), (B, coming(shard, B, 2))]
-    for _who, step in steps:
+    for _trainer, step in steps:
         arrive(shard, step, 2)
     push(shard, *steps[0])
     zeros = [np.zeros(t.size, t.dtype) for t in TENSORS]
@@ -96,9 +96,9 @@ def test_modes_whose_versions_do_not_wait_for_all_draft_nothing(mode):
     shard.change_members({0: 1, 1: 2})
     shard.declare("declare", A, declaration, 0.0)
     shard.initialise("init", A, declaration.digest, [np.ones(t.size, t.dtype) for t in TENSORS])
-    for who in (A, B):
-        shard.begin_pass(f"begin {who.index}", who, 1, 0)
-    steps = [coming(shard, who, 2) for who in (A, B)]
+    for trainer in (A, B):
+        shard.begin_pass(f"begin {trainer.index}", trainer, 1, 0)
+    steps = [coming(shard, trainer, 2) for trainer in (A, B)]
     assert [shard.draft_with(step) for step in steps] == [None, None]
 
 
@@ -135,9 +135,9 @@ def test_rounding_adds_nothing_up(shard):
 def test_a_version_that_is_made_in_one_piece_pays_what_was_owed(shard):
     for seq in range(2, 10):
         whole_step(shard, seq, halved=True)
-    steps = [(who, coming(shard, who, 10, halved=True)) for who in (A, B)]
-    for who, step in steps:
-        push(shard, who, step)  # and no block was told of
+    steps = [(trainer, coming(shard, trainer, 10, halved=True)) for trainer in (A, B)]
+    for trainer, step in steps:
+        push(shard, trainer, step)  # without a notification of any block
     value, _velocity = exact_values(range(2, 11))
     assert np.abs(shard.parameters[0] - value).max() < 1e-5
     assert shard.lend().updates == []

@@ -1,7 +1,7 @@
-"""A shard that makes versions block by block beside one that makes them whole: nobody can tell one from the other.
+"""A shard that makes versions block by block compared with one that makes them at once: the results are equal.
 
-Steps come in pieces, break off, come again on another connection, are pushed with no samples at all or come of trainers
-that die; editions are lent and snapshots cut in the middle.
+Steps arrive in pieces, break off, arrive again on another connection, are pushed without samples or come from trainers
+that are lost. Editions are lent and snapshots cut in the middle.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import SGD, Adam, Momentum
 from runtime.parameters.sharding import even_table
 from runtime.pserver.eager_update import Coming
-from runtime.pserver.shard import Shard, Step, Who
+from runtime.pserver.shard import Shard, Step, TrainerId
 from tests.properties import examples
 
 BLOCKS, ELEMENTS, TRAINERS = 3, 2, 3
@@ -23,10 +23,10 @@ TENSORS = tuple(Tensor(name, (ELEMENTS,), "<f4") for name in "abc"[:BLOCKS])
 
 
 class Sender:
-    """A trainer, and how much of its step has come. ``waiting`` is its request that has no answer yet."""
+    """A trainer, and the received part of its step. ``waiting`` is its request without an answer."""
 
-    def __init__(self, who):
-        self.who = who
+    def __init__(self, trainer):
+        self.trainer = trainer
         self.seq = 0
         self.base = 0
         self.waiting = None
@@ -40,8 +40,8 @@ def new_shard(rule_of_update, may_draft):
     shard.may_draft = may_draft
     declaration = Declaration(TENSORS, rule_of_update)
     shard.change_members({index: index + 1 for index in range(TRAINERS)})
-    shard.declare("declare", Who(0, 1), declaration, 0.0)
-    shard.initialise("init", Who(0, 1), declaration.digest, [np.ones(ELEMENTS, "f4") for _ in TENSORS])
+    shard.declare("declare", TrainerId(0, 1), declaration, 0.0)
+    shard.initialise("init", TrainerId(0, 1), declaration.digest, [np.ones(ELEMENTS, "f4") for _ in TENSORS])
     return shard
 
 
@@ -53,12 +53,12 @@ class DraftMachine(RuleBasedStateMachine):
         self.senders = {}
         self.incarnation = TRAINERS
         self.tickets = 0
-        self.lent = []  # editions, and what they held when they were lent
+        self.lent = []  # editions, and their contents when they were lent
         self.cuts = []  # of both shards: the shard, the snapshot that is being written, the parameters as they were
         self.block = 0  # the next of it
-        self.ahead = []  # blocks of drafts that somebody is reading, and what they held
+        self.ahead = []  # blocks of drafts that are being read, and their contents
         for index in range(TRAINERS):
-            self._begin(Sender(Who(index, index + 1)))
+            self._begin(Sender(TrainerId(index, index + 1)))
 
     # --- Both shards get the same events -----------------------------------------------------------------------------
     def _both(self, sender, event):
@@ -66,7 +66,7 @@ class DraftMachine(RuleBasedStateMachine):
         ticket = self.tickets
         if sender is not None:
             sender.waiting = ticket
-        released = [self._told(event(shard, ticket)) for shard in (self.drafting, self.plain)]
+        released = [self._outcomes(event(shard, ticket)) for shard in (self.drafting, self.plain)]
         assert released[0] == released[1]
         for held, outcome, version in released[0]:
             for one in self.senders.values():
@@ -74,20 +74,20 @@ class DraftMachine(RuleBasedStateMachine):
                     one.waiting, one.base, one.coming, one.values = None, version, None, None
 
     @staticmethod
-    def _told(releases):
+    def _outcomes(releases):
         return [(release.ticket, release.outcome, release.version) for release in releases]
 
     def _begin(self, sender):
-        self.senders[sender.who.index] = sender
+        self.senders[sender.trainer.index] = sender
         sender.seq += 1
-        self._both(sender, lambda shard, ticket: shard.begin_pass(ticket, sender.who, sender.seq, 0))
+        self._both(sender, lambda shard, ticket: shard.begin_pass(ticket, sender.trainer, sender.seq, 0))
 
     def _some(self, data, condition):
         fitting = [sender for _index, sender in sorted(self.senders.items()) if condition(sender)]
         return data.draw(st.sampled_from(fitting)) if fitting else None
 
     def _members(self):
-        live = {index: sender.who.incarnation for index, sender in self.senders.items()}
+        live = {index: sender.trainer.incarnation for index, sender in self.senders.items()}
         self._both(None, lambda shard, _ticket: shard.change_members(live))
 
     # --- A step on its way -------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ class DraftMachine(RuleBasedStateMachine):
     def _connect(self, sender):
         memory = [np.full(ELEMENTS, np.nan, "f4") for _ in TENSORS]
         sender.coming = Coming(sender.seq, sender.samples, sender.base, memory)
-        self.drafting.expect(sender.who, sender.coming)
+        self.drafting.expect(sender.trainer, sender.coming)
 
     @rule(data=st.data())
     def a_block_of_it_arrives(self, data):
@@ -128,7 +128,7 @@ class DraftMachine(RuleBasedStateMachine):
 
     @rule(random=st.randoms(use_true_random=False))
     def all_steps_come_to_their_end(self, random):
-        """Those that are on their way and one of everybody else, in any order."""
+        """Complete the steps that are being sent and one of every other trainer, in any order."""
         free = [sender for _index, sender in sorted(self.senders.items()) if sender.waiting is None]
         for sender in free:
             if sender.values is None:
@@ -153,7 +153,7 @@ class DraftMachine(RuleBasedStateMachine):
 
         def event(shard, ticket):
             step = Step(sender.seq, samples, sender.base, gradients.get(shard, ()))
-            return shard.push(ticket, sender.who, step)
+            return shard.push(ticket, sender.trainer, step)
 
         self._both(sender, event)
 
@@ -162,7 +162,7 @@ class DraftMachine(RuleBasedStateMachine):
         sender = self._some(data, lambda one: one.coming is not None)
         if sender is not None:
             self._connect(sender)
-            if sender.waiting is not None:  # it was whole, and comes whole
+            if sender.waiting is not None:  # it had arrived completely, and is sent again completely
                 for target, values in zip(sender.coming.gradients, sender.values, strict=True):
                     target[:] = values
                 sender.coming.arrived = BLOCKS
@@ -173,11 +173,11 @@ class DraftMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def a_trainer_is_replaced(self, data):
         sender = self._some(data, lambda one: True)
-        del self.senders[sender.who.index]
+        del self.senders[sender.trainer.index]
         self._members()
         self.incarnation += 1
-        replacement = Sender(Who(sender.who.index, self.incarnation))
-        self.senders[sender.who.index] = replacement
+        replacement = Sender(TrainerId(sender.trainer.index, self.incarnation))
+        self.senders[sender.trainer.index] = replacement
         self._members()
         self._begin(replacement)
 
@@ -206,13 +206,13 @@ class DraftMachine(RuleBasedStateMachine):
     @rule()
     def a_checkpoint_is_cut(self):
         for shard in (self.drafting, self.plain):
-            shard.make_room_to_cut()
+            shard.prepare_cut()
             self.cuts.append((shard, shard.cut(), [array.copy() for array in shard.parameters]))
 
     @precondition(lambda self: self.cuts)
     @rule()
     def a_block_of_it_is_written(self):
-        """Whatever was made and lent since, it is as it was."""
+        """Later versions and loans do not change it."""
         number, self.block = self.block, (self.block + 1) % BLOCKS
         kept = [snapshot.take(number) for _shard, snapshot, _held in self.cuts]
         assert [array.tobytes() for array in kept[0]] == [array.tobytes() for array in kept[1]]

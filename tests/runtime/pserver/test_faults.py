@@ -1,4 +1,4 @@
-"""The process of a parameter server where the store or the machine fails for a moment."""
+"""The process of a parameter server when the store or the machine fails for a moment."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MARK = contract.values_key("local", 1, 0)
 
 
 class FailsToPut(EmbeddedStore):
-    """A store whose ``put`` fails so many times."""
+    """A store whose first ``put`` calls fail."""
 
     def __init__(self, path: Path, error: CoordinationError, times: int) -> None:
         super().__init__(path)
@@ -40,16 +40,16 @@ def test_that_there_are_values_is_noted_as_soon_as_the_store_takes_it(
     monkeypatch.setattr(process, "NOTE_SECONDS", 0.0)
     store = FailsToPut(tmp_path / "store.db", error, times=3)
     server = process._Process(contract.read({contract.WIRE_SECRET: "s"}), cast(Channel, None), store)
-    looks = []
+    polls = []
 
     def look(seconds: float) -> bool:
-        looks.append(store.get(MARK) is not None)
-        return looks[-1]
+        polls.append(store.get(MARK) is not None)
+        return polls[-1]
 
     monkeypatch.setattr(server._ended, "wait", look)
     server._has_values(None)
     server._wait()
-    assert looks == [False, False, False, True]
+    assert polls == [False, False, False, True]
 
 
 def shortage() -> OSError:
@@ -74,7 +74,7 @@ def test_a_process_on_a_machine_that_is_short_of_something_is_started_again(
 
 
 class Closes:
-    """A channel of which nothing is asked but its end."""
+    """A channel that is only closed."""
 
     def close(self) -> None:
         """Nothing is open."""

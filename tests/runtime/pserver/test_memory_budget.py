@@ -1,4 +1,4 @@
-"""Whether parameters fit into a server's memory, said in numbers."""
+"""Whether parameters fit into a server's memory, with the sizes."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import pytest
 from runtime.parameters.declaration import BlockPlace, Declaration, Tensor
 from runtime.parameters.optimisers import SGD, Adam, Momentum, Optimiser
 from runtime.parameters.sharding import even_table
-from runtime.pserver.memory_budget import Room
+from runtime.pserver.memory_budget import MemoryBudget
 
 MEBIBYTE = 1 << 20
 
 
-def refusal(room: Room, mebibytes: int, rule: Optimiser, servers: int = 1) -> str:
+def refusal(budget: MemoryBudget, mebibytes: int, rule: Optimiser, servers: int = 1) -> str:
     declaration = Declaration((Tensor("w", (mebibytes * MEBIBYTE // 4,), "<f4"),), rule)
-    return room.refusal(declaration, [place for place in declaration.blocks(even_table(servers)) if not place.server])
+    return budget.refusal(declaration, [place for place in declaration.blocks(even_table(servers)) if not place.server])
 
 
 @pytest.mark.invariant("Parameters beyond the memory budget of a pserver are refused with the numbers.")
 def test_what_is_too_large_is_refused_with_the_numbers() -> None:
-    assert refusal(Room("pserver-0", 512 * MEBIBYTE, keeps=True), 100, Adam(0.1)) == (
+    assert refusal(MemoryBudget("pserver-0", 512 * MEBIBYTE, keeps=True), 100, Adam(0.1)) == (
         "pserver-0 would need 764 MiB for its part of the parameters (100 MiB of values, 200 MiB of the optimiser's "
         "state, and room for the gradients and a copy for checkpoints) and has 512 MiB. Ask for more memory for role "
         "pserver, or for more of them."
@@ -27,31 +27,31 @@ def test_what_is_too_large_is_refused_with_the_numbers() -> None:
 
 
 @pytest.mark.parametrize(
-    ("room", "rule", "servers"),
+    ("budget", "rule", "servers"),
     [
-        (Room(), Adam(0.1), 1),
-        (Room("pserver-0", 764 * MEBIBYTE, keeps=True), Adam(0.1), 1),
-        (Room("pserver-0", 512 * MEBIBYTE, keeps=False), Adam(0.1), 1),
-        (Room("pserver-0", 512 * MEBIBYTE, keeps=True), SGD(0.1), 1),
-        (Room("pserver-0", 512 * MEBIBYTE, keeps=True), Adam(0.1), 2),
+        (MemoryBudget(), Adam(0.1), 1),
+        (MemoryBudget("pserver-0", 764 * MEBIBYTE, keeps=True), Adam(0.1), 1),
+        (MemoryBudget("pserver-0", 512 * MEBIBYTE, keeps=False), Adam(0.1), 1),
+        (MemoryBudget("pserver-0", 512 * MEBIBYTE, keeps=True), SGD(0.1), 1),
+        (MemoryBudget("pserver-0", 512 * MEBIBYTE, keeps=True), Adam(0.1), 2),
     ],
     ids=["no limit", "just enough", "no checkpoints", "no state", "on two servers"],
 )
-def test_what_fits_is_taken(room: Room, rule: Optimiser, servers: int) -> None:
-    assert refusal(room, 100, rule, servers) == ""
+def test_what_fits_is_taken(budget: MemoryBudget, rule: Optimiser, servers: int) -> None:
+    assert refusal(budget, 100, rule, servers) == ""
 
 
 def test_only_the_servers_own_blocks_count() -> None:
     declaration = Declaration((Tensor("w", (10**9,), "<f4"),), SGD(0.1))
-    assert Room("pserver-0", 65 * MEBIBYTE).refusal(declaration, [BlockPlace(0, 0, 0, 1000, 0)]) == ""
+    assert MemoryBudget("pserver-0", 65 * MEBIBYTE).refusal(declaration, [BlockPlace(0, 0, 0, 1000, 0)]) == ""
 
 
-def test_a_journal_needs_room_for_the_values_once_more() -> None:
+def test_a_journal_needs_memory_for_a_second_copy_of_the_values() -> None:
     declaration = Declaration((Tensor("w", (100 * MEBIBYTE // 4,), "<f4"),), SGD(0.1))
-    room = Room("pserver-0", 300 * MEBIBYTE)
+    budget = MemoryBudget("pserver-0", 300 * MEBIBYTE)
     places = declaration.blocks(even_table(1))
-    assert room.refusal(declaration, places) == ""
-    assert "would need 364 MiB" in room.refusal(declaration, places, journalled=True)
+    assert budget.refusal(declaration, places) == ""
+    assert "would need 364 MiB" in budget.refusal(declaration, places, journalled=True)
 
 
 def test_a_version_beside_the_present_one_needs_values_and_state_again_and_a_rounded_one_more() -> None:
@@ -59,6 +59,6 @@ def test_a_version_beside_the_present_one_needs_values_and_state_again_and_a_rou
     places = wanted.blocks(even_table(1))
     itself, values = 64, 64
     for limit, plain, rounded in ((5, True, False), (8, True, True), (4, False, False)):
-        room = Room("pserver-0", (itself + limit * values) << 20)
-        assert room.has_room_for_drafts(wanted, places) is plain
-        assert room.has_room_for_drafts(wanted, places, rounded=True) is rounded
+        budget = MemoryBudget("pserver-0", (itself + limit * values) << 20)
+        assert budget.fits_drafts(wanted, places) is plain
+        assert budget.fits_drafts(wanted, places, rounded=True) is rounded

@@ -1,4 +1,4 @@
-"""Shards in ``m_of_n`` and ``ssp`` under trainers that push in any order, leave and come, against a simple model."""
+"""Shards in ``m_of_n`` and ``ssp`` under trainers that push in any order, leave and join, against a simple model."""
 
 import numpy as np
 from hypothesis import settings
@@ -9,7 +9,7 @@ from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
-from runtime.pserver.shard import Shard, Step, Who
+from runtime.pserver.shard import Shard, Step, TrainerId
 from tests.properties import examples
 
 
@@ -21,19 +21,19 @@ class ModeMachine(RuleBasedStateMachine):
         self.kind, self.number = mode.split("(")[0], int(mode[-2])
         declaration = Declaration((Tensor("w", (1,), "<f4"),), SGD(1.0), mode)
         self.shard = Shard(0, even_table(1), trainers)
-        self.who = {index: Who(index, 100 + index) for index in range(trainers)}
+        self.trainer = {index: TrainerId(index, 100 + index) for index in range(trainers)}
         self.seq = 0
         self.bases = {}
         self.waiting = {}  # ticket of each trainer's push or pull, and the step
         self.counted = {}  # version -> steps that are in it
         self.shard.change_members(self._live())
-        self.shard.declare("declare", self.who[0], declaration, 0.0)
-        self.shard.initialise("initialise", self.who[0], declaration.digest, [np.zeros(1, "f4")])
+        self.shard.declare("declare", self.trainer[0], declaration, 0.0)
+        self.shard.initialise("initialise", self.trainer[0], declaration.digest, [np.zeros(1, "f4")])
         for index in range(trainers):
             self._begin(index)
 
     def _live(self):
-        return {index: who.incarnation for index, who in self.who.items()}
+        return {index: trainer.incarnation for index, trainer in self.trainer.items()}
 
     def _next(self):
         self.seq += 1
@@ -41,10 +41,10 @@ class ModeMachine(RuleBasedStateMachine):
 
     def _begin(self, index):
         self.waiting[index] = (("begin", self._next()), None)
-        self._take(self.shard.begin_pass(self.waiting[index][0], self.who[index], self.seq, 0))
+        self._take(self.shard.begin_pass(self.waiting[index][0], self.trainer[index], self.seq, 0))
 
     def _free(self):
-        return sorted(self.who.keys() - self.waiting.keys())
+        return sorted(self.trainer.keys() - self.waiting.keys())
 
     @precondition(lambda self: self._free())
     @rule(data=st.data(), samples=st.sampled_from([1, 1, 2]))
@@ -52,20 +52,20 @@ class ModeMachine(RuleBasedStateMachine):
         index = data.draw(st.sampled_from(self._free()))
         step = Step(self._next(), samples, self.bases[index], [np.array([6.0], "f4")])
         self.waiting[index] = (("push", self.seq), step)
-        self._take(self.shard.push(("push", self.seq), self.who[index], step))
+        self._take(self.shard.push(("push", self.seq), self.trainer[index], step))
 
-    @precondition(lambda self: len(self.who) > 1)
+    @precondition(lambda self: len(self.trainer) > 1)
     @rule(data=st.data())
-    def die(self, data):
-        index = data.draw(st.sampled_from(sorted(self.who)))
-        del self.who[index]
+    def kill(self, data):
+        index = data.draw(st.sampled_from(sorted(self.trainer)))
+        del self.trainer[index]
         self.waiting.pop(index, None)
         self._take(self.shard.change_members(self._live()))
 
     @rule(index=st.integers(0, 3))
     def come(self, index):
-        if index not in self.who:
-            self.who[index] = Who(index, 1000 + self._next())
+        if index not in self.trainer:
+            self.trainer[index] = TrainerId(index, 1000 + self._next())
             self._take(self.shard.change_members(self._live()))
             self._begin(index)
 
@@ -92,7 +92,7 @@ class ModeMachine(RuleBasedStateMachine):
 
     def _pull(self, index):
         self.waiting[index] = (("pull", self._next()), None)
-        self._take(self.shard.pull(self.waiting[index][0], self.who[index]))
+        self._take(self.shard.pull(self.waiting[index][0], self.trainer[index]))
 
     @invariant()
     def a_version_is_made_of_pushes_for_it_by_enough_trainers(self):
@@ -102,7 +102,7 @@ class ModeMachine(RuleBasedStateMachine):
                 assert len(steps) <= max(self.number, 1)
 
     @invariant()
-    def every_version_has_moved_the_parameter_as_the_mode_says(self):
+    def every_version_has_moved_the_parameter_according_to_the_mode(self):
         value = float(self.shard.parameters[0][0])
         if self.kind == "m_of_n":
             assert value == -6.0 * self.shard.version

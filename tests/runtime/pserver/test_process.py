@@ -102,7 +102,7 @@ def run(tmp_path):
 
 @pytest.mark.invariant("A killed pserver costs no version: the job ends with the same bits.")
 def test_a_parameter_server_that_is_killed_comes_back_and_the_job_has_the_same_bits(run):
-    # The rule keeps nothing of its own, so that the trainers have all there is.
+    # The rule keeps no state, so that the trainers hold everything.
     undisturbed = run("SGD(1e-5)").model()
     disturbed = run("SGD(1e-5)", mapped=True)
     disturbed.train_to(15)
@@ -116,7 +116,7 @@ def test_a_parameter_server_that_is_killed_comes_back_and_the_job_has_the_same_b
         assert f"Parameter server {server} is back after" in disturbed.attempt.log(f"pserver-{server}")
 
 
-def test_a_parameter_server_that_is_asked_to_end_keeps_the_state_of_its_optimiser(run):
+def test_a_parameter_server_that_is_stopped_keeps_its_optimiser_state(run):
     undisturbed = run("Momentum(1e-5, 0.9)").model()
     disturbed = run("Momentum(1e-5, 0.9)")
     disturbed.train_to(15)

@@ -17,7 +17,7 @@ def places_of(edition):
     return {array.ctypes.data for array in edition.arrays}
 
 
-def test_all_who_ask_for_one_version_get_one_copy(parameters):
+def test_all_requests_for_one_version_get_one_copy(parameters):
     editions = Editions()
     first, second = (editions.lend(1, PLACES, parameters) for _ in range(2))
     assert first is second

@@ -1,4 +1,4 @@
-"""A shard that lost its values: whose it takes, and that no step counts twice or is lost for it."""
+"""Recovery of a shard that lost its values: their choice, and that every step counts exactly once."""
 
 import numpy as np
 import pytest
@@ -10,15 +10,15 @@ from runtime.parameters.messages import NOTHING, Offer, Outcome, Standing
 from runtime.parameters.optimisers import SGD, Adam, Momentum
 from runtime.parameters.sharding import even_table
 from runtime.pserver.recovery import OFFER_SECONDS, Choice, Comeback, Recovered
-from runtime.pserver.shard import Shard, Step, Who
+from runtime.pserver.shard import Shard, Step, TrainerId
 from tests.properties import examples
 
-A, B, C = (Who(index, 10 + index) for index in range(3))
+A, B, C = (TrainerId(index, 10 + index) for index in range(3))
 HELD_7 = Offer(held=7, seen=7, seq=9, begun=0)
 
 
 def decide(*offers, stored=NOTHING, live=None, strict=True, late=False):
-    """What is chosen and who gives, when trainers 0, 1 ... have made these offers at time 0."""
+    """The choice and the giver when trainers 0, 1 ... have made these offers at time 0."""
     comeback = Comeback(stored)
     for index, offer in enumerate(offers):
         comeback.take(index, offer, 0.0)
@@ -30,12 +30,12 @@ def test_the_newest_values_win_and_of_equals_the_lowest_trainer():
     assert decide(Offer(6, 6), HELD_7, HELD_7) == (Choice.TRAINER, 1)
 
 
-def test_a_trainer_that_has_said_nothing_yet_is_waited_for_but_not_for_ever():
+def test_a_trainer_that_has_not_reported_yet_is_awaited_for_a_limited_time():
     assert decide(HELD_7, live=[0, 1]) == (Choice.WAIT, None)
     assert decide(HELD_7, live=[0, 1], late=True) == (Choice.TRAINER, 0)
 
 
-def test_nothing_is_decided_while_nobody_lives():
+def test_nothing_is_decided_without_live_trainers():
     assert decide(live=[], stored=5, late=True) == (Choice.WAIT, None)
 
 
@@ -89,18 +89,18 @@ class Attempt:
     def __init__(self, *trainers, mode="sync"):
         self.declaration = declaration(mode)
         self.trainers = trainers
-        self.values = {who: (np.zeros(1, "f4"), 0, Standing()) for who in trainers}
+        self.values = {trainer: (np.zeros(1, "f4"), 0, Standing()) for trainer in trainers}
         self.seqs = dict.fromkeys(trainers, 0)
         self.answers = {}
         self.shard = Shard(0, even_table(1), len(trainers))
         self.join()
         self.ask(lambda t: self.shard.declare(t, trainers[0], self.declaration, 0.0))
         self.ask(lambda t: self.shard.initialise(t, trainers[0], self.declaration.digest, [np.zeros(1, "f4")]))
-        for who in trainers:
-            self.begin(who)
+        for trainer in trainers:
+            self.begin(trainer)
 
     def join(self):
-        self.take(self.shard.change_members({who.index: who.incarnation for who in self.trainers}))
+        self.take(self.shard.change_members({trainer.index: trainer.incarnation for trainer in self.trainers}))
 
     def take(self, releases):
         self.answers |= {release.ticket: release for release in releases}
@@ -110,19 +110,19 @@ class Attempt:
         self.take(event(ticket))
         return ticket
 
-    def begin(self, who):
-        self.seqs[who] += 1
-        self.ask(lambda t: self.shard.begin_pass(t, who, self.seqs[who], 0))
+    def begin(self, trainer):
+        self.seqs[trainer] += 1
+        self.ask(lambda t: self.shard.begin_pass(t, trainer, self.seqs[trainer], 0))
 
-    def push(self, who, gradient, again=False):
+    def push(self, trainer, gradient, again=False):
         """Send a step; ``again`` with the number of the last one."""
-        self.seqs[who] += not again
-        step = Step(self.seqs[who], 1, self.values[who][1], [np.array([gradient], "f4")])
-        return self.ask(lambda t: self.shard.push(t, who, step))
+        self.seqs[trainer] += not again
+        step = Step(self.seqs[trainer], 1, self.values[trainer][1], [np.array([gradient], "f4")])
+        return self.ask(lambda t: self.shard.push(t, trainer, step))
 
-    def pull(self, who):
+    def pull(self, trainer):
         standing = self.shard.standing() or Standing()
-        self.values[who] = (self.shard.parameters[0].copy(), self.shard.version, standing)
+        self.values[trainer] = (self.shard.parameters[0].copy(), self.shard.version, standing)
 
     def crash(self, stored=NOTHING):
         self.shard = Shard(0, even_table(1), len(self.trainers))
@@ -130,10 +130,10 @@ class Attempt:
         self.answers = {}
         self.join()
 
-    def offer(self, who, unanswered=False):
-        _values, version, _standing = self.values[who]
-        place = Offer(version, version, self.seqs[who] - unanswered, begun=0)
-        ticket = self.ask(lambda t: self.shard.offer(t, who, self.declaration, place, 0.0))
+    def offer(self, trainer, unanswered=False):
+        _values, version, _standing = self.values[trainer]
+        place = Offer(version, version, self.seqs[trainer] - unanswered, begun=0)
+        ticket = self.ask(lambda t: self.shard.offer(t, trainer, self.declaration, place, 0.0))
         self.give()
         return ticket
 
@@ -141,7 +141,7 @@ class Attempt:
         for ticket, release in list(self.answers.items()):
             if release.outcome is Outcome.RESEED:
                 del self.answers[ticket]
-                giver = self.trainers[next(i for i, who in enumerate(self.trainers) if who.index == self.giver)]
+                giver = self.trainers[next(i for i, trainer in enumerate(self.trainers) if trainer.index == self.giver)]
                 values, version, standing = self.values[giver]
                 self.ask(lambda t, g=giver, v=version, x=values, s=standing: self.shard.reseed(t, g, v, [x], s))
 
@@ -153,7 +153,7 @@ class Attempt:
 def test_a_version_is_made_once_although_its_steps_are_sent_again():
     attempt = Attempt(A, B)
     attempt.push(A, 1.0)
-    attempt.push(B, 3.0)  # makes version 1, and only A hears of it
+    attempt.push(B, 3.0)  # makes version 1, which only A receives
     attempt.pull(A)
     attempt.crash()
     attempt.offer(A)
@@ -163,20 +163,20 @@ def test_a_version_is_made_once_although_its_steps_are_sent_again():
     assert (attempt.shard.version, attempt.shard.parameters[0].tolist()) == (1, [-2.0])
 
 
-def test_a_version_that_nobody_has_heard_of_is_made_again_of_the_same_steps():
+def test_a_version_that_no_trainer_received_is_made_again_from_the_same_steps():
     attempt = Attempt(A, B)
     attempt.push(A, 1.0)
     attempt.push(B, 3.0)
     attempt.crash()
-    for who in (A, B):
-        attempt.offer(who, unanswered=True)
+    for trainer in (A, B):
+        attempt.offer(trainer, unanswered=True)
     attempt.push(A, 1.0, again=True)
-    assert attempt.shard.version == 0  # B is in the pass, as it has said, and is waited for
+    assert attempt.shard.version == 0  # B is in the pass, as it has reported, and is waited for
     attempt.push(B, 3.0, again=True)
     assert (attempt.shard.version, attempt.shard.parameters[0].tolist()) == (1, [-2.0])
 
 
-def test_who_has_said_nothing_is_waited_for_before_the_next_version_too():
+def test_an_unreported_trainer_is_waited_for_before_the_next_version():
     attempt = Attempt(A, B)
     attempt.crash()
     attempt.offer(A)
@@ -193,9 +193,9 @@ def test_who_has_said_nothing_is_waited_for_before_the_next_version_too():
 
 def test_an_offer_that_comes_too_late_with_a_newer_version_ends_the_attempt_instead_of_training_on_other_values():
     attempt = Attempt(A, B)
-    for who in (A, B):
-        attempt.push(who, 1.0)
-    attempt.pull(B)  # the server dies before A has its answer
+    for trainer in (A, B):
+        attempt.push(trainer, 1.0)
+    attempt.pull(B)  # the server is killed before A has its answer
     attempt.crash()
     attempt.offer(A, unanswered=True)
     attempt.take(attempt.shard.tick(OFFER_SECONDS))
@@ -206,7 +206,7 @@ def test_an_offer_that_comes_too_late_with_a_newer_version_ends_the_attempt_inst
     assert "came back at version 0, but trainer-1 has seen version 1." in attempt.shard.lost
 
 
-def test_a_step_that_a_trainer_says_was_answered_is_a_duplicate():
+def test_a_step_reported_as_answered_is_a_duplicate():
     attempt = Attempt(A)
     attempt.push(A, 1.0)
     attempt.pull(A)
@@ -217,10 +217,10 @@ def test_a_step_that_a_trainer_says_was_answered_is_a_duplicate():
     assert (attempt.shard.version, attempt.shard.parameters[0].tolist()) == (1, [-1.0])
 
 
-def test_only_the_chosen_trainer_gives_values_back():
+def test_only_the_chosen_trainer_restores_values():
     shard = Shard(0, even_table(1), 2)
     shard.come_back()
-    shard.change_members({who.index: who.incarnation for who in (A, B)})
+    shard.change_members({trainer.index: trainer.incarnation for trainer in (A, B)})
     shard.offer("older", B, declaration(), Offer(6, 6, 2, begun=0), 0.0)
     [asked] = shard.offer("newer", A, declaration(), HELD_7, 0.0)
     assert (asked.ticket, asked.outcome) == ("newer", Outcome.RESEED)
@@ -233,7 +233,7 @@ def test_a_shard_without_values_that_is_offered_some_takes_them():
     attempt = Attempt(A)
     attempt.push(A, 1.0)
     attempt.pull(A)
-    attempt.shard = Shard(0, even_table(1), 1)  # it knows of no process before it
+    attempt.shard = Shard(0, even_table(1), 1)  # it has no information about an earlier process
     attempt.join()
     attempt.offer(A)
     assert (attempt.shard.version, attempt.shard.parameters[0].tolist()) == (1, [-1.0])
@@ -253,7 +253,7 @@ def test_the_optimiser_goes_on_from_its_checkpoint():
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
 def test_requests_in_the_checkpoint_stay_known_after_a_trainer_gave_newer_values(mode):
-    """A is away while B gives its values, which say nothing of A."""
+    """A is absent while B sends its values, which do not contain A's requests."""
     shard = Shard(0, even_table(1), 2)
     wanted = declaration(mode)
     shard.restore(wanted, 3, [(np.array([5.0], "f4"),)], {A.incarnation: 6}, 0.0)
@@ -261,13 +261,13 @@ def test_requests_in_the_checkpoint_stay_known_after_a_trainer_gave_newer_values
     shard.change_members({B.index: B.incarnation})
     shard.offer("offer", B, wanted, Offer(4, 4, 2, begun=0), 0.0)
     shard.reseed("values", B, 4, [np.array([7.0], "f4")], Standing({B.incarnation: 2}))
-    shard.change_members({who.index: who.incarnation for who in (A, B)})
+    shard.change_members({trainer.index: trainer.incarnation for trainer in (A, B)})
     [release] = shard.push("late", A, Step(6, 1, 3, [np.array([1.0], "f4")]))
     assert release.outcome is Outcome.DUPLICATE
     assert shard.parameters[0].tolist() == [7.0]
 
 
-def test_who_cannot_be_helped_hears_why():
+def test_a_server_that_cannot_recover_reports_why():
     shard = Shard(0, even_table(1), 1)
     shard.come_back()
     shard.change_members({0: 10})
@@ -279,43 +279,45 @@ def test_who_cannot_be_helped_hears_why():
 @pytest.mark.invariant("A step counts once, however often its pserver is killed.")
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), max_size=30))
-def test_each_step_counts_once_however_often_the_server_of_an_asynchronous_job_dies(steps):
-    """Each entry is who steps, whether its answer (with the values) arrives, and whether the server dies then."""
+def test_each_step_counts_once_however_often_the_server_of_an_asynchronous_job_restarts(steps):
+    """Each entry is the trainer that steps, whether its answer (with the values) arrives, and whether the server is
+    killed.
+    """
     attempt = Attempt(A, B, C, mode="ssp(100)")
-    for index, answered, dies in steps:
-        who = attempt.trainers[index]
-        attempt.push(who, 1.0)
+    for index, answered, is_killed in steps:
+        trainer = attempt.trainers[index]
+        attempt.push(trainer, 1.0)
         if answered:
-            attempt.pull(who)
-        if dies or not answered:
+            attempt.pull(trainer)
+        if is_killed or not answered:
             newest = max(version for _values, version, _standing in attempt.values.values())
             lost = attempt.shard.version - newest
             held = next(values for values, version, _ in attempt.values.values() if version == newest)
             attempt.crash()
             for other in attempt.trainers:
-                attempt.offer(other, unanswered=other is who and not answered)
+                attempt.offer(other, unanswered=other is trainer and not answered)
             assert (attempt.shard.version, attempt.shard.parameters[0][0]) == (newest, held[0])
             if not answered:
-                attempt.push(who, 1.0, again=True)
-                attempt.pull(who)
+                attempt.push(trainer, 1.0, again=True)
+                attempt.pull(trainer)
             assert lost <= (not answered)
     assert attempt.shard.version == len(steps)
 
 
 # --- What is told of it ----------------------------------------------------------------------------------------------
-ANEW = "Its optimiser begins anew: there was no checkpoint yet."
+FROM_START = "Its optimiser begins anew: there was no checkpoint yet."
 GOES_ON = "Its optimiser goes on from the checkpoint of version 5."
 ROWS = "The rows of its tables are those of the checkpoint of version 5."
 LARGER = "Until its means have settled, Adam makes larger steps than usual."
 
 
 @pytest.mark.parametrize(
-    ("recovered", "optimiser", "tables", "words"),
+    ("recovered", "optimiser", "tables", "pattern"),
     [
         (Recovered(7, None, 7), Adam(0.1), False, "at version 7, from its checkpoint."),
         (Recovered(7, 1, NOTHING), SGD(0.1), False, "at version 7, with trainer-1's values."),
-        (Recovered(7, 1, NOTHING), Momentum(0.1), False, f"at version 7, with trainer-1's values. {ANEW}"),
-        (Recovered(7, 1, NOTHING), Adam(0.1), False, f"at version 7, with trainer-1's values. {ANEW} {LARGER}"),
+        (Recovered(7, 1, NOTHING), Momentum(0.1), False, f"at version 7, with trainer-1's values. {FROM_START}"),
+        (Recovered(7, 1, NOTHING), Adam(0.1), False, f"at version 7, with trainer-1's values. {FROM_START} {LARGER}"),
         (
             Recovered(7, 1, 5),
             Adam(0.1),
@@ -324,12 +326,12 @@ LARGER = "Until its means have settled, Adam makes larger steps than usual."
         ),
     ],
 )
-def test_what_came_back_and_what_did_not_is_told(recovered, optimiser, tables, words):
-    assert recovered.told(0, 1.23, optimiser, tables) == f"Parameter server 0 is back after 1.2 s {words}"
+def test_the_message_lists_what_was_restored_and_what_was_not(recovered, optimiser, tables, pattern):
+    assert recovered.describe(0, 1.23, optimiser, tables) == f"Parameter server 0 is back after 1.2 s {pattern}"
 
 
 def test_steps_of_an_adam_that_has_forgotten_are_larger_but_not_by_much():
-    """The figure that the message stands for: far from version 0, with a gradient that stays the same."""
+    """The figure in the message: far from version 0, with a constant gradient."""
     rule, value, gradient = Adam(1.0), np.zeros(1, "f4"), np.ones(1, "f4")
     state, steps = rule.states([value])[0], []
     for version in range(100_000, 100_500):

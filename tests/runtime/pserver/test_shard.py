@@ -6,9 +6,9 @@ from runtime.parameters.lr_schedules import Steps
 from runtime.parameters.messages import FOREVER, Outcome
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
-from runtime.pserver.shard import START_SECONDS, Shard, Step, Who
+from runtime.pserver.shard import START_SECONDS, Shard, Step, TrainerId
 
-TRAINERS = [Who(index, 10 + index) for index in range(4)]
+TRAINERS = [TrainerId(index, 10 + index) for index in range(4)]
 A, B, C, D = TRAINERS
 
 
@@ -41,26 +41,26 @@ class Driver:
         return ticket
 
     def members(self, *live):
-        self.take(self.shard.change_members({who.index: who.incarnation for who in live}))
+        self.take(self.shard.change_members({trainer.index: trainer.incarnation for trainer in live}))
 
-    def number(self, who):
-        self.numbers[who] = self.numbers.get(who, 0) + 1
-        return self.numbers[who]
+    def number(self, trainer):
+        self.numbers[trainer] = self.numbers.get(trainer, 0) + 1
+        return self.numbers[trainer]
 
-    def begin(self, who, number=0):
-        return self.ask(lambda t: self.shard.begin_pass(t, who, self.number(who), number))
+    def begin(self, trainer, number=0):
+        return self.ask(lambda t: self.shard.begin_pass(t, trainer, self.number(trainer), number))
 
-    def end(self, who, number=0):
-        return self.ask(lambda t: self.shard.end_pass(t, who, self.number(who), number))
+    def end(self, trainer, number=0):
+        return self.ask(lambda t: self.shard.end_pass(t, trainer, self.number(trainer), number))
 
-    def push(self, who, gradient, samples=1, base=None, seq=None):
-        seq = self.number(who) if seq is None else seq
+    def push(self, trainer, gradient, samples=1, base=None, seq=None):
+        seq = self.number(trainer) if seq is None else seq
         base = self.shard.version if base is None else base
         step = Step(seq, samples, base, [np.array([gradient], "f4")] if samples else ())
-        return self.ask(lambda t: self.shard.push(t, who, step))
+        return self.ask(lambda t: self.shard.push(t, trainer, step))
 
-    def pull(self, who):
-        return self.ask(lambda t: self.shard.pull(t, who))
+    def pull(self, trainer):
+        return self.ask(lambda t: self.shard.pull(t, trainer))
 
     def outcome(self, ticket):
         release = self.answers.get(ticket)
@@ -73,8 +73,8 @@ class Driver:
 
 def begun(*live, **options):
     driver = Driver(*live, **options)
-    for who in live:
-        driver.begin(who)
+    for trainer in live:
+        driver.begin(trainer)
     return driver
 
 
@@ -131,16 +131,16 @@ def test_two_of_n_make_no_version_alone_until_the_others_are_gone():
 
 def test_the_late_ones_are_counted():
     driver = begun(A, B, C, mode="m_of_n(2)")
-    for who, base in ((A, 0), (B, 0), (C, 0)):
-        driver.push(who, 1.0, base=base)
+    for trainer, base in ((A, 0), (B, 0), (C, 0)):
+        driver.push(trainer, 1.0, base=base)
     assert driver.shard.late == 1
 
 
 # --- Stale synchronous ----------------------------------------------------------------------------------------------
 def test_a_pull_too_far_ahead_waits_for_the_slowest():
     driver = begun(A, B, mode="ssp(1)")
-    for who in (A, A, A, B):
-        driver.push(who, 0.0)
+    for trainer in (A, A, A, B):
+        driver.push(trainer, 0.0)
     ticket = driver.pull(A)
     assert driver.outcome(ticket) is None
     driver.push(B, 0.0)
@@ -200,7 +200,7 @@ def test_a_bound_of_nothing_is_synchronous():
 
 def test_with_a_bound_a_schedule_advances_by_rounds_as_in_synchronous_training():
     driver = begun(A, B, mode="ssp(2)", lr=Steps(1.0, 0.5, 1))
-    driver.push(A, 1.0)  # alone so far: it counts whole
+    driver.push(A, 1.0)  # alone so far: it counts fully
     driver.push(B, 2.0)  # rate 0.5 by now, half of the samples
     assert driver.value == -1.5
     assert driver.shard.cut().rounds == 1.5
@@ -256,8 +256,8 @@ def test_the_order_of_arrival_changes_no_bit():
     values = []
     for order in ([A, B, C], [C, A, B], [B, C, A]):
         driver = begun(A, B, C)
-        for who in order:
-            driver.push(who, [1e8, 1.0, -1e8][who.index])
+        for trainer in order:
+            driver.push(trainer, [1e8, 1.0, -1e8][trainer.index])
         values.append(driver.value)
     assert len(set(values)) == 1
 
@@ -298,7 +298,7 @@ def test_what_a_lost_trainer_had_pushed_is_dropped():
 
 def test_a_replaced_trainer_is_fenced():
     driver = begun(A, B)
-    driver.members(A, Who(1, 99))
+    driver.members(A, TrainerId(1, 99))
     assert driver.outcome(driver.push(B, 1.0)) is Outcome.FENCED
 
 
@@ -361,7 +361,7 @@ def test_one_that_ended_the_pass_is_not_waited_for():
     assert driver.outcome(driver.push(A, 1.0)) is Outcome.DONE
 
 
-def test_ending_the_pass_lets_those_go_who_wait():
+def test_ending_the_pass_releases_waiting_trainers():
     driver = begun(A, B)
     ticket = driver.push(A, 1.0)
     driver.end(B)
@@ -442,7 +442,7 @@ def outcomes(releases):
     return [(release.ticket, release.outcome) for release in releases]
 
 
-def test_the_first_trainer_gives_the_values_and_the_others_wait(empty):
+def test_the_first_trainer_sends_the_values_and_the_others_wait(empty):
     assert outcomes(empty.declare("b", B, declaration(), 0.0)) == []
     assert outcomes(empty.declare("a", A, declaration(), 0.0)) == [("a", Outcome.INITIALISE)]
     given_ = empty.initialise("i", A, declaration().digest, [np.ones(1, "f4")])
@@ -458,13 +458,13 @@ def test_a_second_initialisation_is_no_error_and_changes_nothing(empty):
     assert empty.parameters[0].tolist() == [1.0]
 
 
-def test_when_the_chosen_one_dies_the_next_gives_the_values(empty):
+def test_when_the_chosen_trainer_is_lost_the_next_sends_the_values(empty):
     empty.declare("a", A, declaration(), 0.0)
     empty.declare("b", B, declaration(), 0.0)
     assert outcomes(empty.change_members({1: 11})) == [("b", Outcome.INITIALISE)]
 
 
-def test_another_declaration_is_a_conflict_told_in_words(empty):
+def test_another_declaration_is_a_conflict_with_a_message(empty):
     empty.declare("a", A, declaration(), 0.0)
     other = Declaration((Tensor("v", (2,), "<f4"),), SGD(1.0))
     (release,) = empty.declare("b", B, other, 0.0)
@@ -503,8 +503,8 @@ def test_a_newcomer_is_not_let_into_the_open_version_by_another_newcomer():
 def test_a_step_that_waits_for_a_version_made_in_an_earlier_pass_is_answered_stale():
     """B has ended pass 0 and begins it again, for the task of a lost trainer, while A waits in pass 1."""
     driver = begun(A, B)
-    for who in (A, B):
-        driver.end(who)
+    for trainer in (A, B):
+        driver.end(trainer)
     driver.begin(A, 1)
     waiting = driver.push(A, 8.0)
     assert driver.outcome(waiting) is None

@@ -1,4 +1,4 @@
-"""A shard under trainers that join, leave, repeat themselves and push in any order, against a simple model."""
+"""A shard under trainers that join, leave, repeat requests and push in any order, against a simple model."""
 
 import numpy as np
 from hypothesis import settings
@@ -9,7 +9,7 @@ from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
-from runtime.pserver.shard import Shard, Step, Who
+from runtime.pserver.shard import Shard, Step, TrainerId
 from tests.properties import examples
 
 DECLARATION = Declaration((Tensor("w", (2,), "<f4"),), SGD(1.0))
@@ -17,10 +17,10 @@ LAUNCHED = 3
 
 
 class Trainer:
-    """What a trainer knows of itself. ``waiting`` is its request that has no answer yet."""
+    """A trainer's own state. ``waiting`` is its request without an answer."""
 
-    def __init__(self, who):
-        self.who = who
+    def __init__(self, sender):
+        self.sender = sender
         self.seq = 0
         self.base = None
         self.inside = None  # the pass that it is in
@@ -40,19 +40,19 @@ class ShardMachine(RuleBasedStateMachine):
         self.model = np.zeros(2, "f4")
         for index in range(LAUNCHED):
             self._come(index)
-        self.shard.declare("declare", self.trainers[0].who, DECLARATION, 0.0)
-        self.shard.initialise("init", self.trainers[0].who, DECLARATION.digest, [np.zeros(2, "f4")])
+        self.shard.declare("declare", self.trainers[0].sender, DECLARATION, 0.0)
+        self.shard.initialise("init", self.trainers[0].sender, DECLARATION.digest, [np.zeros(2, "f4")])
 
     # --- Trainers come and go ----------------------------------------------------------------------------------------
     def _come(self, index):
         self.incarnation += 1
-        trainer = Trainer(Who(index, self.incarnation))
+        trainer = Trainer(TrainerId(index, self.incarnation))
         trainer.ended = max(self._pass_of_master(), 0) - 1
         self.trainers[index] = trainer
         self._take(self.shard.change_members(self._live()))
 
     def _live(self):
-        return {index: trainer.who.incarnation for index, trainer in self.trainers.items()}
+        return {index: trainer.sender.incarnation for index, trainer in self.trainers.items()}
 
     @rule(index=st.integers(0, 3))
     def join_or_restart(self, index):
@@ -89,17 +89,17 @@ class ShardMachine(RuleBasedStateMachine):
         elif trainer.inside is not None:
             number, trainer.inside = trainer.inside, None
             trainer.ended = number
-            self._ask(trainer, "end", lambda t: self.shard.end_pass(t, trainer.who, trainer.seq, number))
+            self._ask(trainer, "end", lambda t: self.shard.end_pass(t, trainer.sender, trainer.seq, number))
         else:
             # The master's pass, perhaps again; or the next, which it may open while others have yet to end theirs.
             opened = max(self._pass_of_master(), 0)
             number = opened + (trainer.ended == opened and data.draw(st.booleans()))
             trainer.inside, trainer.ended = number, number - 1
-            self._ask(trainer, "begin", lambda t: self.shard.begin_pass(t, trainer.who, trainer.seq, number))
+            self._ask(trainer, "begin", lambda t: self.shard.begin_pass(t, trainer.sender, trainer.seq, number))
 
     def _push(self, trainer, step):
         trainer.last_step = step
-        self._ask(trainer, "push", lambda t: self.shard.push(t, trainer.who, step), step)
+        self._ask(trainer, "push", lambda t: self.shard.push(t, trainer.sender, step), step)
 
     @precondition(lambda self: any(trainer.waiting for trainer in self.trainers.values()))
     @rule(data=st.data())
@@ -107,17 +107,17 @@ class ShardMachine(RuleBasedStateMachine):
         trainer = data.draw(st.sampled_from([t for _i, t in sorted(self.trainers.items()) if t.waiting]))
         _trainer, kind, step = self.tickets[trainer.waiting]
         if kind == "push":
-            self._ask(trainer, kind, lambda t: self.shard.push(t, trainer.who, step), step)
+            self._ask(trainer, kind, lambda t: self.shard.push(t, trainer.sender, step), step)
         else:
             event = self.shard.begin_pass
-            self._ask(trainer, kind, lambda t: event(t, trainer.who, trainer.seq, trainer.inside))
+            self._ask(trainer, kind, lambda t: event(t, trainer.sender, trainer.seq, trainer.inside))
 
     @precondition(lambda self: any(t.last_step and not t.waiting for t in self.trainers.values()))
     @rule(data=st.data())
     def an_old_step_arrives_once_more(self, data):
         ready = [t for _i, t in sorted(self.trainers.items()) if t.last_step and not t.waiting]
         trainer = data.draw(st.sampled_from(ready))
-        (release,) = self.shard.push("old", trainer.who, trainer.last_step)
+        (release,) = self.shard.push("old", trainer.sender, trainer.last_step)
         assert release.outcome is Outcome.DUPLICATE
 
     # --- What comes out ----------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class ShardMachine(RuleBasedStateMachine):
             trainer.waiting = None
             trainer.base = release.version
             if kind == "push":
-                versions.setdefault(release.version, []).append((trainer.who.index, step))
+                versions.setdefault(release.version, []).append((trainer.sender.index, step))
         for _version, steps in sorted(versions.items()):
             self._apply([step for _index, step in sorted(steps, key=lambda pair: pair[0])])
 

@@ -77,7 +77,7 @@ def test_without_a_bound_every_update_is_a_step_of_a_schedule():
 
 
 class PaceMachine(RuleBasedStateMachine):
-    """Trainers that pull before each step, as training code does, come and go in any order."""
+    """Trainers that pull before each step, as training code does, and join and leave in any order."""
 
     @initialize(bound=st.integers(0, 3))
     def launch(self, bound):
@@ -91,10 +91,10 @@ class PaceMachine(RuleBasedStateMachine):
         self.clocks[index] = min((clock for other, clock in self.clocks.items()), default=0)
 
     @precondition(lambda self: self.clocks)
-    @rule(data=st.data(), dies=st.booleans())
-    def go(self, data, dies):
+    @rule(data=st.data(), leaves=st.booleans())
+    def go(self, data, leaves):
         index = data.draw(st.sampled_from(sorted(self.clocks)))
-        (self.pace.forget if dies else self.pace.leave)(index)
+        (self.pace.forget if leaves else self.pace.leave)(index)
         del self.clocks[index]
 
     @precondition(lambda self: self.clocks)
@@ -111,7 +111,7 @@ class PaceMachine(RuleBasedStateMachine):
         assert all(self.pace.may_pull(index) for index in slowest)
 
     @invariant()
-    def all_are_within_the_bound_and_the_step_in_hand(self):
+    def all_are_within_the_bound_and_the_current_step(self):
         clocks = self.clocks.values() or [0]
         assert max(clocks) - min(clocks) <= self.bound + 1
 

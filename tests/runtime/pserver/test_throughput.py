@@ -19,7 +19,7 @@ def test_a_slow_step_is_the_mean_over_its_time() -> None:
     assert [rate.take(1000, 0.0), rate.take(1000, 20.0), rate.take(2000, 40.0)] == [None, None, 25.0]
 
 
-def test_nothing_is_told_before_anything_was_done() -> None:
+def test_no_rate_is_returned_before_the_first_records() -> None:
     rate = Rate(every=1.0)
     assert [rate.take(0, 0.0), rate.take(0, 5.0), rate.take(10, 9.0)] == [None, None, None]
 
@@ -32,9 +32,9 @@ def test_the_rates_add_up_to_all_records_but_those_of_the_first_update(steps: li
         records, now = records + more, now + seconds
         if not begun:
             begun, at = records, now
-        told = rate.take(records, now)
-        if told is not None:
-            assert told > 0
+        rate_given = rate.take(records, now)
+        if rate_given is not None:
+            assert rate_given > 0
             assert now - at >= 1.0
-            counted, at, last = counted + told * (now - at), now, records
+            counted, at, last = counted + rate_given * (now - at), now, records
             assert counted == pytest.approx(last - begun)

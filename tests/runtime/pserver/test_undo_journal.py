@@ -1,4 +1,4 @@
-"""The version before an update is whole at every moment of it, wherever the server dies."""
+"""The version before an update can be read at every moment of it, wherever the server is killed."""
 
 import itertools
 
@@ -37,7 +37,7 @@ def moments(journal, parameters):
 
 
 def read(journal, parameters, version):
-    """The numbers of a version as a reader puts them together; None where it is gone."""
+    """The numbers of a version as a reader combines them; None if it is gone."""
     count = kept(journal.marks, version, TOTAL)
     if count is None:
         return None

@@ -77,7 +77,7 @@ class Attempt:
         return self.replicas[name].process.wait(seconds)
 
     def kill(self) -> None:
-        """All of it at once."""
+        """Kill all processes at once."""
         for replica in self.replicas.values():
             replica.process.kill()
         for replica in self.replicas.values():
@@ -124,7 +124,7 @@ class Attempt:
                 self._take(role, index, replica, json.loads(line))
         except OSError:
             pass
-        replica.process.wait()  # as an agent does: whatever the process has left to be sent is on its way then
+        replica.process.wait()  # as an agent does: what the process had left to send is being sent then
         with self._lock:
             self._members.pop(f"{role}-{index}", None)
             self._spread()
@@ -135,7 +135,7 @@ class Attempt:
         elif message["op"] == contract.HELLO:
             with self._lock:
                 key = contract.member_key(self._job, self._number, role, index)
-                self._store.delete(key)  # the lease of an earlier process in its place has run out
+                self._store.delete(key)  # the lease of an earlier process in its place has expired
                 entry = self._store.put(key, b"{}")
                 member = Member(role, index, entry.create_revision, message["address"])
                 self._members[member.name] = member

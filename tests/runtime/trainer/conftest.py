@@ -47,7 +47,7 @@ def servers():
 
 @pytest.fixture
 def together():
-    """Run one function per trainer, each in a thread; gives what they returned, raises what they raised."""
+    """Run one function per trainer, each in a thread; return their results, raise their errors."""
 
     def run(function, trainers):
         results, errors = {}, []

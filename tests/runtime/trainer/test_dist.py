@@ -9,7 +9,7 @@ pytestmark = pytest.mark.usefixtures("fresh")
 
 @pytest.fixture
 def fresh(monkeypatch, tmp_path):
-    """A process in which nobody has called init yet, in a directory of its own, without a job around it."""
+    """A process without a call of init yet, in a directory of its own, and without a job."""
     monkeypatch.setattr(dist, "_job", None)
     monkeypatch.delenv("REGATTA_AGENT_FD", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -45,25 +45,25 @@ def test_the_first_example_of_the_guide_runs_as_written(fresh):
     assert np.load(fresh / "model.npz")["w"].tobytes() == p["w"].tobytes()
 
 
-def test_the_loop_of_the_first_version_tells_its_events():
-    told = []
+def test_the_loop_of_the_first_version_emits_its_events():
+    events = []
     job = dist.init()
     p = job.params(zeros(), opt=dist.SGD(0.1))
-    dist.train(loss_and_grad, p, reader=job.reader("public/digits", batch=128), passes=2, event_handler=told.append)
-    passes = [type(event).__name__ for event in told if isinstance(event, dist.BeginPass | dist.EndPass)]
-    ends = [event for event in told if isinstance(event, dist.EndIteration)]
+    dist.train(loss_and_grad, p, reader=job.reader("public/digits", batch=128), passes=2, event_handler=events.append)
+    passes = [type(event).__name__ for event in events if isinstance(event, dist.BeginPass | dist.EndPass)]
+    ends = [event for event in events if isinstance(event, dist.EndIteration)]
     assert passes == ["BeginPass", "EndPass"] * 2
     assert [event.batch_id for event in ends if event.pass_id == 0] == list(range(len(ends) // 2))
     assert ends[-1].cost < ends[0].cost
 
 
-def test_a_handler_hears_only_what_it_asked_for():
-    told = []
+def test_a_handler_receives_only_the_events_it_subscribed_to():
+    events = []
     job = dist.init()
-    job.on(dist.EndPass, told.append)
+    job.on(dist.EndPass, events.append)
     for _ in job.steps(job.reader("public/diabetes"), passes=3):
         pass
-    assert [event.pass_id for event in told] == [0, 1, 2]
+    assert [event.pass_id for event in events] == [0, 1, 2]
 
 
 def test_each_pass_has_every_record_once():

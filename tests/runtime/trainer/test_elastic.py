@@ -56,7 +56,7 @@ def test_a_trainer_joins_in_the_middle_of_a_pass_and_the_first_one_leaves_withou
         assert attempt.wait("trainer-1", 60.0) == contract.EXIT_OK
         assert attempt.wait("master-0", 20.0) == contract.EXIT_OK
         log = attempt.log("master-0")
-        assert "trainer-0 left.\n" in log  # it had handed its task back: nothing had to be taken away
+        assert "trainer-0 left.\n" in log  # it had released its task: nothing had to be taken away
         assert "All 2 passes are done." in log
     finally:
         attempt.close()

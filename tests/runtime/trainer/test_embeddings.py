@@ -1,4 +1,4 @@
-"""A script with a table as a job of real processes: digits told by an embedding of every shade of every pixel."""
+"""A script with a table as a job of real processes: digits classified by an embedding of every shade of every pixel."""
 
 import hashlib
 
@@ -43,7 +43,7 @@ job.save_model("model.npz")
 
 
 def trained(path):
-    """What two trainers and two servers have saved."""
+    """The saved result of two trainers and two servers."""
     path.mkdir()
     script = path / "train.py"
     script.write_text(SCRIPT)

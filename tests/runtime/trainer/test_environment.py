@@ -27,7 +27,7 @@ def test_a_refusal_of_what_the_script_asked_for_reaches_the_script():
 
 
 class Deserted:
-    """A channel to an agent that never hears of anybody else."""
+    """A channel to an agent that never reports other members."""
 
     def on_fenced(self, do):
         pass
@@ -39,6 +39,6 @@ class Deserted:
         raise TimeoutError(f"Nobody came within {seconds:g} s.")
 
 
-def test_a_trainer_waits_for_the_others_as_long_as_the_platform_says():
+def test_a_trainer_waits_for_the_others_as_long_as_the_platform_sets():
     with pytest.raises(Lost, match=r"within 630 s"):
         Attached(contract.read({contract.GATHER: "630", contract.WIRE_SECRET: "secret"}), Deserted())

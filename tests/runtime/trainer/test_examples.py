@@ -50,9 +50,9 @@ def accuracy(text: str) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"), [("recognise_digits", "test accuracy: 0.9[5-9]"), ("fit_a_line", r"R2: 0\.[45]")]
+    ("name", "pattern"), [("recognise_digits", "test accuracy: 0.9[5-9]"), ("fit_a_line", r"R2: 0\.[45]")]
 )
-def test_an_example_runs_alone(tmp_path, name, words):
+def test_an_example_runs_alone(tmp_path, name, pattern):
     script = EXAMPLES / name / "train.py"
     done = subprocess.run(
         [sys.executable, str(script)],
@@ -63,7 +63,7 @@ def test_an_example_runs_alone(tmp_path, name, words):
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert re.search(words, done.stdout)
+    assert re.search(pattern, done.stdout)
     assert np.load(tmp_path / "model.npz").files
 
 
@@ -102,7 +102,7 @@ def test_the_other_trainer_finishes_when_one_is_stopped(attempt, number):
     assert accuracy(one.log("trainer-0")) >= 0.95
 
 
-def test_a_script_that_wants_fewer_passes_than_the_job_has_says_so(attempt, tmp_path):
+def test_a_script_with_fewer_passes_than_the_job_prints_a_message(attempt, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(DIGITS.read_text().replace("passes=80", "passes=1"))
     one = attempt(passes=3, script=script, REGATTA_TRAINERS="1")

@@ -21,7 +21,7 @@ RULES = [dist.SGD(0.3), dist.Momentum(0.3), dist.Nesterov(0.3), dist.Adagrad(0.3
 
 
 def train(steps, rule, length=LENGTH):
-    """A parameter and a table of the same size are given the same gradients, the rows that are named."""
+    """Apply the same gradients to a parameter and to the named rows of a table of the same size."""
     params = Params({"w": np.zeros((ROWS, DIM), "f4")}, LocalStore(), rule, f"outer({length})")
     table = params.table("rows", DIM, init=dist.Zeros())
     for ids, gradients in steps:
@@ -49,7 +49,7 @@ def test_rows_that_every_step_uses_are_trained_as_parameters_are(rule):
 )
 @settings(max_examples=examples(40), deadline=None)
 def test_rows_are_trained_as_parameters_are_whichever_a_step_uses(chosen, seed):
-    """If each round uses every row once: of a row that nobody touched the momentum rests."""
+    """If each round uses every row once: without gradients, the momentum of a row does not change."""
     rng = np.random.default_rng(seed)
     steps = []
     for number, ids in enumerate(chosen):
@@ -113,7 +113,7 @@ def test_rows_are_fetched_once_a_round():
     assert asked == [[1, 2], [3], [3]]
 
 
-def test_a_trainer_without_memory_for_more_rows_says_so(monkeypatch):
+def test_a_trainer_without_memory_for_more_rows_raises(monkeypatch):
     monkeypatch.setattr(embedding_tables, "headroom", lambda: 0)
     with pytest.raises(RegattaError, match="This trainer has no memory for 2 more rows of table 'rows'"):
         RoundRows(Table("rows", 1), lambda ids: np.zeros((ids.size, 1), "f4")).values(np.array([1, 2]))

@@ -1,4 +1,4 @@
-"""Parameters that a trainer sees where the server of its host has updated them."""
+"""Parameters that a trainer reads in the memory of the server on its host."""
 
 import threading
 
@@ -74,7 +74,7 @@ def test_the_arrays_are_read_only_and_those_that_were_given_stay_as_they_are(ser
         params["w"][0] = 1
 
 
-def test_who_waits_for_the_end_of_a_pass_keeps_its_values_while_others_train(servers, together):
+def test_a_trainer_waiting_for_the_end_of_a_pass_keeps_its_values(servers, together):
     attempt = servers(1, trainers=2)
     pushed, ended = threading.Barrier(2), threading.Event()
 
@@ -118,7 +118,7 @@ def test_a_broken_connection_costs_no_step_and_doubles_none(servers):
 
 
 @pytest.mark.invariant("A pserver that is killed during an update restores the version before the update.")
-def test_a_server_that_dies_in_the_middle_of_an_update_gets_the_version_before_back(servers):
+def test_a_server_killed_during_an_update_restores_the_version_before(servers):
     attempt = servers(1)
     params, store = start(attempt)
     params.push_pull(gradients(0))
@@ -158,7 +158,7 @@ def test_a_version_that_is_gone_is_not_offered(servers):
     successor.close()
 
 
-def test_where_the_server_has_no_room_for_a_journal_the_values_are_copied(servers, monkeypatch):
+def test_without_memory_for_a_journal_the_values_are_copied(servers, monkeypatch):
     attempt = servers(1)
     monkeypatch.setattr(ShardServer, "_has_room_for_a_journal", lambda server: False)
     params, _store = start(attempt)

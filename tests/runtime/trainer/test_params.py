@@ -113,7 +113,7 @@ def test_a_trainer_within_the_bound_runs_ahead_and_then_waits(servers, together)
     together(run, 2)
     for place, (index, step) in enumerate(order):
         others = [past for other, past in order[:place] if other != index]
-        # The answer of the slower one's step may be noted a moment after it let the faster one go.
+        # The answer of the slower trainer's step may be recorded a moment after the faster one was released.
         assert step - (max(others, default=-1) + 1) <= 2
 
 
@@ -189,7 +189,7 @@ def test_the_second_trainer_gets_the_first_ones_values(servers, together):
     assert values == [[0.0, 0.0], [0.0, 0.0]]
 
 
-def test_trainers_that_disagree_are_told_where(servers):
+def test_trainers_that_disagree_get_the_difference_in_a_message(servers):
     attempt = servers(1, trainers=2)
     Params({"w": np.zeros(2, "f4")}, attempt.store(0), SGD(0.1))
     with pytest.raises(UsageError, match="same in all"):
@@ -208,10 +208,10 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("grads", "samples", "words"), WRONG)
-def test_gradients_that_do_not_fit_are_refused_with_a_message(grads, samples, words):
+@pytest.mark.parametrize(("grads", "samples", "pattern"), WRONG)
+def test_gradients_that_do_not_fit_are_refused_with_a_message(grads, samples, pattern):
     params = Params({"w": np.zeros(2, "f4")}, LocalStore(), SGD())
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=pattern):
         params.push_pull(grads, n=samples)
 
 
@@ -222,9 +222,9 @@ def test_a_huge_but_finite_gradient_is_taken():
 
 
 @pytest.mark.parametrize(
-    ("arrays", "words"),
+    ("arrays", "pattern"),
     [({}, "dict of NumPy arrays"), ({"w": np.zeros(2, int)}, "float32"), ({"w": 1.0}, "is a float"), ({1: 2}, "text")],
 )
-def test_parameters_that_cannot_be_are_refused_with_a_message(arrays, words):
-    with pytest.raises(UsageError, match=words):
+def test_parameters_that_cannot_be_are_refused_with_a_message(arrays, pattern):
+    with pytest.raises(UsageError, match=pattern):
         Params(arrays, LocalStore(), SGD())

@@ -15,7 +15,7 @@ from runtime.protocol.client import Client
 from runtime.protocol.frames import Op
 from runtime.pserver.recovery import Recovered
 from runtime.pserver.server import ShardServer
-from runtime.pserver.shard import Shard, Who
+from runtime.pserver.shard import Shard, TrainerId
 from runtime.trainer.params import Params, ServerStore
 from tests.waiting import until
 
@@ -39,9 +39,9 @@ class LosesAnAnswer(Client):
     def _loses(self):
         return self._steps == 2 and not self.gone.is_set()
 
-    def talk(self, message, *arguments):
+    def exchange(self, message, *arguments):
         if not self._loses:
-            return super().talk(message, *arguments)
+            return super().exchange(message, *arguments)
         self.send(message)
         return None
 
@@ -79,9 +79,7 @@ def replace(attempt, number, stores):
 
 
 @pytest.mark.parametrize(("share", "mapped"), [(False, False), (True, False), (True, True)])
-def test_a_server_that_dies_between_two_answers_of_a_version_comes_back_at_that_version(
-    servers, together, share, mapped
-):
+def test_a_server_killed_between_two_answers_of_a_version_restores_that_version(servers, together, share, mapped):
     undisturbed, attempt = servers(2, trainers=2), servers(2, trainers=2)
     expected, _same = together(lambda index: train(undisturbed.store(index), index, False), 2)
     late = LosesAnAnswer(attempt.running[1].address, incarnation=100)
@@ -112,7 +110,7 @@ def test_a_server_reports_that_it_is_behind_a_trainer_although_it_had_come_back(
     shard = Shard(0, even_table(1), 1)
     server = ShardServer(shard, on_values=reports.append, on_lost=reports.append)
     server.change_members([Member("trainer", 0, 100)])
-    declaration, trainer = Declaration((Tensor("w", (3,), "<f4"),), SGD(0.5), "sync"), Who(0, 100)
+    declaration, trainer = Declaration((Tensor("w", (3,), "<f4"),), SGD(0.5), "sync"), TrainerId(0, 100)
     shard.come_back()
     server.ask(lambda ticket: shard.offer(ticket, trainer, declaration, Offer(held=1, seen=1), 0.0))
     server.ask(lambda ticket: shard.reseed(ticket, trainer, 1, [np.zeros(3, "f4")], Standing()))

@@ -26,7 +26,7 @@ def start(attempt, trainer=0, share=True):
 
 
 class CountsBlocks(Client):
-    """Knows how many blocks of numbers went over its socket."""
+    """Counts the blocks of numbers sent over its socket."""
 
     blocks = 0
 
@@ -141,16 +141,16 @@ def test_a_step_that_is_left_out_owes_nothing_of_what_was_sent_ahead(servers):
 
 
 class SendsACopyTooLate(Client):
-    """Once a push is ``taken``, a copy of it arrives that an earlier connection had held back."""
+    """Once a push is ``taken``, a copy of it arrives that an earlier connection had delayed."""
 
     def __init__(self, *arguments, taken, **options):
         super().__init__(*arguments, **options)
         self.taken, self.copied = taken, threading.Event()
 
-    def talk(self, message, *arguments):
+    def exchange(self, message, *arguments):
         if message.head.op is Op.PUSH_PULL and not self.copied.is_set():
             threading.Thread(target=self.send_a_copy, args=[self._addressed(message)], daemon=True).start()
-        return super().talk(message, *arguments)
+        return super().exchange(message, *arguments)
 
     def send_a_copy(self, message):
         assert self.taken.acquire(timeout=10)
@@ -209,7 +209,7 @@ def test_on_one_host_no_number_of_a_step_goes_over_the_socket(servers):
     assert [client.blocks for client in clients] == before
 
 
-def test_memory_is_shared_anew_after_a_broken_connection(servers):
+def test_memory_is_shared_again_after_a_broken_connection(servers):
     params, (client,) = start(servers(1))
     client.close()
     params.push_pull(gradients(0))
@@ -257,26 +257,26 @@ def test_without_memory_to_share_the_numbers_go_over_the_socket(servers, monkeyp
 @pytest.mark.parametrize("share", [True, False])
 def test_gradients_in_the_memory_of_the_job_count_like_any_others(servers, share):
     params, _clients = start(servers(2), share=share)
-    room = params.gradients()
+    buffers = params.gradients()
     for step in range(2):
         for name, values in gradients(step).items():
-            room[name][:] = values
-        params.push_pull(room)
+            buffers[name][:] = values
+        params.push_pull(buffers)
     expected = np.float32(-0.5) * gradients(0)["w"] - np.float32(0.5) * gradients(1)["w"]
     assert params["w"].tobytes() == expected.tobytes()
 
 
 def test_what_is_no_number_is_found_in_the_memory_of_the_job(servers):
     params, _clients = start(servers(1))
-    room = params.gradients()
-    room["w"][-1] = np.inf
+    buffers = params.gradients()
+    buffers["w"][-1] = np.inf
     with pytest.raises(UsageError, match="'w' holds NaN or infinity"):
-        params.push_pull(room)
+        params.push_pull(buffers)
     assert params.version == 0
 
 
 class FarClient(Client):
-    """Believes that its server is on another host."""
+    """Treats its server as one on another host."""
 
     local = False
 
@@ -308,7 +308,7 @@ def test_values_that_come_while_gradients_leave_are_those_of_whole_steps(servers
     assert len(set(together(run, 2))) == 1
 
 
-def test_blocks_that_were_made_with_a_trainer_that_dies_do_not_count(servers, together):
+def test_blocks_made_with_a_trainer_that_is_lost_do_not_count(servers, together):
     attempt = servers(1, trainers=2)
     server = attempt.running[0]
     began = threading.Barrier(2)
@@ -334,13 +334,13 @@ def test_blocks_that_were_made_with_a_trainer_that_dies_do_not_count(servers, to
                 assert server.changed.wait_for(lambda: server.shard.drafted > 0, 10)
             attempt.members(0)
 
-    (values, version), _died = together(lambda trainer: (stay, die)[trainer](), 2)
+    (values, version), _killed = together(lambda trainer: (stay, die)[trainer](), 2)
     assert version == 1
     assert values == (-gradients(1)["w"]).tobytes()
 
 
 def test_a_reply_that_breaks_off_after_blocks_ahead_of_it_leaves_the_values_before(servers):
-    """They do not count before the reply has come: it is asked for again, and the step is in the version once."""
+    """They do not count before the reply has arrived: it is requested again, and the step is in the version once."""
     attempt = servers(1)
     proxy = Proxy(attempt.running[0].address)
     client = FarClient(proxy.address, incarnation=100)
@@ -355,22 +355,22 @@ def test_a_reply_that_breaks_off_after_blocks_ahead_of_it_leaves_the_values_befo
     assert params["w"].tobytes() == (np.float32(0) - step - step).tobytes()
 
 
-class KnowsTypes(FarClient):
-    """Knows of which type the blocks were that came with a reply."""
+class RecordsTypes(FarClient):
+    """Records the types of the blocks of a reply."""
 
     came = frozenset()
 
-    def talk(self, message, allocate, *told):
+    def exchange(self, message, allocate, *callbacks):
         def seen(header):
             self.came |= {header.dtype.name}
             return allocate(header)
 
         self.came = frozenset()
-        return super().talk(message, seen, *told)
+        return super().exchange(message, seen, *callbacks)
 
 
 def halved(attempt, trainer, rule):
-    clients = [KnowsTypes(server.address, incarnation=100 + trainer) for server in attempt.running]
+    clients = [RecordsTypes(server.address, incarnation=100 + trainer) for server in attempt.running]
     store = ServerStore(clients, share=False, wire="bf16")
     return Params({"w": np.zeros(600_000, "f4"), "b": np.zeros(3, "f8")}, store, rule), clients
 
@@ -385,7 +385,7 @@ def test_parameters_that_come_back_as_bfloat16_are_the_same_in_all_trainers_and_
         params, (client,) = halved(attempt, trainer, rule)
         seen = []
         for step in range(4):
-            params["w"][:10] = 7.0  # what a script writes into them is gone with the next pull
+            params["w"][:10] = 7.0  # the next pull overwrites what a script writes into them
             if step:
                 client.came = frozenset()
             params.push_pull(gradients(10 * trainer + step))

@@ -1,4 +1,4 @@
-"""Tables as training scripts use them: alone, against parameter servers, and the same in both."""
+"""Tables as training scripts use them: alone and with parameter servers, with equal results."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_all_rows_that_were_trained_come_in_order_of_id():
 
 
 @pytest.mark.parametrize(
-    ("ids", "grads", "words"),
+    ("ids", "grads", "pattern"),
     [
         ([1.5], ones(1, 2), "float64; give whole numbers"),
         ([1, 2], ones(1, 2), r"shape \(1, 2\); \(2, 2\) is due"),
@@ -92,13 +92,13 @@ def test_all_rows_that_were_trained_come_in_order_of_id():
         (np.array([2**63], "u8"), ones(1, 2), "uint64; give whole numbers"),
     ],
 )
-def test_rows_that_do_not_fit_are_refused_with_the_table_s_name(ids, grads, words):
-    with pytest.raises(UsageError, match=f"table 'emb' .*{words}"):
+def test_rows_that_do_not_fit_are_refused_with_the_table_s_name(ids, grads, pattern):
+    with pytest.raises(UsageError, match=f"table 'emb' .*{pattern}"):
         zeros(params(LocalStore())).push(ids, grads)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "words"),
+    ("arguments", "pattern"),
     [
         ({"name": "", "dim": 2}, "name of a table"),
         ({"name": "emb", "dim": 0}, "have 1 to 262,144 numbers, not 0"),
@@ -106,8 +106,8 @@ def test_rows_that_do_not_fit_are_refused_with_the_table_s_name(ids, grads, word
         ({"name": "emb", "dim": 2, "opt": "adam"}, "opt=dist.SGD"),
     ],
 )
-def test_a_table_that_makes_no_sense_is_refused(arguments, words):
-    with pytest.raises(UsageError, match=words):
+def test_a_table_that_makes_no_sense_is_refused(arguments, pattern):
+    with pytest.raises(UsageError, match=pattern):
         params(LocalStore()).table(**arguments)
 
 
@@ -118,7 +118,7 @@ def test_a_second_table_of_the_same_name_is_refused():
         zeros(p)
 
 
-def test_a_row_that_is_not_finite_is_told_with_its_table():
+def test_a_row_that_is_not_finite_is_reported_with_its_table():
     p = params(LocalStore())
     zeros(p).push([1], np.full((1, 2), np.nan, "f4"))
     with pytest.raises(UsageError, match="table 'emb' holds NaN"):
@@ -158,7 +158,7 @@ def test_the_model_is_saved_with_the_rows_that_were_trained(tmp_path):
 
 # --- Against servers -------------------------------------------------------------------------------------------------
 def train(p, batches, opt, trainer=0):
-    """Steps on some rows each; gives all that the table holds afterwards."""
+    """Steps on some rows each; return the contents of the table afterwards."""
     table = p.table("emb", 3, opt=opt)
     for number in range(batches):
         rng = np.random.default_rng([number, trainer])
@@ -200,11 +200,11 @@ def test_rows_of_two_trainers_are_weighed_by_their_samples(servers, together):
         p.leave()
         return rows
 
-    # (10 * 1 + 30 * 4) / 40; and what only one has pushed counts as much as its samples
+    # (10 * 1 + 30 * 4) / 40; and what only one has pushed is weighted by its samples
     assert together(run, 2) == [[-3.25, -2.0, -6.0]] * 2
 
 
-def test_who_looks_at_rows_between_passes_is_not_waited_for(servers, together):
+def test_reading_rows_between_passes_blocks_nobody(servers, together):
     attempt = servers(1, trainers=2)
 
     def run(trainer):
@@ -225,7 +225,7 @@ def test_who_looks_at_rows_between_passes_is_not_waited_for(servers, together):
     assert together(run, 2)[0] == 2
 
 
-def test_two_runs_give_the_same_bits_whoever_is_quicker(servers, together):
+def test_two_runs_give_the_same_bits_whichever_trainer_is_quicker(servers, together):
     def run_once():
         attempt = servers(2, trainers=3)
 
@@ -285,7 +285,7 @@ def test_large_pushes_go_in_many_frames(servers):
     assert table.all()[0].tolist() == ids.tolist()
 
 
-def test_tables_that_differ_between_trainers_are_told_in_words(servers, together):
+def test_tables_that_differ_between_trainers_are_an_error_message(servers, together):
     attempt = servers(1, trainers=2)
     started = [None, None]
 
@@ -298,7 +298,7 @@ def test_tables_that_differ_between_trainers_are_told_in_words(servers, together
         zeros(started[1], 8).pull([1])
 
 
-def test_a_server_without_memory_for_more_rows_refuses_the_step_in_words(servers, monkeypatch):
+def test_a_server_without_memory_for_more_rows_refuses_the_step_with_a_message(servers, monkeypatch):
     p = params(servers(1).store(0))
     table = zeros(p, 64)
     monkeypatch.setattr(embedding_tables, "headroom", lambda: 0)

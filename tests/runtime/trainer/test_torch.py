@@ -57,7 +57,7 @@ def test_steps_are_those_of_the_library_s_own_optimiser(job):
 
 
 class Beside(Alone):
-    """A trainer whose parameters live on servers in this process."""
+    """A trainer whose parameters are on servers in this process."""
 
     def __init__(self, attempt, trainer=0, clients=()):
         super().__init__(contract.read({}))
@@ -68,7 +68,7 @@ class Beside(Alone):
 
 
 class NotesOps(Client):
-    """Knows what was sent, in order."""
+    """Records the requests that were sent, in order."""
 
     def __init__(self, *arguments, **options):
         super().__init__(*arguments, **options)
@@ -80,7 +80,7 @@ class NotesOps(Client):
 
 
 def test_layers_are_sent_while_the_backward_pass_goes_on(servers):
-    """The first layer's gradient comes last: before it is there, that of the last layer has left."""
+    """The first layer's gradient is computed last: before that, the last layer's has been sent."""
     client = NotesOps(servers(1).running[0].address, incarnation=100)
     model = network()
     shared = dist_torch.attach(Job(contract.read({}), Beside(None, clients=[client])), model, SGD(0.1), overlap=True)
@@ -142,7 +142,7 @@ def test_two_trainers_have_the_same_model_after_each_step(servers, together):
     attempt = servers(2, trainers=2)
 
     def run(trainer):
-        model = torch.nn.Linear(64, 10)  # each with first values of its own
+        model = torch.nn.Linear(64, 10)  # each with its own initial values
         shared = dist_torch.attach(Job(contract.read({}), Beside(attempt, trainer)), model, opt=SGD(0.1))
         for x, y in batches():
             loss_of(model, x + trainer, y).backward()
@@ -174,7 +174,7 @@ def test_a_parameter_that_is_laid_out_otherwise_is_pulled_into_too(job):
     assert model.weight.tolist() == [[0.0] * 3] * 2
 
 
-@pytest.mark.parametrize(("change", "words"), [(lambda m: m.half(), "model.float"), (lambda m: m.to("meta"), "cpu")])
-def test_a_model_that_cannot_be_shared_is_refused_with_a_message(job, change, words):
-    with pytest.raises(UsageError, match=words):
+@pytest.mark.parametrize(("change", "pattern"), [(lambda m: m.half(), "model.float"), (lambda m: m.to("meta"), "cpu")])
+def test_a_model_that_cannot_be_shared_is_refused_with_a_message(job, change, pattern):
+    with pytest.raises(UsageError, match=pattern):
         dist_torch.attach(job, change(network()))

@@ -21,7 +21,7 @@ DTYPES = ["<f4", "<f8"]
 
 
 def straightforward(rule, p, g, state, rate):
-    """The rules as the textbooks write them, with arrays of the operands' type."""
+    """The rules as in the textbooks, with arrays of the operands' type."""
     number = p.dtype.type
     rate = number(rate)
     if isinstance(rule, SGD):
@@ -125,7 +125,7 @@ def test_threads_do_not_share_scratch_memory():
 # --- The accelerator -------------------------------------------------------------------------------------------------
 @pytest.fixture
 def accelerator(monkeypatch):
-    """Without what earlier tests have compiled."""
+    """Without code that earlier tests have compiled."""
     monkeypatch.setattr(jit, "_ready", {})
     monkeypatch.setattr(jit, "_asked", set())
 

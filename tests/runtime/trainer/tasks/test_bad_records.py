@@ -1,4 +1,4 @@
-"""Records that scripts cannot do: with real processes, and as ``on_bad_record`` says where decoding fails."""
+"""Records that scripts cannot process: with real processes, and with each ``on_bad_record`` if decoding fails."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEATHS = {
 
 
 def keep_alive(attempt: Attempt, trainers: int, seconds: float) -> int:
-    """Start trainers that died again until the master has ended; how often."""
+    """Restart killed trainers until the master has ended; return how often."""
     restarts = 0
 
     def has_ended() -> bool:
@@ -79,7 +79,7 @@ def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dist.Job:
 
 
 class Picky:
-    """Decodes labels, but for one record."""
+    """Decodes labels, except for one record."""
 
     def __init__(self, job: dist.Job) -> None:
         self.labels = [float(label) for label in job.load("public/diabetes", "train")[1]]
@@ -98,21 +98,21 @@ def test_a_record_that_cannot_be_decoded_is_left_out_after_a_search(job):
     assert sorted(seen[-len(good) :]) == good
 
 
-def test_a_record_that_cannot_be_decoded_is_skipped_where_the_script_says_so(job, capfd):
+def test_a_record_that_cannot_be_decoded_is_skipped_if_configured(job, capfd):
     picky = Picky(job)
     seen = list(job.steps(job.reader("public/diabetes", decode=picky, on_bad_record="skip"), passes=1))
     assert sorted(seen) == sorted(picky.labels[:BAD] + picky.labels[BAD + 1 :])
     assert "cannot be decoded (ValueError: this one is too much)" in capfd.readouterr().err
 
 
-def test_a_record_that_cannot_be_decoded_raises_where_the_script_says_so(job):
+def test_a_record_that_cannot_be_decoded_raises_if_configured(job):
     with pytest.raises(ValueError, match="too much"):
         list(job.steps(job.reader("public/diabetes", decode=Picky(job), on_bad_record="raise"), passes=1))
 
 
 @pytest.fixture
 def changing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[dist.Job, Path]]:
-    """A job alone, on a dataset whose file may go away: ten tasks of one record."""
+    """A job that runs alone, on a dataset whose file may be removed: ten tasks of one record."""
     file = datasets.make(tmp_path / "data", 10)
     monkeypatch.setattr(dist, "_job", None)
     monkeypatch.setattr("sys.excepthook", lambda *error: None)
@@ -133,7 +133,7 @@ def test_a_file_that_goes_away_in_mid_run_ends_the_job_with_its_name(changing):
     assert len(seen) == 4
 
 
-def test_a_file_that_is_cut_short_in_mid_run_is_left_out_where_the_script_says_so(changing):
+def test_a_file_truncated_in_mid_run_is_skipped_if_configured(changing):
     job, file = changing
     seen = []
     for features, _label in job.steps(job.reader(datasets.NAME, on_bad_record="skip"), passes=1):
@@ -143,7 +143,7 @@ def test_a_file_that_is_cut_short_in_mid_run_is_left_out_where_the_script_says_s
     assert seen == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_file_that_goes_away_raises_where_the_script_says_so(changing):
+def test_a_missing_file_raises_if_configured(changing):
     job, file = changing
     file.unlink()
     with pytest.raises(RegattaError, match=f"{file.name} cannot be read"):

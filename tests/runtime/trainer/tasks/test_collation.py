@@ -1,4 +1,4 @@
-"""What a batch is where the script says nothing of how to make one."""
+"""The default conversion of records to batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from runtime.trainer.tasks import collation
 from runtime.trainer.tasks.collation import stack
 
 
-def told(value: Any) -> tuple[str, list[Any]]:
+def type_and_values(value: Any) -> tuple[str, list[Any]]:
     return str(value.dtype), value.tolist()
 
 
@@ -32,7 +32,7 @@ def told(value: Any) -> tuple[str, list[Any]]:
     ],
 )
 def test_cells_are_numbers_where_all_of_a_column_are(cells: list[str], dtype: str, values: list[Any]) -> None:
-    assert told(stack([{"x": cell} for cell in cells], "csv")["x"]) == (dtype, values)
+    assert type_and_values(stack([{"x": cell} for cell in cells], "csv")["x"]) == (dtype, values)
 
 
 def test_an_empty_cell_among_numbers_is_no_number() -> None:
@@ -42,10 +42,10 @@ def test_an_empty_cell_among_numbers_is_no_number() -> None:
 
 def test_rows_without_names_are_a_tuple_of_columns() -> None:
     x, y = stack([("1", "a"), ("2", "b")], "csv")
-    assert (told(x), told(y)) == (("int64", [1, 2]), ("object", ["a", "b"]))
+    assert (type_and_values(x), type_and_values(y)) == (("int64", [1, 2]), ("object", ["a", "b"]))
 
 
-def test_rows_of_different_lengths_are_told() -> None:
+def test_rows_of_different_lengths_are_an_error_message() -> None:
     with pytest.raises(UsageError, match="decode="):
         stack([("1",), ("1", "2")], "csv")
 
@@ -140,7 +140,7 @@ def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ["team/houses", "data/team/houses/a.csv", "data/team/*/*.csv"])
 def test_a_script_that_runs_alone_reads_columns_by_name_or_path(name: str) -> None:
     first, second = dist.reader(name, batch=2)()
-    assert told(first["rooms"]) == ("int64", [2, 3]) and told(second["town"]) == ("object", ["z"])
+    assert type_and_values(first["rooms"]) == ("int64", [2, 3]) and type_and_values(second["town"]) == ("object", ["z"])
 
 
 @pytest.mark.usefixtures("_alone")

@@ -1,4 +1,4 @@
-"""``job.load``: a whole split of any format is what its reader gives, all at once."""
+"""``job.load``: a whole split of any format equals what its reader returns."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from runtime import contract, dist
 from runtime.errors import UsageError
 from tests.runtime.data.formats.makers import FILES, OF_PYARROW, make
 
-# What only a description tells from other files, and what needs several files, is tried below.
-TOLD_BY_THE_FILE = [
+# Formats that need a description or several files are tested below.
+NAMED_BY_THE_FILE = [
     pytest.param(name, marks=pytest.mark.formats) if name in OF_PYARROW else name
     for name in sorted(FILES)
     if name not in {"features", "example", "image"}
 ]
-# In place of those that no batch can be made of.
+# In place of rows that cannot form a batch.
 ROWS: dict[str, list[Any]] = {
     "values": [(1, "x"), (2, "y")],
     "webdataset": [{"__key__": "a", "bin": b"x", "cls": b"7"}],
@@ -35,7 +35,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dist.Job:
 
 
 def joined(batches: list[Any]) -> Any:
-    """The values of batches one after the other, by column."""
+    """The values of batches concatenated, by column."""
     first = batches[0]
     if isinstance(first, dict):
         return {name: joined([batch[name] for batch in batches]) for name in first}
@@ -44,7 +44,7 @@ def joined(batches: list[Any]) -> Any:
     return [value for batch in batches for value in batch.tolist()]
 
 
-@pytest.mark.parametrize("name", TOLD_BY_THE_FILE)
+@pytest.mark.parametrize("name", NAMED_BY_THE_FILE)
 def test_a_split_of_any_format_is_what_the_reader_gives(name: str, job: dist.Job, tmp_path: Path) -> None:
     path, _rows = make(name, tmp_path, ROWS.get(name))
     loaded = job.load(str(path), split="train")
@@ -92,7 +92,7 @@ def test_what_the_script_decodes_is_put_together(job: dist.Job, tmp_path: Path) 
     assert (x.tolist(), y.tolist()) == ([1, 3], [2, 4])
 
 
-def test_a_split_without_records_is_told(job: dist.Job, tmp_path: Path) -> None:
+def test_a_split_without_records_is_an_error_message(job: dist.Job, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n")
     with pytest.raises(UsageError, match=r"The part 'train' of a\.csv has no records"):
         job.load("a.csv", split="train")

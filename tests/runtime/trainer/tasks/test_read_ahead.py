@@ -1,4 +1,4 @@
-"""Batches are read beside training: in order, within bounds, and no further than the loop goes."""
+"""Batches are read in the background: in order, within bounds, and no further than the loop goes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Pass = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 class Numbers:
-    """Gives numbers from 0 on, as arrays of 100 bytes, and says how far it was read."""
+    """Returns numbers from 0 on, as arrays of 100 bytes, and records how far it was read."""
 
     def __init__(self, count: int, bad: int | None = None) -> None:
         self.count, self.bad = count, bad
@@ -54,7 +54,7 @@ class Numbers:
 
 @pytest.fixture
 def readers() -> Iterator[Callable[..., Readers]]:
-    """Makes what reads, with room for so many batches of so many bytes."""
+    """Makes readers with a capacity of a number of batches and bytes."""
     made: list[Readers] = []
 
     def make(most: int = 4, most_bytes: int = MUCH) -> Readers:
@@ -74,7 +74,7 @@ def test_all_comes_in_order(readers):
 def test_no_more_waits_than_is_allowed_in_number_and_in_bytes_and_one_always_may(readers, most, most_bytes, waiting):
     numbers = Numbers(50)
     ahead = ReadAhead(numbers, readers(most, most_bytes))
-    numbers.wait_for(waiting + 1)  # the last one is in the thread's hand, and finds no room
+    numbers.wait_for(waiting + 1)  # the thread has read the last one, and there is no capacity for it
     next(ahead)
     numbers.wait_for(waiting + 2)
     assert numbers.read == waiting + 2
@@ -90,7 +90,7 @@ def test_an_error_comes_in_its_place_with_its_own_traceback(readers):
     assert next(ahead, None) is None
 
 
-def test_who_closes_it_early_leaves_no_thread_and_no_open_file_behind():
+def test_closing_early_leaves_no_thread_and_no_open_file():
     numbers, before, reading = Numbers(10**9), threading.active_count(), Readers(4, MUCH)
     ahead = ReadAhead(numbers, reading)
     next(ahead)
@@ -109,7 +109,7 @@ def test_what_was_read_of_a_task_that_is_given_up_is_dropped(readers):
     assert numbers.closed.wait(LONG)
 
 
-def test_who_waits_for_a_batch_is_woken_when_the_task_is_given_up(readers):
+def test_a_wait_for_a_batch_ends_when_the_task_is_dropped(readers):
     go, asked, got = threading.Event(), threading.Event(), []
 
     def slow(wanted: Pass) -> Any:
@@ -137,10 +137,10 @@ def test_what_the_script_has_set_for_its_thread_holds_beside_it(readers):
         next(ahead)
 
 
-def test_the_next_task_is_read_when_this_one_is_read_and_they_share_the_room(readers):
+def test_the_next_task_is_read_after_this_one_and_they_share_the_capacity(readers):
     these, those, shared = Numbers(2), Numbers(50), readers(4)
     first, second = ReadAhead(these, shared), ReadAhead(those, shared)
-    those.wait_for(3)  # two of the first task and two of the second wait, and one is in the thread's hand
+    those.wait_for(3)  # two of the first task and two of the second wait, and the thread has read one more
     assert (these.read, those.read) == (2, 3)
     assert [item[0] for item in first] == [0, 1]
     those.wait_for(5)
@@ -169,7 +169,7 @@ def test_a_task_that_is_never_begun_keeps_nobody_from_being_read(readers):
     assert [item[0] for item in other] == list(range(50))
 
 
-def test_what_is_dropped_gives_its_room_back(readers):
+def test_dropped_batches_free_their_capacity(readers):
     dropped, numbers, shared = Numbers(4), Numbers(50), readers(4)
     first = ReadAhead(dropped, shared)
     assert dropped.closed.wait(LONG)
@@ -199,7 +199,7 @@ def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dist.Job:
 
 
 class Decode:
-    """Notes what it decodes, and on which threads."""
+    """Records what it decodes, and on which threads."""
 
     def __init__(self, bad: int | None = None) -> None:
         self.bad = bad
@@ -227,7 +227,7 @@ def test_the_batches_are_the_same_whether_they_are_read_ahead_or_not(job):
 
 
 @pytest.mark.parametrize(("ahead", "where"), [(4, {"reading"}), (0, {threading.main_thread().name})])
-def test_a_decode_runs_beside_the_script_unless_it_says_otherwise(job, ahead, where):
+def test_a_decode_runs_in_the_background_unless_the_script_disables_it(job, ahead, where):
     decode = Decode()
     list(job.steps(job.reader(datasets.NAME, 10, decode=decode, ahead=ahead), passes=1))
     assert decode.threads == where
@@ -241,8 +241,10 @@ def test_nothing_of_the_next_task_is_decoded_before_this_one_is_done(job):
 
 @pytest.fixture
 def foretelling(job: dist.Job, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], list[tuple[int, int]]]:
-    """Have the source foretell, in the last task of a pass, that the next one begins with task ``first``; gives, in
-    order, the passes and tasks of which records were read."""
+    """Make the source foretell, in the last task of a pass, that the next one begins with task ``first``.
+
+    Return, in order, the passes and tasks of the records that were read.
+    """
     read: list[tuple[int, int]] = []
 
     def begin(first: int) -> list[tuple[int, int]]:
@@ -294,7 +296,7 @@ def test_nothing_of_the_next_pass_is_decoded_before_this_one_is_over(job, forete
     assert passes == [RECORDS * TASKS, 2 * RECORDS * TASKS]
 
 
-def test_who_leaves_the_loop_leaves_no_reading_behind(job):
+def test_leaving_the_loop_stops_the_reading(job):
     for _batch in job.steps(job.reader(datasets.NAME, 10, decode=Decode()), passes=1):
         assert reading()
         break
@@ -313,14 +315,14 @@ def test_a_task_that_was_handed_back_in_the_middle_is_read_no_further_and_is_not
 @pytest.mark.invariant(
     "Positions and failures are reported for the batch in training, not for records that were read ahead."
 )
-def test_the_place_that_the_master_is_told_is_that_of_the_batch_in_hand(job, monkeypatch):
-    told = []
+def test_the_place_reported_to_the_master_is_that_of_the_current_batch(job, monkeypatch):
+    places = []
     steps = iter(job.steps(job.reader(datasets.NAME, 10), passes=1))
     for _ in range(3):
         next(steps)
-    monkeypatch.setattr(job._loop._source, "fail", lambda task, why, place=None: told.append(place))
+    monkeypatch.setattr(job._loop._source, "fail", lambda task, why, place=None: places.append(place))
     job._loop.crash(ValueError("this one is too much"))
-    assert told == [(20, 30)]
+    assert places == [(20, 30)]
 
 
 def test_a_record_that_cannot_be_decoded_raises_after_the_batches_before_it(job):

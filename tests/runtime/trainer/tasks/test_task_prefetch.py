@@ -1,4 +1,4 @@
-"""A trainer goes on with tasks that it was given ahead, and the master knows of it whatever becomes of the trainer."""
+"""A trainer continues with prefetched tasks, and the master records it even if the trainer is lost."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENCE = 0.1
 
 
 class AwayStore(EmbeddedStore):
-    """Takes no transactions while it is away."""
+    """Raises for every transaction while it is away."""
 
     away = False
 
@@ -59,7 +59,7 @@ def source(running):
 
 
 def given_several_ahead(source):
-    """The task that was begun second: by then it is known that tasks take no time, and all others are given."""
+    """The second task that was begun: by then the task duration is known to be zero, and all others are given."""
     second = source.next_task(source.next_task())
     until("all others are given", lambda: len(source.coming()) == 4)
     return second
@@ -99,7 +99,7 @@ def test_what_was_done_meanwhile_counts_once(source, store, running):
     assert source.next_task().task_id == 2
 
 
-def test_a_task_that_fails_gives_back_what_was_given_ahead(source, store, running):
+def test_a_task_that_fails_returns_the_prefetched_tasks(source, store, running):
     first = source.next_task()
     store.away = True
     second = source.next_task(first)
@@ -109,7 +109,7 @@ def test_a_task_that_fails_gives_back_what_was_given_ahead(source, store, runnin
     assert source.next_task().task_id == 2
 
 
-def test_whoever_is_given_tasks_ahead_goes_from_one_to_the_next_without_an_answer(source, store):
+def test_prefetched_tasks_are_started_without_waiting_for_an_answer(source, store):
     task = given_several_ahead(source)
     store.away = True
     begun = time.monotonic()
@@ -118,9 +118,9 @@ def test_whoever_is_given_tasks_ahead_goes_from_one_to_the_next_without_an_answe
     assert time.monotonic() < begun + PATIENCE, "nothing was waited for"
 
 
-def test_word_of_what_is_begun_reaches_the_master_without_a_question(source, running, monkeypatch):
+def test_a_notice_of_a_started_task_reaches_the_master(source, running, monkeypatch):
     second = given_several_ahead(source)
-    monkeypatch.setattr(source, "_ask_beside", lambda: None)
+    monkeypatch.setattr(source, "_ask_in_background", lambda: None)
     source.next_task(second)
     until("the master knows", lambda: entries(running)[1].status is Status.DONE)
     assert [entry.prefetched for entry in entries(running)[2:]] == [False, True, True, True]
@@ -135,7 +135,7 @@ source = Prefetching(TaskClient(sys.argv[1], 0, 11))
 second = source.next_task(source.next_task())
 while len(source.coming()) < 4:
     pass
-source._ask_beside = lambda: None  # or it might be that which tells
+source._ask_in_background = lambda: None  # or it might be that which tells
 source.next_task(second)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -144,7 +144,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 @pytest.mark.invariant(
     "A killed trainer is blamed for its current task, and its prefetched tasks return without blame."
 )
-def test_whoever_is_killed_is_blamed_for_the_task_that_it_was_at_though_nobody_had_heard_of_it(running):
+def test_a_killed_trainer_is_blamed_for_its_current_task_from_an_unread_notice(running):
     killed = subprocess.run([sys.executable, "-c", _KILLED, running.address], env={**os.environ, "PYTHONPATH": "."})
     assert killed.returncode == -signal.SIGKILL
     running.master.members([Y])
@@ -155,7 +155,7 @@ def test_whoever_is_killed_is_blamed_for_the_task_that_it_was_at_though_nobody_h
 
 
 @pytest.mark.parametrize("report", ["fail", "release"])
-def test_whoever_does_not_do_its_task_gives_all_back_and_what_it_did_before_counts(source, running, report):
+def test_a_failed_task_returns_all_prefetched_and_keeps_finished_ones(source, running, report):
     second = given_several_ahead(source)
     third = source.next_task(second)
     assert source.fail(third, "it raised") if report == "fail" else source.release(third)
@@ -175,10 +175,10 @@ def test_a_task_that_the_master_took_back_is_not_begun_once_the_answer_is_old(ru
     assert answer.epoch == 2, "it is another dispatch"
 
 
-def test_what_the_master_refuses_beside_training_is_told_at_the_next_task(source, running):
+def test_a_refusal_in_the_background_is_raised_at_the_next_task(source, running):
     second = given_several_ahead(source)
     running.master.change(lambda queue, now: queue._fail("It cannot go on."))
-    source._ask_beside()
+    source._ask_in_background()
     until("there is an answer", source._asked.answer.done)
     with pytest.raises(JobFailed, match="cannot go on"):
         source.next_task(second)
@@ -204,7 +204,7 @@ def test_a_task_that_was_another_s_meanwhile_does_not_count_and_the_trainer_goes
     store.away = True
     second = source.next_task(first)
     store.away = False
-    running.master.members([Y])  # it was taken for dead, and its tasks went to another
+    running.master.members([Y])  # it counted as lost, and its tasks went to another
     running.master.members([X, Y])
     other = running.client(Y)
     assert other.next_task().task_id in (0, 1, 2)
@@ -215,7 +215,7 @@ def test_a_task_that_was_another_s_meanwhile_does_not_count_and_the_trainer_goes
 # --- The end of a process while no master answers --------------------------------------------------------------------
 @pytest.mark.parametrize("report", ["release", "fail"])
 def test_a_process_that_ends_does_not_wait_long_for_a_master_that_is_gone(source, running, report):
-    """Its last report, and all that it had not reported before, take no longer than it says, and the cause is told."""
+    """Its last report and all earlier ones take no longer than its limit, and the cause is reported."""
     task = given_several_ahead(source)
     running.close()
     source.end_within(0.5)
