@@ -305,7 +305,7 @@ class ScaleView(APIView):
         Parameter servers are as many as is wished from the next attempt on, which goes on from the last checkpoint.
         """
         actor = signed_in(request.user)
-        job = scaling.scale_job(actor=actor, job_id=job_id, wish=request.data, request=request._request)
+        job = scaling.scale_job(actor=actor, job_id=job_id, desired=request.data, request=request._request)
         return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 
@@ -320,9 +320,9 @@ class RehearseView(APIView):
         """End the rehearsal."""
         return self._rehearse(request, job_id, {"kill": None})
 
-    def _rehearse(self, request: Request, job_id: UUID, wish: object) -> Response:
+    def _rehearse(self, request: Request, job_id: UUID, rehearsal: object) -> Response:
         actor = signed_in(request.user)
-        job = job_services.rehearse(actor=actor, job_id=job_id, wish=wish, request=request._request)
+        job = job_services.rehearse(actor=actor, job_id=job_id, rehearsal=rehearsal, request=request._request)
         return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-_ROOM = Path(__file__).resolve().parent
+_DIRECTORY = Path(__file__).resolve().parent
 _DESCRIPTION = "job.yaml"
 _CODE = (".py", ".sh")
 
@@ -31,7 +31,9 @@ class Example:
 @cache
 def catalogue() -> tuple[Example, ...]:
     """All examples, those for beginners first: by the ``order`` that they give."""
-    bodies = {path.parent: yaml.safe_load(path.read_text(encoding="utf-8")) for path in _ROOM.glob(f"*/{_DESCRIPTION}")}
+    bodies = {
+        path.parent: yaml.safe_load(path.read_text(encoding="utf-8")) for path in _DIRECTORY.glob(f"*/{_DESCRIPTION}")
+    }
     ordered = sorted(bodies, key=lambda folder: (bodies[folder].get("order", 100), folder.name))
     return tuple(_example(folder, bodies[folder]) for folder in ordered)
 

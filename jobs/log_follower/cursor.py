@@ -91,9 +91,9 @@ class Reading:
         return list(self._finish()) if self._partial else []
 
     def _grow(self, piece: bytes) -> None:
-        room = max(0, _LONGEST - len(self._partial))
-        self._partial += piece[:room]
-        self._cut += len(piece[room:])
+        capacity = max(0, _LONGEST - len(self._partial))
+        self._partial += piece[:capacity]
+        self._cut += len(piece[capacity:])
 
     def _finish(self) -> Iterator[Line]:
         line, cut = self._partial, self._cut

@@ -84,6 +84,6 @@ class Follower:
             self._let_go()
 
     def _end(self, wanted: Wanted, remark: str = "") -> bool:
-        said, taken = (time.time(), remark) if remark else None, self._log.taken
-        self._log = ingest.take(self._log, ingest.piece(taken, (), taken.place, wanted.cap, said), over=True)
+        entry, taken = (time.time(), remark) if remark else None, self._log.taken
+        self._log = ingest.take(self._log, ingest.piece(taken, (), taken.place, wanted.cap, entry), over=True)
         return True

@@ -132,8 +132,8 @@ def _in_words(spec: JobSpec) -> str:
     trainers, servers = messages.count(spec.trainer.replicas, "trainer"), spec.pserver.replicas
     if not servers:
         return trainers
-    told = f"{messages.count(servers, 'parameter server')} and {trainers}"
-    return f"the master, {told}" if is_coordinated(spec.framework, servers) else told
+    text = f"{messages.count(servers, 'parameter server')} and {trainers}"
+    return f"the master, {text}" if is_coordinated(spec.framework, servers) else text
 
 
 def _launch(job: Job) -> Event | None:

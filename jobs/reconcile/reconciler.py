@@ -55,13 +55,13 @@ Clock = Callable[[], datetime]
 
 class Outcome(Enum):
     APPLIED = "applied"
-    TOLD = "told"  # the state stays, with another message
+    EXPLAINED = "explained"  # the state stays, with another message
     UNCHANGED = "unchanged"
     CONFLICT = "conflict"  # somebody else has moved the job since it was loaded
 
 
 # A new message is no progress.
-_WAITS_ON = frozenset({Outcome.TOLD, Outcome.UNCHANGED})
+_WAITS_ON = frozenset({Outcome.EXPLAINED, Outcome.UNCHANGED})
 
 
 @dataclass(frozen=True)
@@ -184,25 +184,28 @@ def _rehearse(loaded: Loaded, facts: Facts, now: datetime) -> bool:
     job = loaded.job
     if job.rehearsal is None or loaded.attempt is None:
         return False
-    wish = fault_injection.Rehearsal.from_json(job.rehearsal)
-    victim = fault_injection.victim(wish, merge(facts.replicas, facts.view), now)
-    if victim is None or not _write_rehearsal(loaded, wish, victim, now):
+    rehearsal = fault_injection.Rehearsal.from_json(job.rehearsal)
+    victim = fault_injection.victim(rehearsal, merge(facts.replicas, facts.view), now)
+    if victim is None or not _write_rehearsal(loaded, rehearsal, victim, now):
         return False
     backend_factory.current().kill(attempts.ref_of(job, loaded.attempt), victim.name)
     return True
 
 
 @transaction.atomic
-def _write_rehearsal(loaded: Loaded, wish: fault_injection.Rehearsal, victim: ReplicaFact, now: datetime) -> bool:
+def _write_rehearsal(loaded: Loaded, rehearsal: fault_injection.Rehearsal, victim: ReplicaFact, now: datetime) -> bool:
     """False where somebody else has moved the job since it was loaded."""
-    job, after = loaded.job, wish.next(now)
+    job, after = loaded.job, rehearsal.next(now)
     kept = {"rehearsal": after.to_json() if after else None, "revision": F("revision") + 1}
     if not Job.objects.filter(pk=job.pk, revision=job.revision).update(**kept):
         return False
     Replica.objects.filter(attempt=loaded.attempt, name=victim.name, start_number=victim.start_number).update(
         rehearsed=True
     )
-    text = f"{victim.name} is killed: {wish.by} rehearses failure ({wish.done + 1} of {fault_injection.MOST_KILLS})."
+    text = (
+        f"{victim.name} is killed: {rehearsal.by} rehearses failure "
+        f"({rehearsal.done + 1} of {fault_injection.MOST_KILLS})."
+    )
     JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=victim.name, kind="rehearsal", text=text)
     effects.publish(job)
     return True
@@ -286,9 +289,9 @@ def view_of(job: Job, attempt: Attempt | None) -> JobView:
 
 def _facts(loaded: Loaded) -> Facts:
     job = loaded.job
-    wished = job.cancel_requested is not None
+    requested = job.cancel_requested is not None
     return Facts(
-        cancelled_by=(job.cancelled_by.username if job.cancelled_by else "the platform") if wished else "",
+        cancelled_by=(job.cancelled_by.username if job.cancelled_by else "the platform") if requested else "",
         recalled=recall_of(job.pk, job.attempt) if loaded.view.state in HOLDS_QUOTA else "",
         replicas=tuple(replica_fact(row) for row in loaded.replicas),
         view=_observe(loaded),
@@ -372,7 +375,7 @@ def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: Use
             effects.commit(effect, loaded.job)
     if any(isinstance(effect, CloseAttempt) for effect in outcome.effects):
         effects.tidy(loaded.job, loaded.view.attempt, over=outcome.job.state is JobState.SUCCEEDED)
-    return Outcome.TOLD if outcome.job.state is loaded.view.state else Outcome.APPLIED
+    return Outcome.EXPLAINED if outcome.job.state is loaded.view.state else Outcome.APPLIED
 
 
 @dataclass(frozen=True)

@@ -64,11 +64,11 @@ def _readings() -> dict[UUID, _Row]:
     attempts = Attempt.objects.filter(job__in=running, number=F("job__attempt"))
     names = ("pk", "number", "created", *(f"job__{name}" for name in _JOB))
     found: dict[UUID, _Row] = {}
-    for pk, number, created, job, revision, cancelled, rehearsal_, timeout, room in attempts.values_list(*names):
+    for pk, number, created, job, revision, cancelled, rehearsal_, timeout, namespace in attempts.values_list(*names):
         quiet = cancelled is None and rehearsal_ is None and (job, number) not in recalled
         members = tuple(replicas.get(pk, ()))
         reading = partial(Reading, JobState.RUNNING, revision, quiet, members)
-        found[job] = reading, AttemptRef(str(job), str(pk), number, room), partial(_deadline, created, timeout)
+        found[job] = reading, AttemptRef(str(job), str(pk), number, namespace), partial(_deadline, created, timeout)
     return found
 
 

@@ -75,28 +75,28 @@ def submit_job(
     QuotaExceeded (with ``numbers``) where it can never fit or the storage is full, Conflict where the key was used for
     something else.
     """
-    room = namespace_for(actor, namespace, Scope.JOB_WRITE)
+    target = namespace_for(actor, namespace, Scope.JOB_WRITE)
     key = _checked_key(idempotency_key)
     if why := isolation.refusal(actor):
         raise Forbidden(why)
-    bounds = bounds_of(room)
-    _refuse_image(room, spec)
+    bounds = bounds_of(target)
+    _refuse_image(target, spec)
     quota_questions.refuse_what_never_fits(bounds, spec)
     code = code_snapshots.pack(spec.files)
-    earlier = _earlier(actor, room, key, spec, code.digest)
+    earlier = _earlier(actor, target, key, spec, code.digest)
     if earlier:
         return Submitted(earlier, created=False)
-    data = _data_of(actor, room, spec)
-    _take_room_for_code(room, bounds, code, spec.name)
+    data = _data_of(actor, target, spec)
+    _take_storage_for_code(target, bounds, code, spec.name)
     try:
         # The storage may be far away: it is written outside of any transaction.
         code_snapshots.keep(code)
-        return Submitted(_create(actor, room, spec, data, key, code, request), created=True)
+        return Submitted(_create(actor, target, spec, data, key, code, request), created=True)
     except Exception as error:
         # The same key came twice at once.
-        earlier = _earlier(actor, room, key, spec, code.digest) if isinstance(error, IntegrityError) else None
+        earlier = _earlier(actor, target, key, spec, code.digest) if isinstance(error, IntegrityError) else None
         if earlier is None:
-            storage_usage.forget_unused_code(room, code.digest)
+            storage_usage.forget_unused_code(target, code.digest)
             raise
         return Submitted(earlier, created=False)
 
@@ -107,13 +107,13 @@ def _checked_key(key: str | None) -> str | None:
     return key
 
 
-def _take_room_for_code(room: Namespace, bounds: Bounds, code: code_snapshots.Packed, name: str) -> None:
+def _take_storage_for_code(namespace: Namespace, bounds: Bounds, code: code_snapshots.Packed, name: str) -> None:
     """Raises QuotaExceeded where the storage is full, also for code that is kept already: a job leaves more."""
-    thing = storage_usage.of_code(room, code.digest, name)
+    thing = storage_usage.of_code(namespace, code.digest, name)
     if storage_quota.is_kept(thing):
-        storage_quota.check(room, 0, bounds)
+        storage_quota.check(namespace, 0, bounds)
     else:
-        storage_quota.take(room, thing, len(code.body))
+        storage_quota.take(namespace, thing, len(code.body))
 
 
 def _earlier(actor: User, namespace: Namespace, key: str | None, spec: JobSpec, digest: str) -> Job | None:
@@ -194,9 +194,9 @@ class Preview:
 def preview_job(*, actor: User, namespace: str, spec: JobSpec) -> Preview:
     """Admission and plan of a job that is not submitted. Nothing is changed or kept. Raises NotFound, Forbidden,
     ValidationFailed."""
-    room = namespace_for(actor, namespace, Scope.JOB_WRITE)
-    _refuse_image(room, spec)
-    decided = quota_questions.quota_verdict(room, spec)
+    target = namespace_for(actor, namespace, Scope.JOB_WRITE)
+    _refuse_image(target, spec)
+    decided = quota_questions.quota_verdict(target, spec)
     verdict = "admitted" if decided.admitted else "refused" if decided.never else "queued"
     reason = decided.why or "It fits and would start at once."
     if why := isolation.refusal(actor):
@@ -213,8 +213,8 @@ def preview_job(*, actor: User, namespace: str, spec: JobSpec) -> Preview:
     )
 
 
-def _refuse_image(room: Namespace, spec: JobSpec) -> None:
-    if problem := builders.image_problem(room.name, spec):
+def _refuse_image(namespace: Namespace, spec: JobSpec) -> None:
+    if problem := builders.image_problem(namespace.name, spec):
         raise ValidationFailed({"image": [problem]})
 
 
@@ -228,8 +228,8 @@ def cancel_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None =
     if job.state in TERMINAL:
         raise Conflict(f"The job has already ended ({job.state}); there is nothing to cancel.")
     now = wall_clock()
-    wished = Job.objects.filter(pk=job.pk, cancel_requested=None).update(cancel_requested=now, cancelled_by=actor)
-    if wished:
+    requested = Job.objects.filter(pk=job.pk, cancel_requested=None).update(cancel_requested=now, cancelled_by=actor)
+    if requested:
         audit_log.record("job.cancel", str(job.pk), actor=actor, namespace=job.namespace, request=request)
         notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
@@ -256,7 +256,7 @@ def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = 
 
 
 @transaction.atomic
-def rehearse(*, actor: User, job_id: UUID | str, wish: object, request: HttpRequest | None = None) -> Job:
+def rehearse(*, actor: User, job_id: UUID | str, rehearsal: object, request: HttpRequest | None = None) -> Job:
     """Leave the wish to rehearse failure, as in ``{"kill": "trainer", "every": "10s"}``; ``{"kill": null}`` ends it.
 
     Raises NotFound, Forbidden for all but the job's owner, ValidationFailed, and Conflict where the job has ended or
@@ -265,32 +265,34 @@ def rehearse(*, actor: User, job_id: UUID | str, wish: object, request: HttpRequ
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     if job.owner_id != actor.pk:
         raise Forbidden("Only the owner of a job may rehearse its failure.")
-    wished = _checked_rehearsal(job, wish, actor)
-    if wished is None and job.rehearsal is None:
+    checked = _checked_rehearsal(job, rehearsal, actor)
+    if checked is None and job.rehearsal is None:
         return job
-    Job.objects.filter(pk=job.pk).update(rehearsal=wished.to_json() if wished else None, revision=F("revision") + 1)
+    Job.objects.filter(pk=job.pk).update(rehearsal=checked.to_json() if checked else None, revision=F("revision") + 1)
     text = f"{actor.username} ends the rehearsal."
-    if wished:
-        text = f"{actor.username} rehearses failure: every {messages.in_words(wished.every)} a {wished.kill} is killed."
+    if checked:
+        text = (
+            f"{actor.username} rehearses failure: every {messages.in_words(checked.every)} a {checked.kill} is killed."
+        )
     happened(job.pk, job.attempt, "", kind="rehearsal", text=text)
-    detail = {"kill": wished.kill, "every": wished.every.total_seconds()} if wished else {"kill": None}
+    detail = {"kill": checked.kill, "every": checked.every.total_seconds()} if checked else {"kill": None}
     audit_log.record("job.rehearse", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
     notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
 
 
-def _checked_rehearsal(job: Job, wish: object, actor: User) -> Rehearsal | None:
-    if not isinstance(wish, Mapping) or "kill" not in wish:
+def _checked_rehearsal(job: Job, rehearsal: object, actor: User) -> Rehearsal | None:
+    if not isinstance(rehearsal, Mapping) or "kill" not in rehearsal:
         raise ValidationFailed({"kill": ['Say what to rehearse, as in {"kill": "trainer", "every": "10s"}.']})
-    if wish["kill"] is None:
+    if rehearsal["kill"] is None:
         return None
-    if errors := problems(wish):
+    if errors := problems(rehearsal):
         raise ValidationFailed(errors)
     if job.state not in CHANGEABLE:
         raise Conflict(f"Only a job that waits or runs can rehearse failure; this one is {job.state}.")
     if why := no_rehearsal(job.spec, backend_factory.current().rehearses):
         raise Conflict(why)
-    return Rehearsal(wish["kill"], span(wish["every"]), actor.username, wall_clock())
+    return Rehearsal(rehearsal["kill"], span(rehearsal["every"]), actor.username, wall_clock())
 
 
 @transaction.atomic
@@ -307,13 +309,13 @@ def delete_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None =
     keys = list(Artifact.objects.filter(job=job).values_list("key", flat=True))
     detail = {"name": job.name, "owner": job.owner.username, "created": job.created.isoformat()}
     audit_log.record("job.delete", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
-    pk, room = job.pk, job.namespace
+    pk, namespace = job.pk, job.namespace
     storage_usage.forget(job)
     job.delete()
     # Robust: the job is gone, and a call that is sent again would find none.
     transaction.on_commit(lambda: _remove_what_was_kept(pk, keys), robust=True)
     ring(f"status:{pk}")
-    ring(f"status:ns:{room.name}")
+    ring(f"status:ns:{namespace.name}")
 
 
 def _remove_what_was_kept(job_id: UUID, keys: Sequence[str]) -> None:

@@ -65,10 +65,10 @@ def record_report(attempt: Attempt, report: ReplicaReport) -> None:
         raise NotFound(f"This attempt has no replica {report.replica!r}.")
     if report.start_number < row.start_number:
         return
-    told = _PHASES[report.phase](row, report, wall_clock())
+    text = _PHASES[report.phase](row, report, wall_clock())
     row.save()
-    if told:
-        happened(attempt.job_id, attempt.number, row.name, kind=report.phase, text=told)
+    if text:
+        happened(attempt.job_id, attempt.number, row.name, kind=report.phase, text=text)
     notify(attempt.job)
 
 

@@ -38,7 +38,7 @@ from runtime import contract
 
 
 @transaction.atomic
-def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpRequest | None = None) -> Job:
+def scale_job(*, actor: User, job_id: UUID | str, desired: object, request: HttpRequest | None = None) -> Job:
     """Leave the wish for other numbers of replicas, as in ``{"trainer": 4}`` or ``{"pserver": 2}``.
 
     The quota is held for trainers at once, and they come and go while the job runs. Parameter servers are counted anew
@@ -49,13 +49,13 @@ def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpReq
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     spec = attempts.spec_of(job)
-    wished = _checked_wish(wish, spec)
-    if wished.keys() & {"trainer", "elastic"} and job.state not in CHANGEABLE:
+    checked = _checked_numbers(desired, spec)
+    if checked.keys() & {"trainer", "elastic"} and job.state not in CHANGEABLE:
         raise Conflict(f"Only a job that waits or runs can be scaled; this one is {job.state}.")
-    if "pserver" in wished and job.state == JobState.SUCCEEDED:
+    if "pserver" in checked and job.state == JobState.SUCCEEDED:
         raise Conflict("The job has succeeded: there is nothing to go on with. Clone it to train anew.")
-    _switch(job, spec, wished, actor, request)
-    changed = {role: wished[role] for role in _SCALED if role in wished and wished[role] != _replicas(spec, role)}
+    _switch(job, spec, checked, actor, request)
+    changed = {role: checked[role] for role in _SCALED if role in checked and checked[role] != _replicas(spec, role)}
     if not changed:
         return job_for(actor, job_id, Scope.JOB_WRITE)
     after = planner.scaled(spec, trainers=changed.get("trainer"), pservers=changed.get("pserver"))
@@ -84,9 +84,9 @@ def note_scaling(job: Job, before: int, after: int, *, automatic: bool, at: date
     )
 
 
-def _switch(job: Job, spec: JobSpec, wished: Mapping[str, Any], actor: User, request: HttpRequest | None) -> None:
+def _switch(job: Job, spec: JobSpec, checked: Mapping[str, Any], actor: User, request: HttpRequest | None) -> None:
     """Leave the number of trainers to the platform, or no longer; a number that a person wishes for stays."""
-    on = wished.get("elastic", False if "trainer" in wished else None)
+    on = checked.get("elastic", False if "trainer" in checked else None)
     if on is None or on == elastic_jobs.is_elastic(job):
         return
     Job.objects.filter(pk=job.pk).update(elastic=on)
@@ -110,8 +110,8 @@ def _trainers_scaled(before: int, after: int, name: str, state: str) -> str:
 
 
 def _pservers_scaled(before: int, after: int, name: str, state: str) -> str:
-    told = f"Scaled from {before} to {messages.count(after, 'parameter server')} by {name}."
-    return told if state == JobState.QUEUED else f"{told} This takes effect with the next attempt."
+    text = f"Scaled from {before} to {messages.count(after, 'parameter server')} by {name}."
+    return text if state == JobState.QUEUED else f"{text} This takes effect with the next attempt."
 
 
 _SCALED: Mapping[str, Callable[[int, int, str, str], str]] = {
@@ -121,14 +121,14 @@ _SCALED: Mapping[str, Callable[[int, int, str, str], str]] = {
 _SAY_HOW_MANY = 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'
 
 
-def _checked_wish(wish: object, spec: JobSpec) -> Mapping[str, int]:
+def _checked_numbers(desired: object, spec: JobSpec) -> Mapping[str, int]:
     """The numbers by role in the body of a call. Raises ValidationFailed."""
-    if not isinstance(wish, Mapping) or not wish or set(wish) - {*_SCALED, "elastic"}:
+    if not isinstance(desired, Mapping) or not desired or set(desired) - {*_SCALED, "elastic"}:
         raise ValidationFailed({"trainer": [_SAY_HOW_MANY]})
-    problems = {role: [problem] for role, number in wish.items() if (problem := _problem(role, number, spec))}
+    problems = {role: [problem] for role, number in desired.items() if (problem := _problem(role, number, spec))}
     if problems:
         raise ValidationFailed(problems)
-    return wish
+    return desired
 
 
 def _problem(role: str, number: object, spec: JobSpec) -> str:

@@ -129,7 +129,7 @@ async def what_if(request: HttpRequest) -> HttpResponse:
         async with _asking:
             answers = await _answers(questions)
         problem = "" if answers else gettext("It took too long. Ask about a shorter time.")
-    return await sync_to_async(_told)(request, asked, problem, answers, names)
+    return await sync_to_async(_answer_page)(request, asked, problem, answers, names)
 
 
 def _questions(request: HttpRequest) -> tuple[dict[str, str], list[Question], dict[str, str]]:
@@ -181,7 +181,7 @@ async def _answers(questions: list[Question]) -> list[dict[str, Any]]:
     return found
 
 
-def _told(
+def _answer_page(
     request: HttpRequest, asked: dict[str, str], problem: str, answers: list[dict[str, Any]], names: dict[str, str]
 ) -> HttpResponse:
     context = {**_context(request), "asked": asked, "problem": problem, "most_jobs": MOST_JOBS}

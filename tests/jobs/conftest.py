@@ -26,7 +26,7 @@ Use = Callable[[ObedientBackend], ObedientBackend]
 
 
 @pytest.fixture(autouse=True)
-def _own_rooms(settings: Settings, tmp_path: Path) -> None:
+def _own_directories(settings: Settings, tmp_path: Path) -> None:
     settings.STORAGE_DIR = tmp_path / "storage"
     settings.ATTEMPTS_DIR = tmp_path / "attempts"
 

@@ -88,14 +88,14 @@ async def connected(headers: Headers, path: str = "/ws/v1/stream") -> AsyncItera
         await socket.leave()
 
 
-def play(story: Callable[[], Awaitable[None]]) -> None:
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
     """Run a story on a loop of its own, with a tailer of its own."""
 
     consumers._open_sockets.clear()
 
     async def run() -> None:
         try:
-            await asyncio.wait_for(story(), 60)
+            await asyncio.wait_for(scenario(), 60)
         finally:
             tailer.tailer().close()
 

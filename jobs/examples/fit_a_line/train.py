@@ -22,13 +22,13 @@ def predict(x):
     return x @ p["w"] + p["b"]
 
 
-def tell(event):
+def report_progress(event):
     """A line in the log every ten passes; each trainer prints its own."""
     if event.pass_id % 10 == 9:
         print(f"pass {event.pass_id + 1}: cost {event.metrics['cost']:.4f}")
 
 
-job.on(dist.EndPass, tell)
+job.on(dist.EndPass, report_progress)
 
 for patients, targets in job.steps(job.reader("public/diabetes", batch=8, shuffle=1024), passes=60):
     x, y = (patients - x_mean) / x_scale, (targets - y_mean) / y_scale

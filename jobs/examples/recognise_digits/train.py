@@ -50,13 +50,13 @@ p = job.params(
 )
 
 
-def tell(event):
+def report_progress(event):
     """A line in the log every ten passes; each trainer prints its own."""
     if event.pass_id % 10 == 9:
         print(f"pass {event.pass_id + 1}: cost {event.metrics['cost']:.4f}")
 
 
-job.on(dist.EndPass, tell)
+job.on(dist.EndPass, report_progress)
 
 # Each trainer is given its share of the images. push_pull sends the gradients and brings the new parameters.
 for x, y in job.steps(job.reader("public/digits", batch=16, shuffle=1024), passes=80):

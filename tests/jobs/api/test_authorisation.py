@@ -302,10 +302,10 @@ def status(client: Client, method: str, path: str) -> int:
 @pytest.mark.parametrize(("call", "expected"), TABLE.items(), ids=TABLE)
 def test_everybody_gets_what_the_table_says(personas: Personas, job: Job, call: str, expected: str) -> None:
     method, _, route = call.partition(" ")
-    told = [status(personas.client(name), method, address(route, job)) for name in EVERYBODY]
-    assert " ".join(map(str, told)) == expected
+    statuses = [status(personas.client(name), method, address(route, job)) for name in EVERYBODY]
+    assert " ".join(map(str, statuses)) == expected
     shut_out = [status(personas.client(name), method, address(route, job)) for name in SHUT_OUT]
-    nobody = told[-1]
+    nobody = statuses[-1]
     assert shut_out[0] == nobody
     assert shut_out[1] == (401 if route.startswith("api/") and nobody == 200 else nobody)
 
@@ -315,10 +315,10 @@ def test_what_is_not_in_the_table_is_no_call(personas: Personas, job: Job) -> No
     clients = [personas.client(name) for name in ("admin", "nobody")]
     unknown = [(method, route) for method, route in calls if f"{method} {route}" not in TABLE]
     opened = {
-        f"{method} {route}": told
+        f"{method} {route}": statuses
         for method, route in unknown
-        if (told := [status(client, method, address(route, job)) for client in clients])[0] != 405
-        or told[1] not in (405, 401, 302)
+        if (statuses := [status(client, method, address(route, job)) for client in clients])[0] != 405
+        or statuses[1] not in (405, 401, 302)
     }
     assert opened == {}
     assert set(TABLE) <= {f"{method} {route}" for method, route in calls}, "the table names routes that are not there"

@@ -25,45 +25,45 @@ def writer(personas: Personas) -> Writer:
     return Writer(make_attempt(make_job(personas.namespace, personas.owner, attempt=1)))
 
 
-def get(writer: Writer, personas: Personas, path: str, who: str = "viewer", **query: Any) -> Any:
-    return personas.client(who).get(f"/api/v1/jobs/{writer.job.pk}/{path}", query)
+def get(writer: Writer, personas: Personas, path: str, persona: str = "viewer", **query: Any) -> Any:
+    return personas.client(persona).get(f"/api/v1/jobs/{writer.job.pk}/{path}", query)
 
 
 def download(writer: Writer, personas: Personas, path: str, **query: Any) -> str:
     """What a browser gets over the asynchronous server."""
 
-    async def story() -> str:
+    async def scenario() -> str:
         client = AsyncClient()
         await client.aforce_login(personas.viewer)
         answer = await client.get(f"/api/v1/jobs/{writer.job.pk}/{path}", query)
         return b"".join([piece async for piece in answer.streaming_content]).decode()
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
 # --- Who may ---------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("path", ["metrics", "metrics/points", "logs"])
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_members_see_strangers_do_not(writer: Writer, personas: Personas, path: str, who: str) -> None:
-    expected = {"stranger": 404, "nobody": 401}.get(who, 200)
-    assert get(writer, personas, path, who).status_code == expected
+@pytest.mark.parametrize("persona", EVERYBODY)
+def test_members_see_strangers_do_not(writer: Writer, personas: Personas, path: str, persona: str) -> None:
+    expected = {"stranger": 404, "nobody": 401}.get(persona, 200)
+    assert get(writer, personas, path, persona).status_code == expected
 
 
 @pytest.mark.parametrize("path", ["metrics.csv", "logs/download"])
-@pytest.mark.parametrize(("who", "status"), [("stranger", 404), ("nobody", 401)])
-def test_strangers_download_nothing(writer: Writer, personas: Personas, path: str, who: str, status: int) -> None:
-    assert get(writer, personas, path, who).status_code == status
+@pytest.mark.parametrize(("persona", "status"), [("stranger", 404), ("nobody", 401)])
+def test_strangers_download_nothing(writer: Writer, personas: Personas, path: str, persona: str, status: int) -> None:
+    assert get(writer, personas, path, persona).status_code == status
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("who", ["admin", *MEMBERS])
-def test_members_download(writer: Writer, personas: Personas, who: str) -> None:
-    async def story() -> int:
+@pytest.mark.parametrize("persona", ["admin", *MEMBERS])
+def test_members_download(writer: Writer, personas: Personas, persona: str) -> None:
+    async def scenario() -> int:
         client = AsyncClient()
-        await client.aforce_login(personas.user(who))  # type: ignore[arg-type]
+        await client.aforce_login(personas.user(persona))  # type: ignore[arg-type]
         return (await client.get(f"/api/v1/jobs/{writer.job.pk}/logs/download")).status_code
 
-    assert asyncio.run(story()) == 200
+    assert asyncio.run(scenario()) == 200
 
 
 # --- Charts ----------------------------------------------------------------------------------------------------------

@@ -100,7 +100,7 @@ def test_the_noise_of_one_attempt_costs_no_other(attempt: Attempt, personas: Per
     assert send(quiet, "logs", line(1)).status_code == 200
 
 
-def test_signs_of_life_are_always_taken(attempt: Attempt, settings: Settings) -> None:
+def test_heartbeats_are_always_accepted(attempt: Attempt, settings: Settings) -> None:
     settings.INGEST_RATE = settings.UPLOAD_RATE = TWICE_A_MINUTE
     assert {send(attempt, "heartbeat", {"replica": "trainer-0"}).status_code for _ in range(5)} == {200}
 

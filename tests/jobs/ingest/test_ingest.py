@@ -117,7 +117,7 @@ def test_a_batch_that_is_sent_again_is_taken_once(attempt: Attempt) -> None:
     assert [line.text for line in store.read_logs(attempt.job_id).lines] == ["one", "two"]
 
 
-def test_a_batch_beyond_the_next_line_is_told_where_to_go_on(attempt: Attempt) -> None:
+def test_a_batch_beyond_the_next_line_is_answered_with_the_last_number(attempt: Attempt) -> None:
     post(attempt, "logs", logs(1, "one"))
     answer = post(attempt, "logs", logs(3, "three"))
     assert (answer.status_code, answer.json()["code"], answer.json()["last"]) == (409, "gap", 1)
@@ -132,7 +132,7 @@ def test_an_attempt_does_not_write_the_lines_of_the_portal(attempt: Attempt, nam
     assert line.stream == "agent"
 
 
-def test_an_empty_batch_tells_how_far_it_went(attempt: Attempt) -> None:
+def test_an_empty_batch_returns_the_last_number(attempt: Attempt) -> None:
     post(attempt, "logs", logs(1, "one"))
     assert post(attempt, "logs", logs(2)).json() == {"last": 1}
 
@@ -242,7 +242,7 @@ def test_events_are_taken_once(attempt: Attempt) -> None:
     assert JobEvent.objects.filter(kind="joined").count() == 1
 
 
-def test_events_beyond_the_next_are_told_where_to_go_on(attempt: Attempt) -> None:
+def test_events_beyond_the_next_are_answered_with_the_last_number(attempt: Attempt) -> None:
     answer = post(attempt, "events", {"replica": "trainer-0", "first": 4, "events": [[1e9, "joined", "x"]]})
     assert (answer.status_code, answer.json()["last"]) == (409, 0)
 
@@ -321,27 +321,27 @@ def get(attempt: Attempt | uuid.UUID, call: str, token: str = TOKEN) -> Any:
 
 
 @pytest.mark.parametrize("call", GIVEN)
-def test_nothing_is_given_to_who_is_not_the_attempts(attempt: Attempt, call: str) -> None:
+def test_nothing_is_sent_without_the_token_of_the_attempt(attempt: Attempt, call: str) -> None:
     make_attempt(make_job(), token="another")
     assert get(attempt, call, token="wrong").status_code == 401
     assert get(attempt, call, token="another").status_code == 404
     assert get(uuid.uuid4(), call).status_code == 404
 
 
-def test_a_replica_that_begins_anew_is_told_how_far_it_was_taken_in(attempt: Attempt) -> None:
+def test_a_replica_that_starts_again_receives_its_last_numbers(attempt: Attempt) -> None:
     post(attempt, "logs", logs(1, "one", "two"))
     assert post(attempt, "begin", {"replica": "trainer-0"}).json() == {"logs": 2, "metrics": 0, "events": 0}
 
 
 @pytest.mark.parametrize("state", [JobState.STOPPING, JobState.CANCELLED])
-def test_who_begins_in_an_attempt_that_ends_is_told_to_stop(attempt: Attempt, state: JobState) -> None:
+def test_a_replica_that_begins_in_an_attempt_that_ends_must_stop(attempt: Attempt, state: JobState) -> None:
     attempt.job.state = state
     attempt.job.save()
     answer = post(attempt, "begin", {"replica": "trainer-0"})
     assert (answer.status_code, answer.json()["code"]) == (409, "stale_attempt")
 
 
-def test_who_was_dismissed_before_it_began_is_told_to_stop(attempt: Attempt) -> None:
+def test_a_replica_dismissed_before_it_began_must_stop(attempt: Attempt) -> None:
     Replica.objects.update(dismissed=True)
     assert post(attempt, "begin", {"replica": "trainer-0"}).status_code == 409
 
@@ -355,7 +355,7 @@ def test_who_was_dismissed_before_it_began_is_told_to_stop(attempt: Attempt) -> 
         (JobState.RUNNING, Reason.PREEMPTED, 6),
     ],
 )
-def test_who_is_asked_to_end_is_told_how_long_it_may_take(
+def test_a_replica_that_must_end_receives_its_grace_period(
     attempt: Attempt, settings: Settings, state: JobState, reason: Reason, seconds: float
 ) -> None:
     settings.STOP_GRACE_SECONDS, settings.PREEMPTION_GRACE_SECONDS = 6.0, 40.0

@@ -199,7 +199,7 @@ def test_more_trainers_are_started_by_the_next_sweep(
     job = steady(submit, backend, roles=ROLES)
     sweep()
     sweep()
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})
     sweep()
     assert Replica.objects.filter(name="trainer-2").exists()
     assert "scale to 3" in backend.calls

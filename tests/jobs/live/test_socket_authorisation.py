@@ -63,24 +63,24 @@ def asked(stream: str, job: Any) -> dict[str, Any]:
 @pytest.mark.invariant("Each stream of the websocket gives each role the answer of the authorisation table.")
 @pytest.mark.parametrize(("stream", "expected"), TABLE.items(), ids=TABLE)
 def test_everybody_gets_what_the_table_says(people: Personas, written: Writer, stream: str, expected: str) -> None:
-    told: list[str] = []
+    codes: list[str] = []
     everybody = callers(people)
 
-    async def story() -> None:
+    async def scenario() -> None:
         for headers in everybody:
             async with connected(headers) as socket:
                 await socket.ask(op="sub", **asked(stream, written.job.pk))
-                told.append(await socket.answer())
+                codes.append(await socket.answer())
 
-    play(story)
-    assert " ".join(told) == expected
+    play(scenario)
+    assert " ".join(codes) == expected
 
 
 @pytest.mark.parametrize("stream", ["logs", "metrics", "status"])
 def test_a_job_of_others_is_like_one_that_is_not_there(people: Personas, written: Writer, stream: str) -> None:
     headers = headers_of(people.client("stranger"))
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(headers) as socket:
             answers = []
             for job in (written.job.pk, NOWHERE):
@@ -89,18 +89,18 @@ def test_a_job_of_others_is_like_one_that_is_not_there(people: Personas, written
             assert answers[0] == answers[1]
             assert answers[0]["code"] == "not_found"
 
-    play(story)
+    play(scenario)
 
 
 def test_elsewhere_there_is_no_socket(people: Personas) -> None:
     headers = headers_of(people.client("admin"))
 
-    async def story() -> None:
+    async def scenario() -> None:
         for path in ("/", "/ws/v1/streams", "/ws/v2/stream", "/api/v1/me"):
             async with connected(headers, path) as socket:
                 assert await socket.closed() == 4404
 
-    play(story)
+    play(scenario)
 
 
 def test_every_stream_and_every_address_is_in_a_table() -> None:

@@ -60,8 +60,8 @@ def test_what_is_left_of_a_log_that_was_rotated_is_taken_once(log: Log, data: st
     after = bodies(again.feed(asked(log[rotated:], again.place)))
     latest = log[read - 1][0] if read else 0
     # Lines of the very time of the last one cannot be told apart once others of them are gone.
-    told_apart = [body for stamp, body in log[max(read, rotated) :] if stamp > latest or rotated <= read == 0]
-    assert [body for body in after if body in told_apart] == told_apart
+    distinct = [body for stamp, body in log[max(read, rotated) :] if stamp > latest or rotated <= read == 0]
+    assert [body for body in after if body in distinct] == distinct
     assert not set(before) & set(after)
 
 
@@ -94,7 +94,7 @@ def test_a_line_that_a_program_left_unfinished_is_its_last() -> None:
     assert reading.end() == []
 
 
-def test_what_the_node_says_itself_is_no_line_of_the_program() -> None:
+def test_a_message_of_the_node_is_no_line_of_the_program() -> None:
     said = b'unable to retrieve container logs for containerd://c59b\n{"kind":"Status","code":500}\n'
     assert Reading(Place("pod")).feed(said + written(BEGIN, "mine")) == [Line(BEGIN, b"mine")]
 

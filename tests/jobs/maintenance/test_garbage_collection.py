@@ -58,7 +58,7 @@ def test_what_a_job_waits_for_or_runs_with_stays(
     assert not any(folder.exists() for folder in needed)
 
 
-def test_whoever_uses_a_bundle_keeps_it_for_as_long_again() -> None:
+def test_using_a_bundle_keeps_it_for_as_long_again() -> None:
     folder = aged(local_bundle.bundle_folder("d" * 64), 15)
     assert local_bundle.write_bundle("d" * 64, {}) == folder
     assert garbage_collection.prune(NOW, AGE) == 0

@@ -69,12 +69,14 @@ def test_many_are_admitted_with_all_that_a_single_admission_writes(backend: Obed
     assert not Claim.objects.exists()
 
 
-def test_what_has_no_room_waits_with_the_words_of_a_single_decision(backend: ObedientBackend, submit: Submit) -> None:
+def test_a_job_that_does_not_fit_waits_with_the_message_of_a_single_decision(
+    backend: ObedientBackend, submit: Submit
+) -> None:
     limit(1)
     jobs = [submit(name=f"job-{number}") for number in range(3)]
     assert admit() == [jobs[0].pk]
-    told = list(Job.objects.order_by("created").values_list("why", flat=True))[1:]
-    for job, why in zip(jobs[1:], told, strict=True):
+    messages = list(Job.objects.order_by("created").values_list("why", flat=True))[1:]
+    for job, why in zip(jobs[1:], messages, strict=True):
         reconciler.reconcile(job.pk)
         job.refresh_from_db()
         assert job.why == why
@@ -194,7 +196,7 @@ def test_a_job_that_asks_for_more_since_it_was_claimed_holds_what_it_asks_for(
     reconciler.reconcile(submit(name="first").pk)
     job = submit(roles={"trainer": {"replicas": 1, "max": 4, "memory": "256Mi"}}, elastic=False)
     assert admit() == []
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})
     Reservation.objects.all().delete()
     # What it asks for now has to be decided on first.
     assert admit() == []

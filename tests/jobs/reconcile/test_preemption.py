@@ -58,8 +58,8 @@ def test_it_is_stopped_with_time_for_a_checkpoint_and_waits_again(borrower: Job,
     assert (borrower.state, borrower.attempt, borrower.requeues) == ("QUEUED", 2, {"preempted": 1})
     assert owner.state != "QUEUED"
     assert max(backend.graces) == timedelta(seconds=20)
-    told = Transition.objects.get(job=borrower, state="STOPPING").why
-    assert told == "It ran on capacity that `elsewhere` had lent and needs now."
+    message = Transition.objects.get(job=borrower, state="STOPPING").why
+    assert message == "It ran on capacity that `elsewhere` had lent and needs now."
 
 
 def test_it_says_what_it_waits_for_and_does_not_take_it_back(borrower: Job) -> None:

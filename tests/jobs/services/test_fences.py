@@ -101,7 +101,7 @@ def test_of_two_reconcilers_that_loaded_a_rehearsal_one_kills(
     outdated: OutdatedBackend, submit: Submit, personas: Personas
 ) -> None:
     job = running(submit)
-    job_services.rehearse(actor=personas.developer, job_id=job.pk, wish={"kill": "master", "every": "5s"})
+    job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal={"kill": "master", "every": "5s"})
     due = now() + timedelta(seconds=6)
     outdated.meanwhile = lambda: reconciler.reconcile(job.pk, clock=lambda: due)
     reconciler.reconcile(job.pk, clock=lambda: due)
@@ -196,7 +196,7 @@ def test_what_a_person_scales_while_a_loss_is_handled_is_not_lost(
 ) -> None:
     roles = {"trainer": {"replicas": 2, "min": 1, "max": 5, "memory": "512Mi"}}
     job = running(submit, roles=roles)
-    outdated.meanwhile = lambda: scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    outdated.meanwhile = lambda: scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.RUNNING
     assert Replica.objects.filter(role="trainer", dismissed=False).count() == 3

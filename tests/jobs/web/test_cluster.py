@@ -60,8 +60,8 @@ def test_the_page_of_a_running_elastic_job_says_why_it_has_its_number_of_trainer
     assert "Keeps 2 trainers: there is no room for more." in viewer.get(page).content.decode()
     assert viewer.get(api).json()["sizing"] == "Keeps 2 trainers: there is no room for more."
     assert "没有更多资源" in viewer.get(page, headers={"Accept-Language": "zh-hans"}).content.decode()
-    for told_nothing in ({"elastic": False}, {"elastic": True, "state": "QUEUED"}):
-        Job.objects.filter(pk=job.pk).update(**told_nothing)
+    for without_decision in ({"elastic": False}, {"elastic": True, "state": "QUEUED"}):
+        Job.objects.filter(pk=job.pk).update(**without_decision)
         assert viewer.get(api).json()["sizing"] == ""
 
 
@@ -73,7 +73,7 @@ def test_nobody_else_asks_or_switches(personas: Personas, person: str, path: str
     assert elastic_jobs.mode() is ElasticMode.ON
 
 
-def test_it_tells_who_runs_and_why_others_wait(personas: Personas, busy: tuple[Job, Job]) -> None:
+def test_it_shows_the_running_jobs_and_why_others_wait(personas: Personas, busy: tuple[Job, Job]) -> None:
     Elastic.objects.create(told={str(busy[0].pk): {"trainers": 2, "why": "Has all 2 trainers that it may have."}})
     Job.objects.filter(pk=busy[0].pk).update(elastic=True)
     page = personas.client("admin").get("/admin/cluster").content.decode()
@@ -83,7 +83,7 @@ def test_it_tells_who_runs_and_why_others_wait(personas: Personas, busy: tuple[J
     assert "集群" in chinese
 
 
-def test_the_chart_shows_who_held_how_much_when(busy: tuple[Job, Job]) -> None:
+def test_the_chart_shows_the_amount_held_by_each_job_over_time(busy: tuple[Job, Job]) -> None:
     Stretch.objects.update(begun=now() - timedelta(minutes=30))
     chart = cluster_overview.chart(now(), "hour")
     [strand] = chart["strands"]

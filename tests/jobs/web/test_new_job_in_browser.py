@@ -46,7 +46,7 @@ def shown(form: Page, *fields: str) -> list[bool]:
     return [form.is_visible(field) for field in fields]
 
 
-def test_buttons_wait_for_the_script_that_hears_them(page: Page, live_server: LiveServer) -> None:
+def test_buttons_wait_for_the_script_that_handles_them(page: Page, live_server: LiveServer) -> None:
     held: list[Route] = []
     page.route("**/new-job-*.js", lambda route: held.append(route))
     with page.expect_request("**/new-job-*.js"):
@@ -94,7 +94,7 @@ def test_what_a_framework_has_no_use_for_goes_when_it_is_chosen(form: Page) -> N
     expect(yaml).not_to_have_value(contains("mode"))
 
 
-def test_a_field_that_says_what_cannot_be_is_shown_with_what_is_wrong(form: Page) -> None:
+def test_a_field_with_an_invalid_value_is_shown_with_its_error(form: Page) -> None:
     form.fill("#yaml", "name: x\nframework: torch\nroles: {trainer: {replicas: 2, max: 4}}")
     problem = form.locator("[data-error-for='roles.trainer.max']")
     expect(problem).to_contain_text("meet once")
@@ -156,7 +156,7 @@ def test_what_would_be_put_into_an_image_goes_once_it_is_named_and_the_code_come
     expect(command.locator("code-editor .cm-content")).to_contain_text("import")
 
 
-def test_what_names_no_image_is_told_beside_it_and_nothing_is_lost(command: Page) -> None:
+def test_an_invalid_image_is_reported_beside_its_field_and_nothing_is_lost(command: Page) -> None:
     command.fill("#image", "no image at all")
     command.press("#image", "Enter")
     expect(command.locator("[data-error-for=image]")).to_contain_text("names no image")
