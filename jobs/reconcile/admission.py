@@ -131,7 +131,7 @@ def _take(batch: list[Written], now: datetime, claims: Sequence[Claim]) -> Answe
 
 
 def _is_as_claimed(claim: Claim, job: Job) -> bool:
-    """Return whether the request of the job equals its claim. If not, renew the claim; it needs another decision then."""
+    """Return whether the request of the job equals its claim. If not, renew the claim for another decision."""
     ask = _ask_of(job)
     return ask is not None and not ledger.renew(claim, ask)
 

@@ -206,7 +206,7 @@ def tidy(job: Job, number: int, *, over: bool) -> None:
 def site(job: Job) -> planner.Site:
     """Return what this installation adds to the job's plan.
 
-    Of the datasets of namespaces, the plan has only those of the job's own namespace.
+    Of the datasets that belong to namespaces, the job has access only to the one it trains on.
     """
     return planner.Site(
         ingest_url=settings.INGEST_URL,

@@ -15,9 +15,9 @@ from rbac.models import User
 
 @transaction.atomic
 def switch(*, actor: User, mode: str, reason: str, request: HttpRequest | None = None) -> None:
-    """What the controller does from now on; empty: as the settings say.
+    """Set the mode of the elastic controller from now on. An empty ``mode`` selects the mode of the settings.
 
-    Raises Forbidden for who is no admin, and ValidationFailed where there is no such mode or no reason.
+    Raises Forbidden if ``actor`` is no admin, and ValidationFailed if there is no such mode or no reason.
     """
     require_admin(actor)
     stated = audit_log.stated(reason)
