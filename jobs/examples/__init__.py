@@ -1,5 +1,7 @@
-"""The example jobs that are shipped: one folder each, with ``job.yaml`` (titles, descriptions, the specification
-without its files) and the files of the job beside it."""
+"""Shipped example jobs.
+
+Each has a folder with ``job.yaml`` (titles, descriptions, the specification without its files) and the job's files.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ _CODE = (".py", ".sh")
 
 @dataclass(frozen=True)
 class Example:
-    """``spec`` is a whole specification, with its files, ready to be submitted."""
+    """An example job. ``spec`` is a complete specification with its files, ready to submit."""
 
     name: str
     title: str
@@ -30,7 +32,7 @@ class Example:
 
 @cache
 def catalogue() -> tuple[Example, ...]:
-    """All examples, those for beginners first: by the ``order`` that they give."""
+    """Return all examples, sorted by their ``order``: those for beginners first."""
     bodies = {
         path.parent: yaml.safe_load(path.read_text(encoding="utf-8")) for path in _DIRECTORY.glob(f"*/{_DESCRIPTION}")
     }

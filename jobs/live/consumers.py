@@ -118,7 +118,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
                 del _open_sockets[self._user.pk]
             self._user = None
 
-    # --- Asks --------------------------------------------------------------------------------------------------------
+    # --- Requests ----------------------------------------------------------------------------------------------------
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         if self._user is None:
             return
@@ -173,7 +173,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
 
     # --- Sending -----------------------------------------------------------------------------------------------------
     async def _send(self, text: str) -> None:
-        """Send one frame. Waits while the connection's buffer is full; after SEND_SECONDS, close the socket as too slow."""
+        """Send one frame. Waits while the connection's buffer is full, and closes the socket after SEND_SECONDS."""
         try:
             async with self._sending, asyncio.timeout(SEND_SECONDS):
                 await self.send(text_data=text)

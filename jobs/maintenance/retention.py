@@ -1,4 +1,4 @@
-"""Retention of the rows of ended jobs: they are removed once they are older than the settings keep them.
+"""Retention of the rows of ended jobs: rows older than the periods of the settings are removed.
 
 A pass visits jobs in the order in which they ended. ``models.Retention`` stores the progress per kind, so a pass reads
 only the jobs that became old enough since the previous pass. Each job takes one short transaction. A pass stops after
