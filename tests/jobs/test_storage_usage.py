@@ -1,4 +1,4 @@
-"""What jobs keep is counted against their namespace's storage, refused before it is taken, and gone when they are."""
+"""Storage usage of jobs: counted against the namespace, refused before it is stored, and released on deletion."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_submission_that_fails_leaves_the_code_of_another_job_counted(
 
 
 def test_where_the_storage_is_full_no_job_is_taken_in(personas: Personas, submit: Any) -> None:
-    """Its code may be known, but it would have nowhere to leave its model."""
+    """Its code may be stored already, but there would be no space for its model."""
     limit(personas, submit().snapshot.size)
     with pytest.raises(QuotaExceeded):
         submit()

@@ -1,4 +1,4 @@
-"""Jobs over HTTP, as everybody around the namespace."""
+"""HTTP API of jobs, for every persona of the namespace."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_submission_asks_the_database_little(
 ) -> None:
     client = personas.client("developer")
     post(client, "/api/v1/namespaces/team/jobs", SPEC)
-    # Session, account, namespace and role, limits and what is held; then one transaction.
+    # Session, account, namespace and role, limits and usage; then one transaction.
     with django_assert_max_num_queries(15):
         assert post(client, "/api/v1/namespaces/team/jobs", SPEC).status_code == 201
 

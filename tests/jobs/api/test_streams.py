@@ -30,7 +30,7 @@ def get(writer: Writer, personas: Personas, path: str, persona: str = "viewer", 
 
 
 def download(writer: Writer, personas: Personas, path: str, **query: Any) -> str:
-    """What a browser gets over the asynchronous server."""
+    """Return the text that a browser downloads from the asynchronous server."""
 
     async def scenario() -> str:
         client = AsyncClient()
@@ -41,7 +41,7 @@ def download(writer: Writer, personas: Personas, path: str, **query: Any) -> str
     return asyncio.run(scenario())
 
 
-# --- Who may ---------------------------------------------------------------------------------------------------------
+# --- Permissions -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("path", ["metrics", "metrics/points", "logs"])
 @pytest.mark.parametrize("persona", EVERYBODY)
 def test_members_see_strangers_do_not(writer: Writer, personas: Personas, path: str, persona: str) -> None:

@@ -1,4 +1,4 @@
-"""What may be done so often and no more: each refusal says when to come again, and nothing is half done."""
+"""Rate limits: each refusal names the time of the next try, and changes nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def attempt(personas: Personas) -> Attempt:
 
 
 def says_when(answer: Any) -> bool:
-    """Whether it is refused with the time after which to come again, in the header and in words."""
+    """Return whether the answer is a refusal with the time of the next try, in the header and in the message."""
     wait = int(answer.headers.get("Retry-After", 0))
     return answer.status_code == 429 and 0 < wait <= 60 and f"{wait} s" in answer.json()["detail"]
 
@@ -72,7 +72,7 @@ def test_asking_what_would_come_of_it_is_not_counted(personas: Personas, setting
     assert {answer.status_code for answer in asked} == {200}
 
 
-# --- What agents send ------------------------------------------------------------------------------------------------
+# --- Requests of agents ----------------------------------------------------------------------------------------------
 def send(attempt: Attempt, call: str, body: Any) -> Any:
     address = f"/ingest/v1/attempts/{attempt.pk}/{call}"
     return Client(headers={"authorization": "Bearer t"}).post(address, body, content_type="application/json")

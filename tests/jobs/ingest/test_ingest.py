@@ -1,4 +1,4 @@
-"""What agents send: taken once, checked field by field, refused from those who have no business there."""
+"""Ingest API: data of agents is stored once, checked field by field, and refused without the right token."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def metrics(*points: list[Any]) -> dict[str, Any]:
     return {"replica": "trainer-0", "first": 1, "points": list(points)}
 
 
-# --- Who may ---------------------------------------------------------------------------------------------------------
+# --- Authentication --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("call", CALLS)
 def test_without_a_token_nobody_gets_in(attempt: Attempt, call: str) -> None:
     answer = post(attempt, call, {}, token="")
@@ -125,7 +125,7 @@ def test_a_batch_beyond_the_next_line_is_answered_with_the_last_number(attempt: 
 
 @pytest.mark.parametrize("name", ["system", "agent"])
 def test_an_attempt_does_not_write_the_lines_of_the_portal(attempt: Attempt, name: str) -> None:
-    """Agents of an earlier version send their remarks as ``system``: these are taken as what they are."""
+    """Agents of an earlier version send their remarks as ``system``: these are stored as ``agent``."""
     body = {"replica": "trainer-0", "first": 1, "lines": [[1, name, "The job was cancelled by the platform."]]}
     assert post(attempt, "logs", body).json() == {"last": 1}
     (line,) = store.read_logs(attempt.job_id).lines
@@ -223,7 +223,7 @@ def test_a_body_of_unannounced_length_is_read_no_further_than_the_limit() -> Non
         read(ingest_views.BODY_LIMIT + 1)
 
 
-# --- Reports, events, signs of life ----------------------------------------------------------------------------------
+# --- Reports, events, heartbeats -------------------------------------------------------------------------------------
 def test_an_incarnation_may_be_larger_than_32_bits(attempt: Attempt) -> None:
     post(attempt, "report", {"replica": "trainer-0", "phase": "registered", "incarnation": 2**40})
     assert Replica.objects.get(attempt=attempt, name="trainer-0").incarnation == 2**40
@@ -314,7 +314,7 @@ def test_more_than_an_artifact_may_have_is_not_read_whatever_was_announced() -> 
     assert ingest_views.CappedReader(io.BytesIO(b"x" * 10), 10).read(11) == b"x" * 10  # type: ignore[arg-type]
 
 
-# --- What agents are given -------------------------------------------------------------------------------------------
+# --- Responses to agents ---------------------------------------------------------------------------------------------
 def get(attempt: Attempt | uuid.UUID, call: str, token: str = TOKEN) -> Any:
     pk = attempt.pk if isinstance(attempt, Attempt) else attempt
     return Client().get(f"/ingest/v1/attempts/{pk}/{call}", headers={"Authorization": f"Bearer {token}"})
@@ -351,7 +351,7 @@ def test_a_replica_dismissed_before_it_began_must_stop(attempt: Attempt) -> None
     [
         (JobState.STOPPING, Reason.PREEMPTED, 40),
         (JobState.STOPPING, Reason.CANCELLED, 6),
-        # One trainer of many, which is not wanted any more; the reason is of an earlier attempt.
+        # One of many trainers, which was dismissed; the reason is that of an earlier attempt.
         (JobState.RUNNING, Reason.PREEMPTED, 6),
     ],
 )
@@ -402,7 +402,7 @@ def test_a_job_without_a_data_set_is_given_none(attempt: Attempt) -> None:
     assert get(attempt, "data").json() == {"files": []}
 
 
-# --- In whose name, and until when -----------------------------------------------------------------------------------
+# --- Replica and time limit ------------------------------------------------------------------------------------------
 def _of(call: str, replica: str) -> dict[str, Any]:
     bodies: dict[str, dict[str, Any]] = {
         "logs": {"first": 1, "lines": [[1e9, "stdout", "x"]]},

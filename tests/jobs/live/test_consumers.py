@@ -1,4 +1,4 @@
-"""The socket: who gets in, who sees what, and that nothing is lost or doubled however often it breaks."""
+"""Websocket: admission, authorisation, and that reconnects neither lose nor repeat entries."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def writer(people: Personas) -> Writer:
 
 @pytest.fixture
 def browser(people: Personas) -> Headers:
-    """The headers with which a page of the viewer opens a socket."""
+    """Return the headers with which a page of the viewer opens a socket."""
     return headers_of(people.client("viewer"))
 
 
 def do(function: Callable[..., Any], *given: Any) -> Awaitable[Any]:
-    """Do something with the database while the loop runs."""
+    """Run a function that uses the database while the loop runs."""
     return tailer.in_thread(function, *given)
 
 
@@ -65,7 +65,7 @@ async def collect(socket: Socket, upto: int) -> list[int]:
     return found
 
 
-# --- Getting in ------------------------------------------------------------------------------------------------------
+# --- Admission -------------------------------------------------------------------------------------------------------
 def expect_close(headers: Headers, code: int) -> None:
     async def scenario() -> None:
         async with connected(headers) as socket:
@@ -108,7 +108,7 @@ def test_one_socket_too_many_is_closed_with_4429(browser: Headers, monkeypatch: 
 
     async def scenario() -> None:
         async with connected(browser) as first:
-            # The handshake is accepted before the caller is admitted: only an answer shows that the first one counts.
+            # The handshake is accepted before the caller is admitted: only an answer proves that this socket is counted.
             await first.ask(op="ping")
             assert (await first.frame())["t"] == "pong"
             async with connected(browser) as second:
@@ -120,7 +120,7 @@ def test_one_socket_too_many_is_closed_with_4429(browser: Headers, monkeypatch: 
     play(scenario)
 
 
-# --- Who sees what ---------------------------------------------------------------------------------------------------
+# --- Authorisation ---------------------------------------------------------------------------------------------------
 def test_a_user_who_leaves_the_namespace_loses_the_stream(people: Personas, writer: Writer, browser: Headers) -> None:
     def leave() -> None:
         Membership.objects.filter(user=people.viewer).delete()
@@ -141,7 +141,7 @@ def test_a_user_who_leaves_the_namespace_loses_the_stream(people: Personas, writ
 
 
 async def ready(socket: Socket) -> None:
-    """From here on it hears what is taken away from its account."""
+    """Wait until the socket receives revocations of its account."""
     await socket.ask(op="ping")
     await socket.frame()
 
@@ -403,7 +403,7 @@ def test_of_a_namespace_only_the_jobs_that_changed_are_sent_again(writer: Writer
     play(scenario)
 
 
-# --- Nonsense --------------------------------------------------------------------------------------------------------
+# --- Invalid requests ------------------------------------------------------------------------------------------------
 NONSENSE = [
     "",
     "[]",
@@ -467,12 +467,12 @@ def test_one_subscription_too_many_is_refused(
     play(scenario)
 
 
-# --- Storms ----------------------------------------------------------------------------------------------------------
+# --- Reconnects ------------------------------------------------------------------------------------------------------
 LINES = 600
 
 
 def test_a_storm_of_reconnects_loses_and_doubles_nothing(writer: Writer, browser: Headers) -> None:
-    """While lines come in, each of three readers has its socket cut at random moments and goes on from its cursor."""
+    """While lines arrive, three readers have their sockets cut at random times and continue from their cursors."""
     chance = random.Random(7)
 
     def print_lines() -> None:
@@ -510,7 +510,7 @@ def test_a_storm_of_reconnects_loses_and_doubles_nothing(writer: Writer, browser
 def test_a_slow_reader_finds_its_place_in_the_store(
     writer: Writer, browser: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The window keeps one frame only: a reader that does not keep up is sent to the store, frame by frame."""
+    """The window holds one frame only: a slow reader reads from the store, frame by frame."""
     monkeypatch.setattr(tailer, "WINDOW_BYTES", 1)
     read = asyncio.Semaphore(1)
 

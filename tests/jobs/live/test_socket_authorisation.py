@@ -1,4 +1,4 @@
-"""Every stream of the socket, subscribed to as everybody. A stream that is not in the table fails the last test."""
+"""Authorisation of every stream of the socket, for every persona. A stream missing in the table fails the last test."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.personas import EVERYBODY, Personas, make_personas
 pytestmark = pytest.mark.django_db(transaction=True)
 NOWHERE = "00000000-0000-4000-8000-000000000000"
 
-# What each is answered: admin, owner, developer, viewer, stranger, nobody (of personas.EVERYBODY); then the disabled;
-# then tokens: one that was revoked, one past its time, one of a disabled owner, one of an owner without the scope, one
-# with it. A word is the first frame; not_found is a refusal on an open socket; a number closes it.
+# The answer for each: admin, owner, developer, viewer, stranger, nobody (of personas.EVERYBODY); then a disabled user;
+# then tokens: a revoked one, an expired one, one of a disabled owner, one of an owner without the scope, one with it.
+# A word is the kind of the first frame; not_found is a refusal on an open socket; a number is the code of its close.
 TABLE = {
     "logs": "logs logs logs logs not_found 4401 4401 4401 4401 4401 not_found logs",
     "metrics": "metrics metrics metrics metrics not_found 4401 4401 4401 4401 4401 not_found metrics",
@@ -35,7 +35,7 @@ def people(transactional_db: None) -> Personas:
 
 @pytest.fixture
 def written(people: Personas) -> Writer:
-    """A job of ``team`` that runs and has written a line and a point."""
+    """A running job of ``team`` with a line and a point."""
     job = make_job(people.namespace, people.owner, attempt=1, state=JobState.RUNNING)
     writer = Writer(make_attempt(job))
     writer.lines(1, 1)
@@ -44,7 +44,7 @@ def written(people: Personas) -> Writer:
 
 
 def callers(people: Personas) -> list[Headers]:
-    """Everybody at a browser, then programs with tokens."""
+    """Return the headers of every persona with a browser, then of programs with tokens."""
     browsers = [headers_of(people.client(name)) for name in (*EVERYBODY, "disabled")]
     tokens = (
         make_token(people.owner, revoked=LONG_AGO),

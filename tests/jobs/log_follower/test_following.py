@@ -1,4 +1,4 @@
-"""What processes without agents print, taken in by the portal: whatever breaks, each line once and in order."""
+"""Logs of processes without agents: the portal stores each line once and in order, whatever fails."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Clock:
 
 
 class Portal:
-    """One that follows within its rounds, without threads."""
+    """A portal that follows logs within its rounds, without threads."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -69,7 +69,7 @@ class Portal:
 
 
 def begun(submit: Submit, backend: FaithfulLogs, **fields: Any) -> Job:
-    """A job whose program runs."""
+    """Return a job with a running program."""
     job = submit(**{**BARE, **fields})
     reconciler.reconcile(job.pk)
     backend.begins()
@@ -143,7 +143,7 @@ def test_beyond_the_cap_nothing_is_kept_and_that_is_reported_once(use: Use, subm
     assert len(texts(job, "system")) == 1
 
 
-# --- Whatever breaks -------------------------------------------------------------------------------------------------
+# --- Failures --------------------------------------------------------------------------------------------------------
 @pytest.mark.invariant(
     "Each log line of a program without an agent is stored once and in order, wherever the connection breaks."
 )
@@ -199,7 +199,7 @@ def test_after_a_failure_it_waits_longer_each_time(use: Use, submit: Submit) -> 
 
 
 class NoThread:
-    """A machine that has no thread to spare the first time."""
+    """A machine that fails to start the first thread."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -303,7 +303,7 @@ def test_a_replica_stopped_before_it_had_a_pod_is_not_waited_for(use: Use, submi
     assert reconciler.reconcile(job.pk) is JobState.CANCELLED
 
 
-# --- Several at once -------------------------------------------------------------------------------------------------
+# --- Concurrency -----------------------------------------------------------------------------------------------------
 def test_of_two_that_follow_at_once_one_is_refused_and_keeps_away(use: Use, submit: Submit) -> None:
     other = Portal()
     backend, portal = MeddlingLogs(other.looks), Portal()
@@ -401,7 +401,7 @@ def test_a_cancelled_job_does_not_wait_for_ever_for_a_log_that_nobody_reads(use:
     assert reconciler.reconcile(job.pk, clock=much_later) is JobState.CANCELLED
 
 
-# --- Where there are no images ---------------------------------------------------------------------------------------
+# --- Backends without images -----------------------------------------------------------------------------------------
 def test_an_installation_without_a_cluster_says_so_at_once(backend: object, submit: Submit) -> None:
     with pytest.raises(ValidationFailed) as refused:
         submit(**BARE)

@@ -1,4 +1,4 @@
-"""What was built and is not used any more is removed, and nothing else."""
+"""Garbage collection removes unused builds and nothing else."""
 
 from __future__ import annotations
 

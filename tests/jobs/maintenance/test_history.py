@@ -1,4 +1,4 @@
-"""The history of a job that does not end has a bound, keeps what decisions need, and says that it was cut."""
+"""The history of an active job is bounded, keeps the rows that decisions need, and records that it was cut."""
 
 from __future__ import annotations
 

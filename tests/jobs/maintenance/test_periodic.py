@@ -1,4 +1,4 @@
-"""Periodic tasks of the sweep: a failing one keeps no other from its turn, and is seen."""
+"""Periodic tasks of the sweep: a failing task does not block the others, and is shown to admins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Failing:
-    """A task that raises as long as ``fails`` is set; remembers when it was run."""
+    """A task that raises as long as ``fails`` is set, and records the times of its runs."""
 
     def __init__(self, *, fails: bool = True) -> None:
         self.fails = fails

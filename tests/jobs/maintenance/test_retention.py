@@ -1,4 +1,4 @@
-"""What ended jobs leave in the database is removed when it is older than the settings keep it, and nothing else is."""
+"""Retention removes the rows of ended jobs that are older than the settings keep, and nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _ages(settings: Settings) -> None:
 
 
 def ended(age: float, **fields: Any) -> Job:
-    """A job that ended so many days ago, with a line, a point, a transition and an event."""
+    """Return a job that ended ``age`` days ago, with a line, a point, a transition and an event."""
     finished = NOW - days(age)
     job = make_job(attempt=1, state=JobState.SUCCEEDED, finished=finished, idempotency_key=f"key-{age}", **fields)
     writer = Writer(make_attempt(job))
@@ -49,7 +49,7 @@ def ended(age: float, **fields: Any) -> Job:
 
 
 def left(job: Job) -> dict[str, int]:
-    """Rows of a job."""
+    """Count the rows of a job."""
     return {
         "blocks": Block.objects.filter(job=job).count(),
         "names": MetricNames.objects.filter(job=job).count(),
@@ -172,7 +172,7 @@ def test_a_crash_in_mid_batch_is_made_up_for(monkeypatch: pytest.MonkeyPatch) ->
     assert all(left(job) == WITHOUT_STREAMS for job in jobs)
 
 
-# --- Readers of what was removed -------------------------------------------------------------------------------------
+# --- Readers of removed rows -----------------------------------------------------------------------------------------
 def test_pages_of_a_log_that_was_removed_come_to_an_end() -> None:
     job = ended(91)
     retention.prune(NOW)

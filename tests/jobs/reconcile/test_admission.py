@@ -1,4 +1,4 @@
-"""Admission of many waiting jobs at a time: each is written by compare-and-set, and nobody over-commits."""
+"""Admission of waiting jobs in batches: each job is written by compare-and-set, and quota is never over-committed."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_reasons_of_many_are_written_every_few_seconds(backend: ObedientBackend,
 # --- Interleavings ---------------------------------------------------------------------------------------------------
 @contextmanager
 def before_writing(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> Iterator[None]:
-    """``meanwhile`` happens once, between the loading of a batch's jobs and their compare-and-set."""
+    """Call ``meanwhile`` once, between the loading of a batch's jobs and their compare-and-set."""
     write, pending = reconciler.write_together, [meanwhile]
 
     def interrupted(moves, at):
@@ -198,7 +198,7 @@ def test_a_job_that_asks_for_more_since_it_was_claimed_holds_what_it_asks_for(
     assert admit() == []
     scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})
     Reservation.objects.all().delete()
-    # What it asks for now has to be decided on first.
+    # Its new request needs a decision first.
     assert admit() == []
     assert admit() == [job.pk]
     job.refresh_from_db()
@@ -220,7 +220,7 @@ def test_a_batch_that_fails_is_admitted_one_by_one(
 def test_a_decision_between_the_review_and_the_batch_over_commits_nothing(
     backend: ObedientBackend, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The review saw room for two; somebody else has taken one of the places before the batch has its locks."""
+    """The review found capacity for two jobs; another process takes one place before the batch has its locks."""
     limit(2)
     submit(name="first")
     submit(name="second")
@@ -240,7 +240,7 @@ def test_a_decision_between_the_review_and_the_batch_over_commits_nothing(
 # --- Long queues -----------------------------------------------------------------------------------------------------
 @pytest.mark.invariant("A decision that reads only the heads of long queues equals the decision on the whole queues.")
 def test_a_decision_on_the_heads_of_long_queues_is_the_one_on_all_of_them(db: None) -> None:
-    """Namespaces with more claims than are read at first, some hopeless, of all priorities, some overdue."""
+    """Namespaces have more claims than are read at first, of all priorities; some can never fit, some are overdue."""
     dice, at = Random(5), now()
     Capacity.objects.create(resource="cpu", amount=30)
     for number in range(3):

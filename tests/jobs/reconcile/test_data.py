@@ -1,4 +1,4 @@
-"""Jobs that train on datasets of namespaces: what is fixed when, and what happens when the data goes away."""
+"""Jobs that train on datasets of namespaces: the pinned version, and the removal of the data."""
 
 from __future__ import annotations
 

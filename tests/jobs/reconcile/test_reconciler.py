@@ -1,4 +1,4 @@
-"""Jobs moved on by the reconciler, with backends that obey and backends that do not."""
+"""Reconciler: progress of jobs with backends that work and backends that fail."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ REPLICAS = ("master-0", "pserver-0", "trainer-0", "trainer-1")
 
 
 def report(job: Job, replica: str, phase: str, **fields: object) -> None:
-    """The replica's agent reports."""
+    """Send a report of the replica's agent."""
     job.refresh_from_db()
     attempt = Attempt.objects.get(job=job, number=job.attempt)
     report_fields = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
@@ -58,7 +58,7 @@ def running(submit: Submit, **fields: object) -> Job:
 
 
 def later(seconds: float) -> None:
-    """Every job looks as if it had come to its state so much earlier."""
+    """Backdate the state of every job by ``seconds``."""
     for job in Job.objects.all():
         Job.objects.filter(pk=job.pk).update(changed=job.changed - timedelta(seconds=seconds))
 

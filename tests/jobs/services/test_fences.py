@@ -1,4 +1,4 @@
-"""Two writers of one job, interleaved at a named point: between what one of them read and what it writes."""
+"""Two writers of one job, interleaved between the read and the write of one of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def nothing() -> None: ...
 
 
 class OutdatedBackend(ObedientBackend):
-    """Its view is old when it arrives: ``meanwhile`` happens once, after it has looked and before it answers."""
+    """Backend with an outdated view: ``meanwhile`` is called once, after the observation and before the return."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def outdated(use: Use) -> OutdatedBackend:
 
 
 def after_loading(meanwhile: Callable[[], object]) -> Callable[[], datetime]:
-    """A clock; the reconciler's first look at it is after the job was loaded, and ``meanwhile`` happens then."""
+    """Return a clock that calls ``meanwhile`` at its first reading, which follows the loading of the job."""
     pending = [meanwhile]
 
     def clock() -> datetime:
@@ -215,7 +215,7 @@ def test_a_submission_that_comes_twice_at_once_makes_one_job(
     others: list[job_services.Submitted] = []
 
     def keep_after_the_other(code: code_snapshots.Packed) -> None:
-        """The other request is done between this one's look for an earlier job and its own row."""
+        """Complete the other request between this one's search for an earlier job and its own row."""
         monkeypatch.setattr(code_snapshots, "keep", keep)
         others.append(job_services.submit_job(**wanted))
         keep(code)

@@ -1,4 +1,4 @@
-"""Over HTTP: whose jobs a machine takes that cannot isolate them."""
+"""Submission over HTTP to a machine that cannot isolate jobs: only admins may, unless isolation is off."""
 
 from __future__ import annotations
 

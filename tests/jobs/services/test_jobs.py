@@ -1,4 +1,4 @@
-"""What people do to jobs."""
+"""Actions of users on jobs."""
 
 from __future__ import annotations
 

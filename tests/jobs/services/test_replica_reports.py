@@ -1,4 +1,4 @@
-"""What agents tell of their replicas."""
+"""Reports of agents about their replicas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many replicas a job is to have."""
+"""Desired number of replicas of a job."""
 
 from __future__ import annotations
 

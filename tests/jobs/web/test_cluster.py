@@ -1,4 +1,4 @@
-"""The admins' page about the cluster: who uses it, who waits and why, the switch, and what if."""
+"""Admin page of the cluster: its usage, the queue, the mode of elastic jobs, and what-if simulations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATHS = ("/admin/cluster", "/admin/cluster/now")
 
 @pytest.fixture
 def busy(use: Use, submit: Submit) -> tuple[Job, Job]:
-    """One job holds all that there is, and one waits."""
+    """Return a job that holds the whole capacity, and one that waits."""
     use(MachineBackend(4))
     Capacity.objects.create(resource="cpu", amount=4)
     runs, waits = submit(name="runs"), submit(name="waits")

@@ -1,4 +1,4 @@
-"""The pages about jobs, as everybody meets them."""
+"""Pages of jobs, for every persona."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.factories import LONG_AGO, make_job
 from tests.jobs.conftest import SPEC
 from tests.personas import Personas
 
-# What each persona gets for a page that everybody in the namespace may see, and for one that submits.
+# The status for each persona, of a page for all members of the namespace, and of one for submission.
 READING = {"admin": 200, "owner": 200, "developer": 200, "viewer": 200, "stranger": 404, "nobody": 302}
 WRITING = READING | {"viewer": 403}
 

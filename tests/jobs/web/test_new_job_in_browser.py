@@ -1,4 +1,4 @@
-"""The form of a new job in a real browser: which fields a framework has, and what they make of the specification."""
+"""Form of a new job in a real browser: the fields of each framework, and the resulting specification."""
 
 from __future__ import annotations
 
@@ -109,19 +109,19 @@ def test_whether_it_is_elastic_can_be_left_to_the_bounds(form: Page) -> None:
     expect(yaml).not_to_have_value(contains("elastic"))
 
 
-# --- Images of one's own ---------------------------------------------------------------------------------------------
+# --- Custom images ---------------------------------------------------------------------------------------------------
 IMAGE = "registry.example.com/team/train:1"
 
 
 @pytest.fixture
 def runs_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The installation has a backend whose pods are run from images."""
+    """Use a backend with pods that run from images."""
     monkeypatch.setattr(builders, "runs_images", lambda: True)
 
 
 @pytest.fixture
 def command(runs_images: None, form: Page) -> Page:
-    """The form of any program, which was written for the platform's own runtime before."""
+    """The form for any program, after the form for the platform's own runtime was filled."""
     form.fill("#requirements", "pandas")
     form.select_option("#framework", "command")
     return form
@@ -145,7 +145,7 @@ def test_what_would_be_put_into_an_image_goes_once_it_is_named_and_the_code_come
 ) -> None:
     yaml = command.locator("#yaml")
     command.fill("#image", IMAGE)
-    expect(yaml).to_have_value(contains("pandas"))  # until it is written to its end
+    expect(yaml).to_have_value(contains("pandas"))  # while the name of the image is incomplete
     command.press("#image", "Tab")
     expect(yaml).to_have_value(contains(IMAGE))
     for gone in ("pandas", "train.py"):

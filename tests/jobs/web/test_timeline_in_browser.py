@@ -1,4 +1,4 @@
-"""What happens beneath a job is told on its page in words, in the reader's language."""
+"""Events of a job are shown on its page as messages in the reader's language."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
 def of_an_etcd_that_is_away(_: Path) -> Fact:
-    """What the master tells when nobody listens where etcd should be."""
+    """Return the event of the master when etcd is unreachable."""
     store, happenings = EtcdStore(EtcdAddress(("127.0.0.1:9",), "/site")), list[Happening]()
     with contextlib.closing(Reception()) as reception, pytest.raises(StoreUnavailable):
         Master(Plan(1), table_of(1), Ledger(store, "/"), happenings.extend, reception, patience=0.0)
@@ -50,7 +50,7 @@ def of_an_etcd_that_is_away(_: Path) -> Fact:
 
 
 def of_a_straggler(_: Path) -> Fact:
-    """What the master tells when a trainer is so slow that another does its task too."""
+    """Return the event of the master when a slow trainer's task is also assigned to another trainer."""
     queue = TaskQueue.begin(Plan(1, sync=False, trainers=2), table_of(2), 0.0)
     queue.members([X, Y], 0.0)
     queue.get(X, 1, None, 0.0)
@@ -62,7 +62,7 @@ def of_a_straggler(_: Path) -> Fact:
 
 
 def of_a_damaged_checkpoint(directory: Path) -> Fact:
-    """What a parameter server tells that finds its checkpoint cut off."""
+    """Return the event of a parameter server whose checkpoint is truncated."""
     store, files, recorded = EmbeddedStore(directory / "store.db"), LocalFiles(directory / "checkpoints"), list[Fact]()
     book, owner = Book(store, "job", 1, 1), Writer(store)
     entry = writer.save(files, book, owner.header(4), blocks(4), owner.owner, 1.0)
