@@ -133,7 +133,7 @@ def test_a_file_in_the_place_of_another_counts_alone(personas: Personas, attempt
 
 
 # --- Streams and checkpoints -----------------------------------------------------------------------------------------
-def test_what_is_sealed_of_a_log_is_counted(personas: Personas, attempt: Attempt) -> None:
+def test_the_sealed_part_of_a_log_is_counted(personas: Personas, attempt: Attempt) -> None:
     for number in range(3):
         lines = [(1.0, "stdout", f"line {number}")]
         store.append_logs(job_id=attempt.job_id, attempt=attempt, replica="trainer-0", first=number + 1, lines=lines)
@@ -157,7 +157,7 @@ def test_checkpoints_are_counted_as_they_are_found(
     assert "checkpoints" not in counted(personas)
 
 
-def test_what_a_crash_left_uncounted_is_counted_by_the_sweep(personas: Personas, attempt: Attempt) -> None:
+def test_files_left_uncounted_by_a_crash_are_counted_by_the_sweep(personas: Personas, attempt: Attempt) -> None:
     keep(attempt, b"m" * 500)
     before = counted(personas)
     Kept.objects.all().delete()

@@ -310,7 +310,7 @@ def test_everybody_gets_what_the_table_says(personas: Personas, job: Job, call: 
     assert shut_out[1] == (401 if route.startswith("api/") and nobody == 200 else nobody)
 
 
-def test_what_is_not_in_the_table_is_no_call(personas: Personas, job: Job) -> None:
+def test_every_call_is_in_the_table(personas: Personas, job: Job) -> None:
     calls = [(method, route) for route in routes(get_resolver()) for method in METHODS]
     clients = [personas.client(name) for name in ("admin", "nobody")]
     unknown = [(method, route) for method, route in calls if f"{method} {route}" not in TABLE]

@@ -139,7 +139,7 @@ def test_of_two_masters_the_one_of_the_lowest_incarnation_serves_whichever_repor
     assert [one["name"] for one in replicas if one["why"].startswith("Stands by")] == [standby]
 
 
-def test_a_submission_asks_the_database_little(
+def test_a_submission_takes_few_queries(
     personas: Personas, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     client = personas.client("developer")

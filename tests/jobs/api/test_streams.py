@@ -81,7 +81,7 @@ def test_a_chart_has_the_shape_that_clients_rely_on(writer: Writer, personas: Pe
     }
 
 
-def test_a_chart_has_a_bounded_number_of_buckets_and_names_what_is_left_out(
+def test_a_chart_has_a_bounded_number_of_buckets_and_names_the_omitted_metrics(
     writer: Writer, personas: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_api, "MOST_IN_ALL", 200)
@@ -96,7 +96,7 @@ def test_a_chart_has_a_bounded_number_of_buckets_and_names_what_is_left_out(
     assert (list(rest["series"]), rest["left_out"]) == (["x"], [])
 
 
-def test_a_chart_is_cut_to_what_is_asked(writer: Writer, personas: Personas) -> None:
+def test_a_chart_is_cut_to_the_requested_range(writer: Writer, personas: Personas) -> None:
     writer.points(1, 100)
     body = get(writer, personas, "metrics", keys="cost", buckets="8", **{"from": "1", "to": "32"}).json()
     assert body["width"] == 4
@@ -106,7 +106,7 @@ def test_a_chart_is_cut_to_what_is_asked(writer: Writer, personas: Personas) -> 
 @pytest.mark.parametrize(
     "query", [{"x": "moon"}, {"buckets": "0"}, {"buckets": "many"}, {"from": "a"}, {"attempt": "0"}]
 )
-def test_nonsense_in_a_chart_is_refused_beside_its_field(
+def test_an_invalid_chart_query_is_refused_beside_its_field(
     writer: Writer, personas: Personas, query: dict[str, str]
 ) -> None:
     answer = get(writer, personas, "metrics", **query)
@@ -121,7 +121,7 @@ def test_points_come_as_they_were_reported_after_a_cursor(writer: Writer, person
     assert (first["more"], second["more"], second["last"]) == (True, False, 5)
 
 
-def test_a_page_without_the_points_that_are_asked_for_moves_the_cursor(writer: Writer, personas: Personas) -> None:
+def test_a_page_without_the_requested_points_moves_the_cursor(writer: Writer, personas: Personas) -> None:
     writer.points(1, 5)
     assert get(writer, personas, "metrics/points", keys="accuracy").json() == {"points": [], "last": 5, "more": False}
 
@@ -162,7 +162,7 @@ def test_lines_are_searched(writer: Writer, personas: Personas) -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("regex", "("), ("after", "-2"), ("limit", "0"), ("limit", "999999"), ("before", "0")]
 )
-def test_nonsense_in_a_page_is_refused_beside_its_field(
+def test_an_invalid_page_query_is_refused_beside_its_field(
     writer: Writer, personas: Personas, field: str, value: str
 ) -> None:
     answer = get(writer, personas, "logs", **{field: value})

@@ -65,7 +65,7 @@ def test_running_again_counts_as_submitting(personas: Personas, settings: Settin
     assert Job.objects.get(pk=ended[2].pk).state == JobState.FAILED
 
 
-def test_asking_what_would_come_of_it_is_not_counted(personas: Personas, settings: Settings) -> None:
+def test_a_dry_run_is_not_counted(personas: Personas, settings: Settings) -> None:
     settings.SUBMIT_RATE = TWICE_A_MINUTE
     careful = personas.client("developer")
     asked = [careful.post(f"{JOBS}?dry_run=true", SPEC, content_type="application/json") for _ in range(4)]

@@ -58,7 +58,7 @@ def metrics(*points: list[Any]) -> dict[str, Any]:
 
 # --- Authentication --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("call", CALLS)
-def test_without_a_token_nobody_gets_in(attempt: Attempt, call: str) -> None:
+def test_without_a_token_every_request_is_refused(attempt: Attempt, call: str) -> None:
     answer = post(attempt, call, {}, token="")
     assert (answer.status_code, answer.json()["code"]) == (401, "not_signed_in")
 
@@ -137,7 +137,7 @@ def test_an_empty_batch_returns_the_last_number(attempt: Attempt) -> None:
     assert post(attempt, "logs", logs(2)).json() == {"last": 1}
 
 
-def test_what_is_no_number_is_taken_as_a_word(attempt: Attempt) -> None:
+def test_values_that_are_no_numbers_are_accepted_as_words(attempt: Attempt) -> None:
     words = ["NaN", "Infinity", "-Infinity", 0.5]
     assert post(attempt, "metrics", metrics(*([1e9, n, "cost", value] for n, value in enumerate(words)))).json() == {
         "last": 4
@@ -204,7 +204,7 @@ def test_each_wrong_field_is_named(attempt: Attempt, call: str, body: Any, field
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_json_object_is_400(attempt: Attempt, raw: bytes) -> None:
+def test_a_body_that_is_no_json_object_is_400(attempt: Attempt, raw: bytes) -> None:
     answer = post(attempt, "logs", None, raw=raw)
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
 
@@ -307,7 +307,7 @@ def test_an_artifact_of_unannounced_length_is_411(attempt: Attempt) -> None:
     assert (answer.status_code, answer.json()["code"]) == (411, "length_required")
 
 
-def test_more_than_an_artifact_may_have_is_not_read_whatever_was_announced() -> None:
+def test_an_artifact_beyond_the_limit_is_not_read_whatever_length_was_announced() -> None:
     body: Any = io.BytesIO(b"x" * 11)
     with pytest.raises(TooLarge):
         ingest_views.CappedReader(body, 10).read(11)
@@ -428,7 +428,7 @@ def test_nor_a_file(attempt: Attempt) -> None:
 
 
 @pytest.mark.parametrize(("hours", "status"), [(23, 200), (25, 409)])
-def test_what_comes_long_after_the_end_is_refused(attempt: Attempt, hours: int, status: int) -> None:
+def test_a_request_long_after_the_end_is_refused(attempt: Attempt, hours: int, status: int) -> None:
     Attempt.objects.update(finished=now() - timedelta(hours=hours))
     assert post(attempt, "logs", logs(1, "late")).status_code == status
 

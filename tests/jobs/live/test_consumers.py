@@ -74,7 +74,7 @@ def expect_close(headers: Headers, code: int) -> None:
     play(scenario)
 
 
-def test_nobody_is_closed_with_4401(people: Personas) -> None:
+def test_a_socket_without_credentials_is_closed_with_4401(people: Personas) -> None:
     expect_close(headers_of(people.client("nobody")), 4401)
 
 
@@ -108,7 +108,7 @@ def test_one_socket_too_many_is_closed_with_4429(browser: Headers, monkeypatch: 
 
     async def scenario() -> None:
         async with connected(browser) as first:
-            # The handshake is accepted before the caller is admitted: only an answer proves that this socket is counted.
+            # The handshake is accepted before the caller is admitted: only an answer proves that the socket is counted.
             await first.ask(op="ping")
             assert (await first.frame())["t"] == "pong"
             async with connected(browser) as second:
@@ -213,7 +213,7 @@ def test_an_account_that_was_shut_is_closed_at_the_next_check(
 
 
 # --- Lines and points ------------------------------------------------------------------------------------------------
-def test_what_was_there_and_what_comes_arrives_in_order(writer: Writer, browser: Headers) -> None:
+def test_stored_and_new_lines_arrive_in_order(writer: Writer, browser: Headers) -> None:
     writer.lines(1, 3)
 
     async def scenario() -> None:
@@ -226,7 +226,7 @@ def test_what_was_there_and_what_comes_arrives_in_order(writer: Writer, browser:
     play(scenario)
 
 
-def test_a_frame_says_its_range_and_holds_whole_lines(writer: Writer, browser: Headers) -> None:
+def test_a_frame_has_its_range_and_whole_lines(writer: Writer, browser: Headers) -> None:
     writer.lines(1, 2)
 
     async def scenario() -> None:
@@ -239,7 +239,7 @@ def test_a_frame_says_its_range_and_holds_whole_lines(writer: Writer, browser: H
     play(scenario)
 
 
-def test_points_come_with_what_is_no_number_as_words(writer: Writer, browser: Headers) -> None:
+def test_points_that_are_no_numbers_are_sent_as_words(writer: Writer, browser: Headers) -> None:
     writer.points(1, 1, values={1: float("nan")})
 
     async def scenario() -> None:
@@ -439,7 +439,7 @@ def test_each_invalid_request_is_answered_with_a_message_and_the_socket_stays_op
     play(scenario)
 
 
-def test_a_cursor_beyond_the_head_is_refused_in_words(writer: Writer, browser: Headers) -> None:
+def test_a_cursor_beyond_the_head_is_refused_with_a_message(writer: Writer, browser: Headers) -> None:
     writer.lines(1, 3)
 
     async def scenario() -> None:
@@ -593,7 +593,7 @@ def test_a_socket_ends_where_its_caller_cannot_be_let_in(browser: Headers, monke
     expect_close(browser, consumers.FAILED)
 
 
-def test_an_ask_that_fails_ends_the_socket_and_gives_its_place_back(
+def test_a_request_that_fails_closes_the_socket_and_releases_its_place(
     writer: Writer, browser: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_selectors, "job_for", fail)

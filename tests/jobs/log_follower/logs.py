@@ -59,7 +59,7 @@ class FaithfulLogs(ObedientBackend):
 
 
 class CuttingLogs(FaithfulLogs):
-    """Breaks the connection after a number of bytes, a number of times."""
+    """Breaks the connection after ``after`` bytes, ``times`` times."""
 
     def __init__(self, after: int, times: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class CuttingLogs(FaithfulLogs):
 
 
 class EndingLogs(FaithfulLogs):
-    """Ends its answer early without an error, a number of times: a node that fails below an API server."""
+    """Ends its answer after ``after`` bytes without an error, ``times`` times: a node fails below the API server."""
 
     def __init__(self, after: int, times: int) -> None:
         super().__init__()

@@ -50,7 +50,7 @@ def test_wherever_the_connection_is_cut_each_line_is_taken_once_and_in_order(log
 
 
 @given(logs(), st.data())
-def test_what_is_left_of_a_log_that_was_rotated_is_taken_once(log: Log, data: st.DataObject) -> None:
+def test_the_rest_of_a_rotated_log_is_stored_once(log: Log, data: st.DataObject) -> None:
     log = sorted(log)
     read = data.draw(st.integers(0, len(log)))
     rotated = data.draw(st.integers(0, len(log)))
@@ -65,7 +65,7 @@ def test_what_is_left_of_a_log_that_was_rotated_is_taken_once(log: Log, data: st
     assert not set(before) & set(after)
 
 
-def test_a_log_of_which_nothing_known_is_left_may_lack_lines_and_says_so() -> None:
+def test_a_log_without_known_lines_may_lack_lines_and_reports_it() -> None:
     place = Place("pod").beyond(BEGIN).beyond(BEGIN + 1)
     [line, following] = Reading(place).feed(written(BEGIN + 5, "later") + written(BEGIN + 6, "latest"))
     assert (line.rotated, following.rotated) == (True, False)

@@ -250,7 +250,7 @@ def test_a_worker_that_is_killed_is_followed_by_one_that_goes_on_where_it_was(us
     assert backend.asked[-1] >= BEGIN // SECOND, "not all of it is read again"
 
 
-def test_a_log_that_was_rotated_goes_on_and_says_that_lines_may_be_missing(use: Use, submit: Submit) -> None:
+def test_a_rotated_log_continues_and_reports_that_lines_may_be_missing(use: Use, submit: Submit) -> None:
     backend, portal = FaithfulLogs(), Portal()
     use(backend)
     job = begun(submit, backend)
@@ -390,7 +390,7 @@ def test_the_end_of_a_cancelled_job_waits_until_all_is_read(use: Use, submit: Su
     assert texts(job) == LINES
 
 
-def test_a_cancelled_job_does_not_wait_for_ever_for_a_log_that_nobody_reads(use: Use, submit: Submit) -> None:
+def test_a_cancelled_job_does_not_wait_for_ever_for_an_unread_log(use: Use, submit: Submit) -> None:
     backend = FaithfulLogs()
     use(backend)
     job = begun(submit, backend)
@@ -402,7 +402,7 @@ def test_a_cancelled_job_does_not_wait_for_ever_for_a_log_that_nobody_reads(use:
 
 
 # --- Backends without images -----------------------------------------------------------------------------------------
-def test_an_installation_without_a_cluster_says_so_at_once(backend: object, submit: Submit) -> None:
+def test_an_installation_without_a_cluster_reports_it_at_once(backend: object, submit: Submit) -> None:
     with pytest.raises(ValidationFailed) as refused:
         submit(**BARE)
     assert refused.value.errors == {

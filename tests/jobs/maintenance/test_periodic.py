@@ -80,7 +80,7 @@ def test_a_failure_is_noted_until_the_task_goes_well() -> None:
     assert not FailedTask.objects.exists()
 
 
-def test_what_an_earlier_process_noted_is_cleared_by_the_first_success() -> None:
+def test_a_failure_stored_by_an_earlier_process_is_cleared_by_the_first_success() -> None:
     FailedTask.objects.create(name="sealing", since=MOMENT, last=MOMENT, failures=3, error="gone")
     Periodic([Task("sealing", lambda now: None)], every=1).run(MOMENT)
     assert not FailedTask.objects.exists()

@@ -90,7 +90,7 @@ def test_a_hole_stays_a_hole(many: Writer) -> None:
     assert seqs(many) == [1, 2, *range(5, 2 * MANY + 1)]
 
 
-def test_a_seal_that_somebody_else_did_meanwhile_is_given_up(many: Writer) -> None:
+def test_a_seal_done_by_another_process_meanwhile_is_given_up(many: Writer) -> None:
     stale = StreamHead.objects.get()
     blocks = list(Block.objects.order_by("lo"))
     stream_compaction.seal_due(now())

@@ -173,7 +173,7 @@ def test_a_job_admitted_by_itself_while_its_batch_is_written_is_admitted_once(
     assert [Reservation.objects.filter(job=job.pk).count() for job in jobs] == [1, 1]
 
 
-def test_a_claim_whose_job_does_not_wait_any_more_goes(
+def test_a_claim_of_a_job_that_does_not_wait_any_more_is_removed(
     backend: ObedientBackend, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(1)
@@ -189,7 +189,7 @@ def test_a_claim_whose_job_does_not_wait_any_more_goes(
     assert not Claim.objects.exists()
 
 
-def test_a_job_that_asks_for_more_since_it_was_claimed_holds_what_it_asks_for(
+def test_a_job_that_requests_more_since_its_claim_reserves_the_new_amount(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     limit(1)
@@ -269,7 +269,7 @@ def test_a_decision_on_the_heads_of_long_queues_is_the_one_on_all_of_them(db: No
             assert decision.verdict(claim.key).why == verdict_on(claim, whole, found).why
 
 
-def test_hopeless_claims_at_the_head_keep_nobody_from_a_turn(namespace_of_many: Namespace) -> None:
+def test_claims_at_the_head_that_never_fit_do_not_block_others(namespace_of_many: Namespace) -> None:
     at = now()
     never = [ledger.Ask(uuid4(), 1, {"cpu": 50}, since=at - timedelta(minutes=9)) for _ in range(400)]
     last = ledger.Ask(uuid4(), 1, {"cpu": 1}, since=at)

@@ -62,7 +62,7 @@ def test_it_is_stopped_with_time_for_a_checkpoint_and_waits_again(borrower: Job,
     assert message == "It ran on capacity that `elsewhere` had lent and needs now."
 
 
-def test_it_says_what_it_waits_for_and_does_not_take_it_back(borrower: Job) -> None:
+def test_it_explains_its_wait_and_does_not_take_the_capacity_back(borrower: Job) -> None:
     owner = owner_waits(borrower)
     sweeps()
     borrower.refresh_from_db()

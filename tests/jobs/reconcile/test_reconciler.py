@@ -354,7 +354,7 @@ def test_a_job_that_cannot_be_interrupted_keeps_no_other_from_it(
     assert (second.state, second.attempt) == ("QUEUED", 2)
 
 
-def test_what_stops_already_gets_no_more_grace_than_the_rest_when_the_portal_stops(use: Use, submit: Submit) -> None:
+def test_a_stopping_job_gets_no_more_grace_than_others_when_the_portal_stops(use: Use, submit: Submit) -> None:
     backend = use(StubbornBackend())
     job = running(submit)
     job_services.cancel_job(actor=job.owner, job_id=job.pk)

@@ -44,7 +44,7 @@ def test_an_archive_depends_on_the_files_alone() -> None:
     assert code_snapshots.unpack(code_snapshots.archive({"b": "2\r\n", "a/ü": "é"})) == {"b": "2\r\n", "a/ü": "é"}
 
 
-def test_what_can_never_fit_is_refused_with_the_numbers(submit: Submit, personas: Personas) -> None:
+def test_a_job_that_can_never_fit_is_refused_with_the_numbers(submit: Submit, personas: Personas) -> None:
     Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=2)
     with pytest.raises(QuotaExceeded) as refused:
         submit()
@@ -105,7 +105,7 @@ def test_cancelling_twice_is_cancelling_once(submit: Submit, personas: Personas)
     assert AuditEntry.objects.filter(action="job.cancel").count() == 1
 
 
-def test_what_has_ended_cannot_be_cancelled(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+def test_a_job_that_has_ended_cannot_be_cancelled(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
     job = submit()
     job_services.cancel_job(actor=personas.owner, job_id=job.pk)
     reconciler.reconcile(job.pk)
@@ -124,7 +124,7 @@ def test_a_retry_runs_the_same_job_as_its_next_attempt(
     assert reconciler.reconcile(job.pk) is JobState.REGISTERING
 
 
-def test_what_has_not_ended_cannot_be_retried(submit: Submit, personas: Personas) -> None:
+def test_a_job_that_has_not_ended_cannot_be_retried(submit: Submit, personas: Personas) -> None:
     with pytest.raises(Conflict, match="has not ended"):
         job_services.retry_job(actor=personas.owner, job_id=submit().pk)
 
@@ -165,7 +165,7 @@ def test_a_rehearsal_is_stored_recorded_and_ended(backend: ObedientBackend, subm
 
 
 @pytest.mark.parametrize("rehearsal", [None, {}, {"every": "10s"}])
-def test_a_rehearsal_says_what_it_kills(submit: Submit, personas: Personas, rehearsal: object) -> None:
+def test_a_rehearsal_without_a_role_is_refused(submit: Submit, personas: Personas, rehearsal: object) -> None:
     with pytest.raises(ValidationFailed):
         job_services.rehearse(actor=personas.developer, job_id=submit().pk, rehearsal=rehearsal)
 
@@ -185,7 +185,7 @@ def test_only_the_owner_of_a_job_rehearses_its_failure(
         job_services.rehearse(actor=personas.owner, job_id=submit().pk, rehearsal=KILL_TRAINERS)
 
 
-def test_the_offer_is_what_the_call_takes(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+def test_the_offer_equals_the_accepted_values(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
     for job in (submit(), submit(retries=1)):
         offer = job_selectors.rehearsal_offer(personas.developer, job)
         assert offer is not None and offer["roles"]
@@ -199,7 +199,7 @@ def test_the_offer_is_what_the_call_takes(backend: ObedientBackend, submit: Subm
                 assert role in offer["roles"]
 
 
-def test_where_nothing_can_be_rehearsed_the_offer_says_so(
+def test_the_offer_explains_why_nothing_can_be_rehearsed(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     backend.rehearses = False

@@ -62,20 +62,20 @@ def test_a_report_sent_twice_is_recorded_once(attempt: Attempt) -> None:
     assert texts == ["trainer-0 has registered.", "trainer-0 was ended by SIGKILL."]
 
 
-def test_the_agents_word_replaces_what_the_backend_saw(attempt: Attempt) -> None:
+def test_the_agents_report_replaces_the_observation_of_the_backend(attempt: Attempt) -> None:
     Replica.objects.filter(name="trainer-0").update(state="lost", why="its agent is gone")
     ended = report(attempt, "exited", code=3, why="exited with code 3")
     assert (ended.state, ended.why) == ("exited", "exited with code 3")
 
 
-def test_events_are_taken_once_whatever_is_sent_again(attempt: Attempt) -> None:
+def test_events_are_stored_once_whatever_is_sent_again(attempt: Attempt) -> None:
     rows = [(1.0, "task", "one"), (2.0, "task", "two"), (3.0, "task", "three")]
     assert replica_reports.record_events(attempt, replica="master-0", first=1, events=rows[:2]) == 2
     assert replica_reports.record_events(attempt, replica="master-0", first=1, events=rows) == 3
     assert list(JobEvent.objects.order_by("id").values_list("text", flat=True)) == ["one", "two", "three"]
 
 
-def test_events_beyond_the_limit_of_a_replica_are_left_out_and_the_timeline_says_so_once(
+def test_events_beyond_the_limit_of_a_replica_are_omitted_and_recorded_once(
     attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_reports, "EVENTS_LIMIT", 3)

@@ -42,7 +42,7 @@ def test_a_request_for_more_reserves_the_quota_at_once_and_is_recorded(
     assert JobEvent.objects.filter(job=job, kind="scaled").count() == 1
 
 
-def test_what_the_quota_does_not_allow_changes_nothing(
+def test_a_number_beyond_the_quota_changes_nothing(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=8)

@@ -49,7 +49,7 @@ def test_it_is_the_admins(personas: Personas, person: str, path: str) -> None:
     assert personas.client(person).get(path).status_code == expected
 
 
-def test_the_page_of_a_running_elastic_job_says_why_it_has_its_number_of_trainers(
+def test_the_page_of_a_running_elastic_job_explains_its_number_of_trainers(
     personas: Personas, busy: tuple[Job, Job]
 ) -> None:
     job = busy[0]
@@ -67,7 +67,7 @@ def test_the_page_of_a_running_elastic_job_says_why_it_has_its_number_of_trainer
 
 @pytest.mark.parametrize("path", ["/admin/cluster/mode", "/admin/cluster/what-if"])
 @pytest.mark.parametrize("person", ["owner", "stranger", "nobody"])
-def test_nobody_else_asks_or_switches(personas: Personas, person: str, path: str) -> None:
+def test_only_admins_simulate_or_switch(personas: Personas, person: str, path: str) -> None:
     answer = personas.client(person).post(path, {"mode": "off", "reason": "x", "policy": "fixed"})
     assert answer.status_code == (302 if person == "nobody" else 403)
     assert elastic_jobs.mode() is ElasticMode.ON
@@ -120,7 +120,7 @@ def test_those_that_held_least_are_shown_as_one(use: Use, submit: Submit, settin
     assert (len(chart["strands"]), chart["rest"][-1]) == (cluster_overview.SHOWN_JOBS, 2 * 3.5)
 
 
-def test_an_admin_switches_elastic_jobs_and_says_why(personas: Personas) -> None:
+def test_an_admin_switches_elastic_jobs_with_a_reason(personas: Personas) -> None:
     client = personas.client("admin")
     client.post("/admin/cluster/mode", {"mode": "explain", "reason": "Looking first."})
     assert elastic_jobs.mode() is ElasticMode.EXPLAIN
@@ -148,7 +148,7 @@ def test_what_if_there_were_more_cores(personas: Personas, busy: tuple[Job, Job]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whatever_is_asked_is_bounded(personas: Personas, busy: tuple[Job, Job]) -> None:
+def test_every_number_of_a_simulation_is_bounded(personas: Personas, busy: tuple[Job, Job]) -> None:
     page = ask(personas, cores="1e400", cool_down="nan", work="-1", window="99999999", policy="drop")
     assert "Jobs that do not begin" in page
 

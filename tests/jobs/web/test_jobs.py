@@ -100,7 +100,7 @@ def test_active_jobs_come_first_then_the_newest(personas: Personas) -> None:
     assert names_on(page) == ["running-old", "done-new", "done-old"]
 
 
-def test_the_list_shows_ones_own_jobs_unless_asked_for_all(personas: Personas) -> None:
+def test_the_list_shows_the_own_jobs_unless_all_are_requested(personas: Personas) -> None:
     make_job(personas.namespace, personas.owner, name="mine")
     make_job(personas.namespace, personas.developer, name="theirs")
     client = personas.client("owner")

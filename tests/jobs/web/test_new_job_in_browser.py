@@ -82,7 +82,7 @@ def test_a_command_without_parameter_servers_has_no_master_either(form: Page) ->
     assert shown(form, *OF_MASTER) == [True] * len(OF_MASTER)
 
 
-def test_what_a_framework_has_no_use_for_goes_when_it_is_chosen(form: Page) -> None:
+def test_fields_that_a_framework_does_not_use_disappear_when_it_is_chosen(form: Page) -> None:
     form.fill("[data-path='roles.trainer.max']", "8")
     form.select_option("#elastic", "true")
     form.select_option("#mode", "async")
@@ -127,7 +127,7 @@ def command(runs_images: None, form: Page) -> Page:
     return form
 
 
-def test_where_jobs_are_processes_of_one_machine_nobody_is_asked_for_an_image(form: Page) -> None:
+def test_where_jobs_are_processes_of_one_machine_there_is_no_field_for_an_image(form: Page) -> None:
     for framework in ("native", "command", "paddle", "torch"):
         form.select_option("#framework", framework)
         assert shown(form, "#image") == [False]
@@ -140,7 +140,7 @@ def test_only_any_program_may_be_in_an_image_of_its_own(form: Page) -> None:
         assert shown(form, "#image") == [may]
 
 
-def test_what_would_be_put_into_an_image_goes_once_it_is_named_and_the_code_comes_back_without_it(
+def test_requirements_and_code_disappear_once_an_image_is_named_and_the_code_returns_without_it(
     command: Page,
 ) -> None:
     yaml = command.locator("#yaml")

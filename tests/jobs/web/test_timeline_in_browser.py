@@ -117,7 +117,7 @@ def test_an_etcd_outage_a_straggler_and_a_damaged_checkpoint_are_reported(
         expect(row).to_contain_text(message)
 
 
-def test_older_events_come_when_they_are_asked_for(
+def test_older_events_appear_when_they_are_requested(
     page: Page, live_server: LiveServer, personas: Personas, submit: Callable[..., Job]
 ) -> None:
     job = submit()
