@@ -54,7 +54,7 @@ def in_a_thread(work: Callable[[], None]) -> None:
 class Following:
     """Starts a follower for every replica that needs one.
 
-    ``start`` runs work without waiting for it. ``let_go`` releases its database connection afterwards.
+    ``start`` runs work without waiting for it. ``let_go`` releases the database connection that the work has used.
     """
 
     def __init__(
