@@ -1,4 +1,4 @@
-"""A namespace with jobs that have not ended is not closed."""
+"""Receivers of signals: of the closing of a namespace, and of the question which jobs use a dataset."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rbac.scopes import Scope
 
 
 def object_while_jobs_run(sender: Any, namespace: Namespace, **_: Any) -> None:
-    """Raises Conflict with the number of jobs in the way."""
+    """Refuse to close a namespace while it has active jobs. Raises Conflict with their number."""
     count = Job.objects.filter(namespace=namespace, state__in=ACTIVE).count()
     if count:
         raise Conflict(
@@ -30,7 +30,7 @@ _VERSION = "@"
 
 
 def jobs_with(sender: Any, actor: Actor, dataset: str, most: int, **_: Any) -> list[Use]:
-    """The newest of those that the actor may see."""
+    """Return the newest jobs with the dataset that the actor may see, at most ``most``."""
     named = Q(spec__dataset=dataset) | Q(spec__dataset__startswith=dataset + _VERSION)
     jobs = restrict(Job.objects.all(), actor, Scope.JOB_READ).filter(named).select_related("namespace", "owner")
     return [_use(job) for job in jobs.order_by("-created")[:most]]

@@ -1,5 +1,8 @@
-"""What jobs keep in the storage, told to the quota: files and code when they come, sealed logs and metrics when they
-are merged, checkpoints when they are measured; and all of it again, once a day, from what is really there."""
+"""Storage usage of jobs, reported to the quota.
+
+Files and code are counted when they arrive, sealed logs and metrics when they are merged, and checkpoints when they are
+measured. Once a day, everything is counted again from the actual contents of the storage and the tables.
+"""
 
 from __future__ import annotations
 
@@ -28,36 +31,39 @@ ARTIFACTS = "artifacts"
 
 
 def of_job(job: Job, kind: Kind) -> Thing:
-    """What a job keeps of one kind."""
+    """Return the accounted item of one kind of a job."""
     return Thing(job.namespace_id, kind, str(job.pk), job.name)
 
 
 def of_code(namespace: Namespace, digest: str, name: str) -> Thing:
-    """A snapshot of code: counted once in each namespace that has submitted it. ``name``: of the first job with it."""
+    """Return the accounted item of a snapshot of code, counted once in each namespace that has submitted it.
+
+    ``name`` is that of the first job with the snapshot.
+    """
     return Thing(namespace.pk, Kind.CODE, digest, name)
 
 
 def sealed(job_id: UUID | str, size: int) -> None:
-    """So many bytes more of a job's log and metrics are sealed. Within the transaction that seals them."""
+    """Count ``size`` more sealed bytes of a job's log and metrics, in the transaction that seals them."""
     job = Job.objects.only("namespace_id", "name").filter(pk=job_id).first()
     if job is not None:
         storage.add(of_job(job, Kind.STREAMS), size)
 
 
 def measure_checkpoints(job: Job) -> None:
-    """Count what is kept for the job's next attempt."""
+    """Measure the checkpoints that are kept for the job's next attempt."""
     storage.measured(of_job(job, Kind.CHECKPOINTS), backend_factory.current().keepsakes().get(str(job.pk), 0))
 
 
 def forget(job: Job) -> None:
-    """The job is being deleted. Its code is kept for as long as another job of the namespace has the same."""
+    """Stop counting a job that is being deleted. Its code stays counted while another job of the namespace has it."""
     for kind in (Kind.ARTIFACTS, Kind.CHECKPOINTS, Kind.STREAMS):
         storage.forget(of_job(job, kind))
     _forget_code(job.namespace, job.snapshot_id, Job.objects.exclude(pk=job.pk))
 
 
 def forget_unused_code(namespace: Namespace, digest: str) -> None:
-    """Count a snapshot of code no more, unless a job of the namespace has it."""
+    """Stop counting a snapshot of code, unless a job of the namespace has it."""
     _forget_code(namespace, digest, Job.objects.all())
 
 
@@ -66,9 +72,9 @@ def _forget_code(namespace: Namespace, digest: str, others: QuerySet[Job]) -> No
         storage.forget(of_code(namespace, digest, ""))
 
 
-# --- All again -------------------------------------------------------------------------------------------------------
+# --- Recount ---------------------------------------------------------------------------------------------------------
 class Accounting:
-    """Measures checkpoints every few minutes and everything once a day, however often it is asked."""
+    """Measures checkpoints once per MEASURE_EVERY, and everything else once per REPAIR_EVERY."""
 
     def __init__(self) -> None:
         self._measure: datetime | None = None
@@ -84,12 +90,12 @@ class Accounting:
 
 
 def measure(now: datetime) -> None:
-    """Count the checkpoints of all jobs: no other process tells of them."""
+    """Measure the checkpoints of all jobs: no other process reports them."""
     storage.repair(Kind.CHECKPOINTS, _checkpoints(), now, settled=timedelta(0))
 
 
 def repair(now: datetime) -> int:
-    """Count anew what the storage and the tables hold; how much had been counted wrong."""
+    """Recount the contents of the storage and the tables. Return how many amounts were wrong."""
     found = {Kind.ARTIFACTS: _artifacts(), Kind.STREAMS: _streams(), Kind.CODE: _code()}
     wrong = sum(storage.repair(kind, actual, now) for kind, actual in found.items())
     if wrong:
@@ -109,7 +115,7 @@ def _checkpoints() -> dict[Thing, int]:
 
 
 def _artifacts() -> dict[Thing, int]:
-    """As the storage lists them, whether a row knows of them or not."""
+    """Sum the files that the storage lists, whether they have a row or not."""
     sizes: dict[str, int] = {}
     for stat in default_storage().list(ARTIFACTS):
         job = stat.key.split("/")[1]

@@ -17,7 +17,7 @@ urlpatterns = [
     path("admin/cluster/now", cluster_views.now, name="admin-cluster-now"),
     path("admin/cluster/mode", cluster_views.set_mode, name="admin-cluster-mode"),
     path("admin/cluster/what-if", cluster_views.what_if, name="admin-what-if"),
-    # The texts of the scripts in the reader's language, which the address names too, for caches.
+    # The texts of the scripts in the reader's language. The address names the language too, for caches.
     path(
         "texts.js",
         cache_control(private=True, max_age=600)(JavaScriptCatalog.as_view(packages=["portal"])),

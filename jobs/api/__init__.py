@@ -1,1 +1,1 @@
-"""The HTTP API of jobs, for people and programs."""
+"""HTTP API of jobs, for people and programs."""

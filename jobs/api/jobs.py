@@ -1,4 +1,4 @@
-"""Jobs over HTTP. Each call parses, authorises, calls one service or selector, and renders."""
+"""Views of the HTTP API of jobs. Each call parses, authorises, calls one service or selector, and renders."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ class ExamplesOutput(serializers.Serializer[Any]):
 
 # --- Bodies ----------------------------------------------------------------------------------------------------------
 class SpecYamlParser(BaseParser):
-    """YAML stays text: ``jobs.spec.parser`` reads it and tells where it is wrong."""
+    """Parser that leaves YAML as text: ``jobs.spec.parser`` parses it and reports the places of errors."""
 
     media_type = "application/yaml"
 
@@ -202,7 +202,7 @@ class NamespaceJobsView(APIView):
         responses=JobPageOutput,
     )
     def get(self, request: Request, ns: str) -> Response:
-        """The jobs of a namespace, the newest first."""
+        """List the jobs of a namespace, the newest first."""
         namespace = namespace_for(request.user, ns, Scope.JOB_READ)
         query = request.query_params
         jobs = job_selectors.jobs_in(request.user, namespace, query)
@@ -218,12 +218,12 @@ class NamespaceJobsView(APIView):
         responses={201: JobOutput, 200: PreviewOutput},
     )
     def post(self, request: Request, ns: str) -> Response:
-        """Submit a job, or with `dry_run=true` see what would come of it."""
+        """Submit a job. With `dry_run=true`, only return the expected result."""
         actor = signed_in(request.user)
         try:
             wanted = specifications.parse(request.data, find_dataset=partial(datasets.resolve, actor, ns))
         except ValidationFailed:
-            # Who may not submit here is told so, and not what is wrong with the specification.
+            # A caller who may not submit here gets that error, not the errors of the specification.
             namespace_for(actor, ns, Scope.JOB_WRITE)
             raise
         if request.query_params.get("dry_run", "").lower() in ("1", "true", "yes"):
@@ -243,7 +243,7 @@ class NamespaceJobsView(APIView):
 
 
 def _count_submission(actor: User) -> None:
-    """Raises TooManyRequests where the account starts jobs more often than the operator allows."""
+    """Count a submission. Raises TooManyRequests if the account starts jobs more often than SUBMIT_RATE allows."""
     throttle.take_of("submit", str(actor.pk), settings.SUBMIT_RATE)
 
 
@@ -258,7 +258,7 @@ def _preview_json(preview: job_services.Preview) -> dict[str, Any]:
 
 
 def _localized_job(job: Job) -> dict[str, Any]:
-    """A job in the reader's language."""
+    """Render a job in the reader's language."""
     return localized_job(job_selectors.job_detail(job))
 
 
@@ -270,7 +270,7 @@ class _JobView(APIView):
 class JobView(_JobView):
     @extend_schema(operation_id="jobs_get", responses=JobOutput)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """One job."""
+        """Return a job."""
         return Response(_localized_job(self.job(request, job_id)))
 
     @extend_schema(operation_id="jobs_delete", responses={204: None})
@@ -283,7 +283,7 @@ class JobView(_JobView):
 class CancelView(APIView):
     @extend_schema(operation_id="jobs_cancel", request=None, responses={202: JobOutput})
     def post(self, request: Request, job_id: UUID) -> Response:
-        """Ask for the end of a job. It has ended when its state says so."""
+        """Request the cancellation of a job. It has ended once its state is a final one."""
         job = job_services.cancel_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
         return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
@@ -291,7 +291,7 @@ class CancelView(APIView):
 class RetryView(APIView):
     @extend_schema(operation_id="jobs_retry", request=None, responses={202: JobOutput})
     def post(self, request: Request, job_id: UUID) -> Response:
-        """Let a job that has ended run again, as its next attempt."""
+        """Run a job that has ended again, as its next attempt."""
         _count_submission(signed_in(request.user))
         job = job_services.retry_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
         return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
@@ -300,19 +300,19 @@ class RetryView(APIView):
 class ScaleView(APIView):
     @extend_schema(operation_id="jobs_scale", request=ScaleInput, responses={202: JobOutput})
     def post(self, request: Request, job_id: UUID) -> Response:
-        """Wish for other numbers of replicas. Trainers join and leave while the job runs on.
+        """Set the desired numbers of replicas. Trainers join and leave while the job runs.
 
-        Parameter servers are as many as is wished from the next attempt on, which goes on from the last checkpoint.
+        A number of parameter servers takes effect with the next attempt, which continues from the last checkpoint.
         """
         actor = signed_in(request.user)
-        job = scaling.scale_job(actor=actor, job_id=job_id, wish=request.data, request=request._request)
+        job = scaling.scale_job(actor=actor, job_id=job_id, desired=request.data, request=request._request)
         return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 
 class RehearseView(APIView):
     @extend_schema(operation_id="jobs_rehearse", request=RehearseInput, responses={202: JobOutput})
     def post(self, request: Request, job_id: UUID) -> Response:
-        """Have a replica of a role killed every so often, to see the job survive. For the job's owner."""
+        """Kill a replica of a role at each interval, to see the job survive. Only for the job's owner."""
         return self._rehearse(request, job_id, request.data)
 
     @extend_schema(operation_id="jobs_rehearse_end", responses={202: JobOutput})
@@ -320,24 +320,24 @@ class RehearseView(APIView):
         """End the rehearsal."""
         return self._rehearse(request, job_id, {"kill": None})
 
-    def _rehearse(self, request: Request, job_id: UUID, wish: object) -> Response:
+    def _rehearse(self, request: Request, job_id: UUID, rehearsal: object) -> Response:
         actor = signed_in(request.user)
-        job = job_services.rehearse(actor=actor, job_id=job_id, wish=wish, request=request._request)
+        job = job_services.rehearse(actor=actor, job_id=job_id, rehearsal=rehearsal, request=request._request)
         return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 
 class CloneView(_JobView):
     @extend_schema(operation_id="jobs_clone", request=None, responses=SpecOutput)
     def post(self, request: Request, job_id: UUID) -> Response:
-        """The job's specification with its files, to be changed and submitted as another job."""
+        """Return the job's specification with its files, to be changed and submitted as another job."""
         return Response({"spec": job_selectors.document(self.job(request, job_id))})
 
 
-# --- What belongs to a job -------------------------------------------------------------------------------------------
+# --- Data of a job ---------------------------------------------------------------------------------------------------
 class EventsView(_JobView):
     @extend_schema(operation_id="jobs_events", parameters=[TimelineQuery], responses=TimelineOutput)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """A page of the job's timeline, changes of state and events of replicas: without `before` the newest."""
+        """Return a page of the job's timeline: changes of state and events of replicas. Without `before`, the newest."""
         job = self.job(request, job_id)
         query = TimelineQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
@@ -350,14 +350,14 @@ class EventsView(_JobView):
 class FilesView(_JobView):
     @extend_schema(operation_id="jobs_files", responses=FilesOutput)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """The code as it was submitted."""
+        """Return the code as it was submitted."""
         return Response({"files": job_selectors.files(self.job(request, job_id))})
 
 
 class ArtifactsView(_JobView):
     @extend_schema(operation_id="jobs_artifacts", parameters=[*PARAMETERS], responses=ArtifactsOutput)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """The files that the job left, such as the trained model, by name."""
+        """List the files that the job left, such as the trained model, by name."""
         found = job_selectors.artifacts(self.job(request, job_id))
         page = paginate(found, request.query_params, order=("name",), render=_artifact_json)
         return Response({"artifacts": page["results"], "next": page["next"]})
@@ -373,9 +373,9 @@ class ArtifactView(_JobView):
         responses={(200, "application/octet-stream"): OpenApiResponse(OpenApiTypes.BINARY)},
     )
     def get(self, request: Request, job_id: UUID, name: str) -> StreamingHttpResponse:
-        """One of these files, as it is."""
+        """Download one artifact, unchanged."""
         artifact, content = job_selectors.artifact(self.job(request, job_id), name)
-        # What a job left is never shown by the browser, whatever it says it is.
+        # The browser must never render a file of a job, whatever its type.
         headers = {
             "Content-Disposition": content_disposition_header(True, name.rsplit("/", 1)[-1]),
             "Content-Length": str(artifact.size),
@@ -386,7 +386,7 @@ class ArtifactView(_JobView):
 
 
 async def _pieces(content: BinaryIO) -> AsyncIterator[bytes]:
-    """Read in a thread, so that a slow disk or reader holds up nobody else."""
+    """Read in a thread, so that a slow disk or client does not block other requests."""
     read = sync_to_async(content.read, thread_sensitive=False)
     try:
         while piece := await read(_PIECE):
@@ -398,5 +398,5 @@ async def _pieces(content: BinaryIO) -> AsyncIterator[bytes]:
 class ExamplesView(APIView):
     @extend_schema(operation_id="examples_list", responses=ExamplesOutput)
     def get(self, request: Request) -> Response:
-        """The example jobs. All on one page: `next` is null."""
+        """List the example jobs, all on one page: `next` is null."""
         return Response({"results": [asdict(example) for example in examples.catalogue()], "next": None})

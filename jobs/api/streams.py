@@ -1,4 +1,4 @@
-"""The streams over HTTP: charts, raw points, pages of lines, the whole log."""
+"""Views of the HTTP API of streams: charts, raw points, pages of lines and the whole log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PAGE_POINTS = 1000
 MOST_POINTS = 10_000
 
 
-# --- What may be asked -----------------------------------------------------------------------------------------------
+# --- Queries ---------------------------------------------------------------------------------------------------------
 class ChartQuery(serializers.Serializer[Any]):
     """The query of a chart."""
 
@@ -46,7 +46,7 @@ class ChartQuery(serializers.Serializer[Any]):
     replica = serializers.CharField(max_length=63, required=False)
 
     def get_fields(self) -> dict[str, Any]:
-        # "from" is a word of the language and cannot be an attribute.
+        # "from" is a keyword and cannot be an attribute.
         return super().get_fields() | {"from": serializers.FloatField(required=False)}
 
 
@@ -117,7 +117,7 @@ class MetricsView(_JobView):
 
 
 class PointsView(_JobView):
-    """A page of points as they were reported, for programs that follow them."""
+    """A page of points as they were reported, for programs that read them continuously."""
 
     @extend_schema(
         parameters=[PointQuery],
@@ -134,7 +134,7 @@ class PointsView(_JobView):
         keys = {key for key in query.get("keys", "").split(",") if key}
         head = store.head(job.pk, StreamKind.METRICS)
         points = store.read_points(job.pk, after=query["after"], limit=query["limit"])
-        # Where nothing is left up to the head, it was removed: the pages end nevertheless.
+        # If no point is left up to the head, the points were removed, and the pages must end nevertheless.
         last = points[-1].seq if points else max(query["after"], head.last)
         return Response(
             {
@@ -192,7 +192,7 @@ class LogsView(_JobView):
 
 
 def _place(query: dict[str, Any], head: Head) -> dict[str, int]:
-    """The cursors of a page. The tail is the page before the entry that is to come next."""
+    """Return the cursors of a page. The tail is the page before the next entry to be stored."""
     if query["after"] == -1:
         return {"before": query.get("before", head.last + 1)}
     return {name: query[name] for name in ("after", "before") if name in query}
@@ -218,7 +218,7 @@ def _log_text(line: LogLine) -> str:
 
 
 def _stamp(moment: float) -> str:
-    """Unix time as people and programs read it; as a bare number where no calendar reaches."""
+    """Format unix time as ISO 8601, or as a bare number if it is out of the range of dates."""
     try:
         return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
     except (OverflowError, ValueError, OSError):
@@ -227,7 +227,7 @@ def _stamp(moment: float) -> str:
 
 # --- Downloads -------------------------------------------------------------------------------------------------------
 def _download(pieces: Iterator[str], content_type: str, name: str) -> StreamingHttpResponse:
-    """Send pieces as they are read. Asynchronous: under ASGI a plain iterator would be gathered in memory first."""
+    """Send pieces as they are read. Asynchronous, because ASGI first collects a plain iterator in memory."""
     response = StreamingHttpResponse(_from_thread(pieces), content_type=content_type)
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response

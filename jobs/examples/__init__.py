@@ -1,5 +1,7 @@
-"""The example jobs that are shipped: one folder each, with ``job.yaml`` (titles, descriptions, the specification
-without its files) and the files of the job beside it."""
+"""Shipped example jobs.
+
+Each has a folder with ``job.yaml`` (titles, descriptions, the specification without its files) and the job's files.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from typing import Any
 
 import yaml
 
-_ROOM = Path(__file__).resolve().parent
+_DIRECTORY = Path(__file__).resolve().parent
 _DESCRIPTION = "job.yaml"
 _CODE = (".py", ".sh")
 
 
 @dataclass(frozen=True)
 class Example:
-    """``spec`` is a whole specification, with its files, ready to be submitted."""
+    """An example job. ``spec`` is a complete specification with its files, ready to submit."""
 
     name: str
     title: str
@@ -30,8 +32,10 @@ class Example:
 
 @cache
 def catalogue() -> tuple[Example, ...]:
-    """All examples, those for beginners first: by the ``order`` that they give."""
-    bodies = {path.parent: yaml.safe_load(path.read_text(encoding="utf-8")) for path in _ROOM.glob(f"*/{_DESCRIPTION}")}
+    """Return all examples, sorted by their ``order``: those for beginners first."""
+    bodies = {
+        path.parent: yaml.safe_load(path.read_text(encoding="utf-8")) for path in _DIRECTORY.glob(f"*/{_DESCRIPTION}")
+    }
     ordered = sorted(bodies, key=lambda folder: (bodies[folder].get("order", 100), folder.name))
     return tuple(_example(folder, bodies[folder]) for folder in ordered)
 

@@ -1,1 +1,1 @@
-"""The HTTP API of agents: logs, metrics, reports, and what a replica downloads when it starts."""
+"""HTTP API of agents: logs, metrics, reports, and the downloads of a replica at its start."""

@@ -1,4 +1,4 @@
-"""What an attempt's agents are given where they do not see the portal's files: their numbers, the code, the data."""
+"""Data that agents download if they do not share the portal's files: their last numbers, the code and the dataset."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _GOING = (JobState.LAUNCHING, JobState.REGISTERING, JobState.RUNNING)
 
 
 def numbers(attempt: Attempt, replica: str) -> Mapping[str, int]:
-    """How many entries of each kind were taken of the replica, in all its lives.
+    """Return how many entries of each kind were stored for the replica, over all its starts.
 
-    Raises StaleAttempt where it is to stop before it has begun: the signal that asked it to may have come too early for
-    it.
+    Raises StaleAttempt if the replica must stop before it has begun: the signal to stop may have arrived before the
+    replica could handle it.
     """
     leaving = Replica.objects.filter(attempt=attempt, name=replica, dismissed=True).exists()
     if leaving or attempt.job.state not in _GOING:
@@ -31,17 +31,20 @@ def numbers(attempt: Attempt, replica: str) -> Mapping[str, int]:
 
 
 def grace(attempt: Attempt) -> float:
-    """How many seconds a replica has to end that was asked to just now."""
+    """Return the grace period, in seconds, of a replica that must stop now."""
     return attempts.grace_of(attempt.job).total_seconds()
 
 
 def code(attempt: Attempt) -> bytes:
-    """A tar of the job's files. Raises KeyNotFound, StorageError."""
+    """Return a tar of the job's files. Raises KeyNotFound, StorageError."""
     return code_snapshots.archive(code_snapshots.files_of(attempt.job.snapshot))
 
 
 def data_files(attempt: Attempt) -> list[dict[str, Any]]:
-    """The files of the job's dataset as ``path`` below the data path and ``size``. None where the job has none."""
+    """Return the files of the job's dataset, each as ``path`` below the data path and ``size``.
+
+    The list is empty if the job has no dataset.
+    """
     found = _folder_of(attempt)
     if found is None:
         return []
@@ -50,7 +53,7 @@ def data_files(attempt: Attempt) -> list[dict[str, Any]]:
 
 
 def data_file(attempt: Attempt, wanted: str) -> Path:
-    """One of ``data_files``, without a look at the others: they may be many, and each is asked for. Raises NotFound."""
+    """Return one of ``data_files``, without listing the others, which may be many. Raises NotFound."""
     found = _folder_of(attempt)
     if found is not None:
         path = found.root / wanted
@@ -65,8 +68,10 @@ class _Place(NamedTuple):
 
 
 def _folder_of(attempt: Attempt) -> _Place | None:
-    """Where the job's dataset is, if it has one. Of the roots that have it by its name the first counts, as for those
-    who read it."""
+    """Return the directory of the job's dataset, if it has one.
+
+    Of the roots that contain the name, the first is used, as by the readers of the dataset.
+    """
     plain = str(attempt.job.spec.get("dataset") or "").partition("@")[0]
     roots = attempts.data_roots(attempt.job) if plain else ()
     return next((_Place(root, root / plain) for root in roots if (root / plain).is_dir()), None)

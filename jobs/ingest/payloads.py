@@ -1,4 +1,4 @@
-"""Checks what agents send, field by field, and gives it types. Pure. Everything here raises ValidationFailed."""
+"""Validation of the payloads of agents, field by field, into typed values. Pure. Functions raise ValidationFailed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAME_LIMIT = 200
 PHASES = ("starting", "registered", "exited")
 
 _REPLICA = re.compile(r"[a-z]{1,16}-[0-9]{1,6}")
-# Streams of lines as agents name them, and as they are stored.
+# Streams of lines: the name that agents send, and the stored name.
 _STREAMS = {"stdout": "stdout", "stderr": "stderr", "agent": "agent", "system": "agent"}
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -34,7 +34,7 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True)
 class Batch(Generic[Entry]):
-    """Entries that a replica numbers from ``first`` on."""
+    """Entries of a replica, numbered from ``first`` on."""
 
     replica: str
     first: int
@@ -43,9 +43,9 @@ class Batch(Generic[Entry]):
 
 @dataclass(frozen=True)
 class Report:
-    """How a replica fares. ``phase`` is one of ``PHASES``; ``code`` and ``signal`` say how its process ended.
+    """State of a replica. ``phase`` is one of ``PHASES``; ``code`` and ``signal`` describe how its process ended.
 
-    ``incarnation`` comes with ``registered``, from agents that send it: the revision of the registration.
+    ``incarnation`` is the revision of the registration. Agents that support it send it with ``registered``.
     """
 
     replica: str
@@ -60,7 +60,7 @@ class Report:
 
 @dataclass(frozen=True)
 class ArtifactName:
-    """What is said of a file beside its content."""
+    """Name and hash of an uploaded file."""
 
     replica: str
     name: str
@@ -72,26 +72,26 @@ PointRow = tuple[float, float, str, float]
 
 
 def log_batch(body: Mapping[str, Any]) -> Batch[LineRow]:
-    """Rows of (unix time, stream, text).
+    """Parse rows of (unix time, stream, text).
 
-    ``system`` is the portal's own stream: a token of an attempt is in the hands of user code, which would speak for
-    the portal. Agents of an earlier version send their remarks in it, so it is taken as ``agent``.
+    ``system`` is the portal's own stream. User code has the token of the attempt and could write messages in the
+    portal's name, so ``system`` is stored as ``agent``. Agents of an earlier version send their remarks in ``system``.
     """
     return _batch(body, "lines", (_time, _stream, _text(TEXT_LIMIT)))
 
 
 def metric_batch(body: Mapping[str, Any]) -> Batch[PointRow]:
-    """Rows of (unix time, step, key, value)."""
+    """Parse rows of (unix time, step, key, value)."""
     return _batch(body, "points", (_time, _finite, _key, _value))
 
 
 def event_batch(body: Mapping[str, Any]) -> Batch[EventRow]:
-    """Rows of (unix time, kind, text)."""
+    """Parse rows of (unix time, kind, text)."""
     return _batch(body, "events", (_time, _kept(_text(KIND_LIMIT)), _kept(_text(WHY_LIMIT))))
 
 
 def report(body: Mapping[str, Any]) -> Report:
-    """A report of a replica."""
+    """Parse the report of a replica."""
     phase = body.get("phase")
     if phase not in PHASES:
         _refuse("phase", f"Must be one of {', '.join(PHASES)}.")
@@ -108,7 +108,7 @@ def report(body: Mapping[str, Any]) -> Report:
 
 
 def replica(body: Mapping[str, Any]) -> str:
-    """The name of the replica that sends."""
+    """Return the name of the sending replica."""
     name = body.get("replica")
     if not isinstance(name, str) or not _REPLICA.fullmatch(name):
         _refuse("replica", "Must be <role>-<index>, such as trainer-0.")
@@ -116,7 +116,7 @@ def replica(body: Mapping[str, Any]) -> str:
 
 
 def artifact(query: Mapping[str, Any]) -> ArtifactName:
-    """A file's name and hash, from the query string."""
+    """Parse a file's name and hash from the query string."""
     name, sha256 = str(query.get("name", "")), str(query.get("sha256", "")).lower()
     if not name or len(name) > NAME_LIMIT or not name.isprintable():
         _refuse("name", f"Must be a name of 1 to {NAME_LIMIT} printable characters.")
@@ -128,12 +128,12 @@ def artifact(query: Mapping[str, Any]) -> ArtifactName:
 
 
 # --- Batches ---------------------------------------------------------------------------------------------------------
-# A cleaner takes a whole column: a batch of a thousand points costs four calls and not four thousand.
+# A cleaner checks a whole column: a batch of a thousand points takes four calls instead of four thousand.
 Cleaner = Callable[[Sequence[Any]], Sequence[Any]]
 
 
 class _Refused(Exception):
-    """What is wrong, and with which entry of a column."""
+    """An invalid entry of a column: its place, and why it is invalid."""
 
     def __init__(self, place: int, why: str) -> None:
         super().__init__(why)
@@ -181,7 +181,7 @@ def _value(column: Sequence[Any]) -> Sequence[float]:
 
 
 def _numbers(column: Sequence[Any], why: str, words: Mapping[str, float]) -> Sequence[float]:
-    # bool is a kind of int, but no number that anybody means: the exact types are compared.
+    # bool is a subclass of int, but not a valid number here: the exact types are compared.
     if set(map(type, column)) <= {int, float}:
         try:
             numbers = list(map(float, column))
@@ -199,8 +199,8 @@ def _number(place: int, item: Any, why: str, words: Mapping[str, float]) -> floa
         number = float(item) if type(item) in (int, float) else math.nan
     except OverflowError:
         number = math.inf
-    # The bare words NaN and Infinity are no JSON, but Python's encoder writes them: where a value may be one, they
-    # pass.
+    # The bare words NaN and Infinity are not JSON, but Python's encoder writes them: they are accepted if the column
+    # allows such values.
     if math.isfinite(number) or (words and type(item) is float):
         return number
     raise _Refused(place, why)
@@ -231,12 +231,12 @@ def _text(limit: int) -> Cleaner:
 
 
 def _kept(cleaner: Cleaner) -> Cleaner:
-    """For texts that become columns: PostgreSQL keeps no NUL."""
+    """Replace NUL in texts that are stored in columns, because PostgreSQL rejects it."""
     return lambda column: [text.replace("\0", "\ufffd") for text in cleaner(column)]
 
 
 def _storable(text: str) -> str:
-    """Half a surrogate pair can stand in JSON, but in no UTF-8."""
+    """Replace lone surrogates, which JSON can contain but UTF-8 cannot."""
     return text if text.isascii() else _SURROGATES.sub("\ufffd", text)
 
 

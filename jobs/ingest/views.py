@@ -1,9 +1,9 @@
-"""What agents send: output, metrics, reports, events, signs of life, artifacts. The messages stand in
-``runtime.contract``.
+"""Views of the ingest API: output, metrics, reports, events, heartbeats and artifacts. ``runtime.contract`` defines
+the requests.
 
-Every view finds the attempt by its id, compares the digest of the token that the agent shows, and refuses what comes
-from an attempt that has been replaced, names a replica that the attempt does not have, or comes long after the end:
-what was printed last often comes after the job has ended, but not a day later.
+Every view loads the attempt by its id and compares the digest of the agent's token. It refuses a request of an attempt
+that was replaced, for a replica that the attempt does not have, or long after the end. The last output often arrives
+after the job has ended, but not a day later.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from rbac.selectors import digest_of
 BODY_LIMIT = 1024 * 1024  # bytes of a JSON body
 ARTIFACT_LIMIT = 2 * 1024**3  # bytes of one artifact
 _PIECE = 1024 * 1024  # bytes of a file that are read at a time
-# What an attempt sends is taken for so long after its end.
+# Requests of an attempt are accepted until this long after its end.
 LATE = timedelta(days=1)
-# (attempt, replica) that were found in the database: an attempt loses none of its replicas.
+# Cache of (attempt, replica) found in the database: an attempt keeps all of its replicas.
 _known_replicas: set[tuple[UUID, str]] = set()
 _KNOWN_LIMIT = 10_000
 
@@ -49,27 +49,27 @@ Giver = Callable[..., HttpResponseBase]
 
 
 class Malformed(RegattaError):
-    """The body is no JSON object."""
+    """The body is not a JSON object."""
 
     code = "malformed"
     status = 400
 
 
 class LengthRequired(RegattaError):
-    """A file of unknown length: nobody can say whether there is room for it."""
+    """The length of a file is unknown, so the storage quota cannot be checked."""
 
     code = "length_required"
     status = 411
 
 
 class BatchGap(Conflict):
-    """The batch begins beyond the entries that were taken. ``last`` says where to go on from."""
+    """The batch begins beyond the stored entries. ``last`` is the last stored number, after which to continue."""
 
     code = "gap"
 
 
 def _authentic(view: Handler) -> View:
-    """Give the view its attempt. Raises NotFound, NotSignedIn, StaleAttempt."""
+    """Authenticate a POST and pass its attempt to the view. Raises NotFound, NotSignedIn, StaleAttempt."""
 
     @csrf_exempt
     @require_POST
@@ -81,7 +81,7 @@ def _authentic(view: Handler) -> View:
 
 
 def _authentic_reader(view: Giver) -> Reader:
-    """The same for a view that gives something out."""
+    """Authenticate a GET and pass its attempt to the view, as ``_authentic`` does."""
 
     @csrf_exempt
     @require_GET
@@ -108,7 +108,10 @@ def _present_attempt(request: HttpRequest, attempt_id: UUID) -> Attempt:
 
 
 def _replica(attempt: Attempt, name: str) -> str:
-    """The name, if the attempt has this replica. Raises NotFound: a token writes nothing in the name of others."""
+    """Return the name if the attempt has this replica, otherwise raise NotFound.
+
+    A token cannot write in the name of another attempt's replicas.
+    """
     if (attempt.pk, name) not in _known_replicas:
         if not Replica.objects.filter(attempt=attempt, name=name).exists():
             raise NotFound(f"This attempt has no replica {name!r}.")
@@ -119,8 +122,9 @@ def _replica(attempt: Attempt, name: str) -> str:
 
 
 def _at_most(setting: str) -> Callable[[Handler], Handler]:
-    """Take no more of an attempt than the rate of that setting; agents send again what was refused. Reports and signs
-    of life are not counted: without them the attempt would be given up.
+    """Limit the requests of an attempt to the rate of a setting. Agents send refused requests again.
+
+    Reports and heartbeats are not limited: without them the attempt would be given up.
     """
 
     def limit(view: Handler) -> Handler:
@@ -152,7 +156,7 @@ def _attempt(attempt_id: UUID, token: str) -> Attempt:
 
 
 def _body(request: HttpRequest) -> Answer:
-    """The JSON object in the body. Raises TooLarge, Malformed."""
+    """Return the JSON object in the body. Raises TooLarge, Malformed."""
     try:
         body = json.loads(_read_all(request))
     except (ValueError, RecursionError):
@@ -163,7 +167,10 @@ def _body(request: HttpRequest) -> Answer:
 
 
 def _read_all(request: HttpRequest) -> bytes:
-    """The body, of which one read may return a part. Raises TooLarge, before anything is read where it says so."""
+    """Read the whole body; one ``read`` may return a part of it.
+
+    Raises TooLarge, before reading anything if Content-Length exceeds the limit.
+    """
     announced = request.headers.get("Content-Length") or ""
     pieces, left = [], BODY_LIMIT
     is_large = announced.isascii() and announced.isdigit() and int(announced) > BODY_LIMIT
@@ -177,7 +184,7 @@ def _read_all(request: HttpRequest) -> bytes:
 
 
 def _taken(append: Callable[[], int]) -> Answer:
-    """The answer to a batch: the last number taken. Raises BatchGap."""
+    """Return the response to a batch: the last stored number. Raises BatchGap."""
     try:
         return {"last": append()}
     except Gap as gap:
@@ -187,7 +194,7 @@ def _taken(append: Callable[[], int]) -> Answer:
 @_authentic
 @_at_most("INGEST_RATE")
 def logs(request: HttpRequest, attempt: Attempt) -> Answer:
-    """Take lines of output."""
+    """Store lines of output."""
     batch = payloads.log_batch(_body(request))
     return _taken(
         lambda: store.append_logs(
@@ -203,7 +210,7 @@ def logs(request: HttpRequest, attempt: Attempt) -> Answer:
 @_authentic
 @_at_most("INGEST_RATE")
 def metrics(request: HttpRequest, attempt: Attempt) -> Answer:
-    """Take metric points."""
+    """Store metric points."""
     batch = payloads.metric_batch(_body(request))
     return _taken(
         lambda: store.append_metrics(
@@ -219,7 +226,7 @@ def metrics(request: HttpRequest, attempt: Attempt) -> Answer:
 @_authentic
 @_at_most("INGEST_RATE")
 def events(request: HttpRequest, attempt: Attempt) -> Answer:
-    """Take events for the job's timeline."""
+    """Store events for the job's timeline."""
     batch = payloads.event_batch(_body(request))
     return _taken(
         lambda: replica_reports.record_events(
@@ -230,33 +237,33 @@ def events(request: HttpRequest, attempt: Attempt) -> Answer:
 
 @_authentic
 def report(request: HttpRequest, attempt: Attempt) -> Answer:
-    """Take word of how a replica fares."""
+    """Store the reported state of a replica."""
     replica_reports.record_report(attempt, payloads.report(_body(request)))
     return {}
 
 
 @_authentic
 def heartbeat(request: HttpRequest, attempt: Attempt) -> Answer:
-    """Note that a replica lives."""
+    """Store a heartbeat of a replica."""
     replica_reports.heartbeat(attempt, replica=_replica(attempt, payloads.replica(_body(request))))
     return {}
 
 
 @_authentic
 def begin(request: HttpRequest, attempt: Attempt) -> Answer:
-    """Tell a replica that begins anew how far its earlier lives were taken in."""
+    """Return the last stored numbers of a replica, for an agent that starts again."""
     return dict(bootstrap.numbers(attempt, _replica(attempt, payloads.replica(_body(request)))))
 
 
 @_authentic_reader
 def stop(attempt: Attempt) -> JsonResponse:
-    """Tell a replica that was asked to end how long it may take."""
+    """Return the grace period of a replica that must stop."""
     return JsonResponse({"grace": bootstrap.grace(attempt)})
 
 
 @_authentic_reader
 def code(attempt: Attempt) -> HttpResponse:
-    """Give the job's code, as a tar."""
+    """Send the job's code, as a tar."""
     return HttpResponse(bootstrap.code(attempt), content_type="application/x-tar")
 
 
@@ -268,14 +275,14 @@ def data(attempt: Attempt) -> JsonResponse:
 
 @_authentic_reader
 def data_file(attempt: Attempt, path: str) -> StreamingHttpResponse:
-    """Give one of them."""
+    """Send one file of the job's dataset."""
     file = bootstrap.data_file(attempt, path)
     headers = {"Content-Length": str(file.stat().st_size)}
     return StreamingHttpResponse(_pieces(file.open("rb")), content_type="application/octet-stream", headers=headers)
 
 
 async def _pieces(content: BinaryIO) -> AsyncIterator[bytes]:
-    """Read in a thread, so that a slow disk or reader holds up nobody else."""
+    """Read in a thread, so that a slow disk or client does not block other requests."""
     try:
         while piece := await sync_to_async(content.read, thread_sensitive=False)(_PIECE):
             yield piece
@@ -286,7 +293,7 @@ async def _pieces(content: BinaryIO) -> AsyncIterator[bytes]:
 @_authentic
 @_at_most("UPLOAD_RATE")
 def artifacts(request: HttpRequest, attempt: Attempt) -> Answer:
-    """Keep a file that the attempt left. The raw bytes are the body."""
+    """Store an artifact of the attempt. The body is the raw bytes."""
     wanted, size = payloads.artifact(request.GET), _announced(request)
     if size > ARTIFACT_LIMIT:
         raise TooLarge(
@@ -304,7 +311,7 @@ def artifacts(request: HttpRequest, attempt: Attempt) -> Answer:
 
 
 def _announced(request: HttpRequest) -> int:
-    """The length of the body: room is taken for it before it is read. Raises LengthRequired."""
+    """Return the length of the body, for which storage is reserved before reading it. Raises LengthRequired."""
     announced = request.headers.get("Content-Length") or ""
     if not (announced.isascii() and announced.isdigit()):
         raise LengthRequired("Say how long the file is, in the header Content-Length.")
@@ -312,7 +319,7 @@ def _announced(request: HttpRequest) -> int:
 
 
 class CappedReader:
-    """Reads a request's body and raises TooLarge past ``limit`` bytes, whatever the length that was announced."""
+    """Reader of a request's body that raises TooLarge past ``limit`` bytes, whatever length was announced."""
 
     def __init__(self, request: HttpRequest, limit: int) -> None:
         self._request, self._left, self._limit = request, limit, limit

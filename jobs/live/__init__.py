@@ -1,1 +1,1 @@
-"""Websockets: logs, metrics and states as they come."""
+"""Websockets that send logs, metrics and states as they change."""

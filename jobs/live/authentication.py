@@ -1,4 +1,4 @@
-"""Who is behind a websocket: a browser's session, or a personal token of a program; and which language they read."""
+"""Authentication of a websocket, by a browser's session or a program's personal token, and its language."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from rbac.selectors import token_behind
 
 @dataclass(frozen=True)
 class Credentials:
-    """What a socket was opened with. One of the two is empty."""
+    """Credentials that a socket was opened with. One of the two is empty."""
 
     token: str
     session: str
 
     def user(self) -> User | None:
-        """The active account behind them at this moment; read again each time. Reads the database."""
+        """Return the active account of the credentials. Reads the database on each call."""
         if self.token:
             found = token_behind(self.token, now())
             return found.user if found else None
@@ -39,7 +39,7 @@ class Credentials:
 
 
 def credentials(scope: dict[str, Any]) -> Credentials:
-    """What the handshake shows: an Authorization header goes before the session's cookie."""
+    """Return the credentials of the handshake. An Authorization header takes precedence over the session's cookie."""
     kind, _, token = _header(scope, b"authorization").partition(" ")
     if kind.lower() == "bearer":
         return Credentials(token=token.strip(), session="")
@@ -47,10 +47,10 @@ def credentials(scope: dict[str, Any]) -> Credentials:
 
 
 def same_origin(scope: dict[str, Any]) -> bool:
-    """Whether a page of the portal opened the socket.
+    """Return whether a page of the portal opened the socket.
 
-    Browsers send the session's cookie whoever asks, and no CSRF token: the origin is what protects a socket. A
-    program that shows a token needs none, because no browser adds that header by itself.
+    Browsers send the session's cookie for pages of any origin, and no CSRF token, so the origin protects a socket. A
+    program with a token needs no origin, because no browser adds the Authorization header on its own.
     """
     origin, host = _header(scope, b"origin"), _header(scope, b"host")
     if origin in settings.CSRF_TRUSTED_ORIGINS:
@@ -60,7 +60,7 @@ def same_origin(scope: dict[str, Any]) -> bool:
 
 
 def language(scope: dict[str, Any]) -> str:
-    """The language of who opened the socket, chosen as for a page: the cookie's, else the browser's."""
+    """Return the language of the socket, chosen as for a page: that of the cookie, else that of the browser."""
     request = HttpRequest()
     request.COOKIES = scope.get("cookies", {})
     request.META["HTTP_ACCEPT_LANGUAGE"] = _header(scope, b"accept-language")

@@ -1,6 +1,6 @@
 """The websocket of the pages and of clients: ``/ws/v1/stream``. One socket carries many subscriptions.
 
-Asks (JSON objects)::
+Requests (``Ask``, JSON objects)::
 
     {"op": "sub", "id"?, "stream": "logs" | "metrics", "job", "after"?, "replica"?}    after -1: from the last 500 on
     {"op": "sub", "id"?, "stream": "status", "job"}
@@ -8,12 +8,12 @@ Asks (JSON objects)::
     {"op": "unsub", "id"} or {"op": "unsub", "stream", "job" | "namespace"}            {"op": "ping"}
 
 Frames: ``logs`` and ``metrics`` (entries, with lo and hi), ``status`` and ``jobs`` (whole states, not changes),
-``gap``, ``end``, ``hb`` (every 15 s, with the heads of what is followed), ``pong``, ``error``. What belongs to a
-subscription that was given an ``id`` carries it.
+``gap``, ``end``, ``hb`` (every 15 s, with the heads of the subscribed streams), ``pong``, ``error``. Every frame of a
+subscription with an ``id`` contains that id.
 
-The handshake is always accepted and then closed with a code and a reason, because browsers hide why one was refused:
-4401 not signed in, 4403 another origin, 4404 no socket at this address, 4408 idle, 4409 too slow, 4429 too many
-sockets, 1011 a fault of ours.
+The handshake is always accepted, and a refused socket is then closed with a code and a reason, because browsers hide
+the reason of a refused handshake: 4401 not signed in, 4403 another origin, 4404 no socket at this address, 4408 idle,
+4409 too slow, 4429 too many sockets, 1011 internal error.
 """
 
 from __future__ import annotations
@@ -69,13 +69,13 @@ _open_sockets: Counter[int] = Counter()
 
 @receiver(user_logged_out)
 def _wake_sockets(sender: Any, user: Any, **_: Any) -> None:
-    """A sign-out ends the sockets of its session at once, not at their next check."""
+    """Close the sockets of a session at its sign-out, not only at their next check."""
     if user is not None:
         wake_sockets([user.pk])
 
 
 class StreamConsumer(AsyncWebsocketConsumer):
-    """One socket. Each subscription is a task that pulls frames and sends them: a slow connection slows only itself."""
+    """A socket. Each subscription is a task that pulls frames and sends them: a slow connection slows only itself."""
 
     async def connect(self) -> None:
         self._user: User | None = None
@@ -85,7 +85,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
         self._busy_at = time.monotonic()
         await self.accept()
         self._credentials = credentials(self.scope)
-        # Holds for this socket's tasks only, which have its context.
+        # Applies only to this socket's tasks, which inherit its context.
         translation.activate(language(self.scope))
         refused = await self._guarded(self._admit(self._credentials))
         if refused is not None:
@@ -94,7 +94,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
         self._keepers = [asyncio.create_task(self._beat()), asyncio.create_task(self._guard())]
 
     async def _admit(self, shown: Credentials) -> int | None:
-        """Let the caller in, or say with which code not."""
+        """Admit the caller, or return the code that refuses it."""
         if not shown.token and not same_origin(self.scope):
             return WRONG_ORIGIN
         user = await in_thread(shown.user)
@@ -118,7 +118,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
                 del _open_sockets[self._user.pk]
             self._user = None
 
-    # --- Asks --------------------------------------------------------------------------------------------------------
+    # --- Requests ----------------------------------------------------------------------------------------------------
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         if self._user is None:
             return
@@ -128,27 +128,27 @@ class StreamConsumer(AsyncWebsocketConsumer):
             await _operation(ask)(self, ask)
         except RegattaError as error:
             await self._complain(error, ask.get("id"))
-        except Exception:  # noqa: BLE001  any fault of ours, as of a database that is away
-            # Raised further it would end this consumer without ``disconnect``: its tasks and its place would stay.
+        except Exception:  # noqa: BLE001  any internal error, such as an unavailable database
+            # If raised further, it would end this consumer without ``disconnect``: its tasks and its place would stay.
             _log.exception("An ask could not be answered.")
             await self._end(FAILED)
 
     async def subscribe(self, ask: Ask) -> None:
-        """Start a subscription. The same key again starts anew, from the cursor that it names."""
-        assert self._user is not None  # noqa: S101  no ask is read before the caller was let in
+        """Start a subscription. A repeated key restarts its subscription from the new cursor."""
+        assert self._user is not None  # noqa: S101  no request is read before the caller is admitted
         wanted = subscription(ask)
         await self._drop(wanted.key)
         if len(self._running) >= SUBSCRIPTIONS_PER_SOCKET:
             raise TooManyRequests(
                 f"A socket carries at most {SUBSCRIPTIONS_PER_SOCKET} subscriptions; end one first.", retry_after=1
             )
-        # Refused here, an ask is answered before the next one is read.
+        # Checked here, so that a refusal is sent before the next request is read.
         await in_thread(wanted.admit, self._user)
         await wanted.start()
         self._running[wanted.key] = wanted, asyncio.create_task(self._run(wanted))
 
     async def unsubscribe(self, ask: Ask) -> None:
-        """End a subscription; no frame of it comes after this."""
+        """End a subscription. No frame of it is sent after this."""
         await self._drop(key_of(ask))
 
     async def pong(self, ask: Ask) -> None:
@@ -165,15 +165,15 @@ class StreamConsumer(AsyncWebsocketConsumer):
         try:
             async for text in wanted.frames():
                 await self._send(_marked(text, wanted.mark))
-        except Exception:  # noqa: BLE001  any fault of ours
-            # Without its frames the reader would wait for ever: it connects again, from its cursor.
+        except Exception:  # noqa: BLE001  any internal error
+            # Without frames the reader would wait for ever. After the close it connects again, from its cursor.
             _log.exception("The subscription %s has failed.", wanted.topic)
             await self._end(FAILED)
         self._running.pop(wanted.key, None)
 
     # --- Sending -----------------------------------------------------------------------------------------------------
     async def _send(self, text: str) -> None:
-        """Send one frame. The server waits while the connection's buffer is full; too long, and the reader must go."""
+        """Send one frame. Waits while the connection's buffer is full, and closes the socket after SEND_SECONDS."""
         try:
             async with self._sending, asyncio.timeout(SEND_SECONDS):
                 await self.send(text_data=text)
@@ -183,9 +183,9 @@ class StreamConsumer(AsyncWebsocketConsumer):
     async def _complain(self, error: RegattaError, mark: Any) -> None:
         await self._send(_marked(encode({"t": "error", "code": error.code, "detail": localized(error.detail)}), mark))
 
-    # --- Keepers -----------------------------------------------------------------------------------------------------
+    # --- Background tasks --------------------------------------------------------------------------------------------
     async def _beat(self) -> None:
-        """Show that the socket lives, and how far its streams are."""
+        """Send a heartbeat with the heads of the socket's streams every HEARTBEAT_SECONDS."""
         while True:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             topics = {wanted.topic for wanted, _ in self._running.values()}
@@ -193,12 +193,12 @@ class StreamConsumer(AsyncWebsocketConsumer):
             await self._send(encode({"t": "hb", "heads": heads, "ts": time.time()}))
 
     async def _guard(self) -> None:
-        """Look again, at a sign-out and every minute, whether the caller may still see what the socket shows."""
-        assert self._user is not None  # noqa: S101  starts after the caller was let in
+        """Check, at a sign-out and every minute, whether the caller may still see the socket's streams."""
+        assert self._user is not None  # noqa: S101  starts after the caller is admitted
         with tailer().doorbell.subscribe(account_topic(self._user.pk)) as bell:
             rung = False
             while True:
-                # A sign-out rings just before its session is removed: after a ring a second look follows soon.
+                # A sign-out rings just before its session is removed: a second check follows soon after a ring.
                 rung = await bell.wait(AFTER_RING_SECONDS if rung else RECHECK_SECONDS)
                 code = await self._guarded(self._recheck())
                 if code is not None:
@@ -206,16 +206,18 @@ class StreamConsumer(AsyncWebsocketConsumer):
                     return
 
     async def _guarded(self, check: Awaitable[int | None]) -> int | None:
-        """The code of the check. Where the check fails, as without a database, the socket ends: it shows nothing that
-        could not be checked, and the reader connects again."""
+        """Return the code of the check, or FAILED if the check raises an error, as without a database.
+
+        The socket then closes, because it sends nothing that could not be checked. The reader connects again.
+        """
         try:
             return await check
-        except Exception:  # noqa: BLE001  any fault of ours
+        except Exception:  # noqa: BLE001  any internal error
             _log.exception("The caller of a socket could not be checked.")
             return FAILED
 
     async def _recheck(self) -> int | None:
-        """Drop what may not be seen any more; a code where the socket has to go."""
+        """Drop the subscriptions that the caller may not see any more. Return a code if the socket must close."""
         user = await in_thread(self._credentials.user)
         if user is None:
             return NOT_SIGNED_IN
@@ -246,7 +248,7 @@ def _operation(ask: Ask) -> Callable[[StreamConsumer, Ask], Awaitable[None]]:
 
 
 def _read(text: str | None) -> Ask:
-    """The object that was sent. Raises ValidationFailed."""
+    """Parse the JSON object of a request. Raises ValidationFailed."""
     if text is None or len(text) > ASK_CHARACTERS:
         raise ValidationFailed({"ask": [f"Send text, a JSON object of at most {ASK_CHARACTERS} characters."]})
     try:
@@ -259,12 +261,12 @@ def _read(text: str | None) -> Ask:
 
 
 def _marked(text: str, mark: Any) -> str:
-    """An encoded frame with the id of its subscription: the text is shared by all readers, the id is each one's own."""
+    """Add the id of its subscription to an encoded frame. All readers share the text, and each has its own id."""
     return f'{{"id":{json.dumps(mark)},{text[1:]}' if isinstance(mark, str) and mark else text
 
 
 class NowhereConsumer(AsyncWebsocketConsumer):
-    """Answers at every other address, where the server would otherwise note a fault of ours."""
+    """Consumer of every other address. Without it the server would log an internal error."""
 
     async def connect(self) -> None:
         await self.accept()

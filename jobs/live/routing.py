@@ -1,4 +1,4 @@
-"""Where the sockets hang."""
+"""Routes of the websockets."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a socket can subscribe to: the shape of each ask, who may, and the frames that follow.
+"""Subscriptions of a socket: the fields of each request, its authorisation, and the frames that follow.
 
-A ``Subscription`` is made from an ask without touching the database; ``admit`` authorises it for a user, again and
-again while the socket lives; ``frames`` runs until the stream has ended, or for ever.
+A ``Subscription`` is made from a request (``Ask``) without reading the database. ``admit`` authorises it for a user,
+repeatedly while the socket is open. ``frames`` runs until the stream has ended, or for ever.
 """
 
 from __future__ import annotations
@@ -33,15 +33,13 @@ Ask = Mapping[str, Any]
 
 
 class BeyondHead(ValidationFailed):
-    """A cursor that the stream has not reached: it belongs to another job, or to another portal's data."""
+    """A cursor beyond the head of the stream: it belongs to another job, or to another portal's data."""
 
     code = "cursor_beyond_head"
 
 
 class Subscription(ABC):
-    """One subscription of one socket. ``key`` names it among those of the socket, ``mark`` is the id that its reader
-    chose.
-    """
+    """A subscription of a socket. ``key`` identifies it within the socket; ``mark`` is the id that its reader chose."""
 
     stream: ClassVar[str]
 
@@ -52,18 +50,18 @@ class Subscription(ABC):
     @property
     @abstractmethod
     def topic(self) -> str:
-        """The doorbell's topic."""
+        """Return the doorbell's topic."""
 
     @abstractmethod
     def admit(self, user: User) -> None:
-        """Raises NotFound or Forbidden. Reads the database."""
+        """Authorise the subscription for a user. Raises NotFound or Forbidden. Reads the database."""
 
-    async def start(self) -> None:  # noqa: B027  most have nothing to look at
-        """What must be right before the first frame. Raises RegattaError."""
+    async def start(self) -> None:  # noqa: B027  most have nothing to check
+        """Check the request before the first frame. Raises RegattaError."""
 
     @abstractmethod
     def frames(self) -> AsyncIterator[str]:
-        """The frames, encoded."""
+        """Yield the encoded frames."""
 
 
 class _OfJob(Subscription):
@@ -105,7 +103,7 @@ class _Entries(_OfJob):
             yield encode({"t": "end", "job": self.job, "stream": self.stream, "hi": reader.hi, "state": state})
 
     def _gap(self, missing: Missing) -> str:
-        # Everything that is kept is read from the store, however old; what is missing was removed for good.
+        # All stored entries are read from the store, of any age; missing entries were removed for good.
         return encode(
             {
                 "t": "gap",
@@ -127,7 +125,7 @@ class Metrics(_Entries):
 
 
 class Status(_OfJob):
-    """The whole job, at each change."""
+    """The whole job, sent at each change."""
 
     stream = "status"
 
@@ -142,7 +140,7 @@ class Status(_OfJob):
 
 
 class NamespaceJobs(Subscription):
-    """The newest jobs of a namespace, then those of them that changed."""
+    """The newest jobs of a namespace, then each of them that changes."""
 
     stream = "jobs"
 
@@ -176,7 +174,7 @@ STREAMS: Mapping[str, type[Subscription]] = {kind.stream: kind for kind in (Logs
 
 
 def subscription(ask: Ask) -> Subscription:
-    """The subscription that is asked for. Raises ValidationFailed with a message for each kind of nonsense."""
+    """Return the requested subscription. Raises ValidationFailed with a message for each invalid field."""
     stream = ask.get("stream")
     kind = STREAMS.get(stream) if isinstance(stream, str) else None
     if kind is None:
@@ -185,11 +183,11 @@ def subscription(ask: Ask) -> Subscription:
 
 
 def key_of(ask: Ask) -> str:
-    """The key of the subscription that an ask to end it means. Raises ValidationFailed."""
+    """Return the key of the subscription that a request ends. Raises ValidationFailed."""
     return _mark(ask) or subscription(ask).key
 
 
-# --- Fields of an ask ------------------------------------------------------------------------------------------------
+# --- Fields of a request ---------------------------------------------------------------------------------------------
 def _mark(ask: Ask) -> str:
     mark = ask.get("id", "")
     if not isinstance(mark, str) or len(mark) > _ID_LIMIT:

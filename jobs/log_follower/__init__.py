@@ -1,3 +1,5 @@
-"""What processes without an agent print, followed by the portal: ``cursor.py`` knows how far a log was read (pure),
-``follower.py`` follows one, ``pool.py`` has all followed that should be.
+"""Follower of the logs of processes without an agent.
+
+``cursor.py`` (pure) computes how far a log was read, ``follower.py`` follows one log, ``ingest.py`` stores what was
+read, and ``pool.py`` starts a follower for every such replica.
 """

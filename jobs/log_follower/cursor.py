@@ -1,13 +1,13 @@
-"""How far a container's log was read, and what of it is new when it is read again. Pure.
+"""Cursor of a container's log: how far it was read, and which lines are new when it is read again. Pure.
 
-Every line has the node's time in front. One asks for a log from a whole second on, and is given again what was read
-before; so a place is that second, the latest time of all lines that were taken, and how many of them lie in between. Of
-the lines that come again, those that are later than the latest are new, and of the others that many are not, in the
-order of the log. Times need not rise from line to line: a container's two streams are written side by side, each with
-its own look at the clock.
+Every line starts with the node's timestamp. A log is requested from a whole second on, so lines that were read before
+come again. A place is therefore that second, the latest timestamp of all lines read, and the number of lines read from
+that second on. Of the repeated lines, those later than the latest are new. Of the others, the first ones up to that
+number are known, in the order of the log. Timestamps need not rise from line to line: the two streams of a container
+are written concurrently, and each reads the clock itself.
 
-A log that the node has rotated meanwhile begins later: its lines are fewer, never others. Where none is left of those
-that were counted, there may have been more behind them.
+A log that the node has rotated meanwhile begins later: it has fewer lines, never different ones. If none of the counted
+lines is left, lines after them may be missing too.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from runtime import contract
 
 _SECOND = 10**9  # times are whole nanoseconds since 1970
 _STAMP = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|[+-]\d\d:\d\d) ")
-# Of a line more is not held while its end has not come; what is shown of one is shorter.
+# Bytes of an unfinished line that are buffered; the stored line is shorter.
 _LONGEST = contract.LINE_LIMIT + 4096
-# The node keeps longer lines in pieces of so many bytes; Kubernetes 1.20 gives each with its own time in front.
+# The node stores longer lines in pieces of this many bytes; Kubernetes 1.20 sends each with its own timestamp.
 _PIECE = 16 * 1024
 
 
 @dataclass(frozen=True)
 class Place:
-    """A place in the log of ``pod`` (a UID). ``latest``: the time of the latest line that was taken; ``within``: how
-    many were taken of the same second, ``before`` of the second before."""
+    """A place in the log of ``pod`` (a UID).
+
+    ``latest`` is the timestamp of the latest line read, in nanoseconds. ``within`` is the number of lines read of the
+    same second, ``before`` that of the second before.
+    """
 
     pod: str = ""
     latest: int = 0
@@ -39,11 +42,11 @@ class Place:
 
     @property
     def since(self) -> int:
-        """The second from which on the log is asked for, in unix time; 0: from its beginning."""
+        """Return the second from which the log is requested, in unix time; 0 is its beginning."""
         return max(0, self.latest // _SECOND - 1)
 
     def beyond(self, stamp: int) -> Place:
-        """After a line of that time."""
+        """Return the place after a line with this timestamp."""
         ahead = stamp // _SECOND - self.latest // _SECOND
         if ahead > 1:
             return replace(self, latest=stamp, within=1, before=0)
@@ -56,8 +59,11 @@ class Place:
 
 @dataclass(frozen=True)
 class Line:
-    """A line as it was printed, and when, in nanoseconds. ``cut``: bytes of it that were not held. ``rotated``: the
-    node has begun another file since the last line that was taken, and there may have been lines between."""
+    """A printed line with its timestamp, in nanoseconds.
+
+    ``cut`` is the number of its bytes that were dropped. ``rotated``: the node has begun another file since the last
+    line read, and lines between them may be missing.
+    """
 
     stamp: int
     body: bytes
@@ -66,18 +72,18 @@ class Line:
 
 
 class Reading:
-    """One reading of a log from a place on. ``place`` is where it has come to."""
+    """One reading of a log from a place on. ``place`` is the present position."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
-        self._begun = place  # what comes again is told by this
+        self._begun = place  # identifies the repeated lines
         self._known = place.within + place.before
         self._again = 0
         self._skipping = bool(self._known)
         self._partial, self._cut = b"", 0
 
     def feed(self, chunk: bytes) -> list[Line]:
-        """The new lines that ``chunk`` finishes."""
+        """Return the new lines that ``chunk`` completes."""
         *whole, rest = chunk.split(b"\n")
         found: list[Line] = []
         for piece in whole:
@@ -87,19 +93,19 @@ class Reading:
         return found
 
     def end(self) -> list[Line]:
-        """The line that the program left unfinished: nothing more comes."""
+        """Return the last line if it has no end, once the log has ended."""
         return list(self._finish()) if self._partial else []
 
     def _grow(self, piece: bytes) -> None:
-        room = max(0, _LONGEST - len(self._partial))
-        self._partial += piece[:room]
-        self._cut += len(piece[room:])
+        capacity = max(0, _LONGEST - len(self._partial))
+        self._partial += piece[:capacity]
+        self._cut += len(piece[capacity:])
 
     def _finish(self) -> Iterator[Line]:
         line, cut = self._partial, self._cut
         self._partial, self._cut = b"", 0
         found = _STAMP.match(line)
-        # What has no time was not printed by the program: the node says why it cannot read on.
+        # A line without a timestamp comes from the node, not from the program: it says why the node cannot read on.
         if found is None:
             return
         stamp = _nanoseconds(found)
@@ -121,7 +127,7 @@ class Reading:
 
 
 def _joined(body: bytes) -> bytes:
-    """Without the times before its pieces."""
+    """Join the pieces of a line, without the timestamps before them."""
     end = _PIECE
     while end < len(body):
         if found := _STAMP.match(body, end):

@@ -1,4 +1,4 @@
-"""Follows what one replica without an agent prints, from where it was taken in to its end."""
+"""Follower of the log of one replica without an agent, from the last stored place to the end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jobs.log_follower import ingest
 from jobs.log_follower.cursor import Line, Place, Reading
 from jobs.log_follower.ingest import Followed
 
-# Of a container that has ended the log is asked for so often, if that fails, before what is missing is given up.
+# Failed readings of an ended container's log, after which the rest is given up.
 TRIES = 6
 UNREAD = "What it printed last could not be read: {why}"
 GONE = "Its pod is gone; what it printed last may be missing."
@@ -19,8 +19,7 @@ GONE = "Its pod is gone; what it printed last may be missing."
 
 @dataclass(frozen=True)
 class Wanted:
-    """A replica to follow. ``cap``: bytes that are kept of what it prints; ``stopping``: no pod is made for it any
-    more."""
+    """A replica to follow. ``cap``: bytes of its output that are stored. ``stopping``: it gets no pod any more."""
 
     ref: AttemptRef
     name: str
@@ -29,19 +28,20 @@ class Wanted:
 
 
 class Follower:
-    """Of one replica. ``follow`` may be called again and again; between, it remembers how the last reading went.
+    """Follower of one replica. ``follow`` may be called repeatedly; the object keeps the result of the last reading.
 
-    ``let_go``: gives the database's connection back, which a program that is silent for long would keep from others."""
+    ``let_go`` releases the database connection, which would be held idle while a program prints nothing.
+    """
 
     def __init__(self, backend: FollowedBackend, log: Followed, let_go: Callable[[], None]) -> None:
         self._backend, self._log, self._let_go = backend, log, let_go
         self._failures = 0
-        self._whole = False  # the last reading has come to the end of what there was
+        self._whole = False  # the last reading reached the end of the log
 
     def follow(self, wanted: Wanted) -> bool:
-        """Take in what there is and what comes, as long as the connection holds; whether all of it is in.
+        """Store the existing log and new lines, as long as the connection lasts. Return whether the log is complete.
 
-        Raises Overtaken, and BackendUnavailable where it should be tried again a little later.
+        Raises Overtaken, and BackendUnavailable if the call should be repeated a little later.
         """
         while True:
             seen = self._backend.container(wanted.ref, wanted.name)
@@ -58,7 +58,7 @@ class Follower:
                     raise
                 return self._end(wanted, UNREAD.format(why=problem))
             if self._log.revision == before:
-                # Of what has ended, another reading that finds nothing says that the one before was whole.
+                # After the end, a reading without new lines proves that the reading before was complete.
                 return seen.ended and self._end(wanted)
 
     def _without_pod(self, wanted: Wanted) -> bool:
@@ -68,7 +68,7 @@ class Follower:
         return self._end(wanted, GONE if began and not self._whole else "")
 
     def _read(self, wanted: Wanted, seen: Container) -> None:
-        """Over one connection."""
+        """Read the log over one connection."""
         place = self._log.taken.place
         reading = Reading(place if place.pod == seen.pod else Place(seen.pod))
         self._whole = False
@@ -84,6 +84,6 @@ class Follower:
             self._let_go()
 
     def _end(self, wanted: Wanted, remark: str = "") -> bool:
-        said, taken = (time.time(), remark) if remark else None, self._log.taken
-        self._log = ingest.take(self._log, ingest.piece(taken, (), taken.place, wanted.cap, said), over=True)
+        entry, taken = (time.time(), remark) if remark else None, self._log.taken
+        self._log = ingest.take(self._log, ingest.piece(taken, (), taken.place, wanted.cap, entry), over=True)
         return True

@@ -1,5 +1,7 @@
-"""Takes in what was read of a log: lines, the points in them, and how far that is, in one transaction, through the
-same door as what agents send. Whoever reads beside another, or for an attempt that was replaced, is refused.
+"""Storage of a followed log: its lines, the metric points in them, and the place reached, in one transaction.
+
+Entries are appended by the same functions as those of agents. A second follower of the same log, or one of a replaced
+attempt, is refused.
 """
 
 from __future__ import annotations
@@ -25,13 +27,15 @@ _SECOND = 10**9
 
 
 class Overtaken(Exception):
-    """Somebody else has taken in more of this log, or the attempt was replaced."""
+    """Another follower has stored more of this log, or the attempt was replaced."""
 
 
 @dataclass(frozen=True)
 class Taken:
-    """How far a log was taken in: its place, how many lines and points it has given, what the cap let through, and
-    what the reader of costs remembers."""
+    """Stored progress of a log: its place, the numbers of its lines and points, and the memory of the cost reader.
+
+    ``kept`` is the number of bytes that the cap has admitted, ``dropped`` that of the lines that it has refused.
+    """
 
     place: Place = field(default_factory=Place)
     lines: int = 0
@@ -51,7 +55,7 @@ Point = tuple[float, float, str, float]
 
 @dataclass(frozen=True)
 class Piece:
-    """What becomes of lines: entries of the log, points, and how far that is."""
+    """Result of a batch of lines: log entries, metric points, and the progress after them."""
 
     entries: Sequence[Entry]
     points: Sequence[Point]
@@ -61,7 +65,11 @@ class Piece:
 def piece(
     taken: Taken, lines: Sequence[Line], place: Place, cap: int, remark: tuple[float, str] | None = None
 ) -> Piece:
-    """Pure. ``cap``: bytes that are kept of the replica's output; ``remark``: when and what the platform adds."""
+    """Convert lines into entries and points. Pure.
+
+    ``cap``: bytes of the replica's output that are stored. ``remark``: time and text of a message that the platform
+    adds.
+    """
     limit, costs = Cap(cap, taken.kept, taken.dropped), CostReader(taken.costs)
     entries: list[Entry] = []
     points: list[Point] = []
@@ -87,7 +95,7 @@ def piece(
 
 @dataclass(frozen=True)
 class Followed:
-    """One replica's log, as it was taken in when this was read."""
+    """The stored progress of one replica's log, as of ``revision``."""
 
     attempt: Attempt
     replica: str
@@ -106,7 +114,10 @@ def followed(attempt: Attempt, replica: str) -> Followed:
 
 @transaction.atomic
 def take(log: Followed, fresh: Piece, *, over: bool = False) -> Followed:
-    """``over``: nothing more comes. Raises Overtaken, and nothing is taken."""
+    """Store a piece, and return the new progress. ``over``: the log is complete.
+
+    Raises Overtaken without storing anything.
+    """
     rows = FollowedLog.objects.filter(attempt=log.attempt, replica=log.replica, revision=log.revision)
     if not rows.update(revision=F("revision") + 1, taken=asdict(fresh.taken)):
         raise Overtaken

@@ -1,7 +1,7 @@
-"""Has every replica without an agent followed: a guest of the sweep, which looks at each round who should be, and
-starts a thread for whoever is followed by none.
+"""Pool of log followers, run by the sweep: each round starts a thread for every replica that needs a follower.
 
-Any number of sweeps may do so at once. What one takes in is refused to the others, and these keep away for a while.
+Any number of sweeps may run at once. Only one of them can store a given part of a log; the others are refused and
+pause.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from jobs.services.notifications import notify
 
 _log = logging.getLogger(__name__)
 
-MOST = 200  # connections of one sweep; who finds no room is followed when another has ended
-AFTER_ANOTHER = 20.0  # seconds until one looks again whether the other that follows it still does
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds after a failure; doubled by every one in a row
+MOST = 200  # connections of one sweep; further replicas are followed when another has ended
+AFTER_ANOTHER = 20.0  # seconds until the next try after another follower was ahead
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0  # seconds after a failure; doubled with every failure in a row
 
 Key = tuple[UUID, str]
 
 
 @dataclass
 class _Turn:
-    """What is remembered of one replica."""
+    """State of the follower of one replica."""
 
     follower: Follower | None = None
     running: bool = False
@@ -52,8 +52,10 @@ def in_a_thread(work: Callable[[], None]) -> None:
 
 
 class Following:
-    """``start`` has work done without waiting for it, which then needs no connection of ours to the database any more:
-    ``let_go``."""
+    """Starts a follower for every replica that needs one.
+
+    ``start`` runs work without waiting for it. ``let_go`` releases the database connection that the work has used.
+    """
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class Following:
                 self._begin(backend, turn, attempt, each)
 
     def _begin(self, backend: FollowedBackend, turn: _Turn, attempt: Attempt, wanted: Wanted) -> None:
-        """Have it followed; later, where there is no thread for it now."""
+        """Start following a replica. If no thread can be started now, try again later."""
         turn.running = True
         try:
             self._start(partial(self._work, backend, turn, attempt, wanted))
@@ -87,7 +89,7 @@ class Following:
             self._wait(turn)
 
     def _work(self, backend: FollowedBackend, turn: _Turn, attempt: Attempt, wanted: Wanted) -> None:
-        """Follow until the connection ends, and say when to go on."""
+        """Follow until the connection ends, and set when to continue."""
         try:
             turn.follower = turn.follower or Follower(backend, followed(attempt, wanted.name), self._let_go)
             if turn.follower.follow(wanted):
@@ -98,7 +100,7 @@ class Following:
         except BackendUnavailable as problem:
             _log.warning("What %s of job %s prints cannot be read now: %s", wanted.name, attempt.job_id, problem)
             self._wait(turn)
-        except Exception:  # noqa: BLE001  whatever it is, it is about this replica alone
+        except Exception:  # noqa: BLE001  any error concerns this replica alone
             _log.exception("What %s of job %s prints could not be taken in.", wanted.name, attempt.job_id)
             turn.follower = None
             self._wait(turn)
@@ -112,7 +114,7 @@ class Following:
 
 
 def _wanted() -> Iterator[tuple[Attempt, Wanted]]:
-    """Who prints without an agent, and has not been read to the end."""
+    """Yield the replicas without an agent whose log is not complete."""
     jobs = Job.objects.filter(state__in=attempts.OBSERVED, spec__framework=COMMAND).select_related("namespace")
     for job in (each for each in jobs if each.spec.get("image")):
         attempt = attempts.present_attempt(job)

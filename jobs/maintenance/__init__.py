@@ -1,1 +1,1 @@
-"""Periodic tasks of the sweep: compaction, garbage collection, retention."""
+"""Periodic tasks of the sweep: compaction, garbage collection and retention."""

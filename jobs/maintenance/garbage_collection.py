@@ -1,6 +1,8 @@
-"""Removes what nobody has used for long: bundles and environments, which whoever needs them again has made again, the
-checkpoints of jobs that ended without success, which until then could be run again from there, and the code of jobs
-that were deleted."""
+"""Garbage collection of files that have not been used for long.
+
+It removes bundles and environments, which are made again on demand; the checkpoints of jobs that ended without success,
+from which a retry continues until then; and the code of deleted jobs.
+"""
 
 from __future__ import annotations
 
@@ -25,12 +27,12 @@ _log = logging.getLogger(__name__)
 
 EVERY = timedelta(hours=1)
 _ON_ITS_WAY = timedelta(hours=1)
-# Before the name of a folder that is being removed.
+# Prefix of the name of a folder that is being removed.
 _GOING = ".going-"
 
 
 class Pruning:
-    """Looks at most every hour, however often it is asked."""
+    """Runs the garbage collection at most once per ``EVERY``."""
 
     def __init__(self) -> None:
         self._next: datetime | None = None
@@ -44,7 +46,10 @@ class Pruning:
 
 
 def prune(now: datetime, age: timedelta) -> int:
-    """Remove what was last used longer than ``age`` ago and is not wanted by a job that waits or runs; how many."""
+    """Remove bundles and environments last used longer than ``age`` ago, unless an active job needs them.
+
+    Return the number of those removed.
+    """
     wanted = set(_wanted())
     old = [folder for folder in _made() if folder not in wanted and _used(folder) < now - age]
     removed = sum(_remove(folder, now - age) for folder in old)
@@ -54,7 +59,10 @@ def prune(now: datetime, age: timedelta) -> int:
 
 
 def forget_jobs(now: datetime, age: timedelta) -> int:
-    """Remove what is kept of jobs that are no more, have succeeded, or ended longer than ``age`` ago; how many."""
+    """Remove the checkpoints of jobs that are deleted, have succeeded, or ended longer than ``age`` ago.
+
+    Return the number of those jobs.
+    """
     backend = backend_factory.current()
     kept = set(backend.keepsakes())
     going = Job.objects.exclude(state=JobState.SUCCEEDED).exclude(state__in=TERMINAL, finished__lt=now - age)
@@ -65,13 +73,19 @@ def forget_jobs(now: datetime, age: timedelta) -> int:
 
 
 def forget_code(now: datetime) -> int:
-    """Remove the snapshots that no job has, but those of a moment ago: their job may be on its way; how many."""
+    """Remove the snapshots that no job has, and return their number.
+
+    A snapshot younger than an hour stays: its job may not be written yet.
+    """
     unused = CodeSnapshot.objects.filter(created__lt=now - _ON_ITS_WAY).exclude(pk__in=Job.objects.values("snapshot"))
     return sum(_forget_snapshot(digest) for digest in list(unused.values_list("pk", flat=True)))
 
 
 def _forget_snapshot(digest: str) -> bool:
-    """The file goes while the row is locked: whoever submits the same code now waits, and then keeps it anew."""
+    """Remove a snapshot with its file, while the row is locked. Return whether it was removed.
+
+    A concurrent submission of the same code waits, and then stores it again.
+    """
     try:
         with transaction.atomic():
             CodeSnapshot.objects.filter(pk=digest).delete()
@@ -82,7 +96,7 @@ def _forget_snapshot(digest: str) -> bool:
 
 
 def _made() -> Iterator[Path]:
-    """Every bundle and environment, and what a crash has left of one that was being made or removed."""
+    """Yield every bundle and environment, including what a crash left of one that was being made or removed."""
     for parent in local_bundle.directories():
         yield from parent.iterdir() if parent.is_dir() else ()
 
@@ -95,7 +109,7 @@ def _wanted() -> Iterator[Path]:
 
 
 def _used(folder: Path) -> datetime:
-    """When it was last used or made; now, as it were, where it is gone already."""
+    """Return when the folder was last used or made. Return the latest time if it is removed already."""
     try:
         return datetime.fromtimestamp(folder.stat().st_mtime, UTC)
     except FileNotFoundError:
@@ -103,7 +117,10 @@ def _used(folder: Path) -> datetime:
 
 
 def _remove(folder: Path, before: datetime) -> bool:
-    """Out of the way first, so that nobody finds half of it. Who used it at the last moment gets it back."""
+    """Remove a folder. It is renamed first, so that no reader finds it half removed.
+
+    A folder that was used at the last moment is renamed back. Returns whether the folder was removed.
+    """
     going = folder if folder.name.startswith(_GOING) else folder.with_name(f"{_GOING}{folder.name}")
     try:
         folder.replace(going)

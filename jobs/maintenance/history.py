@@ -1,8 +1,8 @@
-"""Bounds the history of jobs that have not ended: events, changes of state and of the number of trainers.
+"""Bounds of the history of active jobs: events, changes of state and of the number of trainers.
 
 ``jobs.maintenance.retention`` removes the history of ended jobs by its age. A job that runs for months adds rows all
-the time, so each table keeps the newest rows of a job, and the rows that decisions need. The timeline says from when on
-it is complete.
+the time, so each table keeps the newest rows of a job and the rows that decisions need. An event of the timeline
+records since when it is complete.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from jobs.lifecycle.states import ACTIVE
 from jobs.models import Job, JobEvent, Scaling, Transition
 from portal.common.doorbell import ring
 
-# The kinds of the events that say from when on the timeline has all events, and all changes of state.
+# The kinds of the events that record since when the timeline has all events, and all changes of state.
 TRIMMED, TRIMMED_STATES = "trimmed", "trimmed-states"
 _MARKERS = (TRIMMED, TRIMMED_STATES)
-# Rows that are removed in one transaction: on SQLite nobody else writes for so long.
+# Rows that are removed in one transaction: on SQLite it blocks all other writers.
 _BATCH = 2000
 
 
 class Bound(NamedTuple):
-    """How many rows of a job a table keeps, and how its timeline says that earlier ones were removed."""
+    """Number of rows of a job that a table keeps, and the event that records the removal of earlier ones."""
 
     most: int
     marker: str
@@ -52,7 +52,10 @@ BOUNDS: Mapping[type[Any], Bound] = {
 
 
 def trim(deadline: float) -> bool:
-    """Remove what active jobs have beyond ``BOUNDS``. False where the time (monotonic) was not enough for all of it."""
+    """Remove the rows of active jobs beyond ``BOUNDS``.
+
+    Return False if ``deadline`` (monotonic time) passed before the end.
+    """
     return all(_trim(table, bound, deadline) for table, bound in BOUNDS.items())
 
 
@@ -69,7 +72,7 @@ def _trim_job(job_id: UUID, table: type[Any], bound: Bound, deadline: float) -> 
     while True:
         with transaction.atomic():
             job = Job.objects.select_for_update().filter(pk=job_id, state__in=ACTIVE).first()
-            if job is None:  # it was deleted, or has ended and is removed by its age
+            if job is None:  # it was deleted, or has ended, and retention removes its history
                 return True
             needed = _needed(job) if table is JobEvent else ()
             batch = list(old.exclude(pk__in=needed).values_list("pk", flat=True)[:_BATCH])
@@ -82,8 +85,11 @@ def _trim_job(job_id: UUID, table: type[Any], bound: Bound, deadline: float) -> 
 
 
 def _needed(job: Job) -> Collection[int]:
-    """The last event of each kind that decisions look back to: of each replica of the present attempt when it came and
-    how it went, of the job its last checkpoint; and what says that something was removed."""
+    """Return the events to keep because decisions read them.
+
+    These are the last arrival and the last departure of each kind of each replica of the present attempt, the job's
+    last checkpoint, and the events that record a removal.
+    """
     events = JobEvent.objects.filter(job=job).order_by()
     moves = events.filter(attempt=job.attempt, kind__in={throughput.JOINED, *throughput.LEFT, *LOSSES})
     last = moves.values("replica", "kind").annotate(last=Max("pk")).values_list("last", flat=True)
@@ -93,7 +99,7 @@ def _needed(job: Job) -> Collection[int]:
 
 
 def _mark(job: Job, at: datetime, bound: Bound) -> None:
-    """One event of the kind, at the moment from which on the timeline is complete."""
+    """Replace the event that records since when the timeline is complete."""
     if not bound.marker:
         return
     text = bound.text.format(most=bound.most)

@@ -1,7 +1,7 @@
-"""Runs the periodic tasks of the sweep, each guarded: one that raises neither stops nor delays the others.
+"""Periodic tasks of the sweep. A task that raises an error neither stops nor delays the others.
 
-A task that fails is logged with its name, tried again after a pause that doubles with every failure in a row, and noted
-in ``FailedTask`` for the admins' page until it has gone well.
+A failure is logged with the task's name and stored in ``FailedTask`` for the admins' page until the task succeeds.
+The task is tried again after a pause that doubles with every failure in a row.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ _ERROR_CHARACTERS = 500
 
 
 class Task(NamedTuple):
-    """What is done once a sweep (or less often, as ``run`` decides itself)."""
+    """A task of every sweep. ``run`` may decide to work less often."""
 
     name: str
     run: Callable[[datetime], object]
 
 
 class Periodic:
-    """The tasks of one process, in their order."""
+    """The periodic tasks of one process, run in order."""
 
     def __init__(self, tasks: Sequence[Task], *, every: float) -> None:
         self._tasks, self._every = tasks, timedelta(seconds=every)
         self._failures: dict[str, int] = {}
         self._next: dict[str, datetime] = {}
-        # What an earlier process has noted may be over.
+        # Tasks without a row in ``FailedTask``. At the start none is known: an earlier process may have stored one.
         self._clean: set[str] = set()
 
     def run(self, now: datetime) -> None:
-        """Run every task that is not in a pause after a failure."""
+        """Run every task that is not in its pause after a failure."""
         for task in self._tasks:
             if now >= self._next.get(task.name, now):
                 self._run(task, now)
@@ -45,7 +45,7 @@ class Periodic:
     def _run(self, task: Task, now: datetime) -> None:
         try:
             task.run(now)
-        except Exception as error:  # noqa: BLE001  whatever it is, the others have nothing to do with it
+        except Exception as error:  # noqa: BLE001  any error concerns this task alone
             self._failed(task.name, error, now)
         else:
             self._succeeded(task.name)
@@ -72,7 +72,7 @@ class Periodic:
 
 
 def _quietly(note: Callable[[], object]) -> bool:
-    """Whether the note could be made. It is the database that failed, where it cannot."""
+    """Run ``note`` and return whether it succeeded. It fails if the database does."""
     try:
         note()
     except Exception:  # noqa: BLE001  the log has it already

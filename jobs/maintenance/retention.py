@@ -1,8 +1,8 @@
-"""Removes what ended jobs leave in the database once it is older than the settings keep it.
+"""Retention of the rows of ended jobs: rows older than the periods of the settings are removed.
 
-Jobs are walked in the order in which they ended: ``models.Retention`` notes per kind how far, so a pass reads the jobs
-that became old enough since the pass before and no others. Each job is one short transaction. A pass stops after
-``PASS_SECONDS`` and goes on with the next sweep; whatever is done twice removes nothing the second time.
+A pass visits jobs in the order in which they ended. ``models.Retention`` stores the progress per kind, so a pass reads
+only the jobs that became old enough since the previous pass. Each job takes one short transaction. A pass stops after
+``PASS_SECONDS`` and continues in the next sweep. Repeating it removes nothing more.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 EVERY = timedelta(hours=1)
 PASS_SECONDS = 2.0
 BATCH = 200
-# Agents send nothing again, and clients repeat no submission, so long after a job has ended.
+# Later than this after a job has ended, agents repeat no batch and clients repeat no submission.
 NUMBERING = timedelta(days=7)
 EVENT = "retention"
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,7 +42,7 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Rule:
-    """What is removed of each job that ended longer than ``age`` ago; None keeps it for ever."""
+    """Removal of one kind of rows of each job that ended longer than ``age`` ago. None keeps them for ever."""
 
     age: Callable[[], timedelta | None]
     remove: Callable[[Job], None]
@@ -57,7 +57,7 @@ def _days(setting: str) -> Callable[[], timedelta | None]:
 
 
 def _remove_numbering(job: Job) -> None:
-    """What makes repeated batches and submissions harmless."""
+    """Remove the numbers and keys that make repeated batches and submissions idempotent."""
     Source.objects.filter(attempt__job=job).delete()
     FollowedLog.objects.filter(attempt__job=job).delete()
     Job.objects.filter(pk=job.pk).exclude(idempotency_key=None).update(idempotency_key=None)
@@ -89,7 +89,7 @@ RULES: Mapping[str, Rule] = {
 
 
 class Retaining:
-    """Looks at most every hour, however often it is asked; sooner where a pass ran out of time."""
+    """Runs a pass at most once per ``EVERY``, and at the next sweep if a pass ran out of time."""
 
     def __init__(self) -> None:
         self._next: datetime | None = None
@@ -101,7 +101,7 @@ class Retaining:
 
 
 def prune(now: datetime, *, seconds: float = PASS_SECONDS) -> bool:
-    """Remove what is old enough. False where the time was not enough for all of it."""
+    """Remove all rows that are old enough. Return False if ``seconds`` passed before the end."""
     deadline = time.monotonic() + seconds
     finished = [_prune(kind, rule, now, deadline) for kind, rule in RULES.items()]
     finished.append(history.trim(deadline))
@@ -127,8 +127,10 @@ def _prune(kind: str, rule: Rule, now: datetime, deadline: float) -> bool:
 
 
 def _end_of_batch(after: datetime, cutoff: datetime) -> datetime | None:
-    """When the last job of the next batch ended. Jobs that ended in the same sweep have the same moment: a batch never
-    ends between them."""
+    """Return when the last job of the next batch ended; None if there is none.
+
+    Jobs that ended in the same sweep have the same time. A batch never ends between them.
+    """
     moments = Job.objects.filter(finished__gt=after, finished__lte=cutoff).order_by("finished")
     found = list(moments.values_list("finished", flat=True)[:BATCH])
     return found[-1] if found else None
@@ -136,7 +138,7 @@ def _end_of_batch(after: datetime, cutoff: datetime) -> datetime | None:
 
 @transaction.atomic
 def _remove(pk: UUID, end: datetime, rule: Rule) -> None:
-    """Nothing is removed of a job that was set going again meanwhile."""
+    """Apply the rule to a job. Remove nothing if the job was retried meanwhile."""
     job = Job.objects.select_for_update().filter(pk=pk, state__in=TERMINAL, finished__lte=end).first()
     if job is not None:
         rule.remove(job)

@@ -1,9 +1,9 @@
-"""Merges the many small blocks of a stream into few big ones, compressed, and closes what nobody closed.
+"""Compaction of streams: merge many small blocks into few large compressed ones, and close streams left open.
 
-A batch that is taken in makes a block of its own, which is quick to write and slow to read by the thousand. The sweep
-calls ``seal_due``: a stream with many new blocks, or one that is closed, has them merged. Segments stay in the table
-of the blocks: a merge is then one transaction, in which small ones go and a big one comes with the same numbers, and
-a reader sees either. Another storage would need a second protocol to keep both in step, and would save only room in
+Each ingested batch makes a block of its own, which is fast to write but slow to read by the thousand. The sweep calls
+``seal_due``, which merges the new blocks of a stream that has many of them or is closed. Segments stay in the table of
+the blocks: a merge is then one transaction that replaces small blocks by a large one with the same numbers, and a
+reader sees either. Another storage would need a second protocol to keep both consistent, and would save only space in
 the database.
 """
 
@@ -23,26 +23,26 @@ from jobs.models.streams import Block, StreamHead, StreamKind
 from jobs.streams import store
 from jobs.streams.block_codec import merge_lines, merge_points, seal_lines, seal_points, unpack_lines, unpack_points
 
-# A running stream is merged when it has this many blocks that were not.
+# An open stream is merged when it has this many unmerged blocks.
 MANY_BLOCKS = 64
-# What is merged at once, and the most that a segment holds: a page of lines unpacks one whole segment.
+# Blocks that are merged at once, and the limits of a segment: a page of lines unpacks one whole segment.
 BLOCKS_AT_ONCE = 64
-# What is left after so many rounds waits for the next sweep: the jobs' states must not wait for it.
+# Blocks left after this many rounds wait for the next sweep: the jobs' states must not wait for compaction.
 ROUNDS = 4
 SEGMENT_ENTRIES = {StreamKind.LOGS: 4_000, StreamKind.METRICS: 32_000}
 SEGMENT_BYTES = 512 * 1024  # packed, before the merge
-# How long after its end a job's streams are closed, if its agents had no last word.
+# How long after its end a job's streams are closed, if its agents sent no final report.
 CLOSE_AFTER = timedelta(seconds=30)
-# A stream that could not be sealed is left alone for so long.
+# Pause before a stream that could not be sealed is tried again.
 RETRY_AFTER = timedelta(minutes=10)
 
 _log = logging.getLogger(__name__)
-# The streams that failed in this process, by the time of it.
+# The streams that failed in this process, with the time of the failure.
 _failed: dict[int, datetime] = {}
 
 
 def seal_due(now: datetime, *, limit: int = 20) -> int:
-    """Do what is due for at most ``limit`` streams; returns for how many. Two small queries where nothing is."""
+    """Seal at most ``limit`` streams that are due. Return their number. Takes two small queries if there is none."""
     _close_forgotten(now, limit)
     due = Q(closed=True, unsealed__gt=0) | Q(unsealed__gte=MANY_BLOCKS)
     waiting = _waiting_after_failure(now)
@@ -50,14 +50,14 @@ def seal_due(now: datetime, *, limit: int = 20) -> int:
     for pk in heads:
         try:
             _seal(pk)
-        except Exception:  # noqa: BLE001  whatever it is, it is about this stream alone
+        except Exception:  # noqa: BLE001  any error concerns this stream alone
             _failed[pk] = now
             _log.exception("Stream %s could not be sealed; it is tried again in %s.", pk, RETRY_AFTER)
     return len(heads)
 
 
 def _waiting_after_failure(now: datetime) -> list[int]:
-    """The streams that failed a moment ago: without a pause the first 20 such would keep all others from their turn."""
+    """Return the streams that failed recently. Without a pause, the first 20 of them would block all others."""
     for pk in [pk for pk, at in _failed.items() if at <= now - RETRY_AFTER]:
         del _failed[pk]
     return list(_failed)
@@ -70,7 +70,7 @@ def _close_forgotten(now: datetime, limit: int) -> None:
 
 
 def _seal(head_pk: int) -> None:
-    """Merge some of a stream's new blocks. Compressing is slow and done before the lock is taken."""
+    """Merge some of a stream's new blocks. Compression is slow and happens before the lock is acquired."""
     for _ in range(ROUNDS):
         head = StreamHead.objects.get(pk=head_pk)
         blocks = list(_blocks_of(head).filter(lo__gt=head.sealed).order_by("lo")[:BLOCKS_AT_ONCE])
@@ -86,7 +86,7 @@ Segment = tuple[list[int], Block]
 
 
 def _swap(head: StreamHead, blocks: list[Block], segments: list[Segment]) -> bool:
-    """Put the segments in the places of their blocks. False: somebody else has sealed this stretch meanwhile."""
+    """Replace blocks by their segments. Return False if another process has sealed this range meanwhile."""
     with transaction.atomic():
         now = StreamHead.objects.select_for_update().get(pk=head.pk)
         if now.sealed != head.sealed:
@@ -105,8 +105,9 @@ def _blocks_of(head: StreamHead) -> Any:
 
 
 def _groups(blocks: Sequence[Block], entries: int) -> Iterator[list[Block]]:
-    """Neighbours that together stay within the size of a segment. A hole between blocks parts them: it must stay
-    seen.
+    """Group adjacent blocks that together fit the size of a segment.
+
+    A gap in the numbers separates groups, so that readers still see the gap.
     """
     group: list[Block] = []
     for block in blocks:

@@ -1,1 +1,1 @@
-"""The only writer of job states: the reconciler, its effects, admission and the sweep."""
+"""The reconciler, its effects, admission and the sweep. This package is the only writer of job states."""

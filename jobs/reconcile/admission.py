@@ -1,9 +1,9 @@
-"""Admits waiting jobs many at a time.
+"""Admission of waiting jobs in batches.
 
-One decision of the quota is made for all that wait (``ledger.review``, ``ledger.admit``). Of those that may start, each
-job takes its own step (``lifecycle.step``), and is written by compare-and-set with its Transition, its reservation and
-its attempt in one transaction for up to ``ledger.MOST_AT_ONCE`` of them. A job that somebody else has moved meanwhile
-keeps its state and gets no reservation.
+The quota makes one decision for all waiting jobs (``ledger.review``, ``ledger.admit``). Each job that may start takes
+its own step (``lifecycle.step``). One transaction writes up to ``ledger.MOST_AT_ONCE`` jobs by compare-and-set, each
+with its Transition, reservation and attempt. A job that another process has changed meanwhile keeps its state and gets
+no reservation.
 """
 
 from __future__ import annotations
@@ -32,21 +32,24 @@ from quota.selectors import Key, claims_of
 
 _log = logging.getLogger(__name__)
 
-# Explanations name what is free, which changes with every start and end. Where more jobs than MANY are looked at, they
-# are written that often.
+# Explanations name the free capacity, which changes with every start and end of a job. When the review covers more than
+# MANY jobs, explanations are written only once per EXPLAIN_EVERY.
 EXPLAIN_EVERY, MANY = timedelta(seconds=5), 200
 _CHUNK = 500
 _T = TypeVar("_T")
 
 
 class Explanations:
-    """When one sweeping process last wrote why jobs wait."""
+    """Rate limit of the explanations that one sweeping process writes."""
 
     def __init__(self) -> None:
         self._next: datetime | None = None
 
     def are_due(self, waiting: int, now: datetime) -> bool:
-        """Whether to explain now to so many jobs; if so, the next time is EXPLAIN_EVERY later."""
+        """Return whether to write explanations now, given the number of waiting jobs.
+
+        If so, the next time is EXPLAIN_EVERY later.
+        """
         if waiting > MANY and self._next is not None and now < self._next:
             return False
         self._next = now + EXPLAIN_EVERY
@@ -54,10 +57,10 @@ class Explanations:
 
 
 def admit_waiting(now: datetime, explanations: Explanations) -> list[UUID]:
-    """Claim for the jobs that wait and have no claim, admit those whose turn it is, and explain to the others.
+    """Create the missing claims of waiting jobs, admit the jobs whose turn it is, and explain the wait of the others.
 
-    Returns the jobs that can be moved on, in order: those that were admitted, and where a batch failed those that could
-    start, each of which may be admitted by itself.
+    Return the jobs to reconcile next, in order: the admitted jobs and, for a batch that failed, the jobs that could
+    start. Each of the latter may be admitted on its own.
     """
     waiting = Job.objects.filter(state=JobState.QUEUED, cancel_requested=None)
     if not waiting.exists():
@@ -75,24 +78,27 @@ def _claim(waiting: QuerySet[Job], now: datetime) -> None:
     unclaimed = waiting.exclude(Exists(claims_of(OuterRef("pk"), OuterRef("attempt"))))
     for chunk in _chunks(list(unclaimed.order_by("created").values_list("pk", flat=True))):
         with transaction.atomic():
-            # Whoever cancels one of them waits for its row, and then finds the claim.
+            # A concurrent cancellation waits for the row, and then finds the claim.
             rows = unclaimed.filter(pk__in=chunk).select_related("namespace", "owner").select_for_update(of=("self",))
             asks = ((job.namespace, _ask_of(job)) for job in rows)
             ledger.queue_up([(namespace, ask) for namespace, ask in asks if ask is not None], now)
 
 
 def _ask_of(job: Job) -> Ask | None:
-    """What the job asks for; None for one of which that cannot be said, which does not hold up the others."""
+    """Return the request of the job to the quota, or None if it cannot be computed.
+
+    The error is logged and does not delay the other jobs.
+    """
     try:
         return quota_questions.ask_of(job)
-    except Exception:  # noqa: BLE001  whatever it is, it is about this job alone
+    except Exception:  # noqa: BLE001  any error concerns this job alone
         _log.exception("Job %s cannot be admitted; the next sweep tries again.", job.pk)
         return None
 
 
 # --- Admissions ------------------------------------------------------------------------------------------------------
 def _admit(claims: Sequence[policy.Claim], seen: Review, now: datetime) -> list[UUID]:
-    """Admit in batches until nobody is left who could start; the jobs in order."""
+    """Admit in batches until no job is left that could start. Return the jobs in order."""
     admitted: list[UUID] = []
     more = True
     while more:
@@ -101,7 +107,7 @@ def _admit(claims: Sequence[policy.Claim], seen: Review, now: datetime) -> list[
             with transaction.atomic():
                 found = ledger.admit(claims, partial(_take, batch, now), now)
                 _open(batch)
-        except Exception:  # noqa: BLE001  one of the batch must not keep the others from their turns
+        except Exception:  # noqa: BLE001  one job of the batch must not block the others
             _log.exception("A batch of jobs could not be admitted; they are admitted one by one.")
             keys = {claim.key for claim in claims}
             return admitted + [key[0] for key in seen.granted if key in keys]
@@ -111,7 +117,7 @@ def _admit(claims: Sequence[policy.Claim], seen: Review, now: datetime) -> list[
 
 
 def _take(batch: list[Written], now: datetime, claims: Sequence[Claim]) -> Answer:
-    """Write the admission of each job that still waits and asks for what its claim says; ``batch`` has them then."""
+    """Write the admission of each job that still waits and whose request equals its claim. Append them to ``batch``."""
     jobs = _load(claim.job for claim in claims)
     moves, stale = [], set[Key]()
     for claim in claims:
@@ -125,19 +131,19 @@ def _take(batch: list[Written], now: datetime, claims: Sequence[Claim]) -> Answe
 
 
 def _is_as_claimed(claim: Claim, job: Job) -> bool:
-    """Whether the job asks for what its claim says. One that asks for something else now is decided on anew."""
+    """Return whether the request of the job equals its claim. If not, renew the claim for another decision."""
     ask = _ask_of(job)
     return ask is not None and not ledger.renew(claim, ask)
 
 
 def _load(jobs: Iterable[UUID]) -> Mapping[UUID, Loaded]:
-    """Jobs that wait have neither attempt nor replicas."""
+    """Load waiting jobs, by id. They have neither attempt nor replicas."""
     rows = Job.objects.filter(pk__in=list(jobs)).select_related("namespace", "owner", "cancelled_by")
     return {job.pk: Loaded(job, reconciler.view_of(job, None), None, ()) for job in rows}
 
 
 def _open(batch: Sequence[Written]) -> None:
-    """Commit the immediate effects of a batch whose reservations are held."""
+    """Commit the immediate effects of a batch that has its reservations."""
     for each in batch:
         effects.begin_with(each.loaded.job)
     effects.commit_together([(effect, each.loaded.job) for each in batch for effect in each.outcome.effects])
@@ -145,15 +151,15 @@ def _open(batch: Sequence[Written]) -> None:
 
 # --- Explanations ----------------------------------------------------------------------------------------------------
 def _explain(waiting: QuerySet[Job], seen: Review, now: datetime) -> None:
-    """Write of each job what it waits for, where that is not what it says already."""
+    """Write the reason for waiting of each job whose reason has changed."""
     behind = quota_questions.waiting(seen.behind)
-    told = seen.told
+    reasons = seen.told
     columns = ("pk", "attempt", "revision", "why", "changed", "namespace__name")
     rows = list(map(Waiter._make, waiting.order_by("created").values_list(*columns)))
     refusals = []
     for waiter in rows:
         key = (waiter.job, waiter.attempt)
-        why = quota_questions.waiting(told[key]) if key in told else behind
+        why = quota_questions.waiting(reasons[key]) if key in reasons else behind
         if key not in seen.decision.found.granted and waiter.why != why:
             refusals.append((waiter, why))
     for chunk in _chunks(refusals):

@@ -1,5 +1,7 @@
-"""Does what the lifecycle asks for. Standing effects answer with the event that follows, or with None while there is
-none yet; immediate effects are rows that change in the transaction of the state. Each may be done twice.
+"""Implementation of the effects that the lifecycle requests.
+
+A standing effect returns the event that follows, or None while there is none yet. An immediate effect changes rows in
+the transaction that changes the state. Every effect is idempotent.
 """
 
 from __future__ import annotations
@@ -52,14 +54,14 @@ from runtime.errors import TEMPORARY
 _log = logging.getLogger(__name__)
 
 
-# How long after its beginning an attempt is prepared again where storage or machine fail for a moment.
+# How long after its creation an attempt is prepared again after a temporary failure of the storage or the machine.
 PREPARING = timedelta(minutes=10)
 WIRE_SECRET_BYTES = 32
 
 
 # --- Standing --------------------------------------------------------------------------------------------------------
 def perform(effect: Effect, job: Job) -> Event | None:
-    """Do a standing effect of the job as it was loaded, and tell what came of it."""
+    """Perform a standing effect of the job as it was loaded, and return the event that follows, if any."""
     return _STANDING[type(effect)](job)
 
 
@@ -72,8 +74,11 @@ def _reserve(job: Job) -> Event:
 
 
 def begin_with(job: Job) -> None:
-    """Give an elastic job as many trainers as are wanted where nobody waits for what they take; else the least, and
-    more as there is room. In the transaction of the admission."""
+    """Set the first number of trainers of an elastic job, in the transaction of the admission.
+
+    The job gets its desired number if no other job waits for that capacity, otherwise its minimum. It grows later, as
+    capacity becomes free.
+    """
     if not elastic_jobs.is_elastic(job):
         return
     spec = spec_of(job)
@@ -103,7 +108,10 @@ def _build(job: Job) -> Event | None:
 
 
 def _unprepared(job: Job, error: Exception, why: str) -> Event | None:
-    """None where it may succeed at the next sweep: a fault of the moment fails no job that was admitted lately."""
+    """Return BuildFailed, or None if the next sweep may succeed.
+
+    A temporary error fails no attempt that was created less than PREPARING ago.
+    """
     passing = isinstance(error, StorageAway) or (isinstance(error, OSError) and error.errno in TEMPORARY)
     attempt = present_attempt(job)
     if not passing or attempt is None or wall_clock() >= attempt.created + PREPARING:
@@ -113,8 +121,10 @@ def _unprepared(job: Job, error: Exception, why: str) -> Event | None:
 
 
 def _data_is_here(job: Job) -> bool:
-    """Whether the job's dataset is laid out; if not, that is begun or goes on. Raises OSError, StorageError,
-    NotFound."""
+    """Return whether the job's dataset is materialized. If not, start or continue it.
+
+    Raises OSError, StorageError, NotFound.
+    """
     if gone := data_gone(job, for_good=True):
         raise NotFound(gone)
     return job.dataset_version is None or materialization.prepare(job.dataset_version)
@@ -132,15 +142,15 @@ def _in_words(spec: JobSpec) -> str:
     trainers, servers = messages.count(spec.trainer.replicas, "trainer"), spec.pserver.replicas
     if not servers:
         return trainers
-    told = f"{messages.count(servers, 'parameter server')} and {trainers}"
-    return f"the master, {told}" if is_coordinated(spec.framework, servers) else told
+    text = f"{messages.count(servers, 'parameter server')} and {trainers}"
+    return f"the master, {text}" if is_coordinated(spec.framework, servers) else text
 
 
 def _launch(job: Job) -> Event | None:
     attempt = present_attempt(job)
     if attempt is None:
         return None
-    # Trainers that were wished for since have no row yet; staffing sees to it once the job runs.
+    # Trainers that were requested since have no row yet; ``reconciler._staff`` creates them once the job runs.
     rows = attempt.replicas.filter(role=contract.TRAINER).count()
     spec = planner.scaled(present_spec(job), trainers=rows)
     made = builders.of(spec).made(job, spec)
@@ -166,7 +176,7 @@ def _stop(job: Job) -> None:
 
 
 def hurry(job: Job) -> None:
-    """The portal itself is being stopped: what stops for another reason gets no more grace than the rest."""
+    """Shorten the grace period of a stopping job to that of an interruption, because the portal itself stops."""
     _stop_within(job, min(timedelta(seconds=settings.STOP_GRACE_SECONDS), INTERRUPTION_GRACE))
 
 
@@ -177,8 +187,10 @@ def _stop_within(job: Job, grace: timedelta) -> None:
 
 
 def tidy(job: Job, number: int, *, over: bool) -> None:
-    """Have the backend and the coordination store forget an attempt that has ended; where the job is ``over``, also
-    what was kept for another attempt. After the commit; what is left behind does no harm."""
+    """Remove an ended attempt from the backend and the coordination store.
+
+    With ``over``, also remove the data that was kept for a next attempt. Runs after the commit; leftovers are harmless.
+    """
     attempt = Attempt.objects.filter(job=job, number=number).first()
     if attempt is not None:
         try:
@@ -192,7 +204,10 @@ def tidy(job: Job, number: int, *, over: bool) -> None:
 
 
 def site(job: Job) -> planner.Site:
-    """What this installation adds to the job's plan: of the datasets of namespaces it is shown its own alone."""
+    """Return what this installation adds to the job's plan.
+
+    Of the datasets that belong to namespaces, the job has access only to the one it trains on.
+    """
     return planner.Site(
         ingest_url=settings.INGEST_URL,
         data_path=data_roots(job),
@@ -215,13 +230,15 @@ _STANDING: Mapping[type[Effect], Callable[[Job], Event | None]] = {
 
 # --- Immediate -------------------------------------------------------------------------------------------------------
 def commit(effect: Effect, job: Job) -> None:
-    """Do an immediate effect, inside the transaction that changes the state."""
+    """Perform an immediate effect, inside the transaction that changes the state."""
     _IMMEDIATE[type(effect)](job, effect.attempt)
 
 
 def commit_together(due: Sequence[tuple[Effect, Job]]) -> None:
-    """Do the immediate effects of many jobs that ``step`` asked for: attempts in two statements, readers of a namespace
-    once."""
+    """Perform the immediate effects of many jobs.
+
+    Attempts take two statements in all, and the readers of a namespace are notified once.
+    """
     opened = [(job, effect.attempt) for effect, job in due if isinstance(effect, state_machine.OpenAttempt)]
     published = [job for effect, job in due if isinstance(effect, state_machine.Publish)]
     _open_attempts(opened)
@@ -269,12 +286,12 @@ def _publish(job: Job, number: int) -> None:
 
 
 def publish(job: Job) -> None:
-    """Readers are told to look. The doorbell itself waits for the commit."""
+    """Notify the readers of the job. The doorbell rings after the commit."""
     publish_together([(job.pk, job.namespace.name)])
 
 
 def publish_together(changed: Sequence[tuple[UUID, str]]) -> None:
-    """The same for many jobs with the names of their namespaces, each reader once."""
+    """Notify the readers of many jobs, given with the names of their namespaces. Each topic rings once."""
     for topic in dict.fromkeys(f"status:ns:{namespace}" for _, namespace in changed):
         ring(topic)
     for job, _ in changed:

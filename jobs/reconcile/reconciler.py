@@ -1,8 +1,8 @@
-"""Moves jobs on. The only caller of ``lifecycle.step`` and the only writer of ``Job.state``.
+"""The reconciler: the only caller of ``lifecycle.step`` and the only writer of ``Job.state``.
 
-One turn: load the job and the facts, derive an event, step, apply by compare-and-set on ``Job.revision`` with the
-Transition row and the immediate effects, in one transaction. Then look again, until nothing is left to do. The backend
-and the builder are only ever called between transactions. Any number of reconcilers may work at once.
+One turn loads the job and the facts, derives an event and calls ``step``. It applies the outcome by compare-and-set on
+``Job.revision``, with the Transition row and the immediate effects, in one transaction. Turns repeat until nothing is
+left to do. The backend and the builder are called only between transactions. Any number of reconcilers may run at once.
 """
 
 from __future__ import annotations
@@ -48,25 +48,25 @@ from runtime import contract
 
 _log = logging.getLogger(__name__)
 
-# A job passes through fewer states than this between two waits; more turns mean a fault of ours.
+# A job passes through fewer states than this between two waits; more turns mean a bug of the platform.
 MOST_TURNS = 40
 Clock = Callable[[], datetime]
 
 
 class Outcome(Enum):
     APPLIED = "applied"
-    TOLD = "told"  # the state stays, with another message
+    EXPLAINED = "explained"  # the state stays, with another message
     UNCHANGED = "unchanged"
-    CONFLICT = "conflict"  # somebody else has moved the job since it was loaded
+    CONFLICT = "conflict"  # another process has changed the job since it was loaded
 
 
 # A new message is no progress.
-_WAITS_ON = frozenset({Outcome.TOLD, Outcome.UNCHANGED})
+_WAITS_ON = frozenset({Outcome.EXPLAINED, Outcome.UNCHANGED})
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """A job with all that its life depends on."""
+    """A job with its present attempt and replicas, as loaded at the beginning of a turn."""
 
     job: Job
     view: JobView
@@ -78,9 +78,9 @@ class Loaded:
 def reconcile(
     job_id: UUID | str, *, clock: Clock = wall_clock, rest: frozenset[JobState] = TERMINAL
 ) -> JobState | None:
-    """Move the job on until it waits for something, or has ended; its state then. None: there is no such job.
+    """Reconcile the job until it waits for something or has ended, and return its state.
 
-    In the states of ``rest`` it is left alone.
+    Returns None if there is no such job. A job in a state of ``rest`` is left unchanged.
     """
     state: JobState | None = None
     for _ in range(MOST_TURNS):
@@ -95,9 +95,9 @@ def reconcile(
 
 
 def cause(job_id: UUID | str, kind: type[Event], *, why: str = "", actor: User | None = None) -> bool:
-    """Bring an event from outside about. False where the job's state leaves nothing to do.
+    """Apply an event from outside. Return False if there is no such job or its state leaves nothing to do.
 
-    Raises lifecycle.InvalidTransition where it cannot happen in this state.
+    Raises lifecycle.InvalidTransition if the event cannot happen in this state.
     """
     while True:
         loaded = load(job_id)
@@ -109,7 +109,7 @@ def cause(job_id: UUID | str, kind: type[Event], *, why: str = "", actor: User |
 
 
 def _turn(loaded: Loaded, clock: Clock) -> bool:
-    """One step on. False where nothing is left to do now."""
+    """Run one turn. Return False if nothing is left to do now."""
     now = clock()
     facts = _facts(loaded)
     _note(loaded, facts, now)
@@ -121,9 +121,12 @@ def _turn(loaded: Loaded, clock: Clock) -> bool:
     return _work(loaded, clock)
 
 
-# --- Who should be there ---------------------------------------------------------------------------------------------
+# --- Desired replicas ------------------------------------------------------------------------------------------------
 def _staff(loaded: Loaded, facts: Facts, now: datetime) -> bool:
-    """Have the replicas that should be there: in the rows, then at the backend. True where rows were changed."""
+    """Create and remove replicas to match the desired ones: in the rows, then at the backend.
+
+    Return True if rows were changed.
+    """
     merged = merge(facts.replicas, facts.view)
     wanted = desired_replicas.changes(loaded.view, merged, now)
     if wanted:
@@ -141,7 +144,7 @@ def _staff(loaded: Loaded, facts: Facts, now: datetime) -> bool:
 def _write_staff(
     loaded: Loaded, wanted: desired_replicas.Changes, replaced: Sequence[ReplicaFact], now: datetime
 ) -> None:
-    """Nothing is written where somebody else has moved the job since it was loaded."""
+    """Write the changes of replicas. Write nothing if another process has changed the job since it was loaded."""
     job = loaded.job
     if not Job.objects.filter(pk=job.pk, revision=job.revision).update(revision=F("revision") + 1):
         return
@@ -161,7 +164,7 @@ def _write_staff(
     effects.publish(job)
 
 
-# What a replica's row holds at the beginning of a life.
+# The columns of a replica's row at each start.
 _FRESH: Mapping[str, Any] = {
     "state": ReplicaState.WAITING,
     "why": "",
@@ -180,36 +183,39 @@ _FRESH: Mapping[str, Any] = {
 
 
 def _rehearse(loaded: Loaded, facts: Facts, now: datetime) -> bool:
-    """Kill who is due in a rehearsal of failure. True where somebody was."""
+    """Kill the replica that is due in a rehearsal of failure. Return True if a replica was killed."""
     job = loaded.job
     if job.rehearsal is None or loaded.attempt is None:
         return False
-    wish = fault_injection.Rehearsal.from_json(job.rehearsal)
-    victim = fault_injection.victim(wish, merge(facts.replicas, facts.view), now)
-    if victim is None or not _write_rehearsal(loaded, wish, victim, now):
+    rehearsal = fault_injection.Rehearsal.from_json(job.rehearsal)
+    victim = fault_injection.victim(rehearsal, merge(facts.replicas, facts.view), now)
+    if victim is None or not _write_rehearsal(loaded, rehearsal, victim, now):
         return False
     backend_factory.current().kill(attempts.ref_of(job, loaded.attempt), victim.name)
     return True
 
 
 @transaction.atomic
-def _write_rehearsal(loaded: Loaded, wish: fault_injection.Rehearsal, victim: ReplicaFact, now: datetime) -> bool:
-    """False where somebody else has moved the job since it was loaded."""
-    job, after = loaded.job, wish.next(now)
+def _write_rehearsal(loaded: Loaded, rehearsal: fault_injection.Rehearsal, victim: ReplicaFact, now: datetime) -> bool:
+    """Write the kill. Return False if another process has changed the job since it was loaded."""
+    job, after = loaded.job, rehearsal.next(now)
     kept = {"rehearsal": after.to_json() if after else None, "revision": F("revision") + 1}
     if not Job.objects.filter(pk=job.pk, revision=job.revision).update(**kept):
         return False
     Replica.objects.filter(attempt=loaded.attempt, name=victim.name, start_number=victim.start_number).update(
         rehearsed=True
     )
-    text = f"{victim.name} is killed: {wish.by} rehearses failure ({wish.done + 1} of {fault_injection.MOST_KILLS})."
+    text = (
+        f"{victim.name} is killed: {rehearsal.by} rehearses failure "
+        f"({rehearsal.done + 1} of {fault_injection.MOST_KILLS})."
+    )
     JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=victim.name, kind="rehearsal", text=text)
     effects.publish(job)
     return True
 
 
 def _bring_about(loaded: Loaded, attempt: Attempt, view: AttemptView) -> None:
-    """Have the backend do what it has not done yet: every turn compares anew what is wanted with what it shows."""
+    """Scale and restart replicas at the backend where it differs from the rows. Every turn compares them again."""
     backend, ref = backend_factory.current(), attempts.ref_of(loaded.job, attempt)
     known = {fact.name: fact for fact in map(replica_fact, loaded.replicas)}
     seen = {replica.name: replica for replica in view.replicas}
@@ -226,7 +232,7 @@ _ALIVE = frozenset({Phase.STARTING, Phase.RUNNING})
 
 
 def _work(loaded: Loaded, clock: Clock) -> bool:
-    """Do what the state still has to get done. True where something came of it."""
+    """Perform the standing effects that are due in the state. Return True if the job has changed."""
     for effect in effects_due(loaded.view):
         if isinstance(effect, Reserve):
             return _reserve(loaded, effect, clock)
@@ -237,7 +243,7 @@ def _work(loaded: Loaded, clock: Clock) -> bool:
 
 
 def _reserve(loaded: Loaded, effect: Reserve, clock: Clock) -> bool:
-    """The reservation and the state that holds it are committed together or not at all."""
+    """Reserve the quota. The reservation and the state that holds it are committed together or not at all."""
     with transaction.atomic():
         event = effects.perform(effect, loaded.job)
         outcome = apply(loaded, event, clock) if event else Outcome.UNCHANGED
@@ -286,9 +292,9 @@ def view_of(job: Job, attempt: Attempt | None) -> JobView:
 
 def _facts(loaded: Loaded) -> Facts:
     job = loaded.job
-    wished = job.cancel_requested is not None
+    requested = job.cancel_requested is not None
     return Facts(
-        cancelled_by=(job.cancelled_by.username if job.cancelled_by else "the platform") if wished else "",
+        cancelled_by=(job.cancelled_by.username if job.cancelled_by else "the platform") if requested else "",
         recalled=recall_of(job.pk, job.attempt) if loaded.view.state in HOLDS_QUOTA else "",
         replicas=tuple(replica_fact(row) for row in loaded.replicas),
         view=_observe(loaded),
@@ -332,7 +338,7 @@ def replica_fact(row: Replica) -> ReplicaFact:
 
 
 def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
-    """Write down what the backend saw and no agent has reported, for those who look at the replicas."""
+    """Store what the backend observed and no agent has reported, for readers of the replicas."""
     if facts.view is None:
         return
     changed = 0
@@ -358,7 +364,7 @@ def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
 
 # --- Applying --------------------------------------------------------------------------------------------------------
 def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: User | None = None) -> Outcome:
-    """Step and write, if the job is still as it was loaded."""
+    """Call ``step`` with the event and write the outcome, if the job is still as it was loaded."""
     now = clock()
     outcome = step(loaded.view, event, now)
     if outcome.job == loaded.view and not outcome.effects:
@@ -372,21 +378,21 @@ def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: Use
             effects.commit(effect, loaded.job)
     if any(isinstance(effect, CloseAttempt) for effect in outcome.effects):
         effects.tidy(loaded.job, loaded.view.attempt, over=outcome.job.state is JobState.SUCCEEDED)
-    return Outcome.TOLD if outcome.job.state is loaded.view.state else Outcome.APPLIED
+    return Outcome.EXPLAINED if outcome.job.state is loaded.view.state else Outcome.APPLIED
 
 
 @dataclass(frozen=True)
 class Written:
-    """A step that was written; its immediate effects are still to be committed, in the same transaction."""
+    """A step that was written. Its immediate effects are still to be committed, in the same transaction."""
 
     loaded: Loaded
     outcome: Step
 
 
 def write_together(moves: Sequence[tuple[Loaded, Event]], now: datetime) -> list[Written]:
-    """Step many jobs into other states and write those that are still as they were loaded, with their Transitions.
+    """Step many jobs into other states. Write those that are still as they were loaded, with their Transitions.
 
-    In the caller's transaction, which commits the effects too: ``effects.commit_together``.
+    Runs in the caller's transaction, which must also commit the effects with ``effects.commit_together``.
     """
     steps = ((loaded, step(loaded.view, event, now)) for loaded, event in moves)
     written = [Written(loaded, outcome) for loaded, outcome in steps if _write(loaded.job, outcome)]
@@ -406,9 +412,9 @@ class Waiter(NamedTuple):
 
 
 def explain_together(refusals: Sequence[tuple[Waiter, str]], now: datetime) -> list[Waiter]:
-    """Write why jobs wait, in one transaction; whoever has moved one of them since it was read has it as it is.
+    """Write why jobs wait, in one transaction. A job that another process has changed since it was read stays as it is.
 
-    Returns those whose explanation has changed.
+    Returns the jobs whose explanation has changed.
     """
     changed = []
     for waiter, why in refusals:

@@ -1,4 +1,4 @@
-"""The end of the portal: every running attempt is stopped, and goes on when the portal does."""
+"""Shutdown of the portal: stop every running attempt, so that its job continues at the next start."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _log = logging.getLogger(__name__)
 
 
 def interrupt_all(*, seconds: float = 5.0) -> int:
-    """Stop every running attempt because the portal itself stops; how many had not ended after ``seconds``.
+    """Stop every running attempt because the portal itself stops. Return how many had not ended after ``seconds``.
 
-    Each goes back to the queue as the next attempt. One that has not ended in time stays STOPPING, and the next start
-    of the portal goes on with it. The caller has stopped the sweep and the worker before.
+    Each job goes back to the queue for its next attempt. An attempt that has not ended in time stays STOPPING, and the
+    next start of the portal continues with it. The caller must have stopped the sweep and the worker before.
+    Returns 0 without stopping an attempt if the backend's replicas outlive the portal.
     """
     if backend_factory.current().outlives_the_portal:
         builders.current().end_all()
@@ -42,7 +43,7 @@ def interrupt_all(*, seconds: float = 5.0) -> int:
 def _hurry(job: Job) -> None:
     try:
         effects.hurry(job)
-    except Exception:  # noqa: BLE001  one job's trouble must not keep the others from being stopped
+    except Exception:  # noqa: BLE001  an error of one job must not prevent stopping the others
         _log.exception("Job %s could not be hurried.", job.pk)
 
 
@@ -50,9 +51,9 @@ def _interrupt(job_id: UUID) -> bool:
     try:
         reconciler.cause(job_id, Interrupted, why="The portal was stopped.")
     except InvalidTransition:
-        # It went back to the queue by itself.
+        # The job went back to the queue by itself.
         return False
-    except Exception:  # noqa: BLE001  one job's trouble must not keep the others from being stopped
+    except Exception:  # noqa: BLE001  an error of one job must not prevent stopping the others
         _log.exception("Job %s could not be interrupted; the next start looks after it.", job_id)
         return False
     return True
@@ -64,7 +65,7 @@ _REST = TERMINAL | {JobState.QUEUED}
 def _at_rest(job_id: UUID) -> bool:
     try:
         state = reconciler.reconcile(job_id, rest=_REST)
-    except Exception:  # noqa: BLE001  one job's trouble must not keep the others from being stopped
+    except Exception:  # noqa: BLE001  an error of one job must not prevent stopping the others
         _log.exception("Job %s could not be interrupted.", job_id)
         return True
     return state is None or state in _REST

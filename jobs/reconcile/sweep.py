@@ -1,4 +1,4 @@
-"""Looks at all active jobs, each sweep: repairs what a lost hint or a crash has left, and admits those that wait."""
+"""The sweep over all active jobs. It repairs what a lost hint or a crash has left, and admits waiting jobs."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 
 
 def sweep(now: datetime, watch: Watch | None = None, explanations: Explanations | None = None) -> int:
-    """Look at every active job once; the number of them. One query where there is none.
+    """Reconcile every active job once and return their number. Takes one query if there is none.
 
-    Those that wait for quota are admitted together. Of those that run, ``watch`` skips the ones in which nothing has
-    changed. ``watch`` and ``explanations`` are kept from sweep to sweep. A job that cannot be moved on does not hold up
-    the others.
+    Jobs that wait for quota are admitted together. ``watch`` skips running jobs in which nothing has changed. The
+    caller keeps ``watch`` and ``explanations`` from sweep to sweep. A job that fails is logged and does not delay the
+    others.
     """
     watch, explanations = watch or Watch(), explanations or Explanations()
     counts = dict(Job.objects.filter(state__in=ACTIVE).values_list("state").annotate(Count("pk")))
@@ -48,13 +48,13 @@ def sweep(now: datetime, watch: Watch | None = None, explanations: Explanations 
     return sum(counts.values())
 
 
-# What a sweep reads of a running job: its reading but for what the backend sees, where to ask for that, and by when the
-# attempt must have ended.
+# The columns that a sweep reads of a running job: its reading without the backend's view, the attempt to observe at the
+# backend, and the deadline of the attempt.
 _Row = tuple[Callable[[AttemptView | None], Reading], AttemptRef, Callable[[], datetime]]
 
 
 def _readings() -> dict[UUID, _Row]:
-    """Of all running jobs, in three queries. What the backend sees is asked later, for each by itself."""
+    """Read all running jobs, in three queries. The backend is queried later, for each job on its own."""
     running = Job.objects.filter(state=JobState.RUNNING)
     replicas: dict[UUID, list[ReplicaReading]] = {}
     rows = Replica.objects.filter(attempt__job__in=running, attempt__number=F("attempt__job__attempt")).order_by("pk")
@@ -64,11 +64,11 @@ def _readings() -> dict[UUID, _Row]:
     attempts = Attempt.objects.filter(job__in=running, number=F("job__attempt"))
     names = ("pk", "number", "created", *(f"job__{name}" for name in _JOB))
     found: dict[UUID, _Row] = {}
-    for pk, number, created, job, revision, cancelled, rehearsal_, timeout, room in attempts.values_list(*names):
+    for pk, number, created, job, revision, cancelled, rehearsal_, timeout, namespace in attempts.values_list(*names):
         quiet = cancelled is None and rehearsal_ is None and (job, number) not in recalled
         members = tuple(replicas.get(pk, ()))
         reading = partial(Reading, JobState.RUNNING, revision, quiet, members)
-        found[job] = reading, AttemptRef(str(job), str(pk), number, room), partial(_deadline, created, timeout)
+        found[job] = reading, AttemptRef(str(job), str(pk), number, namespace), partial(_deadline, created, timeout)
     return found
 
 
@@ -80,7 +80,7 @@ def _deadline(created: datetime, timeout: str) -> datetime:
 
 
 def _look_at(job_id: UUID, row: _Row, watch: Watch, now: datetime) -> None:
-    """Reconcile a running job unless nothing has changed since that was done last."""
+    """Reconcile a running job unless nothing has changed since it was last reconciled."""
     reading_with, ref, deadline = row
     reading = reading_with(seen_of(ref))
     if not watch.skips(job_id, reading, now):
@@ -91,5 +91,5 @@ def _look_at(job_id: UUID, row: _Row, watch: Watch, now: datetime) -> None:
 def _one(move: Callable[[], object], job_id: UUID) -> None:
     try:
         move()
-    except Exception:  # noqa: BLE001  whatever it is, it is about this job alone
+    except Exception:  # noqa: BLE001  any error concerns this job alone
         _log.exception("Job %s could not be moved on; the next sweep tries again.", job_id)

@@ -1,1 +1,1 @@
-"""Changes that people and agents ask for, each in one transaction."""
+"""Changes that people and agents request, each in one transaction."""

@@ -1,6 +1,6 @@
-"""What people do to jobs. Every deed takes ``actor``, checks the scope, and leaves a row in the trail.
+"""Actions of users on jobs. Every action takes ``actor``, checks the scope, and adds a row to the audit log.
 
-The state of a job is changed by none of them: they leave facts (a wish) and hint at the reconciler.
+None of them changes the state of a job: they store the request and send the reconciler a hint.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _FIRST_WHY = "Waiting to be admitted."
 
 @dataclass(frozen=True)
 class Submitted:
-    """``created`` is False where an earlier submission with the same key is given again."""
+    """Result of a submission. ``created`` is False if the job is that of an earlier submission with the same key."""
 
     job: Job
     created: bool
@@ -69,34 +69,34 @@ def submit_job(
     idempotency_key: str | None = None,
     request: HttpRequest | None = None,
 ) -> Submitted:
-    """Take a job in: QUEUED, with its code kept.
+    """Create a job in the state QUEUED and store its code.
 
     Raises NotFound or Forbidden for the namespace, ValidationFailed for a dataset or image that it may not use,
-    QuotaExceeded (with ``numbers``) where it can never fit or the storage is full, Conflict where the key was used for
-    something else.
+    QuotaExceeded (with ``numbers``) if the job can never fit or the storage is full, Conflict if the key was used for
+    another job.
     """
-    room = namespace_for(actor, namespace, Scope.JOB_WRITE)
+    target = namespace_for(actor, namespace, Scope.JOB_WRITE)
     key = _checked_key(idempotency_key)
     if why := isolation.refusal(actor):
         raise Forbidden(why)
-    bounds = bounds_of(room)
-    _refuse_image(room, spec)
+    bounds = bounds_of(target)
+    _refuse_image(target, spec)
     quota_questions.require_admissible(bounds, spec)
     code = code_snapshots.pack(spec.files)
-    earlier = _earlier(actor, room, key, spec, code.digest)
+    earlier = _earlier(actor, target, key, spec, code.digest)
     if earlier:
         return Submitted(earlier, created=False)
-    data = _data_of(actor, room, spec)
-    _take_room_for_code(room, bounds, code, spec.name)
+    data = _data_of(actor, target, spec)
+    _take_storage_for_code(target, bounds, code, spec.name)
     try:
-        # The storage may be far away: it is written outside of any transaction.
+        # The storage may be remote: it is written outside of any transaction.
         code_snapshots.keep(code)
-        return Submitted(_create(actor, room, spec, data, key, code, request), created=True)
+        return Submitted(_create(actor, target, spec, data, key, code, request), created=True)
     except Exception as error:
-        # The same key came twice at once.
-        earlier = _earlier(actor, room, key, spec, code.digest) if isinstance(error, IntegrityError) else None
+        # Two concurrent submissions had the same key.
+        earlier = _earlier(actor, target, key, spec, code.digest) if isinstance(error, IntegrityError) else None
         if earlier is None:
-            storage_usage.forget_unused_code(room, code.digest)
+            storage_usage.forget_unused_code(target, code.digest)
             raise
         return Submitted(earlier, created=False)
 
@@ -107,13 +107,16 @@ def _checked_key(key: str | None) -> str | None:
     return key
 
 
-def _take_room_for_code(room: Namespace, bounds: Bounds, code: code_snapshots.Packed, name: str) -> None:
-    """Raises QuotaExceeded where the storage is full, also for code that is kept already: a job leaves more."""
-    thing = storage_usage.of_code(room, code.digest, name)
+def _take_storage_for_code(namespace: Namespace, bounds: Bounds, code: code_snapshots.Packed, name: str) -> None:
+    """Reserve storage for the code of a submission.
+
+    Raises QuotaExceeded if the storage is full, even if the code is stored already: the job will store more than code.
+    """
+    thing = storage_usage.of_code(namespace, code.digest, name)
     if storage_quota.is_kept(thing):
-        storage_quota.check(room, 0, bounds)
+        storage_quota.check(namespace, 0, bounds)
     else:
-        storage_quota.take(room, thing, len(code.body))
+        storage_quota.take(namespace, thing, len(code.body))
 
 
 def _earlier(actor: User, namespace: Namespace, key: str | None, spec: JobSpec, digest: str) -> Job | None:
@@ -126,16 +129,19 @@ def _earlier(actor: User, namespace: Namespace, key: str | None, spec: JobSpec, 
 
 
 def _is_same(job: Job, spec: JobSpec) -> bool:
-    """Whether the job was submitted with that specification. It names its version also where it was asked for the
-    newest one, which may be another by now."""
+    """Return whether the job was submitted with this specification.
+
+    The stored specification pins the version of the dataset, even if the submission named no version. The newest
+    version may have changed since.
+    """
     pinned: str = job.spec["dataset"]
     same_data = spec.dataset in (pinned, pinned.partition("@")[0])
-    # As it is read now: it may have been stored before there were all of the fields.
+    # Compared as parsed now: the stored specification may lack fields that were added later.
     return same_data and JobSpec.from_json(job.spec).to_json() == replace(spec, dataset=pinned).to_json()
 
 
 def _data_of(actor: User, namespace: Namespace, spec: JobSpec) -> Resolved | None:
-    """The dataset that the job is to train on, if it names one. Raises ValidationFailed."""
+    """Return the dataset that the specification names, if any. Raises ValidationFailed."""
     if not spec.dataset:
         return None
     try:
@@ -158,14 +164,14 @@ def _create(
     hold_open(namespace)
     if not CodeSnapshot.objects.filter(pk=code.digest).exists():
         ensure(CodeSnapshot, digest=code.digest, size=len(code.body), created=now)
-        # An old one that nobody needed may have been removed since its file was looked for.
+        # Garbage collection may have removed an old, unused snapshot since its file was stored.
         transaction.on_commit(lambda: code_snapshots.keep(code))
     job = Job.objects.create(
         namespace=namespace,
         owner=actor,
         name=spec.name,
         dataset_version=data.version if data else None,
-        # Pinned to the version: whoever tries the job again trains on the same.
+        # Pinned to the version: a retry trains on the same data.
         spec=(replace(spec, dataset=data.name) if data else spec).to_json(),
         snapshot_id=code.digest,
         why=_FIRST_WHY,
@@ -182,7 +188,7 @@ def _create(
 
 @dataclass(frozen=True)
 class Preview:
-    """What would come of a submission now. ``verdict``: ``admitted``, ``queued`` or ``refused``, with its reason."""
+    """Expected result of a submission now. ``verdict`` is ``admitted``, ``queued`` or ``refused``, with its reason."""
 
     verdict: str
     reason: str
@@ -192,11 +198,13 @@ class Preview:
 
 
 def preview_job(*, actor: User, namespace: str, spec: JobSpec) -> Preview:
-    """Admission and plan of a job that is not submitted. Nothing is changed or kept. Raises NotFound, Forbidden,
-    ValidationFailed."""
-    room = namespace_for(actor, namespace, Scope.JOB_WRITE)
-    _refuse_image(room, spec)
-    decided = quota_questions.quota_verdict(room, spec)
+    """Return the admission and the plan of a job without submitting it. Changes and stores nothing.
+
+    Raises NotFound, Forbidden, ValidationFailed.
+    """
+    target = namespace_for(actor, namespace, Scope.JOB_WRITE)
+    _refuse_image(target, spec)
+    decided = quota_questions.quota_verdict(target, spec)
     verdict = "admitted" if decided.admitted else "refused" if decided.never else "queued"
     reason = decided.why or "It fits and would start at once."
     if why := isolation.refusal(actor):
@@ -213,23 +221,23 @@ def preview_job(*, actor: User, namespace: str, spec: JobSpec) -> Preview:
     )
 
 
-def _refuse_image(room: Namespace, spec: JobSpec) -> None:
-    if problem := builders.image_problem(room.name, spec):
+def _refuse_image(namespace: Namespace, spec: JobSpec) -> None:
+    if problem := builders.image_problem(namespace.name, spec):
         raise ValidationFailed({"image": [problem]})
 
 
 @transaction.atomic
 def cancel_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> Job:
-    """Leave the wish to cancel; asking twice is asking once.
+    """Request the cancellation of a job. Idempotent.
 
-    Raises NotFound, Forbidden, and Conflict where the job has ended.
+    Raises NotFound, Forbidden, and Conflict if the job has ended.
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     if job.state in TERMINAL:
         raise Conflict(f"The job has already ended ({job.state}); there is nothing to cancel.")
     now = wall_clock()
-    wished = Job.objects.filter(pk=job.pk, cancel_requested=None).update(cancel_requested=now, cancelled_by=actor)
-    if wished:
+    requested = Job.objects.filter(pk=job.pk, cancel_requested=None).update(cancel_requested=now, cancelled_by=actor)
+    if requested:
         audit_log.record("job.cancel", str(job.pk), actor=actor, namespace=job.namespace, request=request)
         notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
@@ -237,9 +245,9 @@ def cancel_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None =
 
 @transaction.atomic
 def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> Job:
-    """Let a job that has ended run again as its next attempt.
+    """Run a job that has ended again, as its next attempt.
 
-    Raises NotFound, Forbidden, QuotaExceeded, and Conflict where the job has not ended.
+    Raises NotFound, Forbidden, QuotaExceeded, and Conflict if the job has not ended or its dataset is gone.
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     if job.state not in TERMINAL:
@@ -256,48 +264,50 @@ def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = 
 
 
 @transaction.atomic
-def rehearse(*, actor: User, job_id: UUID | str, wish: object, request: HttpRequest | None = None) -> Job:
-    """Leave the wish to rehearse failure, as in ``{"kill": "trainer", "every": "10s"}``; ``{"kill": null}`` ends it.
+def rehearse(*, actor: User, job_id: UUID | str, rehearsal: object, request: HttpRequest | None = None) -> Job:
+    """Request a rehearsal of failure, such as ``{"kill": "trainer", "every": "10s"}``; ``{"kill": null}`` ends it.
 
-    Raises NotFound, Forbidden for all but the job's owner, ValidationFailed, and Conflict where the job has ended or
-    the backend cannot do it.
+    Raises NotFound, Forbidden for all but the job's owner, ValidationFailed, and Conflict if the job has ended or
+    the backend does not support it.
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     if job.owner_id != actor.pk:
         raise Forbidden("Only the owner of a job may rehearse its failure.")
-    wished = _checked_rehearsal(job, wish, actor)
-    if wished is None and job.rehearsal is None:
+    checked = _checked_rehearsal(job, rehearsal, actor)
+    if checked is None and job.rehearsal is None:
         return job
-    Job.objects.filter(pk=job.pk).update(rehearsal=wished.to_json() if wished else None, revision=F("revision") + 1)
+    Job.objects.filter(pk=job.pk).update(rehearsal=checked.to_json() if checked else None, revision=F("revision") + 1)
     text = f"{actor.username} ends the rehearsal."
-    if wished:
-        text = f"{actor.username} rehearses failure: every {messages.in_words(wished.every)} a {wished.kill} is killed."
+    if checked:
+        text = (
+            f"{actor.username} rehearses failure: every {messages.in_words(checked.every)} a {checked.kill} is killed."
+        )
     happened(job.pk, job.attempt, "", kind="rehearsal", text=text)
-    detail = {"kill": wished.kill, "every": wished.every.total_seconds()} if wished else {"kill": None}
+    detail = {"kill": checked.kill, "every": checked.every.total_seconds()} if checked else {"kill": None}
     audit_log.record("job.rehearse", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
     notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
 
 
-def _checked_rehearsal(job: Job, wish: object, actor: User) -> Rehearsal | None:
-    if not isinstance(wish, Mapping) or "kill" not in wish:
+def _checked_rehearsal(job: Job, rehearsal: object, actor: User) -> Rehearsal | None:
+    if not isinstance(rehearsal, Mapping) or "kill" not in rehearsal:
         raise ValidationFailed({"kill": ['Say what to rehearse, as in {"kill": "trainer", "every": "10s"}.']})
-    if wish["kill"] is None:
+    if rehearsal["kill"] is None:
         return None
-    if errors := problems(wish):
+    if errors := problems(rehearsal):
         raise ValidationFailed(errors)
     if job.state not in CHANGEABLE:
         raise Conflict(f"Only a job that waits or runs can rehearse failure; this one is {job.state}.")
     if why := no_rehearsal(job.spec, backend_factory.current().rehearses):
         raise Conflict(why)
-    return Rehearsal(wish["kill"], span(wish["every"]), actor.username, wall_clock())
+    return Rehearsal(rehearsal["kill"], span(rehearsal["every"]), actor.username, wall_clock())
 
 
 @transaction.atomic
 def delete_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> None:
-    """Delete a job that has ended, with its code, log, metrics, files and checkpoints. What it used stays counted.
+    """Delete a job that has ended, with its code, log, metrics, files and checkpoints. Its past usage stays counted.
 
-    Raises NotFound, Forbidden, and Conflict where it has not ended.
+    Raises NotFound, Forbidden, and Conflict if the job has not ended.
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     Job.objects.select_for_update().get(pk=job.pk)
@@ -307,17 +317,17 @@ def delete_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None =
     keys = list(Artifact.objects.filter(job=job).values_list("key", flat=True))
     detail = {"name": job.name, "owner": job.owner.username, "created": job.created.isoformat()}
     audit_log.record("job.delete", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
-    pk, room = job.pk, job.namespace
+    pk, namespace = job.pk, job.namespace
     storage_usage.forget(job)
     job.delete()
-    # Robust: the job is gone, and a call that is sent again would find none.
+    # Robust: the job is deleted already, and a repeated call would not find it.
     transaction.on_commit(lambda: _remove_what_was_kept(pk, keys), robust=True)
     ring(f"status:{pk}")
-    ring(f"status:ns:{room.name}")
+    ring(f"status:ns:{namespace.name}")
 
 
 def _remove_what_was_kept(job_id: UUID, keys: Sequence[str]) -> None:
-    """What cannot be removed now is found by the sweep."""
+    """Remove the files of a deleted job. The sweep removes what this fails to."""
     storage = default_storage()
     for key in keys:
         try:

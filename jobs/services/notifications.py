@@ -1,4 +1,4 @@
-"""What is told of a job: to its timeline, to the reconciler, to whoever reads its page."""
+"""Notifications about a job: events of its timeline, hints to the reconciler, and rings for its readers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from portal.common.doorbell import ring
 
 
 def notify(job: Job) -> None:
-    """After the commit: the reconciler looks at the job, and so do readers."""
+    """Notify the reconciler and the readers of the job, after the commit."""
     tasks.hint(job.pk)
     ring(f"status:{job.pk}")
     ring(f"status:ns:{job.namespace.name}")

@@ -1,4 +1,4 @@
-"""What agents tell of their replicas, and the files that these leave."""
+"""Reports of agents about their replicas: phases, heartbeats, events and artifacts."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from quota.models import Kind
 
 # Events of one replica in one attempt that are stored.
 EVENTS_LIMIT = 1000
-FULL = "events-limit"  # the kind of the event that says so
+FULL = "events-limit"  # the kind of the event that reports the limit
 _EVENTS = "events"  # the kind of source whose numbering ``record_events`` keeps
 
 
 class ReplicaReport(Protocol):
-    """What an agent tells of its replica; ``phase`` is starting, registered or exited."""
+    """Report of an agent about its replica. ``phase`` is starting, registered or exited."""
 
     @property
     def replica(self) -> str: ...
@@ -56,7 +56,7 @@ class ReplicaReport(Protocol):
 
 @transaction.atomic
 def record_report(attempt: Attempt, report: ReplicaReport) -> None:
-    """Write down how a replica fares; a report that was taken before, or is of an earlier life, changes nothing.
+    """Store the state of a replica. A repeated report, or one of an earlier start, changes nothing.
 
     Raises NotFound.
     """
@@ -65,10 +65,10 @@ def record_report(attempt: Attempt, report: ReplicaReport) -> None:
         raise NotFound(f"This attempt has no replica {report.replica!r}.")
     if report.start_number < row.start_number:
         return
-    told = _PHASES[report.phase](row, report, wall_clock())
+    text = _PHASES[report.phase](row, report, wall_clock())
     row.save()
-    if told:
-        happened(attempt.job_id, attempt.number, row.name, kind=report.phase, text=told)
+    if text:
+        happened(attempt.job_id, attempt.number, row.name, kind=report.phase, text=text)
     notify(attempt.job)
 
 
@@ -89,7 +89,10 @@ def _registered(row: Replica, report: ReplicaReport, now: datetime) -> str:
 
 
 def _losses(row: Replica) -> list[tuple[datetime, str]]:
-    """When and how the replica ended (kinds of events) since it last registered: the first of each kind."""
+    """Return the times and kinds of the events by which the replica ended since it last registered.
+
+    Only the first event of each kind is returned.
+    """
     happened = JobEvent.objects.filter(job_id=row.attempt.job_id, attempt=row.attempt.number, replica=row.name)
     arrived = happened.filter(kind="registered").aggregate(Max("id"))["id__max"] or 0
     since = happened.filter(id__gt=arrived, kind__in=observations.LOSSES)
@@ -97,7 +100,7 @@ def _losses(row: Replica) -> list[tuple[datetime, str]]:
 
 
 def _exited(row: Replica, report: ReplicaReport, now: datetime) -> str:
-    """The agent's own word replaces what the backend saw; it knows more."""
+    """Store the end of a replica. The agent's report replaces the backend's observation; it has more details."""
     if row.flushed:
         return ""
     row.state, row.flushed, row.finished = ReplicaState.EXITED, True, row.finished or now
@@ -109,16 +112,16 @@ _PHASES = {"starting": _started, "registered": _registered, "exited": _exited}
 
 
 def heartbeat(attempt: Attempt, *, replica: str) -> None:
-    """Note that a replica's agent lives."""
+    """Store the time of a heartbeat of a replica's agent."""
     Replica.objects.filter(attempt=attempt, name=replica).update(heartbeat=wall_clock())
 
 
 @transaction.atomic
 def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequence[EventRow]) -> int:
-    """Take events (unix time, kind, text) that the replica numbers from ``first`` on; the last number taken.
+    """Store events (unix time, kind, text), numbered by the replica from ``first`` on. Return the last stored number.
 
-    What was taken before is dropped. Beyond EVENTS_LIMIT events are counted and left out; the first one that is leaves
-    a message in its place. Raises Gap where ``first`` lies beyond the one after the last number taken.
+    Events that were stored before are dropped. Beyond EVENTS_LIMIT, events are counted but not stored; a message
+    replaces the first of them. Raises Gap if ``first`` is greater than the last stored number plus one.
     """
     of = Source.objects.select_for_update().filter(attempt=attempt, replica=replica, kind=_EVENTS)
     source = of.first()
@@ -147,7 +150,7 @@ def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequenc
 
 
 def _within_limit(fresh: Sequence[EventRow], taken: int, replica: str) -> list[EventRow]:
-    """The events that are stored, where ``taken`` came before them."""
+    """Return the events to store, after ``taken`` earlier ones."""
     kept = list(fresh[: max(0, EVENTS_LIMIT - taken)])
     if taken <= EVENTS_LIMIT < taken + len(fresh):
         text = (
@@ -159,11 +162,11 @@ def _within_limit(fresh: Sequence[EventRow], taken: int, replica: str) -> list[E
 
 
 def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, size: int, stream: BinaryIO) -> Artifact:
-    """Keep a file of ``size`` bytes that a replica left; sending it again changes nothing.
+    """Store a file of ``size`` bytes that a replica left. Idempotent.
 
-    Where another replica has left a different file of that name, this one's goes by ``<replica>/<name>``.
-    Raises QuotaExceeded before anything is read where the namespace's storage has no room for it, ValidationFailed
-    where the content is not what ``sha256`` says, and what the storage raises.
+    If another replica has left a different file of that name, this one is stored as ``<replica>/<name>``.
+    Raises QuotaExceeded, before reading anything, if the namespace's storage is full. Raises ValidationFailed if the
+    content does not match ``sha256``. Errors of the storage pass through.
     """
     known = Artifact.objects.filter(job_id=attempt.job_id, attempt=attempt.number)
     same = known.filter(sha256=sha256, name__in=(name, f"{replica}/{name}")).first()
@@ -186,7 +189,7 @@ def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, si
         taken = known.filter(name=name).exclude(replica=replica).exists()
         row, replaced = _write_artifact(attempt, f"{replica}/{name}" if taken else name, replica, kept)
     except BaseException:
-        # The agent sends it again under another key: what no row names would be kept until the job is deleted.
+        # The agent sends the file again, under another key. Without a row, this one stays until the job is deleted.
         storage.delete(key)
         storage_quota.add(thing, -size)
         raise
@@ -199,7 +202,7 @@ def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, si
 
 @transaction.atomic
 def _write_artifact(attempt: Attempt, name: str, replica: str, kept: Stat) -> tuple[Artifact, Stat | None]:
-    """The row, and what it stood for before, where it stood for something else."""
+    """Write the row of an artifact. Return it with the file that it replaced, if any."""
     names: dict[str, Any] = {"job_id": attempt.job_id, "attempt": attempt.number, "name": name}
     fields = {"replica": replica, "size": kept.size, "sha256": kept.sha256, "key": kept.key, "created": wall_clock()}
     ensure(Artifact, **names, **fields)

@@ -1,6 +1,6 @@
-"""How many replicas a job is to have: by the wish of a person, or by the platform's own.
+"""Desired number of replicas of a job, set by a person or by the platform.
 
-Both leave a number on the job, which the reconciler follows, and a row that the chart shows.
+Both store a number on the job, which the reconciler applies, and a row that the chart shows.
 """
 
 from __future__ import annotations
@@ -38,24 +38,25 @@ from runtime import contract
 
 
 @transaction.atomic
-def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpRequest | None = None) -> Job:
-    """Leave the wish for other numbers of replicas, as in ``{"trainer": 4}`` or ``{"pserver": 2}``.
+def scale_job(*, actor: User, job_id: UUID | str, desired: object, request: HttpRequest | None = None) -> Job:
+    """Set the desired numbers of replicas, such as ``{"trainer": 4}`` or ``{"pserver": 2}``.
 
-    The quota is held for trainers at once, and they come and go while the job runs. Parameter servers are counted anew
-    with the next attempt. ``{"elastic": true}`` leaves the number of trainers to the platform; a number that a person
-    wishes for ends that.
+    The quota for trainers is reserved at once, and they join and leave while the job runs. A number of parameter
+    servers takes effect with the next attempt. ``{"elastic": true}`` lets the platform choose the number of trainers; a
+    number of trainers set by a person ends that.
 
-    Raises NotFound, Forbidden, ValidationFailed, QuotaExceeded (with ``numbers``), and Conflict where the job ends.
+    Raises NotFound, Forbidden, ValidationFailed, QuotaExceeded (with ``numbers``), and Conflict if the job stops or has
+    ended.
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     spec = attempts.spec_of(job)
-    wished = _checked_wish(wish, spec)
-    if wished.keys() & {"trainer", "elastic"} and job.state not in CHANGEABLE:
+    checked = _checked_numbers(desired, spec)
+    if checked.keys() & {"trainer", "elastic"} and job.state not in CHANGEABLE:
         raise Conflict(f"Only a job that waits or runs can be scaled; this one is {job.state}.")
-    if "pserver" in wished and job.state == JobState.SUCCEEDED:
+    if "pserver" in checked and job.state == JobState.SUCCEEDED:
         raise Conflict("The job has succeeded: there is nothing to go on with. Clone it to train anew.")
-    _switch(job, spec, wished, actor, request)
-    changed = {role: wished[role] for role in _SCALED if role in wished and wished[role] != _replicas(spec, role)}
+    _switch(job, spec, checked, actor, request)
+    changed = {role: checked[role] for role in _SCALED if role in checked and checked[role] != _replicas(spec, role)}
     if not changed:
         return job_for(actor, job_id, Scope.JOB_WRITE)
     after = planner.scaled(spec, trainers=changed.get("trainer"), pservers=changed.get("pserver"))
@@ -63,7 +64,7 @@ def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpReq
         quota_questions.require_admissible(bounds_of(job.namespace), after)
     if "trainer" in changed:
         _hold_for(job, planner.scaled(attempts.present_spec(job), trainers=changed["trainer"]))
-    # Raising the revision makes a reconciler that has counted the trainers of before look again.
+    # The new revision makes a concurrent reconciler that counted the old number of trainers load the job again.
     fields = {f"{role}s": number for role, number in changed.items()}
     Job.objects.filter(pk=job.pk).update(revision=F("revision") + 1, **fields)
     for role, number in changed.items():
@@ -78,15 +79,15 @@ def scale_job(*, actor: User, job_id: UUID | str, wish: object, request: HttpReq
 
 
 def note_scaling(job: Job, before: int, after: int, *, automatic: bool, at: datetime | None = None) -> None:
-    """Note that the job is to have another number of trainers."""
+    """Record a change of the desired number of trainers."""
     Scaling.objects.create(
         job_id=job.pk, attempt=job.attempt, at=at or wall_clock(), before=before, after=after, automatic=automatic
     )
 
 
-def _switch(job: Job, spec: JobSpec, wished: Mapping[str, Any], actor: User, request: HttpRequest | None) -> None:
-    """Leave the number of trainers to the platform, or no longer; a number that a person wishes for stays."""
-    on = wished.get("elastic", False if "trainer" in wished else None)
+def _switch(job: Job, spec: JobSpec, checked: Mapping[str, Any], actor: User, request: HttpRequest | None) -> None:
+    """Switch automatic scaling of the trainers on or off. A number of trainers set by a person switches it off."""
+    on = checked.get("elastic", False if "trainer" in checked else None)
     if on is None or on == elastic_jobs.is_elastic(job):
         return
     Job.objects.filter(pk=job.pk).update(elastic=on)
@@ -110,8 +111,8 @@ def _trainers_scaled(before: int, after: int, name: str, state: str) -> str:
 
 
 def _pservers_scaled(before: int, after: int, name: str, state: str) -> str:
-    told = f"Scaled from {before} to {messages.count(after, 'parameter server')} by {name}."
-    return told if state == JobState.QUEUED else f"{told} This takes effect with the next attempt."
+    text = f"Scaled from {before} to {messages.count(after, 'parameter server')} by {name}."
+    return text if state == JobState.QUEUED else f"{text} This takes effect with the next attempt."
 
 
 _SCALED: Mapping[str, Callable[[int, int, str, str], str]] = {
@@ -121,18 +122,18 @@ _SCALED: Mapping[str, Callable[[int, int, str, str], str]] = {
 _SAY_HOW_MANY = 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'
 
 
-def _checked_wish(wish: object, spec: JobSpec) -> Mapping[str, int]:
-    """The numbers by role in the body of a call. Raises ValidationFailed."""
-    if not isinstance(wish, Mapping) or not wish or set(wish) - {*_SCALED, "elastic"}:
+def _checked_numbers(desired: object, spec: JobSpec) -> Mapping[str, int]:
+    """Check the body of a call and return its numbers by role. Raises ValidationFailed."""
+    if not isinstance(desired, Mapping) or not desired or set(desired) - {*_SCALED, "elastic"}:
         raise ValidationFailed({"trainer": [_SAY_HOW_MANY]})
-    problems = {role: [problem] for role, number in wish.items() if (problem := _problem(role, number, spec))}
+    problems = {role: [problem] for role, number in desired.items() if (problem := _problem(role, number, spec))}
     if problems:
         raise ValidationFailed(problems)
-    return wish
+    return desired
 
 
 def _problem(role: str, number: object, spec: JobSpec) -> str:
-    """What is wrong with a wished number; empty where it is right."""
+    """Return the error message for a desired number; empty if it is valid."""
     if role == "elastic":
         return _problem_of_switch(number, spec)
     if isinstance(number, bool) or not isinstance(number, int):
@@ -156,7 +157,7 @@ def _problem_of_switch(on: object, spec: JobSpec) -> str:
 
 
 def _hold_for(job: Job, spec: JobSpec) -> None:
-    """Have the quota hold what the job needs from now on. One that waits is only told what can never be."""
+    """Reserve the quota that the job needs from now on. For a queued job, only refuse what can never fit."""
     if job.state == JobState.QUEUED:
         quota_questions.require_admissible(bounds_of(job.namespace), spec)
         return
@@ -167,11 +168,11 @@ def _hold_for(job: Job, spec: JobSpec) -> None:
 
 
 class Growth(Enum):
-    """What became of another number of trainers that the platform chose."""
+    """Result of a change of the number of trainers by the platform."""
 
     DONE = "done"
-    STALE = "stale"  # the job is not as it was when that was decided, or somebody else decides now
-    REFUSED = "refused"  # the quota has no room for more
+    STALE = "stale"  # the job has changed since the decision, or another controller leads now
+    REFUSED = "refused"  # the quota has no free capacity for more
 
 
 @transaction.atomic
@@ -185,9 +186,9 @@ def scale_automatically(
     leads: Callable[[], bool],
     now: datetime,
 ) -> Growth:
-    """The platform's own wish for another number of trainers, for a job that is as it was when that was decided.
+    """Set the number of trainers that the platform chose, if the job is unchanged since that decision.
 
-    ``leads`` is asked in the transaction of the write: whether whoever decided still may.
+    ``leads`` is called in the transaction of the write. It returns whether the controller that decided still leads.
     """
     job = Job.objects.select_for_update().filter(pk=job_id, attempt=attempt, state=JobState.RUNNING).first()
     if job is None or not elastic_jobs.is_elastic(job) or not leads():
@@ -206,7 +207,7 @@ def scale_automatically(
 
 
 def advise(*, job_id: UUID | str, attempt: int, why: str) -> None:
-    """Tell what the platform would do with a job's trainers if it did not only explain."""
+    """Record what the platform would do with a job's trainers, for the mode in which it only explains."""
     text = f"Only explained, nothing is changed: {why}"
     happened(UUID(str(job_id)), attempt, "", kind="elastic", text=text)
     ring(f"status:{job_id}")

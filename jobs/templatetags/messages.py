@@ -1,4 +1,4 @@
-"""``{{ message|localized }}``: what the platform says, in the reader's language."""
+"""The filter ``{{ message|localized }}``: a message of the platform in the reader's language."""
 
 from __future__ import annotations
 

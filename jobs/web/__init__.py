@@ -1,1 +1,1 @@
-"""The pages of jobs and of the cluster."""
+"""Pages of jobs and of the cluster."""

@@ -1,4 +1,4 @@
-"""The admins' page about the cluster: who uses it, who waits, the switch of elastic jobs, and what if."""
+"""Admin page of the cluster: its usage, the queue, the mode of elastic jobs, and what-if simulations."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rbac.access import require_admin
 from rbac.view_helpers import attempt, user_of
 from rbac.views.admin import admins_only
 
-# How long a question may take. Whoever asks meanwhile is told to wait.
+# Limit of the duration of a simulation. One runs at a time; further requests are refused meanwhile.
 _ANSWER_SECONDS = 20.0
 _asking = asyncio.Semaphore(1)
 _NUMBERS = {"cool_down": (0.0, 3600.0, 1.0), "work": (1.0, 600.0, 60.0), "window": (1.0, LONGEST / 60, 60.0)}
@@ -38,7 +38,7 @@ _NUMBERS = {"cool_down": (0.0, 3600.0, 1.0), "work": (1.0, 600.0, 60.0), "window
 @require_safe
 @admins_only
 def page(request: HttpRequest) -> HttpResponse:
-    """All of it, as it is now; ``?span=`` is how far back the chart looks."""
+    """Render the page. ``?span=`` selects the time range of the chart."""
     return render(request, "admin/cluster.html", _context(request))
 
 
@@ -72,7 +72,7 @@ def _span(request: HttpRequest) -> str:
 @require_safe
 @admins_only
 def now(request: HttpRequest) -> HttpResponse:
-    """What of the page changes: the chart's numbers, and the tables."""
+    """Return the changing parts of the page: the chart's numbers and the tables."""
     at = wall_clock()
     tables = render_to_string("admin/_cluster_tables.html", {"seen": cluster_overview.seen(at)}, request)
     return JsonResponse({"chart": cluster_overview.chart(at, _span(request)), "tables": tables})
@@ -95,7 +95,7 @@ def set_mode(request: HttpRequest) -> HttpResponse:
     return redirect("admin-cluster")
 
 
-# Of a simulation's figures those that are shown, how they are called, and what they are multiplied with.
+# The figures of a simulation that are shown, with their labels and factors.
 _FIGURES = (
     ("utilisation", _("Cores in use, %"), 100.0),
     ("wait_mean", _("Mean wait until the first trainer, s"), 1.0),
@@ -117,8 +117,10 @@ def _shown(value: float | None, scale: float) -> str:
 @never_cache
 @login_required
 async def what_if(request: HttpRequest) -> HttpResponse:
-    """What would become of the jobs that there are, as it is and with other settings: simulated in a process of its
-    own, so that nobody else's page waits for it."""
+    """Simulate the present jobs with the present and with other settings.
+
+    A separate process runs the simulation, so that it does not delay other requests.
+    """
     asked, questions, names = await sync_to_async(_questions)(request)
     problem, answers = "", []
     if not questions:
@@ -129,11 +131,11 @@ async def what_if(request: HttpRequest) -> HttpResponse:
         async with _asking:
             answers = await _answers(questions)
         problem = "" if answers else gettext("It took too long. Ask about a shorter time.")
-    return await sync_to_async(_told)(request, asked, problem, answers, names)
+    return await sync_to_async(_answer_page)(request, asked, problem, answers, names)
 
 
 def _questions(request: HttpRequest) -> tuple[dict[str, str], list[Question], dict[str, str]]:
-    """What was asked, the same as it is now and with other settings, and the names of the jobs."""
+    """Return the form's values, the questions with the present and with other settings, and the names of the jobs."""
     require_admin(user_of(request))
     asked = {name: request.POST.get(name, "").strip()[:20] for name in ("policy", "cores", *_NUMBERS)}
     at = wall_clock()
@@ -151,7 +153,7 @@ def _questions(request: HttpRequest) -> tuple[dict[str, str], list[Question], di
 
 
 def _number(text: str, least: float, most: float, unit: float) -> float:
-    """In the unit of the form; what is no number is the least."""
+    """Convert a number of the form to its unit, within ``least`` and ``most``. An invalid number becomes ``least``."""
     try:
         value = float(text)
     except ValueError:
@@ -160,7 +162,7 @@ def _number(text: str, least: float, most: float, unit: float) -> float:
 
 
 async def _answers(questions: list[Question]) -> list[dict[str, Any]]:
-    """Empty where it took too long, or more than it may take."""
+    """Return the results of the simulation; empty if it timed out or its process failed."""
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "jobs.elastic", "what-if"),
         stdin=asyncio.subprocess.PIPE,
@@ -181,7 +183,7 @@ async def _answers(questions: list[Question]) -> list[dict[str, Any]]:
     return found
 
 
-def _told(
+def _answer_page(
     request: HttpRequest, asked: dict[str, str], problem: str, answers: list[dict[str, Any]], names: dict[str, str]
 ) -> HttpResponse:
     context = {**_context(request), "asked": asked, "problem": problem, "most_jobs": MOST_JOBS}

@@ -1,4 +1,4 @@
-"""The cluster as admins see it: who held what when, who runs with how many trainers and why, who waits and why."""
+"""Overview of the cluster for admins: usage over time, running jobs with their trainers, and the queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SPANS: Mapping[str, timedelta] = {
 
 @dataclass(frozen=True)
 class Runner:
-    """A job that holds quota. ``why``: what was decided about the number of its trainers, for the reader."""
+    """A job that holds quota. ``why`` explains the number of its trainers, in the reader's language."""
 
     job: Job
     trainers: int
@@ -72,9 +72,12 @@ def _runner(job: Job, decided: Mapping[str, Any]) -> Runner:
 
 
 def chart(now: datetime, span: str) -> dict[str, Any]:
-    """Cores held over a time: ``x`` in seconds since 1970; ``strands`` with what each job held at each moment, ``rest``
-    what all further ones held together; ``services`` the same of services of the cluster, ``others`` of all further
-    ones and all other pods; ``capacity``: cores that there are now, or null."""
+    """Return the cores held over a time span, as series for the chart.
+
+    ``x`` is in seconds since 1970. ``strands`` has the cores of each shown job at each moment, ``rest`` those of all
+    further jobs together. ``services`` has the same for services of the cluster, ``others`` for all further services
+    and all other pods. ``capacity`` is the present number of cores, or null.
+    """
     length = SPANS[span]
     moments = [now - length * (1 - number / POINTS) for number in range(POINTS + 1)]
     strands, rest = quota.held_over_time("cpu", moments, SHOWN_JOBS)
@@ -95,13 +98,15 @@ def chart(now: datetime, span: str) -> dict[str, Any]:
 
 
 def _sum(strands: Sequence[Sequence[float]]) -> list[float]:
-    """Empty where there are none."""
+    """Add the strands moment by moment; empty without strands."""
     return [sum(at) for at in zip(*strands, strict=True)]
 
 
 def cores() -> float | None:
-    """Those of the cluster's nodes, where they are known; else what there is to share: as admins have said, or what the
-    machine has."""
+    """Return the present number of cores.
+
+    These are the cores of the cluster's nodes, if known; otherwise the capacity set by admins, or that of the machine.
+    """
     machine = backend_factory.machine()
     seen = None if machine else Elastic.objects.values_list("cores", flat=True).first()
     return seen or quota.capacity().get("cpu", machine.cpu if machine else None)

@@ -1,5 +1,7 @@
-"""The pages about jobs. Each reads the address, authorises through ``rbac``, asks selectors, and renders; what people
-change on them goes through the HTTP API, but for the deletion, which leaves the page."""
+"""Pages of jobs. Each view reads the address, authorises through ``rbac``, calls selectors, and renders.
+
+Changes go through the HTTP API, except for the deletion, which leaves the page.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,7 @@ from rbac.view_helpers import LAST_NAMESPACE, attempt, enter, user_of
 @require_safe
 @login_required
 def home(request: HttpRequest) -> HttpResponse:
-    """To the jobs of the namespace last looked at, if one still belongs to it, else of one's own."""
+    """Redirect to the jobs of the last visited namespace, if the user is still a member, else of the personal one."""
     last = request.session.get(LAST_NAMESPACE)
     names = {namespace.name for namespace in namespaces_of(request.user)}
     return redirect("jobs", ns=last if last in names else ensure_personal_namespace(user_of(request)).name)
@@ -48,7 +50,7 @@ def home(request: HttpRequest) -> HttpResponse:
 @require_safe
 @login_required
 def job_list(request: HttpRequest, ns: str) -> HttpResponse:
-    """The jobs of a namespace. What is shown is in the address: it can be kept, sent and reloaded."""
+    """Render the jobs of a namespace. The address contains the filters: it can be stored, sent and reloaded."""
     namespace = enter(request, ns, Scope.JOB_READ)
     filters = selectors_job_list.Filters.of(request.GET)
     cursor = request.GET.get("after", "")
@@ -68,7 +70,7 @@ def job_list(request: HttpRequest, ns: str) -> HttpResponse:
 @require_safe
 @login_required
 def new_job(request: HttpRequest, ns: str) -> HttpResponse:
-    """The editor and the form; ``?example=`` names what to begin with, ``?clone=`` a job to begin from."""
+    """Render the editor and the form. ``?example=`` names the example to start with, ``?clone=`` the job."""
     namespace = enter(request, ns, Scope.JOB_WRITE)
     shown = _examples()
     wanted = _wanted(request, shown)
@@ -97,7 +99,7 @@ def new_job(request: HttpRequest, ns: str) -> HttpResponse:
 
 
 def _offers(user: User, namespace: str, wanted: Mapping[str, Any] | None) -> list[Offer]:
-    """The datasets to choose from, and the version that the job to begin from was trained on."""
+    """Return the datasets to choose from, including the version that a cloned job was trained on."""
     offered = datasets.catalogue(user, namespace)
     named = str((wanted or {}).get("dataset") or "")
     known = {"", *(offer.name for offer in offered)}
@@ -105,7 +107,7 @@ def _offers(user: User, namespace: str, wanted: Mapping[str, Any] | None) -> lis
 
 
 def _examples() -> list[dict[str, Any]]:
-    """The shipped examples, their titles in the reader's language."""
+    """Return the shipped examples, with titles and descriptions in the reader's language."""
     chinese = (get_language() or "").startswith("zh")
     return [
         {
@@ -119,7 +121,7 @@ def _examples() -> list[dict[str, Any]]:
 
 
 def _wanted(request: HttpRequest, shown: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """The specification that the address asks to begin with. Raises NotFound for a job that may not be seen."""
+    """Return the specification that the address names. Raises NotFound for a job that the user may not see."""
     clone, example = request.GET.get("clone"), request.GET.get("example")
     if clone:
         job = _readable(user_of(request), clone)
@@ -135,7 +137,7 @@ def _readable(user: User, job_id: str | UUID) -> Job:
 
 
 def _files(job: Job) -> dict[str, str]:
-    """The submitted code; empty where the storage cannot give it, so that the page still shows the rest."""
+    """Return the submitted code; empty if the storage fails, so that the page still shows the rest."""
     try:
         return code_snapshots.files_of(job.snapshot)
     except StorageError:
@@ -150,7 +152,7 @@ def _offer(user: User, job: Job) -> dict[str, Any] | None:
 @require_safe
 @login_required
 def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
-    """One job: its curve, replicas, log, events, code and files."""
+    """Render a job: its curve, replicas, log, events, code and files."""
     namespace = enter(request, ns, Scope.JOB_READ)
     job = _readable(user_of(request), job_id)
     if job.namespace_id != namespace.pk:
@@ -171,7 +173,7 @@ def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
 @require_POST
 @login_required
 def delete_job(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
-    """Delete one that has ended, with all that it kept."""
+    """Delete a job that has ended, with all its stored data."""
     enter(request, ns, Scope.JOB_READ)
 
     def deed() -> None:

@@ -1,4 +1,4 @@
-"""A backend of the test's own, a storage of the test's own, and a job to try them on."""
+"""Fixtures of a backend, a storage and a job for each test."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Use = Callable[[ObedientBackend], ObedientBackend]
 
 
 @pytest.fixture(autouse=True)
-def _own_rooms(settings: Settings, tmp_path: Path) -> None:
+def _own_directories(settings: Settings, tmp_path: Path) -> None:
     settings.STORAGE_DIR = tmp_path / "storage"
     settings.ATTEMPTS_DIR = tmp_path / "attempts"
 
 
 @pytest.fixture
 def use(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Use:
-    """Puts a backend in the place of the real one."""
+    """Return a function that replaces the real backend."""
 
     def put(backend: ObedientBackend) -> ObedientBackend:
         monkeypatch.setattr(backend_factory, "BACKENDS", {"fake": lambda: backend})
@@ -50,7 +50,7 @@ def backend(use: Use) -> ObedientBackend:
 
 @pytest.fixture
 def submit(personas: Personas) -> Callable[..., Job]:
-    """Submits a job as the developer of ``team``; keywords replace fields of the specification."""
+    """Return a function that submits a job as the developer of ``team``; keywords replace fields of its spec."""
 
     def submitted(**fields: Any) -> Job:
         wanted = specifications.parse({**SPEC, **fields})

@@ -1,4 +1,4 @@
-"""Backends for tests of the reconciler, named by how they fail. They run nothing and remember what they were told."""
+"""Fake backends for tests of the reconciler, named by how they fail. They run nothing and record their calls."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobs.backends.base import AttemptRef, AttemptView, LaunchFailed, LaunchPlan
 
 
 class ObedientBackend:
-    """Starts what it is told, and stops it at once. A test moves replicas on by ``becomes``."""
+    """Backend that starts and stops replicas at once, on request. A test changes their phase by ``becomes``."""
 
     rehearses = True
     outlives_the_portal = False
@@ -70,7 +70,7 @@ class ObedientBackend:
 
 
 class MachineBackend(ObedientBackend):
-    """Says what machine it is."""
+    """Backend that reports its machine."""
 
     def __init__(self, cores: float = 8) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class MachineBackend(ObedientBackend):
 
 
 class RefusingBackend(ObedientBackend):
-    """Cannot start anything."""
+    """Backend that cannot start anything."""
 
     def __init__(self, *, retryable: bool = False) -> None:
         super().__init__()
@@ -93,14 +93,14 @@ class RefusingBackend(ObedientBackend):
 
 
 class ForgetfulBackend(ObedientBackend):
-    """Knows nothing of what it has started, as after the loss of its machine."""
+    """Backend that has lost all replicas that it started, as after the loss of its machine."""
 
     def observe(self, ref: AttemptRef) -> AttemptView:
         return AttemptView(gone=True)
 
 
 class StubbornBackend(ObedientBackend):
-    """Its processes cannot be stopped."""
+    """Backend with processes that cannot be stopped."""
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         self.calls.append("stop")
@@ -108,14 +108,14 @@ class StubbornBackend(ObedientBackend):
 
 
 class BrokenBackend(ObedientBackend):
-    """Fails in a way that nobody expected."""
+    """Backend that raises an unexpected error."""
 
     def observe(self, ref: AttemptRef) -> AttemptView:
         raise RuntimeError("the backend is broken")
 
 
 class MeddlingBackend(ObedientBackend):
-    """While it launches, something else happens."""
+    """Backend that calls a function during a launch, to interleave another change."""
 
     def __init__(self, meanwhile: Callable[[], object]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Browsers and programs at the other end of the portal's socket, in this process."""
+"""Clients of the portal's websocket, in this process."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Socket:
         return int(message["code"])
 
     async def answer(self) -> str:
-        """In one word: the kind of frame, the code of a refusal, or the code with which the socket was closed."""
+        """Return the next answer as one word: the kind of frame, the code of a refusal, or the code of the close."""
         message = await self._link.receive_output(timeout=10)
         if message["type"] == "websocket.close":
             return str(message["code"])
@@ -88,14 +88,14 @@ async def connected(headers: Headers, path: str = "/ws/v1/stream") -> AsyncItera
         await socket.leave()
 
 
-def play(story: Callable[[], Awaitable[None]]) -> None:
-    """Run a story on a loop of its own, with a tailer of its own."""
+def play(scenario: Callable[[], Awaitable[None]]) -> None:
+    """Run a scenario on its own event loop, with its own tailer."""
 
     consumers._open_sockets.clear()
 
     async def run() -> None:
         try:
-            await asyncio.wait_for(story(), 60)
+            await asyncio.wait_for(scenario(), 60)
         finally:
             tailer.tailer().close()
 

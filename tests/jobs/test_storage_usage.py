@@ -1,4 +1,4 @@
-"""What jobs keep is counted against their namespace's storage, refused before it is taken, and gone when they are."""
+"""Storage usage of jobs: counted against the namespace, refused before it is stored, and released on deletion."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_submission_that_fails_leaves_the_code_of_another_job_counted(
 
 
 def test_where_the_storage_is_full_no_job_is_taken_in(personas: Personas, submit: Any) -> None:
-    """Its code may be known, but it would have nowhere to leave its model."""
+    """Its code may be stored already, but there would be no space for its model."""
     limit(personas, submit().snapshot.size)
     with pytest.raises(QuotaExceeded):
         submit()
@@ -133,7 +133,7 @@ def test_a_file_in_the_place_of_another_counts_alone(personas: Personas, attempt
 
 
 # --- Streams and checkpoints -----------------------------------------------------------------------------------------
-def test_what_is_sealed_of_a_log_is_counted(personas: Personas, attempt: Attempt) -> None:
+def test_the_sealed_part_of_a_log_is_counted(personas: Personas, attempt: Attempt) -> None:
     for number in range(3):
         lines = [(1.0, "stdout", f"line {number}")]
         store.append_logs(job_id=attempt.job_id, attempt=attempt, replica="trainer-0", first=number + 1, lines=lines)
@@ -157,7 +157,7 @@ def test_checkpoints_are_counted_as_they_are_found(
     assert "checkpoints" not in counted(personas)
 
 
-def test_what_a_crash_left_uncounted_is_counted_by_the_sweep(personas: Personas, attempt: Attempt) -> None:
+def test_files_left_uncounted_by_a_crash_are_counted_by_the_sweep(personas: Personas, attempt: Attempt) -> None:
     keep(attempt, b"m" * 500)
     before = counted(personas)
     Kept.objects.all().delete()

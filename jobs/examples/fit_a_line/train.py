@@ -22,13 +22,13 @@ def predict(x):
     return x @ p["w"] + p["b"]
 
 
-def tell(event):
-    """A line in the log every ten passes; each trainer prints its own."""
+def report_progress(event):
+    """Print a line to the log every ten passes. Each trainer prints its own."""
     if event.pass_id % 10 == 9:
         print(f"pass {event.pass_id + 1}: cost {event.metrics['cost']:.4f}")
 
 
-job.on(dist.EndPass, tell)
+job.on(dist.EndPass, report_progress)
 
 for patients, targets in job.steps(job.reader("public/diabetes", batch=8, shuffle=1024), passes=60):
     x, y = (patients - x_mean) / x_scale, (targets - y_mean) / y_scale
@@ -37,7 +37,7 @@ for patients, targets in job.steps(job.reader("public/diabetes", batch=8, shuffl
     p.push_pull({"w": 2 * x.T @ error / len(y), "b": 2 * error.mean(keepdims=True)}, n=len(y))
     job.report(cost=cost)
 
-# One trainer is chosen to save the model; it also tells how good the line is on patients it has never seen.
+# One trainer is chosen to save the model. It also reports the error of the line on patients not used in training.
 if job.save_model("model.npz"):
     x, y = job.load("public/diabetes", split="test")
     error = predict((x - x_mean) / x_scale) * y_scale + y_mean - y

@@ -1,4 +1,4 @@
-"""Recognise handwritten digits with PaddlePaddle, collectively: every worker sees its share, gradients are averaged."""
+"""Recognise handwritten digits with PaddlePaddle, collectively: workers train on shares and average the gradients."""
 
 import os
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Recognise handwritten digits with PaddlePaddle's parameter servers (fleet, asynchronous).
 
-Servers and trainers run this same file; fleet knows from the environment which of them it is in.
+Servers and trainers run this same file; fleet reads its role from the environment.
 """
 
 import os
@@ -33,14 +33,14 @@ fleet.distributed_optimizer(paddle.optimizer.SGD(0.05), strategy).minimize(cost)
 
 
 def read(share, shares):
-    """This trainer's share of the data: images (n, 64) and digits (n,)."""
+    """Return this trainer's share of the data: images (n, 64) and digits (n,)."""
     job = dist.init()
     batches = list(job.steps(job.reader(DATASET, batch=BATCH), passes=1))[share::shares]
     return np.concatenate([x for x, _ in batches]), np.concatenate([y for _, y in batches])
 
 
 def write(path, images, digits):
-    """The text that Paddle's datasets read: a count and its numbers for every input, a record a line."""
+    """Write the text format of Paddle's datasets: one record per line, with a count and its numbers for every input."""
     with Path(path).open("w") as out:
         for x, y in zip(images, digits, strict=True):
             out.write("64 " + " ".join(f"{v:.4f}" for v in x) + f" 1 {int(y)}\n")

@@ -19,7 +19,7 @@ def forward(p, x):
 
 
 def loss_and_grad(p, x, y):
-    """Mean cross-entropy of a batch, and the gradient for every parameter."""
+    """Return the mean cross-entropy of a batch, and the gradient of every parameter."""
     rows = np.arange(len(y))
     hidden, probability = forward(p, x)
     cost = -np.log(probability[rows, y] + 1e-9).mean()
@@ -50,21 +50,21 @@ p = job.params(
 )
 
 
-def tell(event):
-    """A line in the log every ten passes; each trainer prints its own."""
+def report_progress(event):
+    """Print a line to the log every ten passes. Each trainer prints its own."""
     if event.pass_id % 10 == 9:
         print(f"pass {event.pass_id + 1}: cost {event.metrics['cost']:.4f}")
 
 
-job.on(dist.EndPass, tell)
+job.on(dist.EndPass, report_progress)
 
-# Each trainer is given its share of the images. push_pull sends the gradients and brings the new parameters.
+# Each trainer reads its share of the images. push_pull sends the gradients and returns the new parameters.
 for x, y in job.steps(job.reader("public/digits", batch=16, shuffle=1024), passes=80):
     cost, grads = loss_and_grad(p, x, y)
     p.push_pull(grads, n=len(y))
     job.report(cost=cost)
 
-# One trainer is chosen to save the model; it also tells how well the network does on images it has never seen.
+# One trainer is chosen to save the model. It also reports the accuracy on images not used in training.
 if job.save_model("model.npz"):
     x, y = job.load("public/digits", split="test")
     accuracy = np.mean(forward(p, x)[1].argmax(axis=1) == y)

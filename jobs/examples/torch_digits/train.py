@@ -1,4 +1,4 @@
-"""Recognise handwritten digits with PyTorch: every process sees its share of the data, gradients are averaged."""
+"""Recognise handwritten digits with PyTorch: every process trains on its share of the data, gradients are averaged."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Every route of the portal, tried as everybody. A route that is not in the table fails the last test."""
+"""Authorisation of every route of the portal, for every persona. A route missing in the table fails the last test."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ pytestmark = pytest.mark.django_db
 NONE = "00000000-0000-4000-8000-000000000000"
 CONTENT, SHA = b"m", "62c66a7a5dd70c3146618063c344e531e6d4b59e379808443ce962b3abd63c5a"
 
-# What each of EVERYBODY is answered: admin, owner, developer, viewer, stranger, nobody. A body is always empty: 422
-# tells a caller who may do it that more is needed. The disabled and the revoked are answered like nobody, but that a
-# token that is no good is told so (401) where the session of nobody is led to the sign-in page (302).
+# The status for each of EVERYBODY: admin, owner, developer, viewer, stranger, nobody. The body is always empty: 422
+# means that the caller is authorised and fields are missing. Disabled and revoked accounts get the status of nobody,
+# except that an invalid token gets 401 where a session of nobody is redirected to the sign-in page (302).
 ALL = "200 200 200 200 200 200"
 SIGNED_IN = "200 200 200 200 200 401"
 MEMBERS = "200 200 200 200 404 401"
 OWN = "404 404 404 404 404 401"
 GONE = "404 404 404 404 404 404"
-# A link that is used up or too old: the page of a conflict.
+# A used or expired link: the page of a conflict.
 OVER = "409 409 409 409 409 409"
 OWN_PAGE = "404 404 404 404 404 302"
 SIGNED_IN_PAGE = "200 200 200 200 200 302"
@@ -90,7 +90,7 @@ TABLE = {
     "POST invitations/link/<str:secret>": OWN_PAGE,
     "POST invitations/<uuid:invitation_id>/accept": OWN_PAGE,
     "POST invitations/<uuid:invitation_id>/decline": OWN_PAGE,
-    # A form that is refused in words leads back to its page, as one that is done does.
+    # A form with an error message redirects to its page, as a successful one does.
     "GET n/<str:ns>/members": MEMBERS_PAGE,
     "POST n/<str:ns>/members/<str:username>/role": "302 302 302 302 302 302",
     "POST n/<str:ns>/members/<str:username>/remove": "404 404 403 403 404 302",
@@ -105,7 +105,7 @@ TABLE = {
     "GET n/<str:ns>/quota": MEMBERS_PAGE,
     "POST n/<str:ns>/quota/requests": "302 302 302 302 302 302",
     "POST n/<str:ns>/quota/requests/<int:wish_id>/withdraw": OWN_PAGE,
-    # For admins alone; a form without a reason is refused in words
+    # Only for admins; a form without a reason is refused with a message
     **{
         f"GET admin/{page}": ADMIN_PAGE
         for page in ("users", "namespaces", "sign-in", "audit", "audit.csv", "quotas", "quotas/requests")
@@ -131,7 +131,7 @@ TABLE = {
     "POST api/v1/auth/token": "422 422 422 422 422 422",
     "POST api/v1/auth/exchange": "422 422 422 422 422 422",
     "DELETE api/v1/tokens/current": "409 409 409 409 409 401",
-    # Without what the command puts into the address
+    # Without the parameters that the command adds to the address
     "GET connect": "422 422 422 422 422 302",
     "POST connect": "422 422 422 422 422 302",
     "GET api/v1/me": SIGNED_IN,
@@ -169,7 +169,7 @@ TABLE = {
     "DELETE api/v1/quota-requests/<int:wish_id>": OWN,
     "GET api/v1/capacity": "200 403 403 403 403 401",
     "PUT api/v1/capacity": ADMIN,
-    # Pages of datasets; a form that is refused in words leads back, as one that is done does.
+    # Pages of datasets; a form with an error message redirects to its page, as a successful one does.
     "GET n/<str:ns>/datasets": MEMBERS_PAGE,
     "GET n/<str:ns>/datasets/new": "200 200 200 403 404 302",
     "POST n/<str:ns>/datasets/new": "422 422 422 403 404 302",
@@ -211,9 +211,9 @@ TABLE = {
     f"GET {JOB}": MEMBERS,
     f"DELETE {JOB}": "409 409 409 403 404 401",  # it has not ended
     f"POST {JOB}/cancel": "202 202 202 403 404 401",
-    # Without a body: who may do it at all is told what is missing.
+    # Without a body: an authorised caller gets the missing fields.
     f"POST {JOB}/scale": "422 422 422 403 404 401",
-    # For the one who submitted the job alone.
+    # Only for the owner of the job.
     f"POST {JOB}/rehearse": "403 403 422 403 404 401",
     f"DELETE {JOB}/rehearse": "403 403 202 403 404 401",
     f"POST {JOB}/retry": "409 409 409 403 404 401",
@@ -227,12 +227,12 @@ TABLE = {
     f"GET {JOB}/metrics.csv": MEMBERS,
     f"GET {JOB}/logs": MEMBERS,
     f"GET {JOB}/logs/download": MEMBERS,
-    # What agents send: no session opens it
+    # Requests of agents: no session is accepted
     **{
         f"POST {INGEST}/{call}": AGENTS
         for call in ("begin", "logs", "metrics", "events", "report", "heartbeat", "artifacts")
     },
-    # What they are given
+    # Responses to agents
     **{f"GET {INGEST}/{call}": AGENTS for call in ("stop", "code", "data", "data/<path:path>")},
 }
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
@@ -302,23 +302,23 @@ def status(client: Client, method: str, path: str) -> int:
 @pytest.mark.parametrize(("call", "expected"), TABLE.items(), ids=TABLE)
 def test_everybody_gets_what_the_table_says(personas: Personas, job: Job, call: str, expected: str) -> None:
     method, _, route = call.partition(" ")
-    told = [status(personas.client(name), method, address(route, job)) for name in EVERYBODY]
-    assert " ".join(map(str, told)) == expected
+    statuses = [status(personas.client(name), method, address(route, job)) for name in EVERYBODY]
+    assert " ".join(map(str, statuses)) == expected
     shut_out = [status(personas.client(name), method, address(route, job)) for name in SHUT_OUT]
-    nobody = told[-1]
+    nobody = statuses[-1]
     assert shut_out[0] == nobody
     assert shut_out[1] == (401 if route.startswith("api/") and nobody == 200 else nobody)
 
 
-def test_what_is_not_in_the_table_is_no_call(personas: Personas, job: Job) -> None:
+def test_every_call_is_in_the_table(personas: Personas, job: Job) -> None:
     calls = [(method, route) for route in routes(get_resolver()) for method in METHODS]
     clients = [personas.client(name) for name in ("admin", "nobody")]
     unknown = [(method, route) for method, route in calls if f"{method} {route}" not in TABLE]
     opened = {
-        f"{method} {route}": told
+        f"{method} {route}": statuses
         for method, route in unknown
-        if (told := [status(client, method, address(route, job)) for client in clients])[0] != 405
-        or told[1] not in (405, 401, 302)
+        if (statuses := [status(client, method, address(route, job)) for client in clients])[0] != 405
+        or statuses[1] not in (405, 401, 302)
     }
     assert opened == {}
     assert set(TABLE) <= {f"{method} {route}" for method, route in calls}, "the table names routes that are not there"

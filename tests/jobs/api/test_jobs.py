@@ -1,4 +1,4 @@
-"""Jobs over HTTP, as everybody around the namespace."""
+"""HTTP API of jobs, for every persona of the namespace."""
 
 from __future__ import annotations
 
@@ -43,37 +43,37 @@ SEEING = {"admin": 200, "owner": 200, "developer": 200, "viewer": 200, "stranger
 CANCELLING = {"admin": 202, "owner": 202, "developer": 202, "viewer": 403, "stranger": 404, "nobody": 401}
 
 
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_who_may_submit(who: str, personas: Personas) -> None:
-    assert post(personas.client(who), JOBS, SPEC).status_code == SUBMITTING[who]
+@pytest.mark.parametrize("persona", EVERYBODY)
+def test_permission_to_submit(persona: str, personas: Personas) -> None:
+    assert post(personas.client(persona), JOBS, SPEC).status_code == SUBMITTING[persona]
 
 
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_who_may_see_the_list(who: str, personas: Personas, submit: Submit) -> None:
+@pytest.mark.parametrize("persona", EVERYBODY)
+def test_permission_to_see_the_list(persona: str, personas: Personas, submit: Submit) -> None:
     submit()
-    assert personas.client(who).get(JOBS).status_code == SEEING[who]
+    assert personas.client(persona).get(JOBS).status_code == SEEING[persona]
 
 
 @pytest.mark.parametrize("path", READING)
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_who_may_see_a_job(who: str, path: str, personas: Personas, submit: Submit) -> None:
-    assert personas.client(who).get(f"/api/v1/jobs/{submit().pk}{path}").status_code == SEEING[who]
+@pytest.mark.parametrize("persona", EVERYBODY)
+def test_permission_to_see_a_job(persona: str, path: str, personas: Personas, submit: Submit) -> None:
+    assert personas.client(persona).get(f"/api/v1/jobs/{submit().pk}{path}").status_code == SEEING[persona]
 
 
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_who_may_cancel(who: str, personas: Personas, submit: Submit) -> None:
-    assert post(personas.client(who), f"/api/v1/jobs/{submit().pk}/cancel").status_code == CANCELLING[who]
+@pytest.mark.parametrize("persona", EVERYBODY)
+def test_permission_to_cancel(persona: str, personas: Personas, submit: Submit) -> None:
+    assert post(personas.client(persona), f"/api/v1/jobs/{submit().pk}/cancel").status_code == CANCELLING[persona]
 
 
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_who_may_scale(who: str, personas: Personas, submit: Submit) -> None:
+@pytest.mark.parametrize("persona", EVERYBODY)
+def test_permission_to_scale(persona: str, personas: Personas, submit: Submit) -> None:
     job = submit(roles={"trainer": {"replicas": 1, "max": 2}})
-    answer = post(personas.client(who), f"/api/v1/jobs/{job.pk}/scale", {"trainer": 2})
-    assert answer.status_code == CANCELLING[who]
+    answer = post(personas.client(persona), f"/api/v1/jobs/{job.pk}/scale", {"trainer": 2})
+    assert answer.status_code == CANCELLING[persona]
     assert answer.status_code != 202 or answer.json()["trainers"] == 2
 
 
-def test_a_wish_that_cannot_be_is_a_problem_with_its_field(personas: Personas, submit: Submit) -> None:
+def test_an_invalid_request_is_a_problem_with_its_field(personas: Personas, submit: Submit) -> None:
     answer = post(personas.client("developer"), f"/api/v1/jobs/{submit().pk}/scale", {"trainer": 9})
     assert (answer.status_code, answer["Content-Type"]) == (422, "application/problem+json")
     assert "allows 1 to 2 trainers" in answer.json()["errors"]["trainer"][0]
@@ -82,24 +82,24 @@ def test_a_wish_that_cannot_be_is_a_problem_with_its_field(personas: Personas, s
 REHEARSING = {**CANCELLING, "admin": 403, "owner": 403}
 
 
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_only_who_owns_a_job_may_rehearse_its_failure(who: str, personas: Personas, submit: Submit) -> None:
-    client, path = personas.client(who), f"/api/v1/jobs/{submit().pk}/rehearse"
-    assert post(client, path, {"kill": "trainer", "every": "10s"}).status_code == REHEARSING[who]
-    assert client.delete(path).status_code == REHEARSING[who]
+@pytest.mark.parametrize("persona", EVERYBODY)
+def test_only_the_owner_of_a_job_may_rehearse_its_failure(persona: str, personas: Personas, submit: Submit) -> None:
+    client, path = personas.client(persona), f"/api/v1/jobs/{submit().pk}/rehearse"
+    assert post(client, path, {"kill": "trainer", "every": "10s"}).status_code == REHEARSING[persona]
+    assert client.delete(path).status_code == REHEARSING[persona]
 
 
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_who_may_retry(who: str, personas: Personas, submit: Submit, backend: ObedientBackend) -> None:
+@pytest.mark.parametrize("persona", EVERYBODY)
+def test_permission_to_retry(persona: str, personas: Personas, submit: Submit, backend: ObedientBackend) -> None:
     job = submit()
     job_services.cancel_job(actor=personas.owner, job_id=job.pk)
     reconciler.reconcile(job.pk)
-    assert post(personas.client(who), f"/api/v1/jobs/{job.pk}/retry").status_code == CANCELLING[who]
+    assert post(personas.client(persona), f"/api/v1/jobs/{job.pk}/retry").status_code == CANCELLING[persona]
 
 
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_who_may_clone(who: str, personas: Personas, submit: Submit) -> None:
-    assert post(personas.client(who), f"/api/v1/jobs/{submit().pk}/clone").status_code == SEEING[who]
+@pytest.mark.parametrize("persona", EVERYBODY)
+def test_permission_to_clone(persona: str, personas: Personas, submit: Submit) -> None:
+    assert post(personas.client(persona), f"/api/v1/jobs/{submit().pk}/clone").status_code == SEEING[persona]
 
 
 def test_a_job_has_the_shape_that_clients_rely_on(personas: Personas) -> None:
@@ -139,12 +139,12 @@ def test_of_two_masters_the_one_of_the_lowest_incarnation_serves_whichever_repor
     assert [one["name"] for one in replicas if one["why"].startswith("Stands by")] == [standby]
 
 
-def test_a_submission_asks_the_database_little(
+def test_a_submission_takes_few_queries(
     personas: Personas, django_assert_max_num_queries: DjangoAssertNumQueries
 ) -> None:
     client = personas.client("developer")
     post(client, "/api/v1/namespaces/team/jobs", SPEC)
-    # Session, account, namespace and role, limits and what is held; then one transaction.
+    # Session, account, namespace and role, limits and usage; then one transaction.
     with django_assert_max_num_queries(15):
         assert post(client, "/api/v1/namespaces/team/jobs", SPEC).status_code == 201
 
@@ -154,7 +154,7 @@ def test_yaml_is_taken_as_well(personas: Personas) -> None:
     assert (answer.status_code, answer.json()["name"]) == (201, "digits")
 
 
-def test_refused_input_is_told_field_by_field(personas: Personas) -> None:
+def test_refused_input_is_reported_field_by_field(personas: Personas) -> None:
     body = {**SPEC, "name": "a b", "files": {"train.py": "def f(:\n"}, "roles": {"trainer": {"memory": "12 potatoes"}}}
     answer = post(personas.client("developer"), JOBS, body)
     problem = answer.json()
@@ -183,7 +183,7 @@ def test_over_quota_for_good_is_a_conflict_with_numbers(personas: Personas) -> N
     assert answer.json()["numbers"]["cpu"]["limit"] == 1
 
 
-def test_a_dry_run_tells_the_verdict_and_submits_nothing(personas: Personas) -> None:
+def test_a_dry_run_returns_the_verdict_and_submits_nothing(personas: Personas) -> None:
     answer = post(personas.client("developer"), f"{JOBS}?dry_run=true", SPEC)
     assert (answer.status_code, answer.json()["verdict"]) == (200, "admitted")
     assert len(answer.json()["plan"]["replicas"]) == 4

@@ -25,45 +25,45 @@ def writer(personas: Personas) -> Writer:
     return Writer(make_attempt(make_job(personas.namespace, personas.owner, attempt=1)))
 
 
-def get(writer: Writer, personas: Personas, path: str, who: str = "viewer", **query: Any) -> Any:
-    return personas.client(who).get(f"/api/v1/jobs/{writer.job.pk}/{path}", query)
+def get(writer: Writer, personas: Personas, path: str, persona: str = "viewer", **query: Any) -> Any:
+    return personas.client(persona).get(f"/api/v1/jobs/{writer.job.pk}/{path}", query)
 
 
 def download(writer: Writer, personas: Personas, path: str, **query: Any) -> str:
-    """What a browser gets over the asynchronous server."""
+    """Return the text that a browser downloads from the asynchronous server."""
 
-    async def story() -> str:
+    async def scenario() -> str:
         client = AsyncClient()
         await client.aforce_login(personas.viewer)
         answer = await client.get(f"/api/v1/jobs/{writer.job.pk}/{path}", query)
         return b"".join([piece async for piece in answer.streaming_content]).decode()
 
-    return asyncio.run(story())
+    return asyncio.run(scenario())
 
 
-# --- Who may ---------------------------------------------------------------------------------------------------------
+# --- Permissions -----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("path", ["metrics", "metrics/points", "logs"])
-@pytest.mark.parametrize("who", EVERYBODY)
-def test_members_see_strangers_do_not(writer: Writer, personas: Personas, path: str, who: str) -> None:
-    expected = {"stranger": 404, "nobody": 401}.get(who, 200)
-    assert get(writer, personas, path, who).status_code == expected
+@pytest.mark.parametrize("persona", EVERYBODY)
+def test_members_see_strangers_do_not(writer: Writer, personas: Personas, path: str, persona: str) -> None:
+    expected = {"stranger": 404, "nobody": 401}.get(persona, 200)
+    assert get(writer, personas, path, persona).status_code == expected
 
 
 @pytest.mark.parametrize("path", ["metrics.csv", "logs/download"])
-@pytest.mark.parametrize(("who", "status"), [("stranger", 404), ("nobody", 401)])
-def test_strangers_download_nothing(writer: Writer, personas: Personas, path: str, who: str, status: int) -> None:
-    assert get(writer, personas, path, who).status_code == status
+@pytest.mark.parametrize(("persona", "status"), [("stranger", 404), ("nobody", 401)])
+def test_strangers_download_nothing(writer: Writer, personas: Personas, path: str, persona: str, status: int) -> None:
+    assert get(writer, personas, path, persona).status_code == status
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.parametrize("who", ["admin", *MEMBERS])
-def test_members_download(writer: Writer, personas: Personas, who: str) -> None:
-    async def story() -> int:
+@pytest.mark.parametrize("persona", ["admin", *MEMBERS])
+def test_members_download(writer: Writer, personas: Personas, persona: str) -> None:
+    async def scenario() -> int:
         client = AsyncClient()
-        await client.aforce_login(personas.user(who))  # type: ignore[arg-type]
+        await client.aforce_login(personas.user(persona))  # type: ignore[arg-type]
         return (await client.get(f"/api/v1/jobs/{writer.job.pk}/logs/download")).status_code
 
-    assert asyncio.run(story()) == 200
+    assert asyncio.run(scenario()) == 200
 
 
 # --- Charts ----------------------------------------------------------------------------------------------------------
@@ -81,7 +81,7 @@ def test_a_chart_has_the_shape_that_clients_rely_on(writer: Writer, personas: Pe
     }
 
 
-def test_a_chart_has_a_bounded_number_of_buckets_and_names_what_is_left_out(
+def test_a_chart_has_a_bounded_number_of_buckets_and_names_the_omitted_metrics(
     writer: Writer, personas: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream_api, "MOST_IN_ALL", 200)
@@ -96,7 +96,7 @@ def test_a_chart_has_a_bounded_number_of_buckets_and_names_what_is_left_out(
     assert (list(rest["series"]), rest["left_out"]) == (["x"], [])
 
 
-def test_a_chart_is_cut_to_what_is_asked(writer: Writer, personas: Personas) -> None:
+def test_a_chart_is_cut_to_the_requested_range(writer: Writer, personas: Personas) -> None:
     writer.points(1, 100)
     body = get(writer, personas, "metrics", keys="cost", buckets="8", **{"from": "1", "to": "32"}).json()
     assert body["width"] == 4
@@ -106,7 +106,7 @@ def test_a_chart_is_cut_to_what_is_asked(writer: Writer, personas: Personas) -> 
 @pytest.mark.parametrize(
     "query", [{"x": "moon"}, {"buckets": "0"}, {"buckets": "many"}, {"from": "a"}, {"attempt": "0"}]
 )
-def test_nonsense_in_a_chart_is_refused_beside_its_field(
+def test_an_invalid_chart_query_is_refused_beside_its_field(
     writer: Writer, personas: Personas, query: dict[str, str]
 ) -> None:
     answer = get(writer, personas, "metrics", **query)
@@ -121,7 +121,7 @@ def test_points_come_as_they_were_reported_after_a_cursor(writer: Writer, person
     assert (first["more"], second["more"], second["last"]) == (True, False, 5)
 
 
-def test_a_page_without_the_points_that_are_asked_for_moves_the_cursor(writer: Writer, personas: Personas) -> None:
+def test_a_page_without_the_requested_points_moves_the_cursor(writer: Writer, personas: Personas) -> None:
     writer.points(1, 5)
     assert get(writer, personas, "metrics/points", keys="accuracy").json() == {"points": [], "last": 5, "more": False}
 
@@ -162,7 +162,7 @@ def test_lines_are_searched(writer: Writer, personas: Personas) -> None:
 @pytest.mark.parametrize(
     ("field", "value"), [("regex", "("), ("after", "-2"), ("limit", "0"), ("limit", "999999"), ("before", "0")]
 )
-def test_nonsense_in_a_page_is_refused_beside_its_field(
+def test_an_invalid_page_query_is_refused_beside_its_field(
     writer: Writer, personas: Personas, field: str, value: str
 ) -> None:
     answer = get(writer, personas, "logs", **{field: value})

@@ -1,4 +1,4 @@
-"""What may be done so often and no more: each refusal says when to come again, and nothing is half done."""
+"""Rate limits: each refusal names the time of the next try, and changes nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def attempt(personas: Personas) -> Attempt:
 
 
 def says_when(answer: Any) -> bool:
-    """Whether it is refused with the time after which to come again, in the header and in words."""
+    """Return whether the answer is a refusal with the time of the next try, in the header and in the message."""
     wait = int(answer.headers.get("Retry-After", 0))
     return answer.status_code == 429 and 0 < wait <= 60 and f"{wait} s" in answer.json()["detail"]
 
@@ -65,14 +65,14 @@ def test_running_again_counts_as_submitting(personas: Personas, settings: Settin
     assert Job.objects.get(pk=ended[2].pk).state == JobState.FAILED
 
 
-def test_asking_what_would_come_of_it_is_not_counted(personas: Personas, settings: Settings) -> None:
+def test_a_dry_run_is_not_counted(personas: Personas, settings: Settings) -> None:
     settings.SUBMIT_RATE = TWICE_A_MINUTE
     careful = personas.client("developer")
     asked = [careful.post(f"{JOBS}?dry_run=true", SPEC, content_type="application/json") for _ in range(4)]
     assert {answer.status_code for answer in asked} == {200}
 
 
-# --- What agents send ------------------------------------------------------------------------------------------------
+# --- Requests of agents ----------------------------------------------------------------------------------------------
 def send(attempt: Attempt, call: str, body: Any) -> Any:
     address = f"/ingest/v1/attempts/{attempt.pk}/{call}"
     return Client(headers={"authorization": "Bearer t"}).post(address, body, content_type="application/json")
@@ -100,7 +100,7 @@ def test_the_noise_of_one_attempt_costs_no_other(attempt: Attempt, personas: Per
     assert send(quiet, "logs", line(1)).status_code == 200
 
 
-def test_signs_of_life_are_always_taken(attempt: Attempt, settings: Settings) -> None:
+def test_heartbeats_are_always_accepted(attempt: Attempt, settings: Settings) -> None:
     settings.INGEST_RATE = settings.UPLOAD_RATE = TWICE_A_MINUTE
     assert {send(attempt, "heartbeat", {"replica": "trainer-0"}).status_code for _ in range(5)} == {200}
 

@@ -1,4 +1,4 @@
-"""What agents send: taken once, checked field by field, refused from those who have no business there."""
+"""Ingest API: data of agents is stored once, checked field by field, and refused without the right token."""
 
 from __future__ import annotations
 
@@ -56,9 +56,9 @@ def metrics(*points: list[Any]) -> dict[str, Any]:
     return {"replica": "trainer-0", "first": 1, "points": list(points)}
 
 
-# --- Who may ---------------------------------------------------------------------------------------------------------
+# --- Authentication --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("call", CALLS)
-def test_without_a_token_nobody_gets_in(attempt: Attempt, call: str) -> None:
+def test_without_a_token_every_request_is_refused(attempt: Attempt, call: str) -> None:
     answer = post(attempt, call, {}, token="")
     assert (answer.status_code, answer.json()["code"]) == (401, "not_signed_in")
 
@@ -117,7 +117,7 @@ def test_a_batch_that_is_sent_again_is_taken_once(attempt: Attempt) -> None:
     assert [line.text for line in store.read_logs(attempt.job_id).lines] == ["one", "two"]
 
 
-def test_a_batch_beyond_the_next_line_is_told_where_to_go_on(attempt: Attempt) -> None:
+def test_a_batch_beyond_the_next_line_is_answered_with_the_last_number(attempt: Attempt) -> None:
     post(attempt, "logs", logs(1, "one"))
     answer = post(attempt, "logs", logs(3, "three"))
     assert (answer.status_code, answer.json()["code"], answer.json()["last"]) == (409, "gap", 1)
@@ -125,19 +125,19 @@ def test_a_batch_beyond_the_next_line_is_told_where_to_go_on(attempt: Attempt) -
 
 @pytest.mark.parametrize("name", ["system", "agent"])
 def test_an_attempt_does_not_write_the_lines_of_the_portal(attempt: Attempt, name: str) -> None:
-    """Agents of an earlier version send their remarks as ``system``: these are taken as what they are."""
+    """Agents of an earlier version send their remarks as ``system``: these are stored as ``agent``."""
     body = {"replica": "trainer-0", "first": 1, "lines": [[1, name, "The job was cancelled by the platform."]]}
     assert post(attempt, "logs", body).json() == {"last": 1}
     (line,) = store.read_logs(attempt.job_id).lines
     assert line.stream == "agent"
 
 
-def test_an_empty_batch_tells_how_far_it_went(attempt: Attempt) -> None:
+def test_an_empty_batch_returns_the_last_number(attempt: Attempt) -> None:
     post(attempt, "logs", logs(1, "one"))
     assert post(attempt, "logs", logs(2)).json() == {"last": 1}
 
 
-def test_what_is_no_number_is_taken_as_a_word(attempt: Attempt) -> None:
+def test_values_that_are_no_numbers_are_accepted_as_words(attempt: Attempt) -> None:
     words = ["NaN", "Infinity", "-Infinity", 0.5]
     assert post(attempt, "metrics", metrics(*([1e9, n, "cost", value] for n, value in enumerate(words)))).json() == {
         "last": 4
@@ -204,7 +204,7 @@ def test_each_wrong_field_is_named(attempt: Attempt, call: str, body: Any, field
 
 
 @pytest.mark.parametrize("raw", [b"", b"{", b"[]", b"\xff\xfe", b"[" * 100_000])
-def test_what_is_no_json_object_is_400(attempt: Attempt, raw: bytes) -> None:
+def test_a_body_that_is_no_json_object_is_400(attempt: Attempt, raw: bytes) -> None:
     answer = post(attempt, "logs", None, raw=raw)
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
 
@@ -223,7 +223,7 @@ def test_a_body_of_unannounced_length_is_read_no_further_than_the_limit() -> Non
         read(ingest_views.BODY_LIMIT + 1)
 
 
-# --- Reports, events, signs of life ----------------------------------------------------------------------------------
+# --- Reports, events, heartbeats -------------------------------------------------------------------------------------
 def test_an_incarnation_may_be_larger_than_32_bits(attempt: Attempt) -> None:
     post(attempt, "report", {"replica": "trainer-0", "phase": "registered", "incarnation": 2**40})
     assert Replica.objects.get(attempt=attempt, name="trainer-0").incarnation == 2**40
@@ -242,7 +242,7 @@ def test_events_are_taken_once(attempt: Attempt) -> None:
     assert JobEvent.objects.filter(kind="joined").count() == 1
 
 
-def test_events_beyond_the_next_are_told_where_to_go_on(attempt: Attempt) -> None:
+def test_events_beyond_the_next_are_answered_with_the_last_number(attempt: Attempt) -> None:
     answer = post(attempt, "events", {"replica": "trainer-0", "first": 4, "events": [[1e9, "joined", "x"]]})
     assert (answer.status_code, answer.json()["last"]) == (409, 0)
 
@@ -307,41 +307,41 @@ def test_an_artifact_of_unannounced_length_is_411(attempt: Attempt) -> None:
     assert (answer.status_code, answer.json()["code"]) == (411, "length_required")
 
 
-def test_more_than_an_artifact_may_have_is_not_read_whatever_was_announced() -> None:
+def test_an_artifact_beyond_the_limit_is_not_read_whatever_length_was_announced() -> None:
     body: Any = io.BytesIO(b"x" * 11)
     with pytest.raises(TooLarge):
         ingest_views.CappedReader(body, 10).read(11)
     assert ingest_views.CappedReader(io.BytesIO(b"x" * 10), 10).read(11) == b"x" * 10  # type: ignore[arg-type]
 
 
-# --- What agents are given -------------------------------------------------------------------------------------------
+# --- Responses to agents ---------------------------------------------------------------------------------------------
 def get(attempt: Attempt | uuid.UUID, call: str, token: str = TOKEN) -> Any:
     pk = attempt.pk if isinstance(attempt, Attempt) else attempt
     return Client().get(f"/ingest/v1/attempts/{pk}/{call}", headers={"Authorization": f"Bearer {token}"})
 
 
 @pytest.mark.parametrize("call", GIVEN)
-def test_nothing_is_given_to_who_is_not_the_attempts(attempt: Attempt, call: str) -> None:
+def test_nothing_is_sent_without_the_token_of_the_attempt(attempt: Attempt, call: str) -> None:
     make_attempt(make_job(), token="another")
     assert get(attempt, call, token="wrong").status_code == 401
     assert get(attempt, call, token="another").status_code == 404
     assert get(uuid.uuid4(), call).status_code == 404
 
 
-def test_a_replica_that_begins_anew_is_told_how_far_it_was_taken_in(attempt: Attempt) -> None:
+def test_a_replica_that_starts_again_receives_its_last_numbers(attempt: Attempt) -> None:
     post(attempt, "logs", logs(1, "one", "two"))
     assert post(attempt, "begin", {"replica": "trainer-0"}).json() == {"logs": 2, "metrics": 0, "events": 0}
 
 
 @pytest.mark.parametrize("state", [JobState.STOPPING, JobState.CANCELLED])
-def test_who_begins_in_an_attempt_that_ends_is_told_to_stop(attempt: Attempt, state: JobState) -> None:
+def test_a_replica_that_begins_in_an_attempt_that_ends_must_stop(attempt: Attempt, state: JobState) -> None:
     attempt.job.state = state
     attempt.job.save()
     answer = post(attempt, "begin", {"replica": "trainer-0"})
     assert (answer.status_code, answer.json()["code"]) == (409, "stale_attempt")
 
 
-def test_who_was_dismissed_before_it_began_is_told_to_stop(attempt: Attempt) -> None:
+def test_a_replica_dismissed_before_it_began_must_stop(attempt: Attempt) -> None:
     Replica.objects.update(dismissed=True)
     assert post(attempt, "begin", {"replica": "trainer-0"}).status_code == 409
 
@@ -351,11 +351,11 @@ def test_who_was_dismissed_before_it_began_is_told_to_stop(attempt: Attempt) -> 
     [
         (JobState.STOPPING, Reason.PREEMPTED, 40),
         (JobState.STOPPING, Reason.CANCELLED, 6),
-        # One trainer of many, which is not wanted any more; the reason is of an earlier attempt.
+        # One of many trainers, which was dismissed; the reason is that of an earlier attempt.
         (JobState.RUNNING, Reason.PREEMPTED, 6),
     ],
 )
-def test_who_is_asked_to_end_is_told_how_long_it_may_take(
+def test_a_replica_that_must_end_receives_its_grace_period(
     attempt: Attempt, settings: Settings, state: JobState, reason: Reason, seconds: float
 ) -> None:
     settings.STOP_GRACE_SECONDS, settings.PREEMPTION_GRACE_SECONDS = 6.0, 40.0
@@ -402,7 +402,7 @@ def test_a_job_without_a_data_set_is_given_none(attempt: Attempt) -> None:
     assert get(attempt, "data").json() == {"files": []}
 
 
-# --- In whose name, and until when -----------------------------------------------------------------------------------
+# --- Replica and time limit ------------------------------------------------------------------------------------------
 def _of(call: str, replica: str) -> dict[str, Any]:
     bodies: dict[str, dict[str, Any]] = {
         "logs": {"first": 1, "lines": [[1e9, "stdout", "x"]]},
@@ -428,7 +428,7 @@ def test_nor_a_file(attempt: Attempt) -> None:
 
 
 @pytest.mark.parametrize(("hours", "status"), [(23, 200), (25, 409)])
-def test_what_comes_long_after_the_end_is_refused(attempt: Attempt, hours: int, status: int) -> None:
+def test_a_request_long_after_the_end_is_refused(attempt: Attempt, hours: int, status: int) -> None:
     Attempt.objects.update(finished=now() - timedelta(hours=hours))
     assert post(attempt, "logs", logs(1, "late")).status_code == status
 

@@ -21,7 +21,7 @@ from jobs.services import scaling
 from portal.common.clock import now
 from quota.models import Reservation
 from tests.jobs.fakes import ObedientBackend
-from tests.jobs.reconcile.test_reconciler import ROLES, Submit, running, tell
+from tests.jobs.reconcile.test_reconciler import ROLES, Submit, report, running
 from tests.personas import Personas
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -152,13 +152,13 @@ def test_only_the_job_that_changed_is_reconciled(
     sweep()
     looked_at: list[object] = []
     monkeypatch.setattr(reconcile_sweep, "reconcile", lambda job_id, **_: looked_at.append(job_id))
-    tell(jobs[1], "trainer-0", "exited", code=3)
+    report(jobs[1], "trainer-0", "exited", code=3)
     sweep()
     assert looked_at == [jobs[1].pk]
 
 
 def _fails(job: Job, backend: ObedientBackend, people: Personas) -> None:
-    tell(job, "trainer-0", "exited", code=3)
+    report(job, "trainer-0", "exited", code=3)
 
 
 def _ends_unreported(job: Job, backend: ObedientBackend, people: Personas) -> None:
@@ -199,7 +199,7 @@ def test_more_trainers_are_started_by_the_next_sweep(
     job = steady(submit, backend, roles=ROLES)
     sweep()
     sweep()
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})
     sweep()
     assert Replica.objects.filter(name="trainer-2").exists()
     assert "scale to 3" in backend.calls

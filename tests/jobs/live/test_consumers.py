@@ -1,4 +1,4 @@
-"""The socket: who gets in, who sees what, and that nothing is lost or doubled however often it breaks."""
+"""Websocket: admission, authorisation, and that reconnects neither lose nor repeat entries."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def writer(people: Personas) -> Writer:
 
 @pytest.fixture
 def browser(people: Personas) -> Headers:
-    """The headers with which a page of the viewer opens a socket."""
+    """Return the headers with which a page of the viewer opens a socket."""
     return headers_of(people.client("viewer"))
 
 
 def do(function: Callable[..., Any], *given: Any) -> Awaitable[Any]:
-    """Do something with the database while the loop runs."""
+    """Run a function that uses the database while the loop runs."""
     return tailer.in_thread(function, *given)
 
 
@@ -65,16 +65,16 @@ async def collect(socket: Socket, upto: int) -> list[int]:
     return found
 
 
-# --- Getting in ------------------------------------------------------------------------------------------------------
+# --- Admission -------------------------------------------------------------------------------------------------------
 def expect_close(headers: Headers, code: int) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(headers) as socket:
             assert await socket.closed() == code
 
-    play(story)
+    play(scenario)
 
 
-def test_nobody_is_closed_with_4401(people: Personas) -> None:
+def test_a_socket_without_credentials_is_closed_with_4401(people: Personas) -> None:
     expect_close(headers_of(people.client("nobody")), 4401)
 
 
@@ -95,20 +95,20 @@ def test_a_host_that_is_not_ours_is_closed_with_4403(people: Personas) -> None:
 def test_a_program_gets_in_with_a_token_and_without_an_origin(people: Personas) -> None:
     headers = bearer(make_token(people.viewer))
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(headers) as socket:
             await socket.ask(op="ping")
             assert (await socket.frame())["t"] == "pong"
 
-    play(story)
+    play(scenario)
 
 
 def test_one_socket_too_many_is_closed_with_4429(browser: Headers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumers, "SOCKETS_PER_USER", 1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as first:
-            # The handshake is accepted before the caller is admitted: only an answer shows that the first one counts.
+            # The handshake is accepted before the caller is admitted: only an answer proves that the socket is counted.
             await first.ask(op="ping")
             assert (await first.frame())["t"] == "pong"
             async with connected(browser) as second:
@@ -117,16 +117,16 @@ def test_one_socket_too_many_is_closed_with_4429(browser: Headers, monkeypatch: 
             await third.ask(op="ping")
             assert (await third.frame())["t"] == "pong"
 
-    play(story)
+    play(scenario)
 
 
-# --- Who sees what ---------------------------------------------------------------------------------------------------
-def test_who_leaves_the_namespace_loses_the_stream(people: Personas, writer: Writer, browser: Headers) -> None:
+# --- Authorisation ---------------------------------------------------------------------------------------------------
+def test_a_user_who_leaves_the_namespace_loses_the_stream(people: Personas, writer: Writer, browser: Headers) -> None:
     def leave() -> None:
         Membership.objects.filter(user=people.viewer).delete()
         ring(account_topic(people.viewer.pk))
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", id="s1", stream="logs", job=writer.job.pk)
             await socket.ask(op="ping")
@@ -137,11 +137,11 @@ def test_who_leaves_the_namespace_loses_the_stream(people: Personas, writer: Wri
             await do(writer.lines, 1, 1)
             assert await socket.silent()
 
-    play(story)
+    play(scenario)
 
 
 async def ready(socket: Socket) -> None:
-    """From here on it hears what is taken away from its account."""
+    """Wait until the socket receives revocations of its account."""
     await socket.ask(op="ping")
     await socket.frame()
 
@@ -150,13 +150,13 @@ async def ready(socket: Socket) -> None:
 def test_a_token_that_is_revoked_closes_its_socket(people: Personas) -> None:
     token, secret = tokens.create_token(actor=people.viewer, name="program")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(bearer(secret)) as socket:
             await ready(socket)
             await do(partial(tokens.revoke_token, actor=people.viewer, token_id=str(token.pk)))
             assert await socket.closed() == 4401
 
-    play(story)
+    play(scenario)
 
 
 def test_a_service_token_that_is_revoked_closes_its_socket(people: Personas) -> None:
@@ -165,38 +165,38 @@ def test_a_service_token_that_is_revoked_closes_its_socket(people: Personas) -> 
     )
     revoke = partial(tokens.revoke_service_token, actor=people.owner, namespace_name="team", token_id=str(token.pk))
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(bearer(secret)) as socket:
             await ready(socket)
             await do(revoke)
             assert await socket.closed() == 4401
 
-    play(story)
+    play(scenario)
 
 
 def test_signing_out_everywhere_closes_sockets_of_other_browsers(people: Personas) -> None:
     there, here = headers_of(people.client("viewer")), people.client("viewer")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(there) as socket:
             await ready(socket)
             await do(partial(here.post, "/sessions/end-all"))
             assert await socket.closed() == 4401
 
-    play(story)
+    play(scenario)
 
 
 def test_signing_out_closes_the_socket(people: Personas) -> None:
     client = people.client("viewer")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(headers_of(client)) as socket:
             await socket.ask(op="ping")
             await socket.frame()
             await do(client.logout)
             assert await socket.closed() == 4401
 
-    play(story)
+    play(scenario)
 
 
 def test_an_account_that_was_shut_is_closed_at_the_next_check(
@@ -204,69 +204,69 @@ def test_an_account_that_was_shut_is_closed_at_the_next_check(
 ) -> None:
     monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await do(lambda: User.objects.filter(pk=people.viewer.pk).update(is_active=False))
             assert await socket.closed() == 4401
 
-    play(story)
+    play(scenario)
 
 
 # --- Lines and points ------------------------------------------------------------------------------------------------
-def test_what_was_there_and_what_comes_arrives_in_order(writer: Writer, browser: Headers) -> None:
+def test_stored_and_new_lines_arrive_in_order(writer: Writer, browser: Headers) -> None:
     writer.lines(1, 3)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk)
             assert await collect(socket, 3) == [1, 2, 3]
             await do(writer.lines, 4, 5)
             assert await collect(socket, 5) == [4, 5]
 
-    play(story)
+    play(scenario)
 
 
-def test_a_frame_says_its_range_and_holds_whole_lines(writer: Writer, browser: Headers) -> None:
+def test_a_frame_has_its_range_and_whole_lines(writer: Writer, browser: Headers) -> None:
     writer.lines(1, 2)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", id="s1", stream="logs", job=writer.job.pk, after=1)
             line = {"seq": 2, "time": 2.0, "replica": "trainer-0", "stream": "stdout", "text": "trainer-0 2"}
             frame = await socket.frame()
             assert frame == {"id": "s1", "t": "logs", "job": str(writer.job.pk), "lo": 2, "hi": 2, "lines": [line]}
 
-    play(story)
+    play(scenario)
 
 
-def test_points_come_with_what_is_no_number_as_words(writer: Writer, browser: Headers) -> None:
+def test_points_that_are_no_numbers_are_sent_as_words(writer: Writer, browser: Headers) -> None:
     writer.points(1, 1, values={1: float("nan")})
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="metrics", job=writer.job.pk)
             (point,) = (await socket.frame())["points"]
             assert (point["seq"], point["attempt"], point["key"], point["value"]) == (1, 1, "cost", "NaN")
 
-    play(story)
+    play(scenario)
 
 
 def test_the_tail_begins_500_lines_before_the_end(writer: Writer, browser: Headers) -> None:
     writer.lines(1, 1200)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk, after=-1)
             assert await collect(socket, 1200) == list(range(701, 1201))
 
-    play(story)
+    play(scenario)
 
 
 def test_a_filter_by_replica_leaves_the_others_out(writer: Writer, browser: Headers) -> None:
     writer.lines(1, 3)
     writer.other("master-0").lines(1, 2)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk, replica="master-0")
             assert seqs(await socket.frame()) == [4, 5]
@@ -274,14 +274,14 @@ def test_a_filter_by_replica_leaves_the_others_out(writer: Writer, browser: Head
             await do(writer.other("master-0").lines, 3, 3)
             assert seqs(await socket.frame()) == [7]
 
-    play(story)
+    play(scenario)
 
 
 def test_frames_stay_within_64_kib_and_500_lines(writer: Writer, browser: Headers) -> None:
     lines = [(0.0, "stdout", "表" * (number % 400)) for number in range(3000)]
     store.append_logs(job_id=writer.job.pk, attempt=writer.attempt, replica="trainer-0", first=1, lines=lines)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk)
             hi = 0
@@ -292,7 +292,7 @@ def test_frames_stay_within_64_kib_and_500_lines(writer: Writer, browser: Header
                 assert len(json.dumps(frame["lines"], ensure_ascii=False, separators=(",", ":")).encode()) <= 65_536
                 hi = frame["hi"]
 
-    play(story)
+    play(scenario)
 
 
 def test_lines_that_are_not_kept_any_more_are_a_gap(writer: Writer, browser: Headers) -> None:
@@ -300,7 +300,7 @@ def test_lines_that_are_not_kept_any_more_are_a_gap(writer: Writer, browser: Hea
         writer.lines(number, number)
     Block.objects.filter(lo=2).delete()
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk)
             assert seqs(await socket.frame()) == [1]
@@ -308,7 +308,7 @@ def test_lines_that_are_not_kept_any_more_are_a_gap(writer: Writer, browser: Hea
             assert (gap["t"], gap["from"], gap["to"], gap["archived"]) == ("gap", 2, 2, False)
             assert seqs(await socket.frame()) == [3]
 
-    play(story)
+    play(scenario)
 
 
 @pytest.mark.parametrize("close_first", [True, False])
@@ -321,7 +321,7 @@ def test_the_end_comes_after_the_last_line(writer: Writer, browser: Headers, clo
     if close_first:
         finish()
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk)
             assert await collect(socket, 2) == [1, 2]
@@ -335,13 +335,13 @@ def test_the_end_comes_after_the_last_line(writer: Writer, browser: Headers, clo
                 "state": "SUCCEEDED",
             }
 
-    play(story)
+    play(scenario)
 
 
 def test_after_unsub_nothing_comes(writer: Writer, browser: Headers) -> None:
     writer.lines(1, 1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk)
             await socket.frame()
@@ -351,14 +351,14 @@ def test_after_unsub_nothing_comes(writer: Writer, browser: Headers) -> None:
             await do(writer.lines, 2, 2)
             assert await socket.silent()
 
-    play(story)
+    play(scenario)
 
 
 def test_a_heartbeat_carries_the_heads(writer: Writer, browser: Headers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(consumers, "HEARTBEAT_SECONDS", 0.05)
     writer.lines(1, 7)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk, after=7)
             heads = {f"logs:{writer.job.pk}": 7}
@@ -366,7 +366,7 @@ def test_a_heartbeat_carries_the_heads(writer: Writer, browser: Headers, monkeyp
                 while (await socket.frame())["heads"] != heads:
                     pass
 
-    play(story)
+    play(scenario)
 
 
 # --- States ----------------------------------------------------------------------------------------------------------
@@ -375,7 +375,7 @@ def test_a_change_of_state_arrives_whole(writer: Writer, browser: Headers) -> No
         Job.objects.filter(pk=writer.job.pk).update(state=JobState.STOPPING, why="Asked to.")
         ring(f"status:{writer.job.pk}")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="status", job=writer.job.pk)
             assert (await socket.frame())["job_state"]["state"] == "RUNNING"
@@ -383,7 +383,7 @@ def test_a_change_of_state_arrives_whole(writer: Writer, browser: Headers) -> No
             state = (await socket.frame())["job_state"]
             assert (state["state"], state["why"], state["id"]) == ("STOPPING", "Asked to.", str(writer.job.pk))
 
-    play(story)
+    play(scenario)
 
 
 def test_of_a_namespace_only_the_jobs_that_changed_are_sent_again(writer: Writer, browser: Headers) -> None:
@@ -393,17 +393,17 @@ def test_of_a_namespace_only_the_jobs_that_changed_are_sent_again(writer: Writer
         Job.objects.filter(pk=other.pk).update(state=JobState.ADMITTED)
         ring("status:ns:team")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="jobs", namespace="team")
             assert len((await socket.frame())["jobs"]) == 2
             await do(change)
             assert [job["id"] for job in (await socket.frame())["jobs"]] == [str(other.pk)]
 
-    play(story)
+    play(scenario)
 
 
-# --- Nonsense --------------------------------------------------------------------------------------------------------
+# --- Invalid requests ------------------------------------------------------------------------------------------------
 NONSENSE = [
     "",
     "[]",
@@ -427,8 +427,8 @@ NONSENSE = [
 ]
 
 
-def test_each_nonsense_is_answered_with_a_message_and_the_socket_lives(browser: Headers) -> None:
-    async def story() -> None:
+def test_each_invalid_request_is_answered_with_a_message_and_the_socket_stays_open(browser: Headers) -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             for text in NONSENSE:
                 await socket.send(text)
@@ -436,20 +436,20 @@ def test_each_nonsense_is_answered_with_a_message_and_the_socket_lives(browser: 
                 assert (error["t"], error["code"]) == ("error", "validation_failed"), text
                 assert error["detail"].endswith("."), text
 
-    play(story)
+    play(scenario)
 
 
-def test_a_cursor_beyond_the_head_is_refused_in_words(writer: Writer, browser: Headers) -> None:
+def test_a_cursor_beyond_the_head_is_refused_with_a_message(writer: Writer, browser: Headers) -> None:
     writer.lines(1, 3)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk, after=9)
             error = await socket.frame()
             assert error["code"] == "cursor_beyond_head"
             assert "3 entries" in error["detail"]
 
-    play(story)
+    play(scenario)
 
 
 def test_one_subscription_too_many_is_refused(
@@ -457,22 +457,22 @@ def test_one_subscription_too_many_is_refused(
 ) -> None:
     monkeypatch.setattr(consumers, "SUBSCRIPTIONS_PER_SOCKET", 1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk)
             await socket.ask(op="sub", id="s2", stream="metrics", job=writer.job.pk)
             error = await socket.frame()
             assert (error["id"], error["code"]) == ("s2", "throttled")
 
-    play(story)
+    play(scenario)
 
 
-# --- Storms ----------------------------------------------------------------------------------------------------------
+# --- Reconnects ------------------------------------------------------------------------------------------------------
 LINES = 600
 
 
 def test_a_storm_of_reconnects_loses_and_doubles_nothing(writer: Writer, browser: Headers) -> None:
-    """While lines come in, each of three readers has its socket cut at random moments and goes on from its cursor."""
+    """While lines arrive, three readers have their sockets cut at random times and continue from their cursors."""
     chance = random.Random(7)
 
     def print_lines() -> None:
@@ -497,20 +497,20 @@ def test_a_storm_of_reconnects_loses_and_doubles_nothing(writer: Writer, browser
                     found += seqs(frame)
         return found
 
-    async def story() -> None:
+    async def scenario() -> None:
         printer = threading.Thread(target=print_lines)
         printer.start()
         for found in await asyncio.gather(follow(), follow(), follow()):
             assert found == list(range(1, LINES + 1))
         printer.join()
 
-    play(story)
+    play(scenario)
 
 
 def test_a_slow_reader_finds_its_place_in_the_store(
     writer: Writer, browser: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The window keeps one frame only: a reader that does not keep up is sent to the store, frame by frame."""
+    """The window holds one frame only: a slow reader reads from the store, frame by frame."""
     monkeypatch.setattr(tailer, "WINDOW_BYTES", 1)
     read = asyncio.Semaphore(1)
 
@@ -521,7 +521,7 @@ def test_a_slow_reader_finds_its_place_in_the_store(
 
     monkeypatch.setattr(consumers.StreamConsumer, "_send", slow_send)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk)
             for first in range(1, 1000, 10):
@@ -532,7 +532,7 @@ def test_a_slow_reader_finds_its_place_in_the_store(
                 read.release()
             assert found == list(range(1, 1001))
 
-    play(story)
+    play(scenario)
 
 
 def test_a_reader_that_takes_nothing_is_closed_with_4409(
@@ -549,24 +549,24 @@ def test_a_reader_that_takes_nothing_is_closed_with_4409(
     monkeypatch.setattr(consumers.StreamConsumer, "send", stuck)
     writer.lines(1, 1)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk)
             assert await socket.closed() == 4409
 
-    play(story)
+    play(scenario)
 
 
-def test_each_socket_is_told_why_in_the_language_of_its_reader(people: Personas, browser: Headers) -> None:
+def test_each_socket_receives_messages_in_the_language_of_its_reader(people: Personas, browser: Headers) -> None:
     job = make_job(people.namespace, people.owner, why="Training with 2 trainers.")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected([*browser, (b"accept-language", b"zh-CN")]) as chinese, connected(browser) as english:
             for socket, expected in ((chinese, "正在用 2 个训练器训练。"), (english, "Training with 2 trainers.")):
                 await socket.ask(op="sub", stream="status", job=job.pk)
                 assert (await socket.frame())["job_state"]["why"] == expected
 
-    play(story)
+    play(scenario)
 
 
 # --- Without a database ----------------------------------------------------------------------------------------------
@@ -577,7 +577,7 @@ def fail(*_: object) -> None:
 def test_a_socket_ends_where_its_caller_cannot_be_checked_again(
     people: Personas, browser: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="ping")
             await socket.frame()
@@ -585,7 +585,7 @@ def test_a_socket_ends_where_its_caller_cannot_be_checked_again(
             await do(ring, account_topic(people.viewer.pk))
             assert await socket.closed() == consumers.FAILED
 
-    play(story)
+    play(scenario)
 
 
 def test_a_socket_ends_where_its_caller_cannot_be_let_in(browser: Headers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -593,14 +593,14 @@ def test_a_socket_ends_where_its_caller_cannot_be_let_in(browser: Headers, monke
     expect_close(browser, consumers.FAILED)
 
 
-def test_an_ask_that_fails_ends_the_socket_and_gives_its_place_back(
+def test_a_request_that_fails_closes_the_socket_and_releases_its_place(
     writer: Writer, browser: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job_selectors, "job_for", fail)
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", id="s1", stream="logs", job=writer.job.pk)
             assert await socket.closed() == consumers.FAILED
 
-    play(story)
+    play(scenario)

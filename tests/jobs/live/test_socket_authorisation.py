@@ -1,4 +1,4 @@
-"""Every stream of the socket, subscribed to as everybody. A stream that is not in the table fails the last test."""
+"""Authorisation of every stream of the socket, for every persona. A stream missing in the table fails the last test."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.personas import EVERYBODY, Personas, make_personas
 pytestmark = pytest.mark.django_db(transaction=True)
 NOWHERE = "00000000-0000-4000-8000-000000000000"
 
-# What each is answered: admin, owner, developer, viewer, stranger, nobody (of personas.EVERYBODY); then the disabled;
-# then tokens: one that was revoked, one past its time, one of a disabled owner, one of an owner without the scope, one
-# with it. A word is the first frame; not_found is a refusal on an open socket; a number closes it.
+# The answer for each: admin, owner, developer, viewer, stranger, nobody (of personas.EVERYBODY); then a disabled user;
+# then tokens: a revoked one, an expired one, one of a disabled owner, one of an owner without the scope, one with it.
+# A word is the kind of the first frame; not_found is a refusal on an open socket; a number is the code of its close.
 TABLE = {
     "logs": "logs logs logs logs not_found 4401 4401 4401 4401 4401 not_found logs",
     "metrics": "metrics metrics metrics metrics not_found 4401 4401 4401 4401 4401 not_found metrics",
@@ -35,7 +35,7 @@ def people(transactional_db: None) -> Personas:
 
 @pytest.fixture
 def written(people: Personas) -> Writer:
-    """A job of ``team`` that runs and has written a line and a point."""
+    """A running job of ``team`` with a line and a point."""
     job = make_job(people.namespace, people.owner, attempt=1, state=JobState.RUNNING)
     writer = Writer(make_attempt(job))
     writer.lines(1, 1)
@@ -44,7 +44,7 @@ def written(people: Personas) -> Writer:
 
 
 def callers(people: Personas) -> list[Headers]:
-    """Everybody at a browser, then programs with tokens."""
+    """Return the headers of every persona with a browser, then of programs with tokens."""
     browsers = [headers_of(people.client(name)) for name in (*EVERYBODY, "disabled")]
     tokens = (
         make_token(people.owner, revoked=LONG_AGO),
@@ -63,24 +63,24 @@ def asked(stream: str, job: Any) -> dict[str, Any]:
 @pytest.mark.invariant("Each stream of the websocket gives each role the answer of the authorisation table.")
 @pytest.mark.parametrize(("stream", "expected"), TABLE.items(), ids=TABLE)
 def test_everybody_gets_what_the_table_says(people: Personas, written: Writer, stream: str, expected: str) -> None:
-    told: list[str] = []
+    codes: list[str] = []
     everybody = callers(people)
 
-    async def story() -> None:
+    async def scenario() -> None:
         for headers in everybody:
             async with connected(headers) as socket:
                 await socket.ask(op="sub", **asked(stream, written.job.pk))
-                told.append(await socket.answer())
+                codes.append(await socket.answer())
 
-    play(story)
-    assert " ".join(told) == expected
+    play(scenario)
+    assert " ".join(codes) == expected
 
 
 @pytest.mark.parametrize("stream", ["logs", "metrics", "status"])
 def test_a_job_of_others_is_like_one_that_is_not_there(people: Personas, written: Writer, stream: str) -> None:
     headers = headers_of(people.client("stranger"))
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with connected(headers) as socket:
             answers = []
             for job in (written.job.pk, NOWHERE):
@@ -89,18 +89,18 @@ def test_a_job_of_others_is_like_one_that_is_not_there(people: Personas, written
             assert answers[0] == answers[1]
             assert answers[0]["code"] == "not_found"
 
-    play(story)
+    play(scenario)
 
 
 def test_elsewhere_there_is_no_socket(people: Personas) -> None:
     headers = headers_of(people.client("admin"))
 
-    async def story() -> None:
+    async def scenario() -> None:
         for path in ("/", "/ws/v1/streams", "/ws/v2/stream", "/api/v1/me"):
             async with connected(headers, path) as socket:
                 assert await socket.closed() == 4404
 
-    play(story)
+    play(scenario)
 
 
 def test_every_stream_and_every_address_is_in_a_table() -> None:

@@ -1,4 +1,4 @@
-"""Logs of containers in memory, as a cluster gives them, each cluster named by how it fails."""
+"""Fake clusters with logs of containers in memory, named by how they fail."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ BEGIN = 1_790_000_000 * SECOND
 
 
 def written(stamp: int, body: str) -> bytes:
-    """As the API gives a line."""
+    """Format a line as the API returns it."""
     at = datetime.fromtimestamp(stamp // SECOND, UTC).strftime("%Y-%m-%dT%H:%M:%S")
     return f"{at}.{stamp % SECOND:09d}Z {body}\n".encode()
 
 
 class FaithfulLogs(ObedientBackend):
-    """Gives all that was printed; ``pieces``: in pieces of so many bytes."""
+    """Returns the whole log. ``pieces``: size of the chunks, in bytes."""
 
     def __init__(self, pieces: int = 7) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class FaithfulLogs(ObedientBackend):
 
 
 class CuttingLogs(FaithfulLogs):
-    """Breaks the connection after so many bytes, so many times."""
+    """Breaks the connection after ``after`` bytes, ``times`` times."""
 
     def __init__(self, after: int, times: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class CuttingLogs(FaithfulLogs):
 
 
 class EndingLogs(FaithfulLogs):
-    """Ends its answer after so many bytes as if that were all, so many times: a node that fails under an API server."""
+    """Ends its answer after ``after`` bytes without an error, ``times`` times: a node fails below the API server."""
 
     def __init__(self, after: int, times: int) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ class EndingLogs(FaithfulLogs):
 
 
 class RefusingLogs(FaithfulLogs):
-    """Answers no question about a log, so many times: too many requests, an inner error, gone."""
+    """Refuses requests for a log, a number of times: too many requests, an internal error, gone."""
 
     def __init__(self, times: int) -> None:
         super().__init__()
@@ -104,7 +104,7 @@ class RefusingLogs(FaithfulLogs):
 
 
 class MeddlingLogs(FaithfulLogs):
-    """Does something else between two pieces of its first answer."""
+    """Calls a function between two chunks of its first answer."""
 
     def __init__(self, meddle: Callable[[], None]) -> None:
         super().__init__()

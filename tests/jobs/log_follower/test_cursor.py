@@ -1,4 +1,4 @@
-"""How far a log was read: whatever is cut, asked for again or rotated away, each line is taken once."""
+"""Cursor of a log: each line is read once, whatever is cut, requested again or rotated away."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Log = list[tuple[int, str]]
 
 
 def asked(log: Log, place: Place) -> bytes:
-    """What the API answers: all from a second on, as the log has it."""
+    """Return the API's answer: all lines from a second on, in the order of the log."""
     return b"".join(written(stamp, body) for stamp, body in log if stamp >= place.since * SECOND)
 
 
@@ -21,7 +21,7 @@ def bodies(lines: list[Line]) -> list[str]:
     return [line.body.decode() for line in lines]
 
 
-# Several lines at one very time, streams that overtake one another by less than a second, and pauses.
+# Several lines with the same timestamp, streams that overtake each other by less than a second, and pauses.
 @st.composite
 def logs(draw: st.DrawFn) -> Log:
     now, log = BEGIN, []
@@ -50,7 +50,7 @@ def test_wherever_the_connection_is_cut_each_line_is_taken_once_and_in_order(log
 
 
 @given(logs(), st.data())
-def test_what_is_left_of_a_log_that_was_rotated_is_taken_once(log: Log, data: st.DataObject) -> None:
+def test_the_rest_of_a_rotated_log_is_stored_once(log: Log, data: st.DataObject) -> None:
     log = sorted(log)
     read = data.draw(st.integers(0, len(log)))
     rotated = data.draw(st.integers(0, len(log)))
@@ -59,13 +59,13 @@ def test_what_is_left_of_a_log_that_was_rotated_is_taken_once(log: Log, data: st
     again = Reading(first.place)
     after = bodies(again.feed(asked(log[rotated:], again.place)))
     latest = log[read - 1][0] if read else 0
-    # Lines of the very time of the last one cannot be told apart once others of them are gone.
-    told_apart = [body for stamp, body in log[max(read, rotated) :] if stamp > latest or rotated <= read == 0]
-    assert [body for body in after if body in told_apart] == told_apart
+    # Lines with the timestamp of the last one cannot be distinguished once some of them are rotated away.
+    distinct = [body for stamp, body in log[max(read, rotated) :] if stamp > latest or rotated <= read == 0]
+    assert [body for body in after if body in distinct] == distinct
     assert not set(before) & set(after)
 
 
-def test_a_log_of_which_nothing_known_is_left_may_lack_lines_and_says_so() -> None:
+def test_a_log_without_known_lines_may_lack_lines_and_reports_it() -> None:
     place = Place("pod").beyond(BEGIN).beyond(BEGIN + 1)
     [line, following] = Reading(place).feed(written(BEGIN + 5, "later") + written(BEGIN + 6, "latest"))
     assert (line.rotated, following.rotated) == (True, False)
@@ -94,7 +94,7 @@ def test_a_line_that_a_program_left_unfinished_is_its_last() -> None:
     assert reading.end() == []
 
 
-def test_what_the_node_says_itself_is_no_line_of_the_program() -> None:
+def test_a_message_of_the_node_is_no_line_of_the_program() -> None:
     said = b'unable to retrieve container logs for containerd://c59b\n{"kind":"Status","code":500}\n'
     assert Reading(Place("pod")).feed(said + written(BEGIN, "mine")) == [Line(BEGIN, b"mine")]
 

@@ -1,4 +1,4 @@
-"""What processes without agents print, taken in by the portal: whatever breaks, each line once and in order."""
+"""Logs of processes without agents: the portal stores each line once and in order, whatever fails."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Clock:
 
 
 class Portal:
-    """One that follows within its rounds, without threads."""
+    """A portal that follows logs within its rounds, without threads."""
 
     def __init__(self) -> None:
         self.clock = Clock()
@@ -69,7 +69,7 @@ class Portal:
 
 
 def begun(submit: Submit, backend: FaithfulLogs, **fields: Any) -> Job:
-    """A job whose program runs."""
+    """Return a job with a running program."""
     job = submit(**{**BARE, **fields})
     reconciler.reconcile(job.pk)
     backend.begins()
@@ -77,7 +77,7 @@ def begun(submit: Submit, backend: FaithfulLogs, **fields: Any) -> Job:
     return job
 
 
-def told(job: Job, stream: str = "stdout") -> list[str]:
+def texts(job: Job, stream: str = "stdout") -> list[str]:
     return [line.text for line in store.read_logs(job.pk).lines if line.stream == stream]
 
 
@@ -94,10 +94,10 @@ def test_a_program_in_an_image_of_its_own_runs_and_ends_by_its_exit_code(use: Us
     portal.looks()
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.SUCCEEDED
-    assert told(job) == LINES
+    assert texts(job) == LINES
 
 
-def test_a_program_that_fails_is_told_by_its_code(use: Use, submit: Submit) -> None:
+def test_a_program_that_fails_is_reported_with_its_code(use: Use, submit: Submit) -> None:
     backend = FaithfulLogs()
     use(backend)
     job = begun(submit, backend)
@@ -131,7 +131,7 @@ def test_lines_have_the_time_at_which_they_were_printed(use: Use, submit: Submit
     assert (line.time, line.replica) == (BEGIN / SECOND + 1, "trainer-0")
 
 
-def test_beyond_the_cap_nothing_is_kept_and_that_is_said_once(use: Use, submit: Submit, settings: Any) -> None:
+def test_beyond_the_cap_nothing_is_kept_and_that_is_reported_once(use: Use, submit: Submit, settings: Any) -> None:
     settings.LOG_CAP_BYTES = 30
     backend = FaithfulLogs()
     use(backend)
@@ -139,11 +139,11 @@ def test_beyond_the_cap_nothing_is_kept_and_that_is_said_once(use: Use, submit: 
     for line in LINES:
         backend.prints("trainer-0", line)
         Portal().looks()
-    assert told(job) == LINES[:4]
-    assert len(told(job, "system")) == 1
+    assert texts(job) == LINES[:4]
+    assert len(texts(job, "system")) == 1
 
 
-# --- Whatever breaks -------------------------------------------------------------------------------------------------
+# --- Failures --------------------------------------------------------------------------------------------------------
 @pytest.mark.invariant(
     "Each log line of a program without an agent is stored once and in order, wherever the connection breaks."
 )
@@ -160,7 +160,7 @@ def test_a_connection_that_is_cut_loses_and_doubles_nothing(
     backend.prints("trainer-0", "last")
     backend.ends()
     portal.looks(3)
-    assert told(job) == [*LINES, "last"]
+    assert texts(job) == [*LINES, "last"]
     assert Replica.objects.get().flushed
 
 
@@ -174,17 +174,17 @@ def test_the_end_of_a_program_that_ended_is_read_though_the_connection_is_cut(
     backend.prints("trainer-0", *LINES)
     backend.ends()
     portal.looks(3)
-    assert (told(job), told(job, "system")) == (LINES, [])
+    assert (texts(job), texts(job, "system")) == (LINES, [])
     assert Replica.objects.get().flushed
 
 
-def test_who_is_refused_asks_again_later(use: Use, submit: Submit) -> None:
+def test_a_refused_follower_tries_again_later(use: Use, submit: Submit) -> None:
     backend, portal = RefusingLogs(4), Portal()
     use(backend)
     job = begun(submit, backend)
     backend.prints("trainer-0", *LINES)
     portal.looks(5)
-    assert told(job) == LINES
+    assert texts(job) == LINES
 
 
 def test_after_a_failure_it_waits_longer_each_time(use: Use, submit: Submit) -> None:
@@ -199,7 +199,7 @@ def test_after_a_failure_it_waits_longer_each_time(use: Use, submit: Submit) -> 
 
 
 class NoThread:
-    """A machine that has no thread to spare the first time."""
+    """A machine that fails to start the first thread."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -220,16 +220,18 @@ def test_without_a_thread_to_spare_it_is_followed_later(use: Use, submit: Submit
     for _ in range(2):
         following.when_due(now())
         clock.now += 60
-    assert told(job) == LINES
+    assert texts(job) == LINES
 
 
-def test_what_cannot_be_read_at_all_is_given_up_and_told(use: Use, submit: Submit) -> None:
+def test_a_log_that_cannot_be_read_is_given_up_and_reported(use: Use, submit: Submit) -> None:
     backend, portal = RefusingLogs(1000), Portal()
     use(backend)
     job = begun(submit, backend)
     backend.ends()
     portal.looks(10)
-    assert told(job, "system") == ["What it printed last could not be read: The cluster did not do it: try again later"]
+    assert texts(job, "system") == [
+        "What it printed last could not be read: The cluster did not do it: try again later"
+    ]
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.SUCCEEDED
 
@@ -244,11 +246,11 @@ def test_a_worker_that_is_killed_is_followed_by_one_that_goes_on_where_it_was(us
     for line in LINES:
         backend.prints("trainer-0", line)
         Portal().looks()
-    assert told(job) == LINES
+    assert texts(job) == LINES
     assert backend.asked[-1] >= BEGIN // SECOND, "not all of it is read again"
 
 
-def test_a_log_that_was_rotated_goes_on_and_says_that_lines_may_be_missing(use: Use, submit: Submit) -> None:
+def test_a_rotated_log_continues_and_reports_that_lines_may_be_missing(use: Use, submit: Submit) -> None:
     backend, portal = FaithfulLogs(), Portal()
     use(backend)
     job = begun(submit, backend)
@@ -257,12 +259,12 @@ def test_a_log_that_was_rotated_goes_on_and_says_that_lines_may_be_missing(use: 
     backend.prints("trainer-0", "third")
     del backend.lines["trainer-0"][:1]
     portal.looks()
-    assert (told(job), told(job, "system")) == (["first", "second", "third"], [])
+    assert (texts(job), texts(job, "system")) == (["first", "second", "third"], [])
     backend.prints("trainer-0", "lost", "fourth")
     del backend.lines["trainer-0"][:-1]
     portal.looks()
-    assert told(job) == ["first", "second", "third", "fourth"]
-    assert "may be missing" in told(job, "system")[0]
+    assert texts(job) == ["first", "second", "third", "fourth"]
+    assert "may be missing" in texts(job, "system")[0]
 
 
 def test_another_pod_in_the_place_is_read_from_its_beginning(use: Use, submit: Submit) -> None:
@@ -274,10 +276,10 @@ def test_another_pod_in_the_place_is_read_from_its_beginning(use: Use, submit: S
     backend.lines = {"trainer-0": [(BEGIN - 5 * SECOND, "of the second, on a node whose clock is slow")]}
     backend.begins(pod="pod-2")
     portal.looks()
-    assert told(job) == ["of the first", "of the second, on a node whose clock is slow"]
+    assert texts(job) == ["of the first", "of the second, on a node whose clock is slow"]
 
 
-def test_a_pod_that_went_before_it_was_read_to_its_end_is_told(use: Use, submit: Submit) -> None:
+def test_a_pod_removed_before_its_log_was_read_to_the_end_is_reported(use: Use, submit: Submit) -> None:
     backend = FaithfulLogs()
     use(backend)
     job = begun(submit, backend)
@@ -286,11 +288,11 @@ def test_a_pod_that_went_before_it_was_read_to_its_end_is_told(use: Use, submit:
     backend.ends(code=None, signal=9)
     backend.pods.clear()
     Portal().looks()
-    assert told(job, "system") == ["Its pod is gone; what it printed last may be missing."]
+    assert texts(job, "system") == ["Its pod is gone; what it printed last may be missing."]
     assert Replica.objects.get().flushed
 
 
-def test_who_is_stopped_before_there_was_a_pod_is_not_waited_for(use: Use, submit: Submit) -> None:
+def test_a_replica_stopped_before_it_had_a_pod_is_not_waited_for(use: Use, submit: Submit) -> None:
     backend = FaithfulLogs()
     use(backend)
     job = submit(**BARE)
@@ -301,7 +303,7 @@ def test_who_is_stopped_before_there_was_a_pod_is_not_waited_for(use: Use, submi
     assert reconciler.reconcile(job.pk) is JobState.CANCELLED
 
 
-# --- Several at once -------------------------------------------------------------------------------------------------
+# --- Concurrency -----------------------------------------------------------------------------------------------------
 def test_of_two_that_follow_at_once_one_is_refused_and_keeps_away(use: Use, submit: Submit) -> None:
     other = Portal()
     backend, portal = MeddlingLogs(other.looks), Portal()
@@ -309,14 +311,14 @@ def test_of_two_that_follow_at_once_one_is_refused_and_keeps_away(use: Use, subm
     job = begun(submit, backend)
     backend.prints("trainer-0", *LINES)
     portal.looks()
-    assert told(job) == LINES
+    assert texts(job) == LINES
     asked = len(backend.asked)
     portal.clock.now -= 60 - AFTER_ANOTHER / 2
     portal.looks()
     assert len(backend.asked) == asked
     backend.prints("trainer-0", "more")
     portal.looks()
-    assert told(job) == [*LINES, "more"]
+    assert texts(job) == [*LINES, "more"]
 
 
 def test_nothing_is_taken_of_an_attempt_that_was_replaced(use: Use, submit: Submit) -> None:
@@ -325,7 +327,7 @@ def test_nothing_is_taken_of_an_attempt_that_was_replaced(use: Use, submit: Subm
     job = begun(submit, backend)
     backend.prints("trainer-0", *LINES)
     Portal().looks()
-    assert told(job) == []
+    assert texts(job) == []
 
 
 @pytest.mark.django_db(transaction=True)
@@ -349,7 +351,7 @@ def test_portals_beside_one_another_take_each_line_once(use: Use, submit: Submit
     backend.ends()
     for thread in threads:
         thread.join(60)
-    assert told(job) == lines
+    assert texts(job) == lines
     assert [point.value for point in store.read_points(job.pk)] == list(range(200))
 
 
@@ -370,7 +372,7 @@ def test_the_pods_are_not_taken_away_before_they_are_read(use: Use, submit: Subm
     portal.looks()
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.SUCCEEDED
-    assert told(job) == LINES
+    assert texts(job) == LINES
 
 
 def test_the_end_of_a_cancelled_job_waits_until_all_is_read(use: Use, submit: Submit) -> None:
@@ -385,10 +387,10 @@ def test_the_end_of_a_cancelled_job_waits_until_all_is_read(use: Use, submit: Su
     assert reconciler.reconcile(job.pk, clock=late) is JobState.STOPPING
     portal.looks()
     assert reconciler.reconcile(job.pk) is JobState.CANCELLED
-    assert told(job) == LINES
+    assert texts(job) == LINES
 
 
-def test_a_cancelled_job_does_not_wait_for_ever_for_a_log_that_nobody_reads(use: Use, submit: Submit) -> None:
+def test_a_cancelled_job_does_not_wait_for_ever_for_an_unread_log(use: Use, submit: Submit) -> None:
     backend = FaithfulLogs()
     use(backend)
     job = begun(submit, backend)
@@ -399,8 +401,8 @@ def test_a_cancelled_job_does_not_wait_for_ever_for_a_log_that_nobody_reads(use:
     assert reconciler.reconcile(job.pk, clock=much_later) is JobState.CANCELLED
 
 
-# --- Where there are no images ---------------------------------------------------------------------------------------
-def test_an_installation_without_a_cluster_says_so_at_once(backend: object, submit: Submit) -> None:
+# --- Backends without images -----------------------------------------------------------------------------------------
+def test_an_installation_without_a_cluster_reports_it_at_once(backend: object, submit: Submit) -> None:
     with pytest.raises(ValidationFailed) as refused:
         submit(**BARE)
     assert refused.value.errors == {

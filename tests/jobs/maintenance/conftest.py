@@ -1,4 +1,4 @@
-"""What the tests of streams write with."""
+"""Fixtures of the tests of streams."""
 
 from tests.jobs.streams.conftest import writer
 

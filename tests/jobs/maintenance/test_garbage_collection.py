@@ -1,4 +1,4 @@
-"""What was built and is not used any more is removed, and nothing else."""
+"""Garbage collection removes unused builds and nothing else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def aged(folder: Path, days: float) -> Path:
     return folder
 
 
-def test_only_what_was_not_used_for_long_goes() -> None:
+def test_only_builds_unused_for_long_are_removed() -> None:
     code, environments = local_bundle.directories()
     old = [aged(code / "a", 15), aged(environments / "b", 15), aged(code / ".making-c", 15)]
     fresh = [aged(code / "d", 13), aged(environments / "e", 13), aged(code / ".making-f", 0)]
@@ -58,13 +58,13 @@ def test_what_a_job_waits_for_or_runs_with_stays(
     assert not any(folder.exists() for folder in needed)
 
 
-def test_whoever_uses_a_bundle_keeps_it_for_as_long_again() -> None:
+def test_using_a_bundle_keeps_it_for_as_long_again() -> None:
     folder = aged(local_bundle.bundle_folder("d" * 64), 15)
     assert local_bundle.write_bundle("d" * 64, {}) == folder
     assert garbage_collection.prune(NOW, AGE) == 0
 
 
-def test_what_was_used_at_the_last_moment_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_used_at_the_last_moment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
     folder = aged(local_bundle.bundle_folder("d" * 64), 15)
     replace = Path.replace
 

@@ -1,4 +1,4 @@
-"""The history of a job that does not end has a bound, keeps what decisions need, and says that it was cut."""
+"""The history of an active job is bounded, keeps the rows that decisions need, and records that it was cut."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_job_that_runs_for_months_keeps_its_newest_events(job: Job) -> None:
     assert list(kept) == [str(second) for second in range(2 * MOST, 3 * MOST)]
 
 
-def test_the_timeline_begins_with_the_word_that_earlier_events_were_removed(job: Job) -> None:
+def test_the_timeline_begins_with_the_event_that_earlier_events_were_removed(job: Job) -> None:
     for second in range(2 * MOST):
         happen(job, second)
     trim()
@@ -68,7 +68,7 @@ def test_the_timeline_begins_with_the_word_that_earlier_events_were_removed(job:
     assert first["text"] == "Earlier events were removed: the timeline keeps the newest 10 events of a job."
 
 
-def test_however_often_it_is_cut_it_says_so_once(job: Job) -> None:
+def test_however_often_it_is_cut_one_event_records_it(job: Job) -> None:
     for second in range(5 * MOST):
         happen(job, second)
         if second % MOST == MOST - 1:
@@ -89,14 +89,14 @@ def test_changes_of_state_and_of_size_keep_the_newest(job: Job, table: type[Any]
     assert list(table.objects.filter(job=job).order_by("pk").values_list("pk", flat=True)) == rows[-MOST:]
 
 
-def test_the_timeline_says_that_changes_of_state_were_removed(job: Job) -> None:
+def test_the_timeline_records_that_changes_of_state_were_removed(job: Job) -> None:
     for second in range(2 * MOST):
         Transition.objects.create(job=job, attempt=2, at=at(second), state="RUNNING")
     trim()
     assert kinds(job) == [history.TRIMMED_STATES]
 
 
-def test_how_a_replica_was_lost_is_kept_for_the_word_of_its_return(job: Job) -> None:
+def test_the_loss_of_a_replica_is_kept_for_the_event_of_its_return(job: Job) -> None:
     attempt = make_attempt(job, 2)
     row = Replica.objects.create(attempt=attempt, name="pserver-0", role="pserver", index=0)
     happen(job, 0, "registered", "pserver-0")

@@ -1,4 +1,4 @@
-"""Periodic tasks of the sweep: a failing one keeps no other from its turn, and is seen."""
+"""Periodic tasks of the sweep: a failing task does not block the others, and is shown to admins."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Failing:
-    """A task that raises as long as ``fails`` is set; remembers when it was run."""
+    """A task that raises as long as ``fails`` is set, and records the times of its runs."""
 
     def __init__(self, *, fails: bool = True) -> None:
         self.fails = fails
@@ -80,7 +80,7 @@ def test_a_failure_is_noted_until_the_task_goes_well() -> None:
     assert not FailedTask.objects.exists()
 
 
-def test_what_an_earlier_process_noted_is_cleared_by_the_first_success() -> None:
+def test_a_failure_stored_by_an_earlier_process_is_cleared_by_the_first_success() -> None:
     FailedTask.objects.create(name="sealing", since=MOMENT, last=MOMENT, failures=3, error="gone")
     Periodic([Task("sealing", lambda now: None)], every=1).run(MOMENT)
     assert not FailedTask.objects.exists()

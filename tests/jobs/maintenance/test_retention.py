@@ -1,4 +1,4 @@
-"""What ended jobs leave in the database is removed when it is older than the settings keep it, and nothing else is."""
+"""Retention removes the rows of ended jobs that are older than the settings keep, and nothing else."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _ages(settings: Settings) -> None:
 
 
 def ended(age: float, **fields: Any) -> Job:
-    """A job that ended so many days ago, with a line, a point, a transition and an event."""
+    """Return a job that ended ``age`` days ago, with a line, a point, a transition and an event."""
     finished = NOW - days(age)
     job = make_job(attempt=1, state=JobState.SUCCEEDED, finished=finished, idempotency_key=f"key-{age}", **fields)
     writer = Writer(make_attempt(job))
@@ -49,7 +49,7 @@ def ended(age: float, **fields: Any) -> Job:
 
 
 def left(job: Job) -> dict[str, int]:
-    """Rows of a job."""
+    """Count the rows of a job."""
     return {
         "blocks": Block.objects.filter(job=job).count(),
         "names": MetricNames.objects.filter(job=job).count(),
@@ -76,7 +76,7 @@ def test_what_is_left_of_a_job_by_its_age(age: float, rows: dict[str, int]) -> N
     assert left(job) == rows
 
 
-def test_after_three_years_the_tables_hold_what_the_settings_keep_and_no_more() -> None:
+def test_after_three_years_the_tables_hold_only_the_rows_that_the_settings_keep() -> None:
     ages = range(6, 3 * 365, 60)
     for age in ages:
         ended(age)
@@ -117,7 +117,7 @@ def test_a_job_that_runs_again_keeps_everything() -> None:
     assert left(job) == ALL
 
 
-def test_the_timeline_says_that_the_log_was_removed_and_the_storage_is_given_back() -> None:
+def test_the_timeline_records_that_the_log_was_removed_and_the_storage_is_released() -> None:
     job = ended(91)
     storage.add(storage.Thing(job.namespace_id, Kind.STREAMS, str(job.pk), job.name), 500)
     retention.prune(NOW)
@@ -172,7 +172,7 @@ def test_a_crash_in_mid_batch_is_made_up_for(monkeypatch: pytest.MonkeyPatch) ->
     assert all(left(job) == WITHOUT_STREAMS for job in jobs)
 
 
-# --- Readers of what was removed -------------------------------------------------------------------------------------
+# --- Readers of removed rows -----------------------------------------------------------------------------------------
 def test_pages_of_a_log_that_was_removed_come_to_an_end() -> None:
     job = ended(91)
     retention.prune(NOW)
@@ -182,7 +182,7 @@ def test_pages_of_a_log_that_was_removed_come_to_an_end() -> None:
     assert (backwards.lines, backwards.more) == ([], False)
 
 
-def test_a_retried_job_goes_on_numbering_after_what_was_removed() -> None:
+def test_a_retried_job_continues_the_numbers_after_the_removed_rows() -> None:
     job = ended(91)
     retention.prune(NOW)
     Writer(make_attempt(job, 2)).lines(1, 2)

@@ -1,4 +1,4 @@
-"""Merging blocks changes nothing that a reader can see."""
+"""Compaction: merging blocks does not change the content that readers get."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def seqs(writer: Writer, after: int = 0) -> list[int]:
 
 @pytest.fixture
 def many(writer: Writer) -> Writer:
-    """As many blocks as are merged, of two lines each, of two replicas in turn."""
+    """Return a writer with as many blocks as are merged at once, of two lines each, of two replicas in turn."""
     other = writer.other("trainer-1")
     for number in range(MANY):
         (writer if number % 2 else other).lines(number // 2 * 2 + 1, number // 2 * 2 + 2)
@@ -90,7 +90,7 @@ def test_a_hole_stays_a_hole(many: Writer) -> None:
     assert seqs(many) == [1, 2, *range(5, 2 * MANY + 1)]
 
 
-def test_a_seal_that_somebody_else_did_meanwhile_is_given_up(many: Writer) -> None:
+def test_a_seal_done_by_another_process_meanwhile_is_given_up(many: Writer) -> None:
     stale = StreamHead.objects.get()
     blocks = list(Block.objects.order_by("lo"))
     stream_compaction.seal_due(now())
@@ -149,7 +149,7 @@ def test_streams_that_are_closed_already_take_no_turn_from_forgotten_ones(writer
 
 # --- Faults ----------------------------------------------------------------------------------------------------------
 class CrashingDatabase:
-    """Fails at the statement of that number, as if the process had been killed there."""
+    """Fails at the statement with a given number, as if the process had been killed there."""
 
     def __init__(self, number: int) -> None:
         self._left = number

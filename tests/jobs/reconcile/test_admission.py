@@ -1,4 +1,4 @@
-"""Admission of many waiting jobs at a time: each is written by compare-and-set, and nobody over-commits."""
+"""Admission of waiting jobs in batches: each job is written by compare-and-set, and quota is never over-committed."""
 
 from __future__ import annotations
 
@@ -69,12 +69,14 @@ def test_many_are_admitted_with_all_that_a_single_admission_writes(backend: Obed
     assert not Claim.objects.exists()
 
 
-def test_what_has_no_room_waits_with_the_words_of_a_single_decision(backend: ObedientBackend, submit: Submit) -> None:
+def test_a_job_that_does_not_fit_waits_with_the_message_of_a_single_decision(
+    backend: ObedientBackend, submit: Submit
+) -> None:
     limit(1)
     jobs = [submit(name=f"job-{number}") for number in range(3)]
     assert admit() == [jobs[0].pk]
-    told = list(Job.objects.order_by("created").values_list("why", flat=True))[1:]
-    for job, why in zip(jobs[1:], told, strict=True):
+    messages = list(Job.objects.order_by("created").values_list("why", flat=True))[1:]
+    for job, why in zip(jobs[1:], messages, strict=True):
         reconciler.reconcile(job.pk)
         job.refresh_from_db()
         assert job.why == why
@@ -131,7 +133,7 @@ def test_reasons_of_many_are_written_every_few_seconds(backend: ObedientBackend,
 # --- Interleavings ---------------------------------------------------------------------------------------------------
 @contextmanager
 def before_writing(monkeypatch: pytest.MonkeyPatch, meanwhile: Callable[[], object]) -> Iterator[None]:
-    """``meanwhile`` happens once, between the loading of a batch's jobs and their compare-and-set."""
+    """Call ``meanwhile`` once, between the loading of a batch's jobs and their compare-and-set."""
     write, pending = reconciler.write_together, [meanwhile]
 
     def interrupted(moves, at):
@@ -171,7 +173,7 @@ def test_a_job_admitted_by_itself_while_its_batch_is_written_is_admitted_once(
     assert [Reservation.objects.filter(job=job.pk).count() for job in jobs] == [1, 1]
 
 
-def test_a_claim_whose_job_does_not_wait_any_more_goes(
+def test_a_claim_of_a_job_that_does_not_wait_any_more_is_removed(
     backend: ObedientBackend, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit(1)
@@ -187,16 +189,16 @@ def test_a_claim_whose_job_does_not_wait_any_more_goes(
     assert not Claim.objects.exists()
 
 
-def test_a_job_that_asks_for_more_since_it_was_claimed_holds_what_it_asks_for(
+def test_a_job_that_requests_more_since_its_claim_reserves_the_new_amount(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     limit(1)
     reconciler.reconcile(submit(name="first").pk)
     job = submit(roles={"trainer": {"replicas": 1, "max": 4, "memory": "256Mi"}}, elastic=False)
     assert admit() == []
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})
     Reservation.objects.all().delete()
-    # What it asks for now has to be decided on first.
+    # Its new request needs a decision first.
     assert admit() == []
     assert admit() == [job.pk]
     job.refresh_from_db()
@@ -218,7 +220,7 @@ def test_a_batch_that_fails_is_admitted_one_by_one(
 def test_a_decision_between_the_review_and_the_batch_over_commits_nothing(
     backend: ObedientBackend, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The review saw room for two; somebody else has taken one of the places before the batch has its locks."""
+    """The review found capacity for two jobs; another process takes one place before the batch has its locks."""
     limit(2)
     submit(name="first")
     submit(name="second")
@@ -238,7 +240,7 @@ def test_a_decision_between_the_review_and_the_batch_over_commits_nothing(
 # --- Long queues -----------------------------------------------------------------------------------------------------
 @pytest.mark.invariant("A decision that reads only the heads of long queues equals the decision on the whole queues.")
 def test_a_decision_on_the_heads_of_long_queues_is_the_one_on_all_of_them(db: None) -> None:
-    """Namespaces with more claims than are read at first, some hopeless, of all priorities, some overdue."""
+    """Namespaces have more claims than are read at first, of all priorities; some can never fit, some are overdue."""
     dice, at = Random(5), now()
     Capacity.objects.create(resource="cpu", amount=30)
     for number in range(3):
@@ -267,7 +269,7 @@ def test_a_decision_on_the_heads_of_long_queues_is_the_one_on_all_of_them(db: No
             assert decision.verdict(claim.key).why == verdict_on(claim, whole, found).why
 
 
-def test_hopeless_claims_at_the_head_keep_nobody_from_a_turn(namespace_of_many: Namespace) -> None:
+def test_claims_at_the_head_that_never_fit_do_not_block_others(namespace_of_many: Namespace) -> None:
     at = now()
     never = [ledger.Ask(uuid4(), 1, {"cpu": 50}, since=at - timedelta(minutes=9)) for _ in range(400)]
     last = ledger.Ask(uuid4(), 1, {"cpu": 1}, since=at)

@@ -1,4 +1,4 @@
-"""Jobs that train on datasets of namespaces: what is fixed when, and what happens when the data goes away."""
+"""Jobs that train on datasets of namespaces: the pinned version, and the removal of the data."""
 
 from __future__ import annotations
 
@@ -58,14 +58,14 @@ def test_a_shipped_data_set_has_no_version(submit: Submit) -> None:
     assert (job.spec["dataset"], job.dataset_version) == ("public/digits", None)
 
 
-def test_what_the_namespace_may_not_use_is_refused_by_its_field(personas: Personas, submit: Submit) -> None:
+def test_a_dataset_the_namespace_may_not_use_is_refused_by_its_field(personas: Personas, submit: Submit) -> None:
     seal(personas.stranger, "elsewhere", "theirs")
     with pytest.raises(ValidationFailed) as refused:
         submit("elsewhere/theirs")
     assert "There is no dataset 'elsewhere/theirs'" in refused.value.errors["dataset"][0]
 
 
-def test_the_api_refuses_it_beside_what_else_is_wrong(personas: Personas, version: Version) -> None:
+def test_the_api_refuses_it_beside_other_errors(personas: Personas, version: Version) -> None:
     client = personas.client("developer")
     body = {**SPEC, "dataset": "team/mime", "passes": 0}
     answer = client.post("/api/v1/namespaces/team/jobs", body, "application/json")
@@ -99,7 +99,7 @@ def test_the_processes_are_shown_its_version_and_no_other(
     assert (materialization.root_of(version.pk) / "team" / "mine" / "files" / "train.csv").exists()
 
 
-def test_a_storage_that_fails_ends_the_job_in_words(
+def test_a_failing_storage_fails_the_job_with_a_message(
     version: Version, submit: Submit, backend: ObedientBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(self: LocalStorage, key: str, path: object) -> None:
@@ -130,7 +130,7 @@ def test_a_fault_of_the_moment_fails_no_job(
     assert reconciler.reconcile(job.pk) is JobState.REGISTERING
 
 
-def test_a_fault_that_lasts_ends_the_job_in_words(
+def test_a_lasting_fault_fails_the_job_with_a_message(
     version: Version, submit: Submit, backend: ObedientBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(self: LocalStorage, key: str, path: object) -> None:

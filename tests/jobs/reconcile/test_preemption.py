@@ -1,4 +1,4 @@
-"""A job that runs on what its namespace borrowed gives it back when an owner needs it, and waits again."""
+"""Preemption: a job on borrowed capacity stops when the lender needs it, and waits again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Submit = Callable[..., Job]
 
 @pytest.fixture
 def borrower(backend: ObedientBackend, submit: Submit, settings) -> Job:
-    """A job of ``team``, all whose cores are lent by ``elsewhere``; it has run for an hour."""
+    """A job of ``team`` that has run for an hour on cores lent by ``elsewhere``."""
     settings.PREEMPTION_GRACE_SECONDS = 20
     settings.DEFAULT_QUOTA = {"cpu": 100}
     Capacity.objects.create(resource="cpu", amount=5)
@@ -45,7 +45,7 @@ def owner_waits(like: Job) -> Job:
 
 
 def sweeps() -> None:
-    """Before and after the time that the last words of replicas are waited for has passed."""
+    """Sweep before and after the time limit for the final reports of replicas."""
     for seconds in (0, 1, 2, 13, 14, 15):
         sweep(now() + timedelta(seconds=seconds))
 
@@ -58,11 +58,11 @@ def test_it_is_stopped_with_time_for_a_checkpoint_and_waits_again(borrower: Job,
     assert (borrower.state, borrower.attempt, borrower.requeues) == ("QUEUED", 2, {"preempted": 1})
     assert owner.state != "QUEUED"
     assert max(backend.graces) == timedelta(seconds=20)
-    told = Transition.objects.get(job=borrower, state="STOPPING").why
-    assert told == "It ran on capacity that `elsewhere` had lent and needs now."
+    message = Transition.objects.get(job=borrower, state="STOPPING").why
+    assert message == "It ran on capacity that `elsewhere` had lent and needs now."
 
 
-def test_it_says_what_it_waits_for_and_does_not_take_it_back(borrower: Job) -> None:
+def test_it_explains_its_wait_and_does_not_take_the_capacity_back(borrower: Job) -> None:
     owner = owner_waits(borrower)
     sweeps()
     borrower.refresh_from_db()

@@ -1,4 +1,4 @@
-"""Jobs moved on by the reconciler, with backends that obey and backends that do not."""
+"""Reconciler: progress of jobs with backends that work and backends that fail."""
 
 from __future__ import annotations
 
@@ -39,26 +39,26 @@ Submit = Callable[..., Job]
 REPLICAS = ("master-0", "pserver-0", "trainer-0", "trainer-1")
 
 
-def tell(job: Job, replica: str, phase: str, **fields: object) -> None:
-    """The replica's agent reports."""
+def report(job: Job, replica: str, phase: str, **fields: object) -> None:
+    """Send a report of the replica's agent."""
     job.refresh_from_db()
     attempt = Attempt.objects.get(job=job, number=job.attempt)
-    told = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
-    replica_reports.record_report(attempt, Report(replica=replica, phase=phase, **told))
+    report_fields = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
+    replica_reports.record_report(attempt, Report(replica=replica, phase=phase, **report_fields))
 
 
 def running(submit: Submit, **fields: object) -> Job:
     job = submit(**fields)
     reconciler.reconcile(job.pk)
     for replica in REPLICAS:
-        tell(job, replica, "registered")
+        report(job, replica, "registered")
     assert reconciler.reconcile(job.pk) is JobState.RUNNING
     job.refresh_from_db()
     return job
 
 
 def later(seconds: float) -> None:
-    """Every job looks as if it had come to its state so much earlier."""
+    """Backdate the state of every job by ``seconds``."""
     for job in Job.objects.all():
         Job.objects.filter(pk=job.pk).update(changed=job.changed - timedelta(seconds=seconds))
 
@@ -91,7 +91,7 @@ def test_a_completed_job_gives_its_quota_back_and_forgets_the_attempt(backend: O
     job = running(submit)
     assert reserved() == 1
     for trainer in ("trainer-0", "trainer-1"):
-        tell(job, trainer, "exited", code=0)
+        report(job, trainer, "exited", code=0)
         backend.becomes(next(iter(backend.views)), trainer, Phase.EXITED, code=0)
     assert reconciler.reconcile(job.pk) is JobState.STOPPING
     assert reconciler.reconcile(job.pk) is JobState.SUCCEEDED
@@ -100,9 +100,9 @@ def test_a_completed_job_gives_its_quota_back_and_forgets_the_attempt(backend: O
     assert backend.views == {}
 
 
-def test_a_failing_script_is_told_in_the_agents_words(backend: ObedientBackend, submit: Submit) -> None:
+def test_a_failing_script_is_reported_with_the_agents_text(backend: ObedientBackend, submit: Submit) -> None:
     job = running(submit)
-    tell(job, "trainer-1", "exited", code=3, why="exited with code 3: ValueError: no in train.py line 4")
+    report(job, "trainer-1", "exited", code=3, why="exited with code 3: ValueError: no in train.py line 4")
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.FAILED
     job.refresh_from_db()
@@ -112,7 +112,7 @@ def test_a_failing_script_is_told_in_the_agents_words(backend: ObedientBackend, 
 
 def test_retries_make_the_next_attempt_with_its_own_replicas(backend: ObedientBackend, submit: Submit) -> None:
     job = running(submit, retries=1)
-    tell(job, "trainer-1", "exited", code=3)
+    report(job, "trainer-1", "exited", code=3)
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.REGISTERING
     job.refresh_from_db()
@@ -138,7 +138,7 @@ def test_a_cancellation_during_the_launch_wins(use: Use, submit: Submit, persona
     assert job.why == "Cancelled by owner."
 
 
-def test_what_has_no_room_now_waits_and_says_for_what(
+def test_a_job_that_does_not_fit_now_waits_and_explains_for_what(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     first, second = running(submit), submit()
@@ -203,7 +203,7 @@ def test_replicas_that_never_register_are_named(backend: ObedientBackend, submit
     job = submit()
     reconciler.reconcile(job.pk)
     for replica in REPLICAS[:3]:
-        tell(job, replica, "registered")
+        report(job, replica, "registered")
     later(61)
     reconciler.reconcile(job.pk)
     job.refresh_from_db()
@@ -234,7 +234,7 @@ def ended_before(job: Job, name: str, seconds: float) -> None:
     Replica.objects.filter(attempt__job=job, name=name).update(finished=now() - timedelta(seconds=seconds))
 
 
-def test_a_lost_master_begins_another_life_and_the_timeline_tells(backend: ObedientBackend, submit: Submit) -> None:
+def test_a_lost_master_is_restarted_and_the_timeline_records_it(backend: ObedientBackend, submit: Submit) -> None:
     job = running(submit)
     backend.becomes(next(iter(backend.views)), "master-0", Phase.EXITED, signal=9)
     reconciler.reconcile(job.pk)
@@ -250,11 +250,11 @@ def test_a_lost_master_begins_another_life_and_the_timeline_tells(backend: Obedi
     assert job.why == "Training with 2 of 2 trainers; master-0 is joining."
 
 
-def test_the_next_life_of_a_replica_begins_without_the_incarnation_of_the_last(
+def test_the_next_start_of_a_replica_begins_without_the_incarnation_of_the_last(
     backend: ObedientBackend, submit: Submit
 ) -> None:
     job = running(submit)
-    tell(job, "master-0", "registered", incarnation=12)
+    report(job, "master-0", "registered", incarnation=12)
     backend.becomes(next(iter(backend.views)), "master-0", Phase.EXITED, signal=9)
     reconciler.reconcile(job.pk)
     ended_before(job, "master-0", 1)
@@ -354,7 +354,7 @@ def test_a_job_that_cannot_be_interrupted_keeps_no_other_from_it(
     assert (second.state, second.attempt) == ("QUEUED", 2)
 
 
-def test_what_stops_already_gets_no_more_grace_than_the_rest_when_the_portal_stops(use: Use, submit: Submit) -> None:
+def test_a_stopping_job_gets_no_more_grace_than_others_when_the_portal_stops(use: Use, submit: Submit) -> None:
     backend = use(StubbornBackend())
     job = running(submit)
     job_services.cancel_job(actor=job.owner, job_id=job.pk)
@@ -391,7 +391,7 @@ def trainers(job: Job) -> dict[str, tuple[int, bool]]:
 
 
 def scaled(job: Job, wanted: int, personas: Personas) -> Job:
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": wanted})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": wanted})
     assert reconciler.reconcile(job.pk) is JobState.RUNNING
     job.refresh_from_db()
     return job
@@ -406,29 +406,29 @@ def test_newcomers_get_rows_and_processes(backend: ObedientBackend, submit: Subm
     assert "scale to 4" in backend.calls
     assert job.why == "Training with 2 of 4 trainers; trainer-2 and trainer-3 are joining."
     for name in ("trainer-2", "trainer-3"):
-        tell(job, name, "registered")
+        report(job, name, "registered")
     reconciler.reconcile(job.pk)
     job.refresh_from_db()
     assert job.why == "Training with 4 trainers."
 
 
-def test_who_leaves_is_not_missed_and_may_come_back(
+def test_a_trainer_that_leaves_is_not_missed_and_may_come_back(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     job = scaled(running(submit, roles=ROLES), 1, personas)
     assert (trainers(job)["trainer-1"], job.why) == ((1, True), "Training with 1 trainer.")
-    tell(job, "trainer-1", "exited", code=75, start_number=1)
+    report(job, "trainer-1", "exited", code=75, start_number=1)
     job = scaled(job, 2, personas)
     assert trainers(job)["trainer-1"] == (2, False)
     assert backend.calls[-1] == "restart trainer-1 as 2"
-    tell(job, "trainer-1", "exited", code=75, start_number=1)
+    report(job, "trainer-1", "exited", code=75, start_number=1)
     assert Replica.objects.get(name="trainer-1").state == "waiting", "a word of the life before changes nothing"
 
 
-def test_a_wish_survives_whoever_was_to_carry_it_out(use: Use, submit: Submit, personas: Personas) -> None:
+def test_a_desired_number_survives_a_crash_of_the_reconciler(use: Use, submit: Submit, personas: Personas) -> None:
     backend = use(ObedientBackend())
     job = running(submit, roles=ROLES)
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})
     reconciler._turn(reconciler.load(job.pk), now)
     assert (len(trainers(job)), backend.calls.count("scale to 3")) == (3, 0), "killed between the rows and the backend"
     reconciler.reconcile(job.pk)
@@ -437,11 +437,11 @@ def test_a_wish_survives_whoever_was_to_carry_it_out(use: Use, submit: Submit, p
     assert backend.calls.count("scale to 3") == 1
 
 
-def test_the_next_attempt_begins_with_the_trainers_of_the_wish(
+def test_the_next_attempt_begins_with_the_desired_trainers(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     job = scaled(running(submit, roles=ROLES, retries=1), 3, personas)
-    tell(job, "trainer-0", "exited", code=3)
+    report(job, "trainer-0", "exited", code=3)
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.REGISTERING
     assert Replica.objects.filter(attempt__number=2, role="trainer").count() == 3
@@ -452,7 +452,7 @@ def test_the_next_attempt_begins_with_the_trainers_of_the_wish(
 # --- Rehearsing failure ----------------------------------------------------------------------------------------------
 def test_a_rehearsed_end_costs_no_restart(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
     job = running(submit)
-    job_services.rehearse(actor=personas.developer, job_id=job.pk, wish={"kill": "master", "every": "1s"})
+    job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal={"kill": "master", "every": "1s"})
     assert reconciler.reconcile(job.pk, clock=lambda: now() + timedelta(seconds=2)) is JobState.RUNNING
     assert backend.calls[-1] == "kill master-0"
     backend.becomes(next(iter(backend.views)), "master-0", Phase.EXITED, signal=9)
@@ -461,8 +461,8 @@ def test_a_rehearsed_end_costs_no_restart(backend: ObedientBackend, submit: Subm
     reconciler.reconcile(job.pk)
     row = Replica.objects.get(name="master-0")
     assert (row.start_number, row.restarts, row.rehearsed) == (2, 0, False)
-    told = JobEvent.objects.filter(job=job, kind__in=("rehearsal", "restarted")).order_by("id")
-    assert list(told.values_list("text", flat=True)) == [
+    events = JobEvent.objects.filter(job=job, kind__in=("rehearsal", "restarted")).order_by("id")
+    assert list(events.values_list("text", flat=True)) == [
         "developer rehearses failure: every 1 second a master is killed.",
         "master-0 is killed: developer rehearses failure (1 of 20).",
         "master-0 was ended by SIGKILL; started again (as it was rehearsed).",
@@ -471,10 +471,10 @@ def test_a_rehearsed_end_costs_no_restart(backend: ObedientBackend, submit: Subm
 
 def test_a_rehearsal_kills_once_an_interval(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
     job = running(submit)
-    job_services.rehearse(actor=personas.developer, job_id=job.pk, wish={"kill": "trainer", "every": "5s"})
+    job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal={"kill": "trainer", "every": "5s"})
     for seconds in (1, 4, 6, 7, 10):
         reconciler.reconcile(job.pk, clock=lambda seconds=seconds: now() + timedelta(seconds=seconds))
     assert [call for call in backend.calls if call.startswith("kill")] == ["kill trainer-1"]
-    job_services.rehearse(actor=personas.developer, job_id=job.pk, wish={"kill": None})
+    job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal={"kill": None})
     reconciler.reconcile(job.pk, clock=lambda: now() + timedelta(seconds=60))
     assert len([call for call in backend.calls if call.startswith("kill")]) == 1

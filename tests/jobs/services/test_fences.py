@@ -1,4 +1,4 @@
-"""Two writers of one job, interleaved at a named point: between what one of them read and what it writes."""
+"""Two writers of one job, interleaved between the read and the write of one of them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def nothing() -> None: ...
 
 
 class OutdatedBackend(ObedientBackend):
-    """Its view is old when it arrives: ``meanwhile`` happens once, after it has looked and before it answers."""
+    """Backend with an outdated view: ``meanwhile`` is called once, after the observation and before the return."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ def outdated(use: Use) -> OutdatedBackend:
 
 
 def after_loading(meanwhile: Callable[[], object]) -> Callable[[], datetime]:
-    """A clock; the reconciler's first look at it is after the job was loaded, and ``meanwhile`` happens then."""
+    """Return a clock that calls ``meanwhile`` at its first reading, which follows the loading of the job."""
     pending = [meanwhile]
 
     def clock() -> datetime:
@@ -101,7 +101,7 @@ def test_of_two_reconcilers_that_loaded_a_rehearsal_one_kills(
     outdated: OutdatedBackend, submit: Submit, personas: Personas
 ) -> None:
     job = running(submit)
-    job_services.rehearse(actor=personas.developer, job_id=job.pk, wish={"kill": "master", "every": "5s"})
+    job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal={"kill": "master", "every": "5s"})
     due = now() + timedelta(seconds=6)
     outdated.meanwhile = lambda: reconciler.reconcile(job.pk, clock=lambda: due)
     reconciler.reconcile(job.pk, clock=lambda: due)
@@ -196,7 +196,7 @@ def test_what_a_person_scales_while_a_loss_is_handled_is_not_lost(
 ) -> None:
     roles = {"trainer": {"replicas": 2, "min": 1, "max": 5, "memory": "512Mi"}}
     job = running(submit, roles=roles)
-    outdated.meanwhile = lambda: scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    outdated.meanwhile = lambda: scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.RUNNING
     assert Replica.objects.filter(role="trainer", dismissed=False).count() == 3
@@ -215,7 +215,7 @@ def test_a_submission_that_comes_twice_at_once_makes_one_job(
     others: list[job_services.Submitted] = []
 
     def keep_after_the_other(code: code_snapshots.Packed) -> None:
-        """The other request is done between this one's look for an earlier job and its own row."""
+        """Complete the other request between this one's search for an earlier job and its own row."""
         monkeypatch.setattr(code_snapshots, "keep", keep)
         others.append(job_services.submit_job(**wanted))
         keep(code)

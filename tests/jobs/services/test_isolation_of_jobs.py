@@ -1,4 +1,4 @@
-"""Over HTTP: whose jobs a machine takes that cannot isolate them."""
+"""Submission over HTTP to a machine that cannot isolate jobs: only admins may, unless isolation is off."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def without_isolation(monkeypatch: pytest.MonkeyPatch, settings: Any) -> None:
     settings.CLUSTER_BACKEND, settings.LOCAL_ISOLATION = "local", "auto"
 
 
-def post(personas: Personas, who: str, query: str = "") -> HttpResponse:
-    return personas.client(who).post(f"{JOBS}{query}", json.dumps(SPEC), content_type="application/json")
+def post(personas: Personas, persona: str, query: str = "") -> HttpResponse:
+    return personas.client(persona).post(f"{JOBS}{query}", json.dumps(SPEC), content_type="application/json")
 
 
 @pytest.mark.usefixtures("without_isolation")
-@pytest.mark.parametrize("who", ["developer", "owner"])
-def test_the_job_of_a_member_is_refused_with_what_an_admin_can_do(who: str, personas: Personas) -> None:
-    answer = post(personas, who)
+@pytest.mark.parametrize("persona", ["developer", "owner"])
+def test_the_job_of_a_member_is_refused_with_what_an_admin_can_do(persona: str, personas: Personas) -> None:
+    answer = post(personas, persona)
     problem = json.loads(answer.content)
     assert (answer.status_code, answer["Content-Type"]) == (403, "application/problem+json")
     assert problem["code"] == "forbidden"
@@ -43,7 +43,7 @@ def test_the_job_of_a_member_is_refused_with_what_an_admin_can_do(who: str, pers
 
 
 @pytest.mark.usefixtures("without_isolation")
-def test_a_dry_run_says_the_same(personas: Personas) -> None:
+def test_a_dry_run_reports_the_same(personas: Personas) -> None:
     preview = json.loads(post(personas, "developer", "?dry_run=true").content)
     assert preview["verdict"] == "refused"
     assert WHAT_TO_DO in preview["reason"]

@@ -1,4 +1,4 @@
-"""What people do to jobs."""
+"""Actions of users on jobs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_an_archive_depends_on_the_files_alone() -> None:
     assert code_snapshots.unpack(code_snapshots.archive({"b": "2\r\n", "a/ü": "é"})) == {"b": "2\r\n", "a/ü": "é"}
 
 
-def test_what_can_never_fit_is_refused_with_the_numbers(submit: Submit, personas: Personas) -> None:
+def test_a_job_that_can_never_fit_is_refused_with_the_numbers(submit: Submit, personas: Personas) -> None:
     Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=2)
     with pytest.raises(QuotaExceeded) as refused:
         submit()
@@ -90,7 +90,7 @@ def test_two_people_may_use_the_same_key(personas: Personas) -> None:
     assert job_services.submit_job(actor=personas.owner, **wanted).created
 
 
-def test_a_preview_changes_nothing_and_tells_the_plan(personas: Personas) -> None:
+def test_a_preview_changes_nothing_and_returns_the_plan(personas: Personas) -> None:
     preview = job_services.preview_job(actor=personas.developer, namespace="team", spec=specifications.parse(SPEC))
     assert (preview.verdict, preview.amounts["cpu"]) == ("admitted", 3.5)
     assert [one["name"] for one in preview.replicas] == ["master-0", "pserver-0", "trainer-0", "trainer-1"]
@@ -105,7 +105,7 @@ def test_cancelling_twice_is_cancelling_once(submit: Submit, personas: Personas)
     assert AuditEntry.objects.filter(action="job.cancel").count() == 1
 
 
-def test_what_has_ended_cannot_be_cancelled(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+def test_a_job_that_has_ended_cannot_be_cancelled(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
     job = submit()
     job_services.cancel_job(actor=personas.owner, job_id=job.pk)
     reconciler.reconcile(job.pk)
@@ -124,7 +124,7 @@ def test_a_retry_runs_the_same_job_as_its_next_attempt(
     assert reconciler.reconcile(job.pk) is JobState.REGISTERING
 
 
-def test_what_has_not_ended_cannot_be_retried(submit: Submit, personas: Personas) -> None:
+def test_a_job_that_has_not_ended_cannot_be_retried(submit: Submit, personas: Personas) -> None:
     with pytest.raises(Conflict, match="has not ended"):
         job_services.retry_job(actor=personas.owner, job_id=submit().pk)
 
@@ -150,12 +150,12 @@ def test_a_list_costs_the_same_queries_however_long(
 KILL_TRAINERS = {"kill": "trainer", "every": "10s"}
 
 
-def test_a_rehearsal_is_kept_told_and_ended(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
-    job = job_services.rehearse(actor=personas.developer, job_id=submit().pk, wish=KILL_TRAINERS)
+def test_a_rehearsal_is_stored_recorded_and_ended(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+    job = job_services.rehearse(actor=personas.developer, job_id=submit().pk, rehearsal=KILL_TRAINERS)
     kept = job_selectors.job_json(job)["rehearsal"]
     assert {**kept, "last": ""} == {"kill": "trainer", "every": "10s", "by": "developer", "last": "", "done": 0}
     for _ in range(2):
-        job = job_services.rehearse(actor=personas.developer, job_id=job.pk, wish={"kill": None})
+        job = job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal={"kill": None})
     assert job_selectors.job_json(job)["rehearsal"] is None
     assert list(JobEvent.objects.filter(job=job).order_by("id").values_list("text", flat=True)) == [
         "developer rehearses failure: every 10 seconds a trainer is killed.",
@@ -164,10 +164,10 @@ def test_a_rehearsal_is_kept_told_and_ended(backend: ObedientBackend, submit: Su
     assert AuditEntry.objects.filter(action="job.rehearse", actor=personas.developer).count() == 2
 
 
-@pytest.mark.parametrize("wish", [None, {}, {"every": "10s"}])
-def test_a_rehearsal_says_what_it_kills(submit: Submit, personas: Personas, wish: object) -> None:
+@pytest.mark.parametrize("rehearsal", [None, {}, {"every": "10s"}])
+def test_a_rehearsal_without_a_role_is_refused(submit: Submit, personas: Personas, rehearsal: object) -> None:
     with pytest.raises(ValidationFailed):
-        job_services.rehearse(actor=personas.developer, job_id=submit().pk, wish=wish)
+        job_services.rehearse(actor=personas.developer, job_id=submit().pk, rehearsal=rehearsal)
 
 
 def test_another_kind_of_backend_rehearses_nothing(
@@ -175,31 +175,31 @@ def test_another_kind_of_backend_rehearses_nothing(
 ) -> None:
     backend.rehearses = False
     with pytest.raises(Conflict, match="where jobs run as processes of one machine"):
-        job_services.rehearse(actor=personas.developer, job_id=submit().pk, wish=KILL_TRAINERS)
+        job_services.rehearse(actor=personas.developer, job_id=submit().pk, rehearsal=KILL_TRAINERS)
 
 
 def test_only_the_owner_of_a_job_rehearses_its_failure(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     with pytest.raises(Forbidden, match="Only the owner"):
-        job_services.rehearse(actor=personas.owner, job_id=submit().pk, wish=KILL_TRAINERS)
+        job_services.rehearse(actor=personas.owner, job_id=submit().pk, rehearsal=KILL_TRAINERS)
 
 
-def test_the_offer_is_what_the_call_takes(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
+def test_the_offer_equals_the_accepted_values(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
     for job in (submit(), submit(retries=1)):
         offer = job_selectors.rehearsal_offer(personas.developer, job)
         assert offer is not None and offer["roles"]
         for role in ("master", "pserver", "trainer"):
-            wish = {"kill": role, "every": "10s"}
+            rehearsal = {"kill": role, "every": "10s"}
             try:
-                job_services.rehearse(actor=personas.developer, job_id=job.pk, wish=wish)
+                job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal=rehearsal)
             except ValidationFailed:
                 assert role not in offer["roles"]
             else:
                 assert role in offer["roles"]
 
 
-def test_where_nothing_can_be_rehearsed_the_offer_says_so(
+def test_the_offer_explains_why_nothing_can_be_rehearsed(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     backend.rehearses = False
@@ -213,4 +213,4 @@ def test_a_job_that_has_ended_rehearses_nothing(backend: ObedientBackend, submit
     job_services.cancel_job(actor=personas.developer, job_id=job.pk)
     reconciler.reconcile(job.pk)
     with pytest.raises(Conflict, match="this one is CANCELLED"):
-        job_services.rehearse(actor=personas.developer, job_id=job.pk, wish=KILL_TRAINERS)
+        job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal=KILL_TRAINERS)

@@ -1,4 +1,4 @@
-"""What agents tell of their replicas."""
+"""Reports of agents about their replicas."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def attempt(backend: ObedientBackend, submit: Submit) -> Attempt:
 
 
 def report(attempt: Attempt, phase: str, replica: str = "trainer-0", **fields: Any) -> Replica:
-    told = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
-    replica_reports.record_report(attempt, Report(replica=replica, phase=phase, **told))
+    fields = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
+    replica_reports.record_report(attempt, Report(replica=replica, phase=phase, **fields))
     return Replica.objects.get(attempt=attempt, name=replica)
 
 
@@ -54,7 +54,7 @@ def test_a_report_that_comes_late_does_not_bring_a_replica_back(attempt: Attempt
     assert report(attempt, "registered").state == "exited"
 
 
-def test_a_report_that_comes_twice_is_told_once(attempt: Attempt) -> None:
+def test_a_report_sent_twice_is_recorded_once(attempt: Attempt) -> None:
     for _ in range(2):
         report(attempt, "registered")
         report(attempt, "exited", signal=9)
@@ -62,20 +62,20 @@ def test_a_report_that_comes_twice_is_told_once(attempt: Attempt) -> None:
     assert texts == ["trainer-0 has registered.", "trainer-0 was ended by SIGKILL."]
 
 
-def test_the_agents_word_replaces_what_the_backend_saw(attempt: Attempt) -> None:
+def test_the_agents_report_replaces_the_observation_of_the_backend(attempt: Attempt) -> None:
     Replica.objects.filter(name="trainer-0").update(state="lost", why="its agent is gone")
     ended = report(attempt, "exited", code=3, why="exited with code 3")
     assert (ended.state, ended.why) == ("exited", "exited with code 3")
 
 
-def test_events_are_taken_once_whatever_is_sent_again(attempt: Attempt) -> None:
+def test_events_are_stored_once_whatever_is_sent_again(attempt: Attempt) -> None:
     rows = [(1.0, "task", "one"), (2.0, "task", "two"), (3.0, "task", "three")]
     assert replica_reports.record_events(attempt, replica="master-0", first=1, events=rows[:2]) == 2
     assert replica_reports.record_events(attempt, replica="master-0", first=1, events=rows) == 3
     assert list(JobEvent.objects.order_by("id").values_list("text", flat=True)) == ["one", "two", "three"]
 
 
-def test_events_beyond_the_limit_of_a_replica_are_left_out_and_the_timeline_says_so_once(
+def test_events_beyond_the_limit_of_a_replica_are_omitted_and_recorded_once(
     attempt: Attempt, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_reports, "EVENTS_LIMIT", 3)
@@ -153,7 +153,7 @@ def test_the_timeline_merges_states_and_happenings(attempt: Attempt) -> None:
     assert kinds == ["state"] * 5 + ["registered"]
 
 
-def test_a_rehearsed_kill_is_told_with_how_long_it_cost(attempt: Attempt) -> None:
+def test_a_rehearsed_kill_is_reported_with_its_duration(attempt: Attempt) -> None:
     report(attempt, "registered")
     JobEvent.objects.create(job=attempt.job, attempt=1, at=wall_clock(), replica="trainer-0", kind="rehearsal", text="")
     report(attempt, "exited", signal=9)
@@ -164,5 +164,5 @@ def test_a_rehearsed_kill_is_told_with_how_long_it_cost(attempt: Attempt) -> Non
         start_number=2, state=ReplicaState.WAITING, registered=None, flushed=False
     )
     report(attempt, "registered", start_number=2)
-    told = JobEvent.objects.filter(job=attempt.job, replica="trainer-0").latest("id").text
-    assert re.fullmatch(r"trainer-0 was killed for the rehearsal; back after 3\.\d s\.", told), told
+    text = JobEvent.objects.filter(job=attempt.job, replica="trainer-0").latest("id").text
+    assert re.fullmatch(r"trainer-0 was killed for the rehearsal; back after 3\.\d s\.", text), text

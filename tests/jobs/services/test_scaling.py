@@ -1,4 +1,4 @@
-"""How many replicas a job is to have."""
+"""Desired number of replicas of a job."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ _WHOLE, _FROM_1_TO_256 = "Write a whole number.", "Write a number from 1 to 256.
 SCALABLE = {"trainer": {"replicas": 2, "min": 2, "max": 4, "memory": "512Mi"}}
 
 
-def test_a_wish_for_more_holds_the_quota_at_once_and_is_told(
+def test_a_request_for_more_reserves_the_quota_at_once_and_is_recorded(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     job = submit(roles=SCALABLE)
     reconciler.reconcile(job.pk)
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 4})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 4})
     assert Reservation.objects.get(job=job.pk).amounts["cpu"] == 0.5 + 1 + 4
-    told = JobEvent.objects.get(job=job, kind="scaled")
-    assert (told.text, told.attempt) == ("Scaled from 2 to 4 trainers by developer.", 1)
+    event = JobEvent.objects.get(job=job, kind="scaled")
+    assert (event.text, event.attempt) == ("Scaled from 2 to 4 trainers by developer.", 1)
     entry = AuditEntry.objects.get(action="job.scale")
     assert (entry.actor, entry.detail) == (personas.developer, {"role": "trainer", "before": 2, "after": 4})
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 4})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 4})
     assert JobEvent.objects.filter(job=job, kind="scaled").count() == 1
 
 
-def test_what_the_quota_does_not_allow_changes_nothing(
+def test_a_number_beyond_the_quota_changes_nothing(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=8)
@@ -50,7 +50,7 @@ def test_what_the_quota_does_not_allow_changes_nothing(
     reconciler.reconcile(job.pk)
     reconciler.reconcile(other.pk)
     with pytest.raises(QuotaExceeded, match=r"Needs 5\.5 cpu; 4\.5 of 8 are free in `team`: 3\.5 are held by running"):
-        scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 4})
+        scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 4})
     job.refresh_from_db()
     assert (job.trainers, Reservation.objects.get(job=job.pk).amounts["cpu"]) == (None, 3.5)
 
@@ -61,12 +61,12 @@ def test_fewer_fit_even_where_the_limit_was_lowered(
     job = submit(roles={"trainer": {**SCALABLE["trainer"], "replicas": 4}})
     reconciler.reconcile(job.pk)
     Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=1)
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 2})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 2})
     assert Reservation.objects.get(job=job.pk).amounts["cpu"] == 3.5
 
 
 @pytest.mark.parametrize(
-    ("wish", "message"),
+    ("desired", "message"),
     [
         (None, 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'),
         ({}, 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'),
@@ -77,10 +77,10 @@ def test_fewer_fit_even_where_the_limit_was_lowered(
         ({"trainer": 5}, "The specification of this job allows 2 to 4 trainers (its min and max), not 5."),
     ],
 )
-def test_a_wish_that_cannot_be_is_explained(submit: Submit, personas: Personas, wish: object, message: str) -> None:
+def test_an_invalid_number_is_explained(submit: Submit, personas: Personas, desired: object, message: str) -> None:
     job = submit(roles=SCALABLE)
     with pytest.raises(ValidationFailed) as refused:
-        scaling.scale_job(actor=personas.developer, job_id=job.pk, wish=wish)
+        scaling.scale_job(actor=personas.developer, job_id=job.pk, desired=desired)
     assert refused.value.errors == {"trainer": [message]}
 
 
@@ -92,21 +92,21 @@ def test_a_number_of_parameter_servers_that_cannot_be_is_explained(
     submit: Submit, personas: Personas, number: object, message: str
 ) -> None:
     with pytest.raises(ValidationFailed) as refused:
-        scaling.scale_job(actor=personas.developer, job_id=submit().pk, wish={"pserver": number})
+        scaling.scale_job(actor=personas.developer, job_id=submit().pk, desired={"pserver": number})
     assert refused.value.errors == {"pserver": [message]}
 
 
-def test_parameter_servers_are_as_many_as_was_wished_with_the_next_attempt(
+def test_the_desired_number_of_parameter_servers_applies_to_the_next_attempt(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     job = submit(roles=SCALABLE)
     reconciler.reconcile(job.pk)
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"pserver": 3})
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"pserver": 3})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})
     assert Reservation.objects.get(job=job.pk, attempt=1).amounts["cpu"] == 0.5 + 1 + 3, "held for what runs now"
-    told = JobEvent.objects.filter(job=job, kind="scaled").order_by("id").first()
-    assert told is not None
-    assert told.text == ("Scaled from 1 to 3 parameter servers by developer. This takes effect with the next attempt.")
+    event = JobEvent.objects.filter(job=job, kind="scaled").order_by("id").first()
+    assert event is not None
+    assert event.text == ("Scaled from 1 to 3 parameter servers by developer. This takes effect with the next attempt.")
     job_services.cancel_job(actor=personas.developer, job_id=job.pk)
     reconciler.reconcile(job.pk)
     reconciler.reconcile(job.pk, clock=lambda: wall_clock() + timedelta(minutes=1))
@@ -122,7 +122,7 @@ def test_an_attempt_is_launched_with_the_parameter_servers_that_it_was_admitted_
 ) -> None:
     job = submit(roles=SCALABLE)
     reconciler.reconcile(job.pk, rest=frozenset({JobState.BUILDING}))
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"pserver": 2})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"pserver": 2})
     reconciler.reconcile(job.pk)
     (plan,) = backend.plans.values()
     assert [one.name for one in plan.replicas if one.role == "pserver"] == ["pserver-0"]
@@ -135,7 +135,7 @@ def test_a_job_that_failed_can_go_on_with_more_parameter_servers(
     job = submit(roles=SCALABLE)
     job_services.cancel_job(actor=personas.developer, job_id=job.pk)
     reconciler.reconcile(job.pk)
-    assert scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"pserver": 2}).pservers == 2
+    assert scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"pserver": 2}).pservers == 2
 
 
 def test_more_parameter_servers_than_the_quota_can_ever_hold_are_refused(
@@ -144,7 +144,7 @@ def test_more_parameter_servers_than_the_quota_can_ever_hold_are_refused(
     Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=4)
     job = submit(roles=SCALABLE)
     with pytest.raises(QuotaExceeded, match="it can never start"):
-        scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"pserver": 8})
+        scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"pserver": 8})
     job.refresh_from_db()
     assert job.pservers is None
 
@@ -153,7 +153,7 @@ def test_a_job_that_waits_is_scaled_before_it_starts(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     job = submit(roles=SCALABLE)
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})
     reconciler.reconcile(job.pk)
     assert Replica.objects.filter(role="trainer").count() == 3
 
@@ -163,4 +163,4 @@ def test_a_job_that_has_ended_is_not_scaled(submit: Submit, personas: Personas) 
     job_services.cancel_job(actor=personas.developer, job_id=job.pk)
     reconciler.reconcile(job.pk)
     with pytest.raises(Conflict, match="Only a job that waits or runs can be scaled; this one is CANCELLED"):
-        scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 3})
+        scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})

@@ -1,4 +1,4 @@
-"""The admins' page about the cluster: who uses it, who waits and why, the switch, and what if."""
+"""Admin page of the cluster: its usage, the queue, the mode of elastic jobs, and what-if simulations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATHS = ("/admin/cluster", "/admin/cluster/now")
 
 @pytest.fixture
 def busy(use: Use, submit: Submit) -> tuple[Job, Job]:
-    """One job holds all that there is, and one waits."""
+    """Return a job that holds the whole capacity, and one that waits."""
     use(MachineBackend(4))
     Capacity.objects.create(resource="cpu", amount=4)
     runs, waits = submit(name="runs"), submit(name="waits")
@@ -49,7 +49,7 @@ def test_it_is_the_admins(personas: Personas, person: str, path: str) -> None:
     assert personas.client(person).get(path).status_code == expected
 
 
-def test_the_page_of_a_running_elastic_job_says_why_it_has_its_number_of_trainers(
+def test_the_page_of_a_running_elastic_job_explains_its_number_of_trainers(
     personas: Personas, busy: tuple[Job, Job]
 ) -> None:
     job = busy[0]
@@ -60,20 +60,20 @@ def test_the_page_of_a_running_elastic_job_says_why_it_has_its_number_of_trainer
     assert "Keeps 2 trainers: there is no room for more." in viewer.get(page).content.decode()
     assert viewer.get(api).json()["sizing"] == "Keeps 2 trainers: there is no room for more."
     assert "没有更多资源" in viewer.get(page, headers={"Accept-Language": "zh-hans"}).content.decode()
-    for told_nothing in ({"elastic": False}, {"elastic": True, "state": "QUEUED"}):
-        Job.objects.filter(pk=job.pk).update(**told_nothing)
+    for without_decision in ({"elastic": False}, {"elastic": True, "state": "QUEUED"}):
+        Job.objects.filter(pk=job.pk).update(**without_decision)
         assert viewer.get(api).json()["sizing"] == ""
 
 
 @pytest.mark.parametrize("path", ["/admin/cluster/mode", "/admin/cluster/what-if"])
 @pytest.mark.parametrize("person", ["owner", "stranger", "nobody"])
-def test_nobody_else_asks_or_switches(personas: Personas, person: str, path: str) -> None:
+def test_only_admins_simulate_or_switch(personas: Personas, person: str, path: str) -> None:
     answer = personas.client(person).post(path, {"mode": "off", "reason": "x", "policy": "fixed"})
     assert answer.status_code == (302 if person == "nobody" else 403)
     assert elastic_jobs.mode() is ElasticMode.ON
 
 
-def test_it_tells_who_runs_and_why_others_wait(personas: Personas, busy: tuple[Job, Job]) -> None:
+def test_it_shows_the_running_jobs_and_why_others_wait(personas: Personas, busy: tuple[Job, Job]) -> None:
     Elastic.objects.create(told={str(busy[0].pk): {"trainers": 2, "why": "Has all 2 trainers that it may have."}})
     Job.objects.filter(pk=busy[0].pk).update(elastic=True)
     page = personas.client("admin").get("/admin/cluster").content.decode()
@@ -83,7 +83,7 @@ def test_it_tells_who_runs_and_why_others_wait(personas: Personas, busy: tuple[J
     assert "集群" in chinese
 
 
-def test_the_chart_shows_who_held_how_much_when(busy: tuple[Job, Job]) -> None:
+def test_the_chart_shows_the_amount_held_by_each_job_over_time(busy: tuple[Job, Job]) -> None:
     Stretch.objects.update(begun=now() - timedelta(minutes=30))
     chart = cluster_overview.chart(now(), "hour")
     [strand] = chart["strands"]
@@ -120,7 +120,7 @@ def test_those_that_held_least_are_shown_as_one(use: Use, submit: Submit, settin
     assert (len(chart["strands"]), chart["rest"][-1]) == (cluster_overview.SHOWN_JOBS, 2 * 3.5)
 
 
-def test_an_admin_switches_elastic_jobs_and_says_why(personas: Personas) -> None:
+def test_an_admin_switches_elastic_jobs_with_a_reason(personas: Personas) -> None:
     client = personas.client("admin")
     client.post("/admin/cluster/mode", {"mode": "explain", "reason": "Looking first."})
     assert elastic_jobs.mode() is ElasticMode.EXPLAIN
@@ -148,7 +148,7 @@ def test_what_if_there_were_more_cores(personas: Personas, busy: tuple[Job, Job]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whatever_is_asked_is_bounded(personas: Personas, busy: tuple[Job, Job]) -> None:
+def test_every_number_of_a_simulation_is_bounded(personas: Personas, busy: tuple[Job, Job]) -> None:
     page = ask(personas, cores="1e400", cool_down="nan", work="-1", window="99999999", policy="drop")
     assert "Jobs that do not begin" in page
 

@@ -1,4 +1,4 @@
-"""The pages about jobs, as everybody meets them."""
+"""Pages of jobs, for every persona."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.factories import LONG_AGO, make_job
 from tests.jobs.conftest import SPEC
 from tests.personas import Personas
 
-# What each persona gets for a page that everybody in the namespace may see, and for one that submits.
+# The status for each persona, of a page for all members of the namespace, and of one for submission.
 READING = {"admin": 200, "owner": 200, "developer": 200, "viewer": 200, "stranger": 404, "nobody": 302}
 WRITING = READING | {"viewer": 403}
 
@@ -83,7 +83,7 @@ def test_a_clone_of_nothing_is_not_found(personas: Personas, clone: str) -> None
     assert personas.client("developer").get(f"/n/team/jobs/new?clone={clone}").status_code == 404
 
 
-def test_a_job_of_others_cannot_be_cloned_into_ones_own_room(personas: Personas, job: Job) -> None:
+def test_a_job_of_others_cannot_be_cloned_into_the_own_namespace(personas: Personas, job: Job) -> None:
     assert personas.client("stranger").get(f"/n/elsewhere/jobs/new?clone={job.pk}").status_code == 404
 
 
@@ -100,7 +100,7 @@ def test_active_jobs_come_first_then_the_newest(personas: Personas) -> None:
     assert names_on(page) == ["running-old", "done-new", "done-old"]
 
 
-def test_the_list_shows_ones_own_jobs_unless_asked_for_all(personas: Personas) -> None:
+def test_the_list_shows_the_own_jobs_unless_all_are_requested(personas: Personas) -> None:
     make_job(personas.namespace, personas.owner, name="mine")
     make_job(personas.namespace, personas.developer, name="theirs")
     client = personas.client("owner")
@@ -172,19 +172,19 @@ def test_nothing_is_loaded_from_another_site(personas: Personas, job: Job) -> No
 
 
 @pytest.mark.parametrize("page", ["/n/team/jobs?owner=all", "/n/team/jobs/{job}", "/api/v1/jobs/{job}"])
-def test_why_is_told_in_the_language_of_the_reader(personas: Personas, job: Job, page: str) -> None:
+def test_the_reason_is_reported_in_the_language_of_the_reader(personas: Personas, job: Job, page: str) -> None:
     Job.objects.filter(pk=job.pk).update(why="Training with 2 trainers.")
-    told = {
+    answers = {
         language: personas.client("owner").get(page.format(job=job.pk), headers={"Accept-Language": language})
         for language in ("en", "zh-CN")
     }
-    assert "Training with 2 trainers." in told["en"].content.decode()
-    chinese = told["zh-CN"].content.decode()
+    assert "Training with 2 trainers." in answers["en"].content.decode()
+    chinese = answers["zh-CN"].content.decode()
     assert "正在用 2 个训练器训练。" in chinese
     assert "Training with 2 trainers." not in chinese
 
 
-def test_a_refused_field_is_told_in_the_language_of_the_reader(personas: Personas) -> None:
+def test_a_refused_field_is_reported_in_the_language_of_the_reader(personas: Personas) -> None:
     answer = personas.client("owner").post(
         "/api/v1/namespaces/team/jobs",
         {**SPEC, "name": ""},

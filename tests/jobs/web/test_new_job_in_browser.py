@@ -1,4 +1,4 @@
-"""The form of a new job in a real browser: which fields a framework has, and what they make of the specification."""
+"""Form of a new job in a real browser: the fields of each framework, and the resulting specification."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shown(form: Page, *fields: str) -> list[bool]:
     return [form.is_visible(field) for field in fields]
 
 
-def test_buttons_wait_for_the_script_that_hears_them(page: Page, live_server: LiveServer) -> None:
+def test_buttons_wait_for_the_script_that_handles_them(page: Page, live_server: LiveServer) -> None:
     held: list[Route] = []
     page.route("**/new-job-*.js", lambda route: held.append(route))
     with page.expect_request("**/new-job-*.js"):
@@ -82,7 +82,7 @@ def test_a_command_without_parameter_servers_has_no_master_either(form: Page) ->
     assert shown(form, *OF_MASTER) == [True] * len(OF_MASTER)
 
 
-def test_what_a_framework_has_no_use_for_goes_when_it_is_chosen(form: Page) -> None:
+def test_fields_that_a_framework_does_not_use_disappear_when_it_is_chosen(form: Page) -> None:
     form.fill("[data-path='roles.trainer.max']", "8")
     form.select_option("#elastic", "true")
     form.select_option("#mode", "async")
@@ -94,7 +94,7 @@ def test_what_a_framework_has_no_use_for_goes_when_it_is_chosen(form: Page) -> N
     expect(yaml).not_to_have_value(contains("mode"))
 
 
-def test_a_field_that_says_what_cannot_be_is_shown_with_what_is_wrong(form: Page) -> None:
+def test_a_field_with_an_invalid_value_is_shown_with_its_error(form: Page) -> None:
     form.fill("#yaml", "name: x\nframework: torch\nroles: {trainer: {replicas: 2, max: 4}}")
     problem = form.locator("[data-error-for='roles.trainer.max']")
     expect(problem).to_contain_text("meet once")
@@ -109,25 +109,25 @@ def test_whether_it_is_elastic_can_be_left_to_the_bounds(form: Page) -> None:
     expect(yaml).not_to_have_value(contains("elastic"))
 
 
-# --- Images of one's own ---------------------------------------------------------------------------------------------
+# --- Custom images ---------------------------------------------------------------------------------------------------
 IMAGE = "registry.example.com/team/train:1"
 
 
 @pytest.fixture
 def runs_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The installation has a backend whose pods are run from images."""
+    """Use a backend with pods that run from images."""
     monkeypatch.setattr(builders, "runs_images", lambda: True)
 
 
 @pytest.fixture
 def command(runs_images: None, form: Page) -> Page:
-    """The form of any program, which was written for the platform's own runtime before."""
+    """The form for any program, after the form for the platform's own runtime was filled."""
     form.fill("#requirements", "pandas")
     form.select_option("#framework", "command")
     return form
 
 
-def test_where_jobs_are_processes_of_one_machine_nobody_is_asked_for_an_image(form: Page) -> None:
+def test_where_jobs_are_processes_of_one_machine_there_is_no_field_for_an_image(form: Page) -> None:
     for framework in ("native", "command", "paddle", "torch"):
         form.select_option("#framework", framework)
         assert shown(form, "#image") == [False]
@@ -140,12 +140,12 @@ def test_only_any_program_may_be_in_an_image_of_its_own(form: Page) -> None:
         assert shown(form, "#image") == [may]
 
 
-def test_what_would_be_put_into_an_image_goes_once_it_is_named_and_the_code_comes_back_without_it(
+def test_requirements_and_code_disappear_once_an_image_is_named_and_the_code_returns_without_it(
     command: Page,
 ) -> None:
     yaml = command.locator("#yaml")
     command.fill("#image", IMAGE)
-    expect(yaml).to_have_value(contains("pandas"))  # until it is written to its end
+    expect(yaml).to_have_value(contains("pandas"))  # while the name of the image is incomplete
     command.press("#image", "Tab")
     expect(yaml).to_have_value(contains(IMAGE))
     for gone in ("pandas", "train.py"):
@@ -156,7 +156,7 @@ def test_what_would_be_put_into_an_image_goes_once_it_is_named_and_the_code_come
     expect(command.locator("code-editor .cm-content")).to_contain_text("import")
 
 
-def test_what_names_no_image_is_told_beside_it_and_nothing_is_lost(command: Page) -> None:
+def test_an_invalid_image_is_reported_beside_its_field_and_nothing_is_lost(command: Page) -> None:
     command.fill("#image", "no image at all")
     command.press("#image", "Enter")
     expect(command.locator("[data-error-for=image]")).to_contain_text("names no image")

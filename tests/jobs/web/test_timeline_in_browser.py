@@ -1,4 +1,4 @@
-"""What happens beneath a job is told on its page in words, in the reader's language."""
+"""Events of a job are shown on its page as messages in the reader's language."""
 
 from __future__ import annotations
 
@@ -41,36 +41,38 @@ pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
 
 def of_an_etcd_that_is_away(_: Path) -> Fact:
-    """What the master tells when nobody listens where etcd should be."""
-    store, told = EtcdStore(EtcdAddress(("127.0.0.1:9",), "/site")), list[Happening]()
+    """Return the event of the master when etcd is unreachable."""
+    store, happenings = EtcdStore(EtcdAddress(("127.0.0.1:9",), "/site")), list[Happening]()
     with contextlib.closing(Reception()) as reception, pytest.raises(StoreUnavailable):
-        Master(Plan(1), table_of(1), Ledger(store, "/"), told.extend, reception, patience=0.0)
+        Master(Plan(1), table_of(1), Ledger(store, "/"), happenings.extend, reception, patience=0.0)
     store.close()
-    return told[0].kind, told[0].text
+    return happenings[0].kind, happenings[0].text
 
 
 def of_a_straggler(_: Path) -> Fact:
-    """What the master tells when a trainer is so slow that another does its task too."""
+    """Return the event of the master when a slow trainer's task is also assigned to another trainer."""
     queue = TaskQueue.begin(Plan(1, sync=False, trainers=2), table_of(2), 0.0)
     queue.members([X, Y], 0.0)
     queue.get(X, 1, None, 0.0)
     quick = queue.get(Y, 1, None, 0.0)
     queue.done(Key(quick.pass_id, quick.task_id, quick.epoch, Y), 20.0)  # type: ignore[union-attr]
     queue.get(Y, 2, None, 40.0)
-    told = queue.happenings[-1]
-    return told.kind, told.text
+    happening = queue.happenings[-1]
+    return happening.kind, happening.text
 
 
 def of_a_damaged_checkpoint(directory: Path) -> Fact:
-    """What a parameter server tells that finds its checkpoint cut off."""
-    store, files, told = EmbeddedStore(directory / "store.db"), LocalFiles(directory / "checkpoints"), list[Fact]()
-    book, who = Book(store, "job", 1, 1), Writer(store)
-    entry = writer.save(files, book, who.header(4), blocks(4), who.owner, 1.0)
+    """Return the event of a parameter server whose checkpoint is truncated."""
+    store, files, recorded = EmbeddedStore(directory / "store.db"), LocalFiles(directory / "checkpoints"), list[Fact]()
+    book, owner = Book(store, "job", 1, 1), Writer(store)
+    entry = writer.save(files, book, owner.header(4), blocks(4), owner.owner, 1.0)
     (files.directory / entry.file).write_bytes((files.directory / entry.file).read_bytes()[:-9])
     shard, identity = Shard(0, even_table(1), 1), Identity("job", 0, 1)
-    checkpointer.restore(shard, identity, [(files, book.generation())], "sync", lambda *fact: told.append(fact), 0.0)
+    checkpointer.restore(
+        shard, identity, [(files, book.generation())], "sync", lambda *fact: recorded.append(fact), 0.0
+    )
     store.close()
-    return told[0]
+    return recorded[0]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def of_a_damaged_checkpoint(directory: Path) -> Fact:
         ),
     ],
 )
-def test_etcd_away_a_straggler_and_a_damaged_checkpoint_are_told(
+def test_an_etcd_outage_a_straggler_and_a_damaged_checkpoint_are_reported(
     language: str,
     words: list[tuple[str, str]],
     page: Page,
@@ -105,8 +107,8 @@ def test_etcd_away_a_straggler_and_a_damaged_checkpoint_are_told(
 ) -> None:
     job = submit()
     facts = [fact(tmp_path) for fact in (of_an_etcd_that_is_away, of_a_straggler, of_a_damaged_checkpoint)]
-    told = [(1_700_000_000.0 + at, *fact) for at, fact in enumerate(facts)]
-    replica_reports.record_events(make_attempt(job), replica="master-0", first=1, events=told)
+    events = [(1_700_000_000.0 + at, *fact) for at, fact in enumerate(facts)]
+    replica_reports.record_events(make_attempt(job), replica="master-0", first=1, events=events)
     sign_in(page, live_server, personas, language)
     page.goto(f"{live_server.url}/n/team/jobs/{job.pk}#events")
     for (kind, _text), (label, message) in zip(facts, words, strict=True):
@@ -115,19 +117,19 @@ def test_etcd_away_a_straggler_and_a_damaged_checkpoint_are_told(
         expect(row).to_contain_text(message)
 
 
-def test_older_events_come_when_they_are_asked_for(
+def test_older_events_appear_when_they_are_requested(
     page: Page, live_server: LiveServer, personas: Personas, submit: Callable[..., Job]
 ) -> None:
     job = submit()
-    told = [(1_700_000_000.0 + at, "task", f"number {at}") for at in range(timeline.PAGE + 100)]
-    replica_reports.record_events(make_attempt(job), replica="master-0", first=1, events=told)
+    events = [(1_700_000_000.0 + at, "task", f"number {at}") for at in range(timeline.PAGE + 100)]
+    replica_reports.record_events(make_attempt(job), replica="master-0", first=1, events=events)
     sign_in(page, live_server, personas, "en")
     page.goto(f"{live_server.url}/n/team/jobs/{job.pk}#events")
     rows, older = page.locator(".timeline li"), page.get_by_role("button", name="Older events")
     expect(rows).to_have_count(timeline.PAGE)
     expect(rows.filter(has_text="number 0")).to_have_count(0)
     older.click()
-    expect(rows).to_have_count(len(told) + 1)  # and the change of state of the submission, which is the newest
+    expect(rows).to_have_count(len(events) + 1)  # and the change of state of the submission, which is the newest
     expect(rows.first).to_contain_text("number 0")
     expect(older).to_have_count(0)
 

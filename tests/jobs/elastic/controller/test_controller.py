@@ -268,10 +268,10 @@ def test_a_number_that_a_person_wishes_for_stays_until_it_is_left_to_the_platfor
 ) -> None:
     job = world.job()
     world.rounds(3)
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"trainer": 2})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 2})
     world.rounds(3, COOL_DOWN)
     assert trainers(job) == 2
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"elastic": True})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"elastic": True})
     world.rounds(2, COOL_DOWN)
     assert trainers(job) == 4
     told = list(JobEvent.objects.filter(job=job, kind="elastic").order_by("id").values_list("text", flat=True))
@@ -370,7 +370,7 @@ def test_a_decision_about_a_job_that_does_not_run_or_was_left_to_a_person_is_dro
     Job.objects.filter(pk=job.pk).update(state=JobState.STOPPING)
     assert scaling.scale_automatically(**decision) is scaling.Growth.STALE
     Job.objects.filter(pk=job.pk).update(state=JobState.RUNNING)
-    scaling.scale_job(actor=personas.developer, job_id=job.pk, wish={"elastic": False})
+    scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"elastic": False})
     assert scaling.scale_automatically(**decision) is scaling.Growth.STALE
     assert trainers(job) == before
 
