@@ -172,7 +172,7 @@ class ClusterBackend(Protocol):
         What it has kept for the next attempt of its job stays.
         """
 
-    def keepsakes(self) -> Mapping[str, int]:
+    def checkpoint_sizes(self) -> Mapping[str, int]:
         """The ids of the jobs of which something is kept for a next attempt, and how many bytes."""
 
     def forget(self, job_id: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from uuid import UUID
 
 
-class Keepsakes:
+class CheckpointStore:
     """None are there while the directory is not."""
 
     def __init__(self, directory: Path) -> None:

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from jobs.backends.base import ClusterBackend, Machine, OneMachine
-from jobs.backends.checkpoint_store import Keepsakes
+from jobs.backends.checkpoint_store import CheckpointStore
 from jobs.backends.kubernetes.manifests import PLACEMENT, Cluster, Mount
 from jobs.backends.local import isolation
 from jobs.backends.local.backend import LocalBackend
@@ -28,8 +28,10 @@ def _kubernetes() -> ClusterBackend:
     # Only here: whoever runs jobs on this machine needs no client of Kubernetes, which takes a second to import.
     from jobs.backends.kubernetes.backend import KubernetesBackend
 
-    seen = settings.KUBERNETES_CHECKPOINTS_DIR
-    return KubernetesBackend(api_server(), kubernetes_cluster(), Keepsakes(Path(seen)) if seen else None)
+    directory = settings.KUBERNETES_CHECKPOINTS_DIR
+    return KubernetesBackend(
+        api_server(), kubernetes_cluster(), CheckpointStore(Path(directory)) if directory else None
+    )
 
 
 def api_server() -> StreamingApi:

@@ -68,7 +68,7 @@ class Needs(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
+class NodeInfo:
     name: str
     allocatable: Needs
     taints: frozenset[Taint]
@@ -76,7 +76,7 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class PodSeen:
+class PodInfo:
     """``node``: empty while it has none. ``kind`` and ``owner``: what looks after it, Deployments by their own name;
     empty where nothing does. ``over``: its containers have ended, it takes nothing any more."""
 
@@ -105,7 +105,7 @@ def quantity(text: object) -> Decimal:
     return Decimal(found[1]) * _SUFFIXES[found[2] or ""] if found else Decimal(0)
 
 
-def matches(selector: Selector, node: NodeSeen) -> bool:
+def matches(selector: Selector, node: NodeInfo) -> bool:
     """Whether a pod that chooses nodes so may go there."""
     labels = {**node.labels, "metadata.name": node.name}
     return not selector or any(all(_holds(each, labels) for each in term) for term in selector)
@@ -125,7 +125,7 @@ def placement(spec: _Object) -> Placement:
 
 
 # --- Nodes ------------------------------------------------------------------------------------------------------------
-def _node(item: _Object) -> NodeSeen:
+def _node(item: _Object) -> NodeInfo:
     spec, status, name = item.get("spec") or {}, item.get("status") or {}, str(item["metadata"]["name"])
     taints = {
         Taint(str(each.get("key", "")), str(each.get("value") or ""), str(each.get("effect", "")))
@@ -136,19 +136,19 @@ def _node(item: _Object) -> NodeSeen:
     if spec.get("unschedulable") or not ready:
         taints.add(Taint(_CLOSED, "", "NoSchedule"))
     labels = {str(key): str(value) for key, value in (item["metadata"].get("labels") or {}).items()}
-    return NodeSeen(name, _needs(status.get("allocatable") or {}, math.floor), frozenset(taints), labels)
+    return NodeInfo(name, _needs(status.get("allocatable") or {}, math.floor), frozenset(taints), labels)
 
 
 # --- Pods -------------------------------------------------------------------------------------------------------------
-def _pod(item: _Object) -> PodSeen:
+def _pod(item: _Object) -> PodInfo:
     spec, metadata = item.get("spec") or {}, item["metadata"]
     kind, owner = _owner(metadata)
     tolerations, selector = placement(spec)
-    return PodSeen(
+    return PodInfo(
         namespace=str(metadata.get("namespace", "")),
         name=str(metadata["name"]),
         node=str(spec.get("nodeName") or ""),
-        needs=_asked(spec),
+        needs=_requested(spec),
         priority=int(spec.get("priority") or 0),
         leaving=bool(metadata.get("deletionTimestamp")),
         over=(item.get("status") or {}).get("phase") in _OVER,
@@ -170,12 +170,14 @@ def _owner(metadata: _Object) -> tuple[str, str]:
     return "", ""
 
 
-def _toleration(said: _Object) -> Toleration:
-    exists = said.get("operator") == "Exists"
-    return Toleration(str(said.get("key") or ""), exists, str(said.get("value") or ""), str(said.get("effect") or ""))
+def _toleration(entry: _Object) -> Toleration:
+    exists = entry.get("operator") == "Exists"
+    return Toleration(
+        str(entry.get("key") or ""), exists, str(entry.get("value") or ""), str(entry.get("effect") or "")
+    )
 
 
-def _asked(spec: _Object) -> Needs:
+def _requested(spec: _Object) -> Needs:
     """What the scheduler counts: all containers together, or more where those that run before them need more."""
     main = [_requests(each) for each in spec.get("containers") or ()]
     first: list[Mapping[str, Decimal]] = []
@@ -194,8 +196,8 @@ def _asked(spec: _Object) -> Needs:
 
 
 def _requests(container: _Object) -> dict[str, Decimal]:
-    said = (container.get("resources") or {}).get("requests") or {}
-    return {name: quantity(amount) for name, amount in said.items()}
+    entry = (container.get("resources") or {}).get("requests") or {}
+    return {name: quantity(amount) for name, amount in entry.items()}
 
 
 def _sum(amounts: Iterable[Mapping[str, Decimal]]) -> dict[str, Decimal]:
@@ -253,4 +255,4 @@ _OPERATORS: Mapping[str, Callable[[str | None, tuple[str, ...]], bool]] = {
     "Gt": _compared(1),
     "Lt": _compared(-1),
 }
-_READERS: Mapping[str, Callable[[_Object], NodeSeen | PodSeen]] = {"Node": _node, "Pod": _pod}
+_READERS: Mapping[str, Callable[[_Object], NodeInfo | PodInfo]] = {"Node": _node, "Pod": _pod}

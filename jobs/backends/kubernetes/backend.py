@@ -24,7 +24,7 @@ from jobs.backends.base import (
     LaunchPlan,
     Phase,
 )
-from jobs.backends.checkpoint_store import Keepsakes
+from jobs.backends.checkpoint_store import CheckpointStore
 from jobs.backends.kubernetes import manifests
 from jobs.backends.kubernetes import observe as views
 from jobs.backends.kubernetes.coalesce import gathered
@@ -49,9 +49,11 @@ class KubernetesBackend:
     rehearses = True
     outlives_the_portal = True
 
-    def __init__(self, api: StreamingApi, cluster: manifests.Cluster, keepsakes: Keepsakes | None = None) -> None:
+    def __init__(
+        self, api: StreamingApi, cluster: manifests.Cluster, checkpoints: CheckpointStore | None = None
+    ) -> None:
         """``keepsakes``: the volume of checkpoints as this machine sees it; None: nobody here counts them."""
-        self._api, self._cluster, self._keepsakes = api, cluster, keepsakes
+        self._api, self._cluster, self._checkpoint_store = api, cluster, checkpoints
 
     # --- Launching ---------------------------------------------------------------------------------------------------
     def launch(self, plan: LaunchPlan) -> None:
@@ -61,13 +63,13 @@ class KubernetesBackend:
             if job is not None and views.is_stopped(job):
                 return
             # The Secret first: a pod that does not find it waits long before it looks again.
-            self._keep_secret(manifests.secret(plan, self._cluster))
-            job = job or self._make(JOBS, manifests.paddle_job(plan, self._cluster))
-            self._hand_over_secret(plan.ref, job)
+            self._ensure_secret(manifests.secret(plan, self._cluster))
+            job = job or self._ensure(JOBS, manifests.paddle_job(plan, self._cluster))
+            self._set_secret_owner(plan.ref, job)
         except Refusal as refusal:
             raise _launch_failed(refusal, name_of(plan.namespace, self._cluster.prefix)) from refusal
 
-    def _keep_secret(self, body: manifests.Manifest) -> None:
+    def _ensure_secret(self, body: manifests.Manifest) -> None:
         """The same plan gives the same secret; one that is there is not read, which the portal may not."""
         try:
             self._api.call("POST", SECRETS.path(body["metadata"]["namespace"]), body)
@@ -75,7 +77,7 @@ class KubernetesBackend:
             if refusal.status != CONFLICT:
                 raise
 
-    def _make(self, resource: Resource, body: manifests.Manifest) -> Object:
+    def _ensure(self, resource: Resource, body: manifests.Manifest) -> Object:
         """The object, made now or before."""
         metadata = body["metadata"]
         try:
@@ -85,7 +87,7 @@ class KubernetesBackend:
                 raise
             return self._api.call("GET", resource.path(metadata["namespace"], metadata["name"]))
 
-    def _hand_over_secret(self, ref: AttemptRef, job: Object) -> None:
+    def _set_secret_owner(self, ref: AttemptRef, job: Object) -> None:
         """From here on it goes when the PaddleJob goes."""
         owner = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": names.name_of(job)}
         reference = {**owner, "uid": names.uid_of(job)}
@@ -158,19 +160,19 @@ class KubernetesBackend:
                     self._delete(PODS, ref, names.name_of(pod), gracePeriodSeconds=seconds)
 
     def cleanup(self, ref: AttemptRef) -> None:
-        seen = self.observe(ref)
-        if seen.gone or any(one.phase in (Phase.STARTING, Phase.RUNNING) for one in seen.replicas):
+        observed = self.observe(ref)
+        if observed.gone or any(one.phase in (Phase.STARTING, Phase.RUNNING) for one in observed.replicas):
             return
         with _reachable():
             self._delete(SECRETS, ref, manifests.job_name(ref.attempt_id))
             self._delete(JOBS, ref, manifests.job_name(ref.attempt_id), propagationPolicy="Background")
 
-    def keepsakes(self) -> Mapping[str, int]:
-        return self._keepsakes.sizes() if self._keepsakes else {}
+    def checkpoint_sizes(self) -> Mapping[str, int]:
+        return self._checkpoint_store.sizes() if self._checkpoint_store else {}
 
     def forget(self, job_id: str) -> None:
-        if self._keepsakes:
-            self._keepsakes.forget(job_id)
+        if self._checkpoint_store:
+            self._checkpoint_store.forget(job_id)
 
     def _change(
         self, ref: AttemptRef, change: Callable[[Object], Mapping[str, Any] | None], *, also_stopped: bool = False
@@ -218,7 +220,7 @@ def _check(plan: LaunchPlan, cluster: manifests.Cluster) -> None:
             "This installation has no image to run jobs from. An admin sets REGATTA_REGISTRY or "
             "REGATTA_KUBERNETES_IMAGE."
         )
-    if any(one.role == contract.MASTER and not manifests.said_of_store(one) for one in plan.replicas):
+    if any(one.role == contract.MASTER and not manifests.coordination_url(one) for one in plan.replicas):
         raise LaunchFailed(
             "The processes of the job meet in an etcd, and this installation has none that pods reach. An admin sets "
             "REGATTA_COORDINATION."
@@ -245,18 +247,18 @@ def _scaled(job: Object, role: str, replicas: int) -> Mapping[str, Any] | None:
 def _begun_again(job: Object, name: str, start_number: int) -> Mapping[str, Any] | None:
     """One life more for the replica, and a place for it, where somebody has taken that away."""
     place, role = manifests.place_of(name), name.rpartition("-")[0]
-    wanted = int(name.rpartition("-")[2]) + 1
+    desired = int(name.rpartition("-")[2]) + 1
     body: dict[str, Any] = {}
     if views.starts(job).get(place, 1) < start_number:
         body["starts"] = {place: start_number}
-    if views.replicas_of(job, role) < wanted:
-        body[manifests.ROLES[role]] = {"replicas": wanted}
+    if views.replicas_of(job, role) < desired:
+        body[manifests.ROLES[role]] = {"replicas": desired}
     return {"spec": body} if body else None
 
 
 def _leaves_within(pod: Object, seconds: int) -> bool:
-    said = pod["metadata"].get("deletionGracePeriodSeconds")
-    return names.is_leaving(pod) and said is not None and int(said) <= seconds
+    seconds_given = pod["metadata"].get("deletionGracePeriodSeconds")
+    return names.is_leaving(pod) and seconds_given is not None and int(seconds_given) <= seconds
 
 
 @contextmanager

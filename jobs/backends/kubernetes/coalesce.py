@@ -9,7 +9,7 @@ from queue import Empty, Full, Queue
 PATIENCE = 0.1  # seconds from a first piece on in which others are waited for
 _PIECES = 1024  # that wait at most; whoever sends more is not read meanwhile
 _LARGEST = 2**20  # bytes after which no more are put together
-_LOOK = 1.0  # seconds after which one that has no room sees whether anybody is still there
+_POLL = 1.0  # seconds after which one that has no room sees whether anybody is still there
 
 
 def gathered(pieces: Iterator[bytes], patience: float = PATIENCE) -> Iterator[bytes]:
@@ -64,7 +64,7 @@ def _put(piece: bytes | Exception | None, waiting: Queue[bytes | Exception | Non
     """False where nobody takes it any more."""
     while not over.is_set():
         try:
-            waiting.put(piece, timeout=_LOOK)
+            waiting.put(piece, timeout=_POLL)
         except Full:
             continue
         return True

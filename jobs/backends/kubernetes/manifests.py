@@ -36,8 +36,8 @@ ROLES: Mapping[str, str] = {
 JOB_LABEL, ATTEMPT_LABEL, NUMBER_LABEL = "regatta/job", "regatta/attempt", "regatta/number"
 
 # Where things are in a pod.
-ROOM = PurePosixPath("/regatta")
-DATA, CHECKPOINTS = ROOM / "data", PurePosixPath("/checkpoints")
+WORKSPACE = PurePosixPath("/regatta")
+DATA, CHECKPOINTS = WORKSPACE / "data", PurePosixPath("/checkpoints")
 # Where the builder puts them in an image.
 PLATFORM_PYTHON = PurePosixPath("/opt/regatta/bin/python")
 CODE = PurePosixPath("/opt/job/code")
@@ -46,7 +46,7 @@ USER = 10001
 # Of the memory of a replica the agent beside it takes so much, at most this part of it.
 AGENT_MEMORY, AGENT_PART = 48 * 2**20, 8
 # After the grace the agent still sends the last lines; after that the node kills it.
-LAST_WORDS = 8
+FLUSH_SECONDS = 8
 # A node that says nothing is given up after so long; the replica then starts elsewhere.
 _SILENCE = 30
 # Variables that go into the Secret. That of the user may hold what nobody else should read.
@@ -55,7 +55,7 @@ SECRET = (contract.INGEST_TOKEN, contract.WIRE_SECRET, contract.COORDINATION, co
 CONTAINER = "replica"
 # Label of a PaddleJob whose pods have no agent. They are told what says who they are and what to work on.
 BARE_LABEL = "regatta/bare"
-TOLD_TO_BARE = (contract.TRAINERS, contract.PASSES, contract.DATASET)
+BARE_VARIABLES = (contract.TRAINERS, contract.PASSES, contract.DATASET)
 
 
 # What an installation may say of the nodes that jobs run on.
@@ -131,8 +131,8 @@ def secret(plan: LaunchPlan, cluster: Cluster) -> Manifest:
 def _secrets(plan: LaunchPlan, replica: ReplicaPlan) -> Iterator[tuple[str, str]]:
     if plan.agents:
         given = {contract.INGEST_TOKEN: plan.ingest_token, contract.WIRE_SECRET: plan.wire_secret}
-        told = {**replica.environment, **given}
-        yield from ((variable, told[variable]) for variable in SECRET if told.get(variable))
+        variables = {**replica.environment, **given}
+        yield from ((variable, variables[variable]) for variable in SECRET if variables.get(variable))
     else:
         # The person's own variables: no agent is there to take them from one.
         yield from json.loads(replica.environment.get(contract.USER_ENVIRONMENT, "{}")).items()
@@ -211,7 +211,7 @@ def template(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> Manife
 
 def grace_seconds(grace: float) -> int:
     """How long a node waits between its SIGTERM to the agent and its SIGKILL."""
-    return math.ceil(grace) + LAST_WORDS
+    return math.ceil(grace) + FLUSH_SECONDS
 
 
 def _container(
@@ -249,16 +249,16 @@ def _cores(cpu: float) -> str:
 def _started(plan: LaunchPlan, replica: ReplicaPlan) -> Manifest:
     """What is run, and where. An image of a person's own knows both where the job does not say, and may be another by
     now under the same tag."""
-    command = [_literal(word) for word in replica.command]
+    command = [_literal(argument) for argument in replica.command]
     if not plan.agents:
         return {"imagePullPolicy": "Always", **({"command": command} if command else {})}
     agent = [str(PLATFORM_PYTHON), "-m", "runtime.agent.pod_entrypoint", "--"]
-    return {"imagePullPolicy": "IfNotPresent", "command": [*agent, *command], "workingDir": str(ROOM)}
+    return {"imagePullPolicy": "IfNotPresent", "command": [*agent, *command], "workingDir": str(WORKSPACE)}
 
 
 def _volumes(replica: ReplicaPlan, cluster: Cluster) -> Iterator[tuple[str, tuple[PurePosixPath, Any, bool]]]:
     """Name, and where it is mounted, what it is, and whether it can only be read."""
-    yield "room", (ROOM, {"emptyDir": {}}, False)
+    yield "room", (WORKSPACE, {"emptyDir": {}}, False)
     yield "tmp", (PurePosixPath("/tmp"), {"emptyDir": {}}, False)  # noqa: S108  the pod's own
     memory = {"medium": "Memory", "sizeLimit": str(min(cluster.shared_memory, replica.memory))}
     yield "shm", (PurePosixPath("/dev/shm"), {"emptyDir": memory}, False)  # noqa: S108  the pod's own
@@ -287,16 +287,16 @@ def _environment(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> It
 
 def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str, str]:
     own = (contract.INDEX, contract.START_NUMBER, contract.ADDRESS, contract.REPLICA, *SECRET)
-    said = {name: value for name, value in replica.environment.items() if name not in own}
+    stated = {name: value for name, value in replica.environment.items() if name not in own}
     mounted = _mounted(replica, cluster)
     decided = {
         contract.JOB_ID: plan.ref.job_id,
         contract.ATTEMPT_ID: plan.ref.attempt_id,
         contract.ATTEMPT: str(plan.ref.number),
         contract.ROLE: replica.role,
-        contract.REPLICA_DIR: str(ROOM),
-        contract.WORK_DIR: str(ROOM / "work"),
-        contract.OUTPUT_DIR: str(ROOM / "output"),
+        contract.REPLICA_DIR: str(WORKSPACE),
+        contract.WORK_DIR: str(WORKSPACE / "work"),
+        contract.OUTPUT_DIR: str(WORKSPACE / "output"),
         contract.GRACE_SECONDS: f"{plan.grace.total_seconds():g}",
         contract.LOG_CAP: str(plan.log_cap),
         contract.LIMIT_MEMORY: str(replica.memory - min(AGENT_MEMORY, replica.memory // AGENT_PART)),
@@ -305,31 +305,31 @@ def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str
         contract.TERMINATION_FILE: "/dev/termination-log",
         contract.DATA_PATH: ":".join(map(str, [DATA, *mounted])),
     }
-    if said.get(contract.DATASET) and not mounted:
+    if stated.get(contract.DATASET) and not mounted:
         decided[contract.FETCH_DATA] = str(DATA)
-    if not said_of_store(replica):
-        decided[contract.COORDINATION] = f"sqlite:///{ROOM / 'coordination.sqlite3'}"
+    if not coordination_url(replica):
+        decided[contract.COORDINATION] = f"sqlite:///{WORKSPACE / 'coordination.sqlite3'}"
     if plan.image and replica.runs_user_code:
         decided[contract.CODE_DIR] = str(CODE)
     if cluster.checkpoints is not None and not replica.runs_user_code:
         decided[contract.CHECKPOINT_DIR] = str(CHECKPOINTS / plan.ref.job_id)
-    return {**cluster.extra_environment, **said, **decided}
+    return {**cluster.extra_environment, **stated, **decided}
 
 
 def _plain_of_bare(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str, str]:
     """Nothing by which one could speak to the platform. The person's own variables, in the Secret, come before."""
-    told = {
+    variables = {
         contract.JOB_ID: plan.ref.job_id,
         contract.ATTEMPT: str(plan.ref.number),
         contract.ROLE: replica.role,
         # An image's own user may have a home in which this one cannot write.
-        "HOME": str(ROOM),
-        **{name: replica.environment[name] for name in TOLD_TO_BARE if replica.environment.get(name)},
+        "HOME": str(WORKSPACE),
+        **{name: replica.environment[name] for name in BARE_VARIABLES if replica.environment.get(name)},
     }
     if mounted := _mounted(replica, cluster):
-        told[contract.DATA_PATH] = ":".join(map(str, mounted))
+        variables[contract.DATA_PATH] = ":".join(map(str, mounted))
     own = {name for name, _ in _secrets(plan, replica)}
-    return {name: value for name, value in told.items() if name not in own}
+    return {name: value for name, value in variables.items() if name not in own}
 
 
 def is_unmounted(replica: ReplicaPlan, cluster: Cluster) -> bool:
@@ -343,7 +343,7 @@ def _mounted(replica: ReplicaPlan, cluster: Cluster) -> list[PurePosixPath]:
     return [path for path in paths if _is_mounted(path, cluster.data)]
 
 
-def said_of_store(replica: ReplicaPlan) -> str:
+def coordination_url(replica: ReplicaPlan) -> str:
     """The store in which the attempt's processes meet. Those of a framework that does without have one of their own."""
     return replica.environment.get(contract.COORDINATION, "")
 

@@ -41,9 +41,9 @@ _NODES = "the node ended it"
 def view(job: Object, pods: Iterable[Object]) -> AttemptView:
     """What is seen of the attempt of ``job``; ``pods`` are those of the PaddleJob."""
     by_place = {pod_names.place(*pod_names.role_and_index(names.name_of(pod))): pod for pod in pods}
-    seen = (_replica(job, place, by_place.get(place)) for place in _places(job))
+    views = (_replica(job, place, by_place.get(place)) for place in _places(job))
     agent = not _is_bare(job)
-    return AttemptView(gone=False, replicas=tuple(replace(one, agent=agent) for one in seen))
+    return AttemptView(gone=False, replicas=tuple(replace(one, agent=agent) for one in views))
 
 
 def container(pod: Object) -> Container:
@@ -102,7 +102,7 @@ def _replica(job: Object, place: str, pod: Object | None) -> ReplicaView:
 def _absent(job: Object, name: str, place: str, made: int, allowed: int) -> ReplicaView:
     if _begins(job, place, allowed, made):
         return ReplicaView(name, Phase.STARTING, why=_refusal(job), start_number=allowed)
-    if is_stopped(job) or not _is_wanted(job, place) or _phase_of_job(job) in ("Completed", "Failed"):
+    if is_stopped(job) or not _is_desired(job, place) or _phase_of_job(job) in ("Completed", "Failed"):
         why = "was asked to stop" if made else "was stopped before it began"
         return ReplicaView(name, Phase.EXITED, signal=_SIGTERM, why=why, start_number=max(made, allowed))
     return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, why="was killed: its pod was deleted", start_number=made)
@@ -110,7 +110,7 @@ def _absent(job: Object, name: str, place: str, made: int, allowed: int) -> Repl
 
 def _begins(job: Object, place: str, allowed: int, made: int) -> bool:
     """Whether the controller makes a pod more in the place: of trainers also after all have succeeded."""
-    if allowed <= made or is_stopped(job) or not _is_wanted(job, place):
+    if allowed <= made or is_stopped(job) or not _is_desired(job, place):
         return False
     phase = _phase_of_job(job)
     return phase != "Failed" and (phase != "Completed" or place.rpartition("-")[0] == ROLES[contract.TRAINER])
@@ -120,7 +120,7 @@ def _phase_of_job(job: Object) -> str:
     return str((job.get("status") or {}).get("phase", ""))
 
 
-def _is_wanted(job: Object, place: str) -> bool:
+def _is_desired(job: Object, place: str) -> bool:
     role, _, index = place.rpartition("-")
     return int(index) < int(((job.get("spec") or {}).get(role) or {}).get("replicas") or 0)
 
@@ -141,8 +141,8 @@ def _trouble(job: Object, pod: Object) -> str:
         if waiting.get("message") == no_config_map(names.name_of(job)):
             continue
         if waiting.get("reason") in _TROUBLE:
-            said = _short(str(waiting.get("message") or waiting["reason"]))
-            return f"{_TROUBLE[waiting['reason']]}: {said}"
+            details = _short(str(waiting.get("message") or waiting["reason"]))
+            return f"{_TROUBLE[waiting['reason']]}: {details}"
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
             return f"it finds no node: {_short(str(condition.get('message', '')))}"
@@ -152,15 +152,15 @@ def _trouble(job: Object, pod: Object) -> str:
 def _ended(job: Object, name: str, pod: Object, start_number: int) -> ReplicaView:
     status = pod.get("status") or {}
     terminated = next(_terminations(status), {})
-    word = None if _is_bare(job) else _word(str(terminated.get("message") or ""))
-    if word is not None:
-        memory, why = bool(word.get("out_of_memory")), str(word.get("why") or "")
-        code, number = word.get("code"), word.get("signal")
+    report = None if _is_bare(job) else _agent_report(str(terminated.get("message") or ""))
+    if report is not None:
+        memory, why = bool(report.get("out_of_memory")), str(report.get("why") or "")
+        code, number = report.get("code"), report.get("signal")
         return ReplicaView(name, Phase.EXITED, code, number, out_of_memory=memory, why=why, start_number=start_number)
     if status.get("reason"):
-        said = _short(str(status.get("message") or status["reason"]))
-        return ReplicaView(name, Phase.LOST, why=f"{_NODES} ({status['reason']}): {said}", start_number=start_number)
-    ended = _ended_without_word(name, terminated, start_number)
+        details = _short(str(status.get("message") or status["reason"]))
+        return ReplicaView(name, Phase.LOST, why=f"{_NODES} ({status['reason']}): {details}", start_number=start_number)
+    ended = _ended_without_report(name, terminated, start_number)
     return _ended_by_itself(ended, terminated) if _is_bare(job) else ended
 
 
@@ -169,12 +169,12 @@ def _ended_by_itself(ended: ReplicaView, terminated: Mapping[str, Any]) -> Repli
     if ended.phase is not Phase.EXITED or ended.out_of_memory:
         return ended
     if terminated.get("reason") in _NEVER_RAN:
-        said = _short(str(terminated.get("message") or terminated["reason"]))
-        return replace(ended, why=f"could not be started: {said}")
+        details = _short(str(terminated.get("message") or terminated["reason"]))
+        return replace(ended, why=f"could not be started: {details}")
     return replace(ended, why="")
 
 
-def _ended_without_word(name: str, terminated: Mapping[str, Any], start_number: int) -> ReplicaView:
+def _ended_without_report(name: str, terminated: Mapping[str, Any], start_number: int) -> ReplicaView:
     """The container was killed, or could not be started."""
     code, reason = terminated.get("exitCode"), str(terminated.get("reason") or "")
     if code is None:
@@ -182,7 +182,7 @@ def _ended_without_word(name: str, terminated: Mapping[str, Any], start_number: 
     if reason == "OOMKilled":
         why = "ran out of memory: the node killed its container"
         return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, out_of_memory=True, why=why, start_number=start_number)
-    said = str(terminated.get("message") or "").strip().rpartition("\n")[2]
+    details = str(terminated.get("message") or "").strip().rpartition("\n")[2]
     if code > 128:
         return ReplicaView(
             name, Phase.EXITED, signal=int(code) - 128, why="its container was killed", start_number=start_number
@@ -191,7 +191,7 @@ def _ended_without_word(name: str, terminated: Mapping[str, Any], start_number: 
         name,
         Phase.EXITED,
         code=int(code),
-        why=f"its agent did not start: {_short(said or reason)}",
+        why=f"its agent did not start: {_short(details or reason)}",
         start_number=start_number,
     )
 
@@ -203,13 +203,13 @@ def _terminations(status: Object) -> Iterator[Mapping[str, Any]]:
             yield ended
 
 
-def _word(message: str) -> Mapping[str, Any] | None:
+def _agent_report(message: str) -> Mapping[str, Any] | None:
     """What the agent left behind; None where it is nothing of an agent's."""
     try:
-        word = json.loads(message)
+        report = json.loads(message)
     except (ValueError, RecursionError):
         return None
-    return word if isinstance(word, dict) and "start_number" in word else None
+    return report if isinstance(report, dict) and "start_number" in report else None
 
 
 def _short(text: str) -> str:

@@ -49,7 +49,7 @@ from jobs.backends.base import (
     ReplicaPlan,
     ReplicaView,
 )
-from jobs.backends.checkpoint_store import Keepsakes
+from jobs.backends.checkpoint_store import CheckpointStore
 from jobs.backends.local import cgroups, ports, process_sessions, uids
 from jobs.backends.local.isolation import Policy
 from jobs.frameworks.definitions import NATIVE
@@ -62,14 +62,14 @@ _log = logging.getLogger(__name__)
 
 PLAN_FILE = "plan.json"
 # A replica's own directories.
-_ROOMS = ("work", "output", "tmp")
-KEPT = "checkpoints"
+_REPLICA_DIRECTORIES = ("work", "output", "tmp")
+CHECKPOINTS = "checkpoints"
 PORTS_FILE = "ports.json"
 PORTS_LOCK = "ports.lock"
 TOKEN_FILE = "token"  # noqa: S105  a file's name
 WIRE_SECRET_FILE = "wire-secret"  # noqa: S105  a file's name
 # How long after the grace an agent may still send its last words before it is killed too.
-LAST_WORDS = timedelta(seconds=5)
+FLUSH_TIMEOUT = timedelta(seconds=5)
 
 # A process has ended before its last lines and files are with the portal. Its replica is shown as running until they
 # are, so that a job that has succeeded has its model; but no longer than this.
@@ -92,7 +92,7 @@ class LocalBackend:
     ) -> None:
         self._attempts = attempts
         self._policy = policy
-        self._keepsakes = Keepsakes(attempts.absolute() / KEPT)
+        self._checkpoint_store = CheckpointStore(attempts.absolute() / CHECKPOINTS)
         self._clock = clock
         self._unwritten: dict[Path, float] = {}  # when attempts and replicas were asked to stop, where no file says so
 
@@ -111,30 +111,30 @@ class LocalBackend:
             if not (attempt / PLAN_FILE).exists():
                 _write_private(attempt / TOKEN_FILE, plan.ingest_token)
                 _write_first(attempt / WIRE_SECRET_FILE, plan.wire_secret)
-                self._write_with_places(attempt, plan)
+                self._write_with_ports(attempt, plan)
             if (attempt / contract.STOP_FILE).exists():
                 return
             self._start(attempt, plan, plan.replicas)
         except OSError as error:
             raise LaunchFailed(f"The processes could not be started: {error}.", retryable=True) from error
 
-    def _write_with_places(self, attempt: Path, plan: LaunchPlan) -> None:
+    def _write_with_ports(self, attempt: Path, plan: LaunchPlan) -> None:
         """Write the plan, and before it which process gets which ports; one launch at a time, so that no two choose
         the same. What was written first stands: a second launch of the attempt tells everybody the same."""
         with (self._attempts / PORTS_LOCK).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if plan.framework in PORTS and not (attempt / PORTS_FILE).exists():
-                _write_private(attempt / PORTS_FILE, json.dumps(self._places_of(plan)))
+                _write_private(attempt / PORTS_FILE, json.dumps(self._ports_of(plan)))
             if not (attempt / PLAN_FILE).exists():
                 _write_plan(attempt, plan)
 
-    def _places_of(self, plan: LaunchPlan) -> dict[str, int]:
+    def _ports_of(self, plan: LaunchPlan) -> dict[str, int]:
         """The first port of each process, by its name. Raises OSError where there are none."""
-        count, luck = PORTS[plan.framework], random.Random(plan.ref.attempt_id)  # noqa: S311  nothing secret
+        count, rng = PORTS[plan.framework], random.Random(plan.ref.attempt_id)  # noqa: S311  nothing secret
         taken = {port for path in self._attempts.glob(f"*/{PORTS_FILE}") for port in _ports_in(path)}
         places: dict[str, int] = {}
         for replica in plan.replicas:
-            places[replica.name] = ports.choose(count, taken, luck)
+            places[replica.name] = ports.choose(count, taken, rng)
             taken.update(range(places[replica.name], places[replica.name] + count))
         return places
 
@@ -146,7 +146,7 @@ class LocalBackend:
         now = self._clock()
         for one in plan.replicas:
             try:
-                self._hand_over(attempt, plan, one)
+                self._redeliver(attempt, plan, one)
             except OSError as error:
                 # The disk is full, for instance. What is seen is seen all the same, and the next look tries again.
                 _log.warning("What %s had kept could not be handed to another agent. %s", one.name, error)
@@ -204,11 +204,11 @@ class LocalBackend:
             self._unwritten.pop(directory, None)
         _remove(attempt)
 
-    def keepsakes(self) -> Mapping[str, int]:
-        return self._keepsakes.sizes()
+    def checkpoint_sizes(self) -> Mapping[str, int]:
+        return self._checkpoint_store.sizes()
 
     def forget(self, job_id: str) -> None:
-        self._keepsakes.forget(job_id)
+        self._checkpoint_store.forget(job_id)
 
     # --- Starting ----------------------------------------------------------------------------------------------------
     def _start(self, attempt: Path, plan: LaunchPlan, replicas: Iterable[ReplicaPlan], start_number: int = 1) -> None:
@@ -234,16 +234,16 @@ class LocalBackend:
         if before is not None:
             _clear(directory, before)
         isolation = self._isolation(attempt, replica)
-        _make_rooms(directory, plan.bundle if replica.runs_user_code else None)
+        _make_directories(directory, plan.bundle if replica.runs_user_code else None)
         if contract.RUN_AS in isolation:
-            _give_rooms(directory, int(isolation[contract.RUN_AS]))
+            _chown_directories(directory, int(isolation[contract.RUN_AS]))
         cgroups.make(self._policy().cgroups if self._policy else None, directory, replica, start_number)
         order = self._order(attempt, plan, replica, start_number, lock, ("--", *replica.command), open_files)
         if self._policy is not None and (network := self._policy().network):
             order["environment"][contract.NETWORK] = network
         return order
 
-    def _hand_over(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
+    def _redeliver(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
         """Where an agent is gone before it has delivered, end what it left and have a second one deliver, once."""
         directory = attempt / replica.name
         if not _is_orphaned(directory) or (lock := contract.take_lock(directory)) is None:
@@ -286,7 +286,7 @@ class LocalBackend:
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         defaults = {contract.COORDINATION: f"sqlite:///{attempt / 'coordination.sqlite3'}"}
         if not replica.runs_user_code:
-            defaults[contract.CHECKPOINT_DIR] = str(self._keepsakes.of(plan.ref.job_id))
+            defaults[contract.CHECKPOINT_DIR] = str(self._checkpoint_store.of(plan.ref.job_id))
         decided = {
             contract.JOB_ID: plan.ref.job_id,
             contract.ATTEMPT_ID: plan.ref.attempt_id,
@@ -335,12 +335,12 @@ class LocalBackend:
     # --- Stopping ----------------------------------------------------------------------------------------------------
     def _stop(self, directory: Path, grace: timedelta) -> None:
         """The first call asks; a call after grace and last words kills."""
-        asked = self._note_stop(directory, grace)
+        requested = self._note_stop(directory, grace)
         state = _state(directory)
         if state is None:
             return  # its agent looks for the stop file before it starts anything
         alive = contract.is_locked(directory)
-        late = self._clock() > asked + (grace + LAST_WORDS).total_seconds()
+        late = self._clock() > requested + (grace + FLUSH_TIMEOUT).total_seconds()
         if alive and not late:
             process_sessions.signal_leader(state.pid, state.ticks, signal.SIGTERM)
         elif alive or state.phase != "exited":
@@ -356,24 +356,24 @@ class LocalBackend:
                 _log.warning("That %s is to stop could not be written. %s", directory, error)
             return self._unwritten.setdefault(directory, self._clock())
 
-    def _write_stop(self, directory: Path, grace: timedelta, asked: float) -> float:
+    def _write_stop(self, directory: Path, grace: timedelta, requested: float) -> float:
         """Write that it is to stop; when it was first asked for. The shortest grace holds. Raises OSError."""
         path = directory / contract.STOP_FILE
-        wish = {"grace": grace.total_seconds(), "asked": asked}
+        request = {"grace": grace.total_seconds(), "asked": requested}
         fresh = _draft(path)
         try:
-            fresh.write_text(json.dumps(wish), encoding="utf-8")
+            fresh.write_text(json.dumps(request), encoding="utf-8")
             # A link is refused where a file is: the first writer wins, and nobody sees half a file.
             path.hardlink_to(fresh)
         except FileExistsError:
             first = json.loads(path.read_text(encoding="utf-8"))
-            if wish["grace"] < first["grace"]:
-                fresh.write_text(json.dumps({**first, "grace": wish["grace"]}), encoding="utf-8")
+            if request["grace"] < first["grace"]:
+                fresh.write_text(json.dumps({**first, "grace": request["grace"]}), encoding="utf-8")
                 fresh.replace(path)
             return float(first["asked"])
         finally:
             fresh.unlink(missing_ok=True)
-        return wish["asked"]
+        return request["asked"]
 
     def _directory(self, ref: AttemptRef) -> Path:
         return self._attempts.absolute() / ref.attempt_id
@@ -482,12 +482,12 @@ def _kill(directory: Path, state: ReplicaState) -> None:
     cgroups.end(directory)
 
 
-def _make_rooms(directory: Path, bundle: Path | None) -> None:
+def _make_directories(directory: Path, bundle: Path | None) -> None:
     """The replica's own directories; ``work`` with a private copy of the code where the role runs the user's code.
 
     Platform roles get none of it: a file named like one of their modules would be imported instead.
     """
-    for name in _ROOMS:
+    for name in _REPLICA_DIRECTORIES:
         _remove(directory / name)
     if bundle is None:
         (directory / "work").mkdir()
@@ -497,9 +497,9 @@ def _make_rooms(directory: Path, bundle: Path | None) -> None:
     (directory / "tmp").mkdir()
 
 
-def _give_rooms(directory: Path, uid: int) -> None:
+def _chown_directories(directory: Path, uid: int) -> None:
     """Make the replica's own directories those of the user; nothing runs there yet."""
-    for name in _ROOMS:
+    for name in _REPLICA_DIRECTORIES:
         os.chown(directory / name, uid, uid)
         for parent, directories, files in os.walk(directory / name):
             for each in (*directories, *files):

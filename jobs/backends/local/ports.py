@@ -20,17 +20,17 @@ class NoPorts(OSError):
     """There is no room for so many ports in a row."""
 
 
-def choose(count: int, taken: Set[int], luck: random.Random) -> int:
+def choose(count: int, taken: Set[int], rng: random.Random) -> int:
     """The first of ``count`` free ports in a row. Raises NoPorts."""
-    for start in _places(count, luck):
-        wanted = range(start, start + count)
-        if not taken & set(wanted) and all(map(_is_free, wanted)):
+    for start in _places(count, rng):
+        candidates = range(start, start + count)
+        if not taken & set(candidates) and all(map(_is_free, candidates)):
             return start
     raise NoPorts(f"there are no {count} free ports in a row from {FIRST} to {LAST} on this machine")
 
 
-def _places(count: int, luck: random.Random) -> Iterator[int]:
-    return (luck.randrange(FIRST, LAST - count) for _ in range(TRIES))
+def _places(count: int, rng: random.Random) -> Iterator[int]:
+    return (rng.randrange(FIRST, LAST - count) for _ in range(TRIES))
 
 
 def _is_free(port: int) -> bool:

@@ -96,8 +96,8 @@ class ApiServer:
         return body.decode(errors="replace")
 
     def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[dict[str, Any]]:
-        said = {**query, "watch": "true", "timeoutSeconds": str(int(seconds))}
-        response = self._open("GET", path, None, said, (_CONNECT_SECONDS, seconds + _WATCH_SLACK))
+        parameters = {**query, "watch": "true", "timeoutSeconds": str(int(seconds))}
+        response = self._open("GET", path, None, parameters, (_CONNECT_SECONDS, seconds + _WATCH_SLACK))
         try:
             if response.status >= 400:
                 raise _refusal(response, _json(response.data))
@@ -173,8 +173,8 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 def _refusal(response: urllib3.BaseHTTPResponse, answer: Mapping[str, Any]) -> Refusal:
     """A proxy's refusal says nothing of the objects: its 404 is not "gone". The API server's is of the kind Status."""
-    asked = response.headers.get("Retry-After", "")
-    pause = float(asked) if asked.isdecimal() else None
+    header = response.headers.get("Retry-After", "")
+    pause = float(header) if header.isdecimal() else None
     if response.status < _SERVER_ERROR and answer.get("kind") != "Status":
         return Refusal(0, "BadAnswer", f"What answered {response.status} was not the API server.", pause)
     return Refusal(response.status, str(answer.get("reason", "")), str(answer.get("message", "")), pause)

@@ -17,7 +17,7 @@ from jobs.operator.model.names import Object
 
 Key = tuple[str, str]  # namespace, name
 Item = dict[str, Any]
-_REMEMBERED_GONE = 20_000
+_DELETED_LIMIT = 20_000
 
 
 class Cache:
@@ -34,8 +34,8 @@ class Cache:
         self._lock = threading.Lock()
         self._items: dict[str, dict[Key, Item]] = defaultdict(dict)
         self._owned: dict[str, dict[tuple[str, Key], Item]] = defaultdict(dict)  # by the owner's UID
-        self._gone: set[str] = set()
-        self._gone_in_order: deque[str] = deque()
+        self._deleted: set[str] = set()
+        self._deleted_order: deque[str] = deque()
 
     # Reading
     def get(self, kind: str, namespace: str, name: str) -> Item | None:
@@ -58,11 +58,11 @@ class Cache:
     # Writing
     def put(self, kind: str, item: Object) -> None:
         """An object as it is now, unless something newer is known of it."""
-        kept = self.trim(kind, item)
+        stored = self.trim(kind, item)
         with self._lock:
-            if not self._put(kind, kept):
+            if not self._put(kind, stored):
                 return
-        self.changed(kind, kept)
+        self.changed(kind, stored)
 
     def remove(self, kind: str, item: Object) -> None:
         """The object is gone for ever; another of its name may be there already."""
@@ -91,7 +91,7 @@ class Cache:
     # With the lock held
     def _put(self, kind: str, item: Item) -> bool:
         known = self._items[kind].get(_key(item))
-        if names.uid_of(item) in self._gone:
+        if names.uid_of(item) in self._deleted:
             return False
         if known is not None and names.uid_of(known) == names.uid_of(item) and not _is_newer(item, _version(known)):
             return False
@@ -111,12 +111,12 @@ class Cache:
             self._owned.pop(owner_uid(item), None)
 
     def _forget(self, uid: str) -> None:
-        if uid in self._gone:
+        if uid in self._deleted:
             return
-        self._gone.add(uid)
-        self._gone_in_order.append(uid)
-        if len(self._gone_in_order) > _REMEMBERED_GONE:
-            self._gone.discard(self._gone_in_order.popleft())
+        self._deleted.add(uid)
+        self._deleted_order.append(uid)
+        if len(self._deleted_order) > _DELETED_LIMIT:
+            self._deleted.discard(self._deleted_order.popleft())
 
 
 def owner_uid(item: Object) -> str:

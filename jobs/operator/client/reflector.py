@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 _PAGE = 500
 _WATCH_SECONDS = (240.0, 300.0)
-_LIST_ANEW = 600.0
+_RELIST_SECONDS = 600.0
 _CUT_OFF = 3
 _AT_ONCE = 1.0  # seconds
 
@@ -46,21 +46,21 @@ class Reflector:
     ) -> None:
         self.resource = resource
         self.synced = False
-        self.heard = clock()  # when the server last said anything
+        self.last_contact = clock()  # when the server last said anything
         self.refusal: Refusal | None = None  # the last, until the server does what it is asked for again
         self._api, self._cache, self._metrics, self._clock, self._chance = api, cache, metrics, clock, chance
         self._path = resource.path(namespace)
         self._version = ""
         self._listed = 0.0
         self._failures = 0
-        self._mute = 0  # watches in a row that were ended at once and without a word
+        self._empty_watches = 0  # watches in a row that were ended at once and without a word
         self._backoff = Backoff()
 
     def round(self) -> float:
         """List if that is due, and watch until the server ends it. Returns how many seconds to wait before the next."""
         try:
-            if not self._version or self._clock() - self._listed >= _LIST_ANEW:
-                self.list_anew()
+            if not self._version or self._clock() - self._listed >= _RELIST_SECONDS:
+                self.relist()
             self._watch()
         except Refusal as refusal:
             self.refusal = refusal
@@ -72,7 +72,7 @@ class Reflector:
             self.refusal = Refusal(0, "UnexpectedError", repr(error))
             return self._after(self.refusal)
         self._failures, self.refusal = 0, None
-        return self._backoff.pause(self._mute, self._chance())
+        return self._backoff.pause(self._empty_watches, self._chance())
 
     @property
     def is_cut_off(self) -> bool:
@@ -81,9 +81,9 @@ class Reflector:
 
     def is_stale(self, now: float) -> bool:
         """Whether the server has been silent for longer than a watch ever is."""
-        return now - self.heard > 2 * _WATCH_SECONDS[1]
+        return now - self.last_contact > 2 * _WATCH_SECONDS[1]
 
-    def list_anew(self) -> None:
+    def relist(self) -> None:
         """All of it as it is now. Raises Refusal."""
         items: list[dict[str, Any]] = []
         version = ""
@@ -92,7 +92,7 @@ class Reflector:
             items += [self._cache.trim(self.resource.kind, item) for item in page.get("items") or ()]
             version = str(page["metadata"].get("resourceVersion", ""))
         self._cache.replace(self.resource.kind, items, version)
-        self._version, self._listed, self.heard, self.synced = version, self._clock(), self._clock(), True
+        self._version, self._listed, self.last_contact, self.synced = version, self._clock(), self._clock(), True
         self.refusal = None
         self._metrics.lists.labels(self.resource.kind).inc()
 
@@ -110,16 +110,16 @@ class Reflector:
         shortest, longest = _WATCH_SECONDS
         seconds = shortest + (longest - shortest) * self._chance()
         query = {"resourceVersion": self._version, "allowWatchBookmarks": "true", **self._selector()}
-        begun, mute = self._clock(), True
+        begun, empty = self._clock(), True
         for event in self._api.watch(self._path, query, seconds):
-            self.heard = self._clock()
-            mute = False
+            self.last_contact = self._clock()
+            empty = False
             self._take(str(event["type"]), event["object"])
-            self._failures, self._mute, self.refusal = 0, 0, None
-            if self.heard - self._listed >= _LIST_ANEW:
+            self._failures, self._empty_watches, self.refusal = 0, 0, None
+            if self.last_contact - self._listed >= _RELIST_SECONDS:
                 return
-        self.heard = self._clock()  # ended as it should
-        self._mute = self._mute + 1 if mute and self.heard - begun < _AT_ONCE else 0
+        self.last_contact = self._clock()  # ended as it should
+        self._empty_watches = self._empty_watches + 1 if empty and self.last_contact - begun < _AT_ONCE else 0
 
     def _take(self, kind: str, item: dict[str, Any]) -> None:
         if kind == "ERROR":

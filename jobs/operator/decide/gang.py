@@ -24,8 +24,8 @@ def is_holding(job: PaddleJob, pods: Sequence[Object]) -> bool:
 
 
 def timeout(job: PaddleJob, settings: Settings) -> float:
-    said = job.scheduling.timeout
-    return settings.gang_timeout if said is None else said
+    timeout_seconds = job.scheduling.timeout
+    return settings.gang_timeout if timeout_seconds is None else timeout_seconds
 
 
 def has_waited(job: PaddleJob, since: datetime, now: datetime, settings: Settings) -> bool:

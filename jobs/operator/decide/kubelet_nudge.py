@@ -19,30 +19,30 @@ from jobs.operator.model.names import Object
 _PAUSE = 1.0
 
 
-def calls(pods: Sequence[Object], config_map: Object | None, now: datetime) -> Iterator[Patch]:
+def patches(pods: Sequence[Object], config_map: Object | None, now: datetime) -> Iterator[Patch]:
     """The changes that wake; none before ``due``."""
     moment = due(pods, config_map)
     if config_map is None or moment is None or now < moment:
         return
-    for pod in _asleep(pods, config_map):
-        change = {"metadata": {"annotations": {names.TOLD_ANNOTATION: names.uid_of(config_map)}}}
+    for pod in _unpatched(pods, config_map):
+        change = {"metadata": {"annotations": {names.NUDGE_ANNOTATION: names.uid_of(config_map)}}}
         yield Patch("Pod", names.name_of(pod), change)
 
 
 def due(pods: Sequence[Object], config_map: Object | None) -> datetime | None:
     """From when on pods are woken; None: none has to be."""
-    if config_map is None or not _asleep(pods, config_map):
+    if config_map is None or not _unpatched(pods, config_map):
         return None
     made = moment_of(config_map["metadata"].get("creationTimestamp"))
     return made + timedelta(seconds=_PAUSE) if made else None
 
 
-def _asleep(pods: Sequence[Object], config_map: Object) -> list[Object]:
-    told = names.uid_of(config_map)
+def _unpatched(pods: Sequence[Object], config_map: Object) -> list[Object]:
+    uid = names.uid_of(config_map)
     return [
         pod
         for pod in pods
-        if _is_waiting(pod) and (pod["metadata"].get("annotations") or {}).get(names.TOLD_ANNOTATION) != told
+        if _is_waiting(pod) and (pod["metadata"].get("annotations") or {}).get(names.NUDGE_ANNOTATION) != uid
     ]
 
 

@@ -19,15 +19,15 @@ from jobs.operator.model.spec import Intranet, PaddleJob
 
 def is_out_of_date(job: PaddleJob, observed: Observed, attempt: int) -> bool:
     """Whether pods were told of others that are not there any more, or were not told of some."""
-    told = _told(observed.config_map, attempt)
-    if told is None:
+    recorded = _recorded_members(observed.config_map, attempt)
+    if recorded is None:
         return False
-    if set(told) != {name for name, _, _ in job.pod_names()}:
+    if set(recorded) != {name for name, _, _ in job.pod_names()}:
         return True
-    return any(_has_moved(observed.pods_by_name.get(name), was) for name, was in told.items() if was)
+    return any(_has_moved(observed.pods_by_name.get(name), was) for name, was in recorded.items() if was)
 
 
-def wanted_config_map(
+def desired_config_map(
     job: PaddleJob, pods: Mapping[str, Object], current: Object | None, attempt: int
 ) -> Object | None:
     """The ConfigMap to have, once every pod has an address. ``pods`` are by name; None: it is too early."""
@@ -43,18 +43,18 @@ def port_of(job: PaddleJob, current: Object | None) -> int | None:
     if job.intranet is Intranet.SERVICE:
         return names.PORT
     if job.intranet is Intranet.HOST:
-        said = job.annotations.get(names.HOST_PORT_ANNOTATION, "")
-        return int(said) if said.isdecimal() else None
-    told = ((current or {}).get("data") or {}).get("PADDLE_PORT", "")
-    return int(told) if told.isdecimal() else pod_port(job.uid)
+        annotation = job.annotations.get(names.HOST_PORT_ANNOTATION, "")
+        return int(annotation) if annotation.isdecimal() else None
+    recorded = ((current or {}).get("data") or {}).get("PADDLE_PORT", "")
+    return int(recorded) if recorded.isdecimal() else pod_port(job.uid)
 
 
-def _told(current: Object | None, attempt: int) -> Mapping[str, str] | None:
+def _recorded_members(current: Object | None, attempt: int) -> Mapping[str, str] | None:
     """Members by the present ConfigMap; None where there is none, or where one of paddle-operator tells nothing."""
     if current is None or names.is_leaving(current) or attempt_of(current, attempt) != attempt:
         return None
-    said = (current["metadata"].get("annotations") or {}).get(names.MEMBERS_ANNOTATION)
-    return json.loads(said) if said else None
+    annotation = (current["metadata"].get("annotations") or {}).get(names.MEMBERS_ANNOTATION)
+    return json.loads(annotation) if annotation else None
 
 
 def _has_moved(pod: Object | None, was: str) -> bool:

@@ -25,7 +25,7 @@ from jobs.operator.model.names import Object
 from jobs.operator.model.observed import Observed, Settings
 from jobs.operator.model.spec import PaddleJob, read
 
-_LOOK_AGAIN = 5.0  # seconds, where something has to go away that nobody tells us of
+_POLL_SECONDS = 5.0  # seconds, where something has to go away that nobody tells us of
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def _waits(job: PaddleJob, record: Record, observed: Observed, now: datetime, se
         if moment is not None:
             yield max((moment - now).total_seconds(), 0.0)
     if observed.foreign:
-        yield _LOOK_AGAIN
+        yield _POLL_SECONDS
 
 
 def _moments(job: PaddleJob, record: Record, settings: Settings) -> Iterator[datetime | None]:

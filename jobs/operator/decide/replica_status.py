@@ -62,8 +62,8 @@ def _reference(pod: Object) -> dict[str, str]:
 
 def role_of(pod: Object) -> str:
     """The role of a pod: the annotation's word, else its name's."""
-    said = (pod["metadata"].get("annotations") or {}).get(names.RESOURCE_ANNOTATION)
-    return str(said or pod_names.role_and_index(names.name_of(pod))[0])
+    annotation = (pod["metadata"].get("annotations") or {}).get(names.RESOURCE_ANNOTATION)
+    return str(annotation or pod_names.role_and_index(names.name_of(pod))[0])
 
 
 def container_restarts(pods: Iterable[Object]) -> int:

@@ -81,11 +81,11 @@ class Record:
 
 def current_pods(job: PaddleJob, observed: Observed, record: Record) -> list[Object]:
     """The pods that count: wanted, of the present attempt, staying, and not failed and counted already."""
-    wanted = {name for name, _, _ in job.pod_names()}
+    desired = {name for name, _, _ in job.pod_names()}
     return [
         pod
         for pod in observed.pods
-        if names.name_of(pod) in wanted
+        if names.name_of(pod) in desired
         and not names.is_leaving(pod)
         and attempt_of(pod, record.attempt) == record.attempt
         and names.uid_of(pod) not in record.counted
@@ -96,7 +96,7 @@ def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Set
     before = _with_starts(job, observed, Record.of(job.status))
     if job.leaving:
         return replace(before, phase=Phase.TERMINATING)
-    if before.ended and not _is_called_back(job, before):
+    if before.ended and not _is_reopened(job, before):
         return before
     if before.ended:
         before = replace(before, phase=Phase.PENDING, completion=None, reason="", message="")
@@ -109,10 +109,10 @@ def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Set
     if before.suspended:
         fresh = replace(before, suspended=False, phase=Phase.PENDING, attempt=before.attempt + 1, starts={})
         return replace(fresh, reason="", message="")
-    return _living(job, observed, before, now, settings)
+    return _active(job, observed, before, now, settings)
 
 
-def _is_called_back(job: PaddleJob, ended: Record) -> bool:
+def _is_reopened(job: PaddleJob, ended: Record) -> bool:
     """Whether one of those that had succeeded is to begin again: who says how often pods begin may say so a moment
     after the last has succeeded."""
     if job.starts is None or job.run.suspend or ended.phase is not Phase.COMPLETED:
@@ -127,12 +127,16 @@ def _with_starts(job: PaddleJob, observed: Observed, record: Record) -> Record:
     """Pods that have been seen are counted: they may be gone the next time."""
     if job.starts is None:
         return record
-    seen = {
+    observed_starts = {
         pod_names.place(*pod_names.role_and_index(names.name_of(pod))): start_number
         for pod in observed.pods
         if (start_number := start_number_of(pod)) and attempt_of(pod, record.attempt) == record.attempt
     }
-    fresh = {place: start_number for place, start_number in seen.items() if start_number > record.starts.get(place, 0)}
+    fresh = {
+        place: start_number
+        for place, start_number in observed_starts.items()
+        if start_number > record.starts.get(place, 0)
+    }
     return replace(record, starts={**record.starts, **fresh}) if fresh else record
 
 
@@ -152,15 +156,15 @@ def _suspended(before: Record) -> Record:
     )
 
 
-def _living(job: PaddleJob, observed: Observed, before: Record, now: datetime, settings: Settings) -> Record:
+def _active(job: PaddleJob, observed: Observed, before: Record, now: datetime, settings: Settings) -> Record:
     present = {names.uid_of(pod) for pod in observed.pods}
     record = replace(before, counted=tuple(uid for uid in before.counted if uid in present))
     record = _with_progress(job, record, now)
     pods = current_pods(job, observed, record)
     if _has_succeeded(job, pods):
         return _end(record, Phase.COMPLETED, now, "Completed", "")
-    for judged in (_failures, _limits, _membership, _gang):
-        after = judged(job, observed, pods, record, now, settings)
+    for check in (_failures, _limits, _membership, _gang):
+        after = check(job, observed, pods, record, now, settings)
         if after.ended or after.attempt != record.attempt:
             return after
         record = after
@@ -218,12 +222,12 @@ def _answer(job: PaddleJob, found: list[tuple[str, Failure]], record: Record, no
             return _failed(job, failure, record, so_far, now)
         if verdict is Verdict.RESTART:
             restarts = so_far + 1
-    said = f"{found[0][1].description()}. It is started again."
-    told = replace(record, restarts=restarts, reason="Restarting", message=said)
+    description = f"{found[0][1].description()}. It is started again."
+    updated = replace(record, restarts=restarts, reason="Restarting", message=description)
     later = now + timedelta(seconds=pause(max(restarts, record.attempt)))
     if job.replaces_alone:
-        return replace(told, counted=(*record.counted, *(uid for uid, _ in found)), not_before=later)
-    return _anew(told, later)
+        return replace(updated, counted=(*record.counted, *(uid for uid, _ in found)), not_before=later)
+    return _new_attempt(updated, later)
 
 
 def _failed(job: PaddleJob, failure: Failure, record: Record, restarts: int, now: datetime) -> Record:
@@ -252,8 +256,8 @@ def stalled_at(job: PaddleJob, record: Record) -> datetime | None:
     """When a running job counts as stalled unless it tells of progress; None: never."""
     if job.run.stall is None or record.running_since is None:
         return None
-    heard = moment_of(record.progress.get("since"))
-    return max(heard or record.running_since, record.running_since) + timedelta(seconds=job.run.stall)
+    reported = moment_of(record.progress.get("since"))
+    return max(reported or record.running_since, record.running_since) + timedelta(seconds=job.run.stall)
 
 
 def _stalled(job: PaddleJob, record: Record, now: datetime) -> Record:
@@ -261,10 +265,10 @@ def _stalled(job: PaddleJob, record: Record, now: datetime) -> Record:
     failure = Failure(job.name, "", reason="Stalled", message=message)
     if judge(failure, job.failure_rules, record.restarts, job.run.backoff_limit) is Verdict.FAIL:
         return _end(record, Phase.FAILED, now, "Stalled", f"{message}.")
-    told = replace(
+    updated = replace(
         record, restarts=record.restarts + 1, reason="Restarting", message=f"{message}. It is started again."
     )
-    return _anew(told, now + timedelta(seconds=pause(record.restarts + 1)))
+    return _new_attempt(updated, now + timedelta(seconds=pause(record.restarts + 1)))
 
 
 def _membership(
@@ -273,7 +277,7 @@ def _membership(
     if job.meets_again or not is_out_of_date(job, observed, record.attempt):
         return record
     message = "The pods of the job have changed. All are started anew, so that they find one another."
-    return _anew(replace(record, reason="MembersChanged", message=message), None)
+    return _new_attempt(replace(record, reason="MembersChanged", message=message), None)
 
 
 def _gang(
@@ -284,11 +288,11 @@ def _gang(
     since = record.holding_since or now
     if not gang.has_waited(job, since, now, settings):
         return replace(record, holding_since=since)
-    told = replace(record, releases=record.releases + 1, reason="GangTimeout", message=gang.message(job, pods))
-    return _anew(told, now + timedelta(seconds=gang.pause(told.releases)))
+    updated = replace(record, releases=record.releases + 1, reason="GangTimeout", message=gang.message(job, pods))
+    return _new_attempt(updated, now + timedelta(seconds=gang.pause(updated.releases)))
 
 
-def _anew(record: Record, not_before: datetime | None) -> Record:
+def _new_attempt(record: Record, not_before: datetime | None) -> Record:
     """All pods together, once those that are there have gone."""
     return replace(
         record,

@@ -55,18 +55,18 @@ def _role_status(role: Role, pods: list[Object], observed: Observed, before: Obj
 
 def _conditions(job: PaddleJob, record: Record, before: Object) -> list[Condition]:
     known = {entry["type"] for entry in before.get("conditions") or ()}
-    said = [
+    result = [
         condition(
             Kind.VALID, not job.problems, *(("InvalidSpec", " ".join(job.problems)) if job.problems else ("Read",))
         )
     ]
     if record.suspended:
-        said.append(condition(Kind.SUSPENDED, True, "Suspended"))
+        result.append(condition(Kind.SUSPENDED, True, "Suspended"))
     elif Kind.SUSPENDED in known:
-        said.append(condition(Kind.SUSPENDED, False, "Resumed"))
+        result.append(condition(Kind.SUSPENDED, False, "Resumed"))
     if record.phase is Phase.RUNNING or Kind.RUNNING in known:
-        said.append(condition(Kind.RUNNING, record.phase is Phase.RUNNING, record.reason or record.phase.value))
+        result.append(condition(Kind.RUNNING, record.phase is Phase.RUNNING, record.reason or record.phase.value))
     if record.ended:
         kind = Kind.COMPLETED if record.phase is Phase.COMPLETED else Kind.FAILED
-        said.append(condition(kind, True, record.reason or record.phase.value, record.message))
-    return said
+        result.append(condition(kind, True, record.reason or record.phase.value, record.message))
+    return result

@@ -26,8 +26,8 @@ _TROUBLE_STARTING = ("CreateContainerError", "RunContainerError", "CrashLoopBack
 
 def why_waiting(job: PaddleJob, observed: Observed, pods: Sequence[Object], not_before: datetime | None) -> Why:
     """Reason and message; two empty texts while everything takes its ordinary course."""
-    for look in _LOOKS:
-        why = look(job, observed, pods)
+    for check in _CHECKS:
+        why = check(job, observed, pods)
         if why:
             return why
     if not_before:
@@ -91,7 +91,7 @@ def _unschedulable(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -
     return None
 
 
-_LOOKS: Sequence[Callable[[PaddleJob, Observed, Sequence[Object]], Why | None]] = (
+_CHECKS: Sequence[Callable[[PaddleJob, Observed, Sequence[Object]], Why | None]] = (
     _refused,
     _foreign,
     _no_ports,
@@ -103,11 +103,11 @@ _LOOKS: Sequence[Callable[[PaddleJob, Observed, Sequence[Object]], Why | None]] 
 )
 
 
-def _first_waiting(pods: Sequence[Object], words: Sequence[str], reason: str, but_for: str = "") -> Why | None:
+def _first_waiting(pods: Sequence[Object], reasons: Sequence[str], reason: str, but_for: str = "") -> Why | None:
     for pod, waiting in _waits(pods):
-        if waiting.get("reason") in words and waiting.get("message", waiting["reason"]) != but_for:
-            said = waiting.get("message") or waiting["reason"]
-            return reason, f"{names.name_of(pod)}: {said}"[:1000]
+        if waiting.get("reason") in reasons and waiting.get("message", waiting["reason"]) != but_for:
+            message = waiting.get("message") or waiting["reason"]
+            return reason, f"{names.name_of(pod)}: {message}"[:1000]
     return None
 
 

@@ -42,11 +42,11 @@ def members(job: PaddleJob, addresses: Mapping[str, str], uids: Mapping[str, str
 def data(job: PaddleJob, addresses: Mapping[str, str], port: int) -> dict[str, str]:
     """The variables of the contract of paddle-operator 0.3.5."""
     places = {role: [Endpoint(host, port) for host in _hosts(job, role, addresses)] for role in job.roles}
-    told = paddle.shared_environment(places.get(names.PS), places.get(names.WORKER), job.with_gloo)
+    variables = paddle.shared_environment(places.get(names.PS), places.get(names.WORKER), job.with_gloo)
     for role, name in _LISTS.items():
         if role in places:
-            told[name] = paddle.listed(places[role])
-    return {**told, "PADDLE_PORT": str(port)}
+            variables[name] = paddle.listed(places[role])
+    return {**variables, "PADDLE_PORT": str(port)}
 
 
 # What the operator's contract tells beside servers and trainers.
@@ -54,8 +54,8 @@ _LISTS: Mapping[str, str] = {names.MASTER: "PADDLE_MASTER_ENDPOINTS", names.HETE
 
 
 def _hosts(job: PaddleJob, role: str, addresses: Mapping[str, str]) -> list[str]:
-    wanted = [pod_names.pod_name(job.name, role, index) for index in range(job.roles[role].replicas)]
-    return [name if job.intranet is Intranet.SERVICE else _host(addresses[name]) for name in wanted]
+    desired = [pod_names.pod_name(job.name, role, index) for index in range(job.roles[role].replicas)]
+    return [name if job.intranet is Intranet.SERVICE else _host(addresses[name]) for name in desired]
 
 
 def _host(address: str) -> str:

@@ -42,17 +42,17 @@ def restart_policy(job: PaddleJob, role: Role) -> str:
     """Whether a node starts a container again itself. The template's word counts, unless the job is elastic."""
     if job.elastic is not None:
         return "OnFailure"
-    said = (role.template.get("spec") or {}).get("restartPolicy")
-    if said:
-        return str(said)
+    stated = (role.template.get("spec") or {}).get("restartPolicy")
+    if stated:
+        return str(stated)
     return "OnFailure" if role.name == names.WORKER and job.intranet is Intranet.SERVICE else "Never"
 
 
 def _metadata(job: PaddleJob, role: Role, index: int, attempt: int, options: PodOptions) -> dict[str, Any]:
     name = pod_names.pod_name(job.name, role.name, index)
-    said = role.template.get("metadata") or {}
+    stated = role.template.get("metadata") or {}
     labels = {
-        **(said.get("labels") or {}),
+        **(stated.get("labels") or {}),
         names.RESOURCE_NAME_LABEL: name,
         names.RESOURCE_TYPE_LABEL: role.name,
         names.JOB_LABEL: job.name,
@@ -60,7 +60,7 @@ def _metadata(job: PaddleJob, role: Role, index: int, attempt: int, options: Pod
         names.INDEX_LABEL: str(index),
         names.ATTEMPT_LABEL: str(attempt),
     }
-    annotations = {**(said.get("annotations") or {}), names.RESOURCE_ANNOTATION: role.name}
+    annotations = {**(stated.get("annotations") or {}), names.RESOURCE_ANNOTATION: role.name}
     if options.volcano:
         annotations |= {
             "scheduling.k8s.io/group-name": job.name,
@@ -74,26 +74,26 @@ def _metadata(job: PaddleJob, role: Role, index: int, attempt: int, options: Pod
 
 def _container(job: PaddleJob, role: Role, index: int, name: str, container: Any) -> dict[str, Any]:
     """Every container is told who it is, after what its author says: of two words for one variable the last counts."""
-    said = dict(container)
-    said["env"] = [*(said.get("env") or ()), *_environment(job, role, index, name)]
+    stated = dict(container)
+    stated["env"] = [*(stated.get("env") or ()), *_environment(job, role, index, name)]
     if job.elastic is None:
         # Whoever has a master is told by it who is there, and need not wait.
         reference = {"name": job.name, "optional": True} if names.MASTER in job.roles else {"name": job.name}
-        said["envFrom"] = [*(said.get("envFrom") or ()), {"configMapRef": reference}]
-    return said
+        stated["envFrom"] = [*(stated.get("envFrom") or ()), {"configMapRef": reference}]
+    return stated
 
 
 def _environment(job: PaddleJob, role: Role, index: int, name: str) -> list[dict[str, Any]]:
     by_name = job.intranet is Intranet.SERVICE
     own: dict[str, Any] = {"value": name} if by_name else {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    told = paddle.own_environment(names.TRAINING_ROLES[role.name], index)
+    variables = paddle.own_environment(names.TRAINING_ROLES[role.name], index)
     if job.elastic is not None:
-        told |= {
+        variables |= {
             "PADDLE_ELASTIC_JOB_ID": f"{job.namespace}-{job.name}",
             "PADDLE_ELASTIC_NP": elastic_range(job),
             "PADDLE_ELASTIC_TIMEOUT": "60",
         }
-    return [{"name": "POD_IP", **own}, *({"name": key, "value": value} for key, value in told.items())]
+    return [{"name": "POD_IP", **own}, *({"name": key, "value": value} for key, value in variables.items())]
 
 
 def elastic_range(job: PaddleJob) -> str:

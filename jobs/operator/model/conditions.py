@@ -59,8 +59,8 @@ _ORDINARY: Mapping[tuple[Kind, bool], str] = {
 
 
 def condition(kind: Kind, holds: bool, reason: str, message: str = "") -> Condition:
-    said = message or _ORDINARY[kind, holds]
-    return {"type": kind.value, "status": "True" if holds else "False", "reason": reason, "message": said}
+    message_text = message or _ORDINARY[kind, holds]
+    return {"type": kind.value, "status": "True" if holds else "False", "reason": reason, "message": message_text}
 
 
 def merged(before: Sequence[Condition], now: Sequence[Condition], moment: datetime) -> list[dict[str, Any]]:

@@ -101,10 +101,10 @@ def _columns() -> list[dict[str, Any]]:
 def _spec() -> Schema:
     return _object(
         {
-            "cleanPodPolicy": _words(
+            "cleanPodPolicy": _enum(
                 CLEAN_POD_POLICIES, "Which pods go when the job has ended; without a word OnCompletion."
             ),
-            "intranet": _words(("", *Intranet), "By which address pods know one another; without a word PodIP."),
+            "intranet": _enum(("", *Intranet), "By which address pods know one another; without a word PodIP."),
             "withGloo": _integer(
                 0, 2, "Whether gloo is told where to meet: 1 for workers, 2 for all; 0 or nothing: not."
             ),
@@ -131,8 +131,8 @@ def _spec() -> Schema:
             },
             "successPolicy": _object(
                 {
-                    "roles": {"type": "array", "items": _words(names.ROLES)},
-                    "operator": _words(("All", "Any"), "Whether all pods of the roles have to succeed, or one."),
+                    "roles": {"type": "array", "items": _enum(names.ROLES)},
+                    "operator": _enum(("All", "Any"), "Whether all pods of the roles have to succeed, or one."),
                 }
             ),
             "failurePolicy": _object({"rules": {"type": "array", "items": _rule()}}),
@@ -160,14 +160,14 @@ def _run_policy() -> Schema:
 def _rule() -> Schema:
     rule = _object(
         {
-            "roles": {"type": "array", "items": _words(names.ROLES)},
+            "roles": {"type": "array", "items": _enum(names.ROLES)},
             "exitCodes": {
                 "type": "array",
                 "items": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True},
                 "description": "Codes such as 137 and ranges such as 128-255.",
             },
             "reasons": {"type": "array", "items": _STRING, "description": "Words of Kubernetes, such as OOMKilled."},
-            "action": _words(Verdict),
+            "action": _enum(Verdict),
         }
     )
     return {**rule, "required": ["action"]}
@@ -199,8 +199,8 @@ def _template() -> Schema:
 def _status() -> Schema:
     return _object(
         {
-            "phase": _words(Phase),
-            "mode": _words(Mode),
+            "phase": _enum(Phase),
+            "mode": _enum(Mode),
             **{role: _role_status() for role in names.ROLES},
             "startTime": _TIME,
             "completionTime": _TIME,
@@ -239,8 +239,8 @@ def _object(properties: dict[str, Schema]) -> Schema:
     return {"type": "object", "properties": properties}
 
 
-def _words(words: Iterable[str], description: str = "") -> Schema:
-    return _described({"type": "string", "enum": [str(word) for word in words]}, description)
+def _enum(values: Iterable[str], description: str = "") -> Schema:
+    return _described({"type": "string", "enum": [str(value) for value in values]}, description)
 
 
 def _integer(least: int, most: int | None, description: str = "") -> Schema:

@@ -35,8 +35,8 @@ class Failure:
     def description(self) -> str:
         what = f" with code {self.exit_code}" if self.exit_code is not None else ""
         why = f" ({self.reason})" if self.reason and self.reason != "Error" else ""
-        said = f": {self.message.strip()}" if self.message.strip() else ""
-        return f"{self.pod} failed{what}{why}{said}"[:1000]
+        details = f": {self.message.strip()}" if self.message.strip() else ""
+        return f"{self.pod} failed{what}{why}{details}"[:1000]
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ def failure_of(pod: Object, role: str) -> Failure:
     )
 
 
-def rules_of(said: Sequence[Object], problems: list[str]) -> tuple[Rule, ...]:
+def rules_of(details: Sequence[Object], problems: list[str]) -> tuple[Rule, ...]:
     """The rules of a specification; what is wrong with them is added to ``problems``."""
-    return tuple(_rule(entry, f"spec.failurePolicy.rules[{index}]", problems) for index, entry in enumerate(said))
+    return tuple(_rule(entry, f"spec.failurePolicy.rules[{index}]", problems) for index, entry in enumerate(details))
 
 
 def _rule(entry: Object, where: str, problems: list[str]) -> Rule:

@@ -42,7 +42,7 @@ START_NUMBER_LABEL = f"{GROUP}/start-number"
 # On the ConfigMap: the pods whose addresses it tells, as JSON.
 MEMBERS_ANNOTATION = f"{GROUP}/members"
 # On a pod: UID of the ConfigMap that it was woken for.
-TOLD_ANNOTATION = f"{GROUP}/told"
+NUDGE_ANNOTATION = f"{GROUP}/told"
 # On the PaddleJob: any text that changes with every bit of progress, written by whoever watches the training.
 PROGRESS_ANNOTATION = f"{GROUP}/progress"
 # On the PaddleJob: how many seconds pods have to end when the job is suspended, instead of those of their template.

@@ -20,5 +20,5 @@ def name_of(namespace: str, prefix: str = "") -> str:
     if len(plain) <= LIMIT and _LABEL.fullmatch(plain):
         return plain
     digest = hashlib.sha256(namespace.encode()).hexdigest()[:_DIGITS]
-    kept = _FOREIGN.sub("-", plain.lower()).strip("-")[: LIMIT - _DIGITS - 1].rstrip("-")
-    return f"{kept}-{digest}" if kept else f"n-{digest}"
+    base = _FOREIGN.sub("-", plain.lower()).strip("-")[: LIMIT - _DIGITS - 1].rstrip("-")
+    return f"{base}-{digest}" if base else f"n-{digest}"

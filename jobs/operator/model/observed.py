@@ -53,8 +53,8 @@ def address_of(pod: Object) -> str:
 
 def attempt_of(item: Object, default: int) -> int:
     """The attempt that an object was made for; what paddle-operator made counts as made for ``default``."""
-    said = (item["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL)
-    return int(said) if said else default
+    label = (item["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL)
+    return int(label) if label else default
 
 
 def start_number_of(item: Object) -> int:

@@ -16,7 +16,7 @@ from jobs.operator.model import names
 from jobs.operator.model.failure_policy import Rule, rules_of
 from jobs.operator.model.names import Object
 
-_Word = TypeVar("_Word", bound=StrEnum)
+_Enum = TypeVar("_Enum", bound=StrEnum)
 
 
 class CleanPodPolicy(StrEnum):
@@ -204,17 +204,17 @@ def read(item: Object) -> PaddleJob:
     return PaddleJob(**{**vars(job), "problems": tuple(problems)})
 
 
-def _one_of(spec: Object, key: str, words: Mapping[str, _Word], default: _Word, problems: list[str]) -> _Word:
-    said = spec.get(key) or ""
-    if said not in words:
-        problems.append(f'spec.{key} is "{said}". Write one of {", ".join(type(default))}.')
-    return words.get(said, default)
+def _one_of(spec: Object, key: str, choices: Mapping[str, _Enum], default: _Enum, problems: list[str]) -> _Enum:
+    value = spec.get(key) or ""
+    if value not in choices:
+        problems.append(f'spec.{key} is "{value}". Write one of {", ".join(type(default))}.')
+    return choices.get(value, default)
 
 
-def _role(name: str, said: Object, problems: list[str]) -> Role:
-    replicas = int(said.get("replicas") or 0)
-    least = _bound(said.get("requests"), replicas)
-    most = _bound(said.get("limits"), replicas)
+def _role(name: str, body: Object, problems: list[str]) -> Role:
+    replicas = int(body.get("replicas") or 0)
+    least = _bound(body.get("requests"), replicas)
+    most = _bound(body.get("limits"), replicas)
     where = f"spec.{name}"
     if replicas < 1:
         problems.append(f"{where}.replicas is {replicas}. Write 1 or more, or leave {where} out.")
@@ -222,7 +222,7 @@ def _role(name: str, said: Object, problems: list[str]) -> Role:
         problems.append(
             f"{where}.requests ({least}) is more than {where}.limits ({most}). Write the smaller one first."
         )
-    role = Role(name, max(least, min(replicas, most)), least, most, said.get("template") or {})
+    role = Role(name, max(least, min(replicas, most)), least, most, body.get("template") or {})
     if not role.containers:
         problems.append(f"{where}.template has no container. Write one with a name and an image.")
     problems += [
@@ -233,34 +233,34 @@ def _role(name: str, said: Object, problems: list[str]) -> Role:
     return role
 
 
-def _bound(said: object, replicas: int) -> int:
+def _bound(value: object, replicas: int) -> int:
     """A bound of ``replicas``; 0 and nothing are none, as in paddle-operator."""
-    return int(said) if isinstance(said, int) and said > 0 else replicas
+    return int(value) if isinstance(value, int) and value > 0 else replicas
 
 
-def _run_policy(said: Object) -> RunPolicy:
+def _run_policy(body: Object) -> RunPolicy:
     return RunPolicy(
-        suspend=bool(said.get("suspend")),
-        active_deadline=said.get("activeDeadlineSeconds"),
-        ttl=said.get("ttlSecondsAfterFinished"),
-        backoff_limit=said.get("backoffLimit"),
-        stall=said.get("stallTimeoutSeconds"),
-        managed_by=said.get("managedBy") or names.CONTROLLER,
+        suspend=bool(body.get("suspend")),
+        active_deadline=body.get("activeDeadlineSeconds"),
+        ttl=body.get("ttlSecondsAfterFinished"),
+        backoff_limit=body.get("backoffLimit"),
+        stall=body.get("stallTimeoutSeconds"),
+        managed_by=body.get("managedBy") or names.CONTROLLER,
     )
 
 
-def _scheduling(said: Object) -> SchedulingPolicy:
+def _scheduling(body: Object) -> SchedulingPolicy:
     return SchedulingPolicy(
-        min_available=said.get("minAvailable"),
-        queue=said.get("queue") or "",
-        priority_class=said.get("priorityClass") or "",
-        min_resources=said.get("minResources") or {},
-        timeout=said.get("timeoutSeconds"),
+        min_available=body.get("minAvailable"),
+        queue=body.get("queue") or "",
+        priority_class=body.get("priorityClass") or "",
+        min_resources=body.get("minResources") or {},
+        timeout=body.get("timeoutSeconds"),
     )
 
 
-def _success(said: Object, roles: Mapping[str, Role], problems: list[str]) -> SuccessPolicy:
-    named = tuple(said.get("roles") or ())
+def _success(body: Object, roles: Mapping[str, Role], problems: list[str]) -> SuccessPolicy:
+    named = tuple(body.get("roles") or ())
     problems += [
         f'spec.successPolicy names the role "{role}", which the job does not have.'
         for role in named
@@ -268,7 +268,7 @@ def _success(said: Object, roles: Mapping[str, Role], problems: list[str]) -> Su
     ]
     # Parameter servers serve until they are stopped: they say nothing about success, unless there is nobody else.
     trained = tuple(role for role in (names.WORKER, names.HETER) if role in roles)[:1]
-    return SuccessPolicy(named or trained or tuple(roles), said.get("operator", "All") == "All")
+    return SuccessPolicy(named or trained or tuple(roles), body.get("operator", "All") == "All")
 
 
 def _whole(job: PaddleJob) -> Iterator[str]:

@@ -98,17 +98,17 @@ class Controller:
         ]
 
     # --- One pass ----------------------------------------------------------------------------------------------------
-    def look(self, key: str) -> str:
+    def reconcile(self, key: str) -> str:
         """One pass over the job ``namespace/name``, and how it went; whatever goes wrong is tried again later."""
         with self.metrics.pass_seconds.time():
             try:
-                result = self._look(key)
+                result = self._reconcile(key)
             except Refusal as refusal:
                 result = self._put_off(key, refusal)
         self.metrics.passes.labels(result).inc()
         return result
 
-    def _look(self, key: str) -> str:
+    def _reconcile(self, key: str) -> str:
         namespace, _, name = key.partition("/")
         job: Object | None = self.cache.get(names.KIND, namespace, name)
         if job is None:
@@ -120,7 +120,7 @@ class Controller:
         if made.status_first:
             job = self._write_status(job, made)
         outcome = self._executor.execute(job, made.actions)
-        self._tell_of_actions(job, outcome)
+        self._report_actions(job, outcome)
         if not made.status_first and (outcome.refusals or not outcome.done):
             self._write_status(job, made)  # else the next pass, which comes at once, knows more
         refusals = tuple(refusal.message for refusal in outcome.refusals)
@@ -131,7 +131,7 @@ class Controller:
         if made.status is None:
             return job
         written = self._executor.write_status(job, made.status)
-        self._tell_of_status(job, written)
+        self._report_status(job, written)
         return written
 
     def _observed(self, key: str, job: Object) -> Observed:
@@ -174,7 +174,7 @@ class Controller:
         return "refused"
 
     # --- What people are told ----------------------------------------------------------------------------------------
-    def _tell_of_status(self, before: Object, job: Object) -> None:
+    def _report_status(self, before: Object, job: Object) -> None:
         old, new = before.get("status") or {}, job.get("status") or {}
         phase, reason = new.get("phase", ""), new.get("reason", "")
         if new.get("restarts", 0) > old.get("restarts", 0):
@@ -188,7 +188,7 @@ class Controller:
             message = new.get("message") or f"The job is {str(phase).lower()}."
             self._recorder.record(job, NORMAL if ordinary else WARNING, reason or phase, message)
 
-    def _tell_of_actions(self, job: Object, outcome: Outcome) -> None:
+    def _report_actions(self, job: Object, outcome: Outcome) -> None:
         for (verb, kind), found in outcome.done.items():
             if verb in _PAST_TENSE and kind != names.KIND:
                 past = _PAST_TENSE[verb]
@@ -237,7 +237,7 @@ class Controller:
             key, waited = taken
             self.metrics.waited_seconds.observe(waited)
             try:
-                self.look(key)
+                self.reconcile(key)
             except Exception:
                 # A fault of ours: one job must not end the others' worker.
                 log.exception("%s: a pass failed", key)
@@ -266,7 +266,7 @@ class Controller:
         """All metrics; those that tell how things are, as they are now."""
         now = self._clocks.monotonic()
         for one in self.reflectors:
-            self.metrics.silence.labels(one.resource.kind).set(now - one.heard)
+            self.metrics.silence.labels(one.resource.kind).set(now - one.last_contact)
             self.metrics.objects.labels(one.resource.kind).set(self.cache.count(one.resource.kind))
         phases = Counter(str((job.get("status") or {}).get("phase", "")) for job in self.cache.all(names.KIND))
         for phase in Phase:

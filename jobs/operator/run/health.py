@@ -13,8 +13,8 @@ def check(problem: Callable[[], str]) -> Page:
     """200 while ``problem`` has nothing to say."""
 
     def page() -> tuple[int, bytes]:
-        said = problem()
-        return (503, f"{said}\n".encode()) if said else (200, b"ok\n")
+        problem_text = problem()
+        return (503, f"{problem_text}\n".encode()) if problem_text else (200, b"ok\n")
 
     return page
 

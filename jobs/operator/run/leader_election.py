@@ -33,7 +33,7 @@ class Election:
         self._api, self._namespace, self._name, self._identity = api, namespace, name, identity
         self._clock, self._now = clock, now
         self._renewed: float | None = None
-        self._seen: tuple[str, float] = ("", 0.0)  # version of the Lease, and since when it is seen
+        self._observed: tuple[str, float] = ("", 0.0)  # version of the Lease, and since when it is seen
 
     @property
     def leads(self) -> bool:
@@ -41,13 +41,13 @@ class Election:
 
     def campaign(self) -> bool:
         """Take or renew the Lease if that can be. Raises nothing: who cannot ask does not lead for long."""
-        asked = self._clock()
+        started = self._clock()
         try:
-            held = self._ask()
+            held = self._try_acquire()
         except Refusal:
             return self.leads
         if held:
-            self._renewed = asked
+            self._renewed = started
         elif self._renewed is not None:
             self._renewed = None
         return self.leads
@@ -65,7 +65,7 @@ class Election:
         except Refusal:
             return  # it runs out by itself
 
-    def _ask(self) -> bool:
+    def _try_acquire(self) -> bool:
         try:
             lease = self._api.call("GET", self._path())
         except Refusal as refusal:
@@ -79,10 +79,10 @@ class Election:
 
     def _has_run_out(self, lease: dict[str, Any]) -> bool:
         version = str(lease["metadata"]["resourceVersion"])
-        if version != self._seen[0]:
-            self._seen = (version, self._clock())
+        if version != self._observed[0]:
+            self._observed = (version, self._clock())
         lasts = float((lease.get("spec") or {}).get("leaseDurationSeconds") or LASTS)
-        return self._clock() - self._seen[1] >= lasts
+        return self._clock() - self._observed[1] >= lasts
 
     def _write(self, method: str, lease: dict[str, Any], holder: str) -> bool:
         moment = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -20,7 +20,7 @@ _LEASE = "paddlejob-controller"
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ProcessOptions:
     """``lease_namespace``: where the Lease is; empty: there is no election, and this controller is the only one.
 
     ``host`` and ``port``: where probes and metrics are answered.
@@ -31,21 +31,21 @@ class Surroundings:
     port: int = 8080
 
 
-def serve(api: KubeApi, options: Options, around: Surroundings, stop: threading.Event) -> int:
+def serve(api: KubeApi, options: Options, process: ProcessOptions, stop: threading.Event) -> int:
     """Runs until ``stop`` is set (exit code 0) or leadership is lost (1: start anew). Sets ``stop`` when it ends.
 
     Raises:
         OSError: the address of the probes is taken.
     """
     clocks = Clocks()
-    election = _election(api, around, clocks)
+    election = _election(api, process, clocks)
     controller = Controller(Fenced(api, lambda: election.leads) if election else api, options, clocks)
     pages = {
         "/healthz": health.check(controller.unwell),
         "/readyz": health.check(controller.unready),
         "/metrics": lambda: (200, controller.metrics_text()),
     }
-    with health.server(around.host, around.port, pages) as server:
+    with health.server(process.host, process.port, pages) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log.info("probes and metrics at http://%s:%d", *server.server_address[:2])
         try:
@@ -55,11 +55,11 @@ def serve(api: KubeApi, options: Options, around: Surroundings, stop: threading.
             server.shutdown()
 
 
-def _election(api: KubeApi, around: Surroundings, clocks: Clocks) -> Election | None:
-    if not around.lease_namespace:
+def _election(api: KubeApi, process: ProcessOptions, clocks: Clocks) -> Election | None:
+    if not process.lease_namespace:
         return None
     identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-    return Election(api, around.lease_namespace, _LEASE, identity, clocks.monotonic, clocks.now)
+    return Election(api, process.lease_namespace, _LEASE, identity, clocks.monotonic, clocks.now)
 
 
 def _lead(controller: Controller, election: Election | None, stop: threading.Event) -> int:

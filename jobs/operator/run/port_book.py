@@ -34,8 +34,8 @@ class PortBook:
             self._given.pop(key, None)
 
     def _taken(self) -> set[int]:
-        said = (
+        values = (
             (job["metadata"].get("annotations") or {}).get(names.HOST_PORT_ANNOTATION, "")
             for job in self._cache.all(names.KIND)
         )
-        return {int(port) for port in said if port.isdecimal()} | set(self._given.values())
+        return {int(port) for port in values if port.isdecimal()} | set(self._given.values())

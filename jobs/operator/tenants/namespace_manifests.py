@@ -84,7 +84,7 @@ class Tenant:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ClusterConfig:
     """What an installation says of its cluster.
 
     ``portal`` tells it from other portals of the cluster; ``account``: the portal's own, as ``namespace/name`` of a
@@ -99,30 +99,30 @@ class Surroundings:
     api: tuple[tuple[str, int], ...] = ()
     gpu: str = "nvidia.com/gpu"
     credentials: str = ""
-    room: int = 1024
+    max_pods: int = 1024
 
 
 # --- What there should be --------------------------------------------------------------------------------------------
-def objects(tenant: Tenant, around: Surroundings) -> tuple[Object, ...]:
+def objects(tenant: Tenant, cluster: ClusterConfig) -> tuple[Object, ...]:
     """All of them, in the order in which they are made. Raises BadReach."""
-    name = name_of(tenant.name, around.prefix)
-    return tuple(_labelled(body, around, tenant) for body in _bodies(name, tenant, around))
+    name = name_of(tenant.name, cluster.prefix)
+    return tuple(_labelled(body, cluster, tenant) for body in _bodies(name, tenant, cluster))
 
 
-def _bodies(name: str, tenant: Tenant, around: Surroundings) -> Iterator[dict[str, Any]]:
+def _bodies(name: str, tenant: Tenant, cluster: ClusterConfig) -> Iterator[dict[str, Any]]:
     yield _namespace(name)
-    if around.account:
-        yield _binding(name, around.account)
-    yield _account(name, around)
-    if around.credentials:
-        yield _pull_secret(name, around.credentials)
-    yield _quota(name, tenant, around)
+    if cluster.account:
+        yield _binding(name, cluster.account)
+    yield _account(name, cluster)
+    if cluster.credentials:
+        yield _pull_secret(name, cluster.credentials)
+    yield _quota(name, tenant, cluster)
     yield _limits(name, tenant)
-    yield from policies(name, around)
+    yield from policies(name, cluster)
 
 
-def _labelled(body: dict[str, Any], around: Surroundings, tenant: Tenant) -> Object:
-    labels = {MANAGED_LABEL: MANAGER, PORTAL_LABEL: around.portal}
+def _labelled(body: dict[str, Any], cluster: ClusterConfig, tenant: Tenant) -> Object:
+    labels = {MANAGED_LABEL: MANAGER, PORTAL_LABEL: cluster.portal}
     if body["kind"] == "Namespace":
         labels |= {NAMESPACE_LABEL: tenant.name}
     given = body["metadata"].get("labels", {})
@@ -142,21 +142,21 @@ def _namespace(name: str) -> dict[str, Any]:
     return body
 
 
-def _account(name: str, around: Surroundings) -> dict[str, Any]:
+def _account(name: str, cluster: ClusterConfig) -> dict[str, Any]:
     """The account of every pod that names none. It has no rights, and pods are not given its token."""
-    pull = [{"name": PULL_SECRET}] if around.credentials else []
+    pull = [{"name": PULL_SECRET}] if cluster.credentials else []
     return _object("ServiceAccount", name, "default", automountServiceAccountToken=False, imagePullSecrets=pull)
 
 
 def _binding(name: str, account: str) -> dict[str, Any]:
     """The portal's rights in this namespace, and in no other."""
-    where, _, who = account.partition("/")
+    where, _, account_name = account.partition("/")
     return _object(
         "RoleBinding",
         name,
         BINDING,
         roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": TENANT_ROLE},
-        subjects=[{"kind": "ServiceAccount", "namespace": where, "name": who}],
+        subjects=[{"kind": "ServiceAccount", "namespace": where, "name": account_name}],
     )
 
 
@@ -165,10 +165,10 @@ def _pull_secret(name: str, credentials: str) -> dict[str, Any]:
     return _object("Secret", name, PULL_SECRET, type="kubernetes.io/dockerconfigjson", data=data)
 
 
-def _quota(name: str, tenant: Tenant, around: Surroundings) -> dict[str, Any]:
+def _quota(name: str, tenant: Tenant, cluster: ClusterConfig) -> dict[str, Any]:
     """The portal's quota once more: where the portal errs, the cluster refuses."""
-    hard = {"pods": str(around.room), "services.loadbalancers": "0", "services.nodeports": "0"}
-    for resource, kinds in _counted(around).items():
+    hard = {"pods": str(cluster.max_pods), "services.loadbalancers": "0", "services.nodeports": "0"}
+    for resource, kinds in _counted(cluster).items():
         limit = tenant.limits.get(resource)
         if limit is not None:
             most = limit + tenant.borrow.get(resource, 0.0)
@@ -176,12 +176,12 @@ def _quota(name: str, tenant: Tenant, around: Surroundings) -> dict[str, Any]:
     return _object("ResourceQuota", name, QUOTA, spec={"hard": hard})
 
 
-def _counted(around: Surroundings) -> Mapping[str, tuple[str, ...]]:
+def _counted(cluster: ClusterConfig) -> Mapping[str, tuple[str, ...]]:
     return {
         # What is held is what was asked for; above that a pod may use what a node has idle.
         "cpu": ("requests.cpu",),
         "memory": ("requests.memory", "limits.memory"),
-        "gpu": (f"requests.{around.gpu}",),
+        "gpu": (f"requests.{cluster.gpu}",),
     }
 
 
@@ -204,7 +204,7 @@ def _limits(name: str, tenant: Tenant) -> dict[str, Any]:
 
 
 # --- Walls -----------------------------------------------------------------------------------------------------------
-def policies(name: str, around: Surroundings) -> Iterator[dict[str, Any]]:
+def policies(name: str, cluster: ClusterConfig) -> Iterator[dict[str, Any]]:
     everybody: dict[str, Any] = {"podSelector": {}}
     own: list[Peer] = [{"podSelector": {}}]
     dns = {
@@ -215,7 +215,7 @@ def policies(name: str, around: Surroundings) -> Iterator[dict[str, Any]]:
     yield _policy(name, DENY, **everybody, policyTypes=both)
     yield _policy(name, ALLOW_OWN, **everybody, policyTypes=both, ingress=[{"from": own}], egress=[{"to": own}])
     yield _policy(name, ALLOW_DNS, **everybody, policyTypes=out, egress=[{"to": [dns], "ports": list(_DNS_PORTS)}])
-    rules = [_rule(reach, around.api) for reach in around.reach]
+    rules = [_rule(reach, cluster.api) for reach in cluster.reach]
     if rules:
         yield _policy(name, ALLOW_PLATFORM, **everybody, policyTypes=out, egress=rules)
 
@@ -263,42 +263,42 @@ WHOLE = frozenset({"ResourceQuota", "LimitRange", "NetworkPolicy"})
 _AMOUNTS = frozenset({"hard", "max", "default", "defaultRequest"})
 
 
-def drifted(wanted: Object, actual: Object | None) -> bool:
+def drifted(desired: Object, actual: Object | None) -> bool:
     """Whether the object is missing or is not as it should be. What others have added to it counts where it changes
     what the object does (``WHOLE``)."""
-    if actual is None or not _within(wanted, actual, whole=False):
+    if actual is None or not _within(desired, actual, whole=False):
         return True
-    return wanted["kind"] in WHOLE and not _within(wanted["spec"], actual.get("spec"), whole=True)
+    return desired["kind"] in WHOLE and not _within(desired["spec"], actual.get("spec"), whole=True)
 
 
-def _within(wanted: Any, actual: Any, *, whole: bool) -> bool:
+def _within(desired: Any, actual: Any, *, whole: bool) -> bool:
     """``whole``: and there is nothing more in it."""
-    if isinstance(wanted, Mapping):
-        return isinstance(actual, Mapping) and _all_within(wanted, actual, whole=whole)
-    if isinstance(wanted, list | tuple):
-        if not isinstance(actual, list | tuple) or len(wanted) != len(actual):
+    if isinstance(desired, Mapping):
+        return isinstance(actual, Mapping) and _all_within(desired, actual, whole=whole)
+    if isinstance(desired, list | tuple):
+        if not isinstance(actual, list | tuple) or len(desired) != len(actual):
             return False
-        return all(_within(one, other, whole=whole) for one, other in zip(wanted, actual, strict=True))
-    return bool(wanted == actual)
+        return all(_within(one, other, whole=whole) for one, other in zip(desired, actual, strict=True))
+    return bool(desired == actual)
 
 
-def _all_within(wanted: Mapping[str, Any], actual: Mapping[str, Any], *, whole: bool) -> bool:
-    if whole and not actual.keys() <= wanted.keys():
+def _all_within(desired: Mapping[str, Any], actual: Mapping[str, Any], *, whole: bool) -> bool:
+    if whole and not actual.keys() <= desired.keys():
         return False
     return all(
         _same_amounts(value, actual.get(key)) if key in _AMOUNTS else _within(value, actual.get(key), whole=whole)
-        for key, value in wanted.items()
+        for key, value in desired.items()
         if value != [] or actual.get(key)
     )
 
 
-def _same_amounts(wanted: Mapping[str, str], actual: object) -> bool:
+def _same_amounts(desired: Mapping[str, str], actual: object) -> bool:
     """Nothing may be added here: an amount more is a limit more."""
-    if not isinstance(actual, Mapping) or actual.keys() != wanted.keys():
+    if not isinstance(actual, Mapping) or actual.keys() != desired.keys():
         return False
-    return all(amount_of(value) == amount_of(actual[key]) for key, value in wanted.items())
+    return all(amount_of(value) == amount_of(actual[key]) for key, value in desired.items())
 
 
-def is_ours(actual: Object, around: Surroundings) -> bool:
+def is_ours(actual: Object, cluster: ClusterConfig) -> bool:
     labels = actual["metadata"].get("labels") or {}
-    return labels.get(MANAGED_LABEL) == MANAGER and labels.get(PORTAL_LABEL) == around.portal
+    return labels.get(MANAGED_LABEL) == MANAGER and labels.get(PORTAL_LABEL) == cluster.portal

@@ -17,7 +17,7 @@ from jobs.operator.model import names
 from jobs.operator.model.names import Object
 from jobs.operator.model.namespace_names import name_of
 from jobs.operator.tenants import namespace_manifests as manifests
-from jobs.operator.tenants.namespace_manifests import KINDS, NAMESPACES, Surroundings, Tenant
+from jobs.operator.tenants.namespace_manifests import KINDS, NAMESPACES, ClusterConfig, Tenant
 
 _log = logging.getLogger(__name__)
 # Of a new binding an API server may learn a moment later.
@@ -46,18 +46,18 @@ class Pass:
 class Tenants:
     """The namespaces of one portal. Calls may raise Refusal where the API server does not do what it was asked for."""
 
-    def __init__(self, api: KubeApi, around: Surroundings, clock: Callable[[], float] = time.time) -> None:
-        self._api, self._around, self._clock = api, around, clock
+    def __init__(self, api: KubeApi, cluster: ClusterConfig, clock: Callable[[], float] = time.time) -> None:
+        self._api, self._cluster, self._clock = api, cluster, clock
 
     def ensure(self, tenant: Tenant) -> int:
         """Have the namespace as it should be; how many objects were written. Raises TenantRefused, BadReach."""
-        wanted = manifests.objects(tenant, self._around)
-        made = self._claim(wanted[0])
+        desired = manifests.objects(tenant, self._cluster)
+        made = self._claim(desired[0])
         try:
-            return sum(self._bring_about(body) for body in wanted)
+            return sum(self._bring_about(body) for body in desired)
         except Refusal as refusal:
             if refusal.status == FORBIDDEN and self._clock() < made + _SETTLING_SECONDS:
-                why = f"The cluster does not know yet what the portal may do in {names.name_of(wanted[0])}."
+                why = f"The cluster does not know yet what the portal may do in {names.name_of(desired[0])}."
                 raise TenantRefused(why, passing=True) from refusal
             raise
 
@@ -67,13 +67,13 @@ class Tenants:
         there = {names.name_of(item) for item in self._ours()}
         written, removed, problems = 0, 0, {}
         for tenant in tenants:
-            if name_of(tenant.name, self._around.prefix) in there:
+            if name_of(tenant.name, self._cluster.prefix) in there:
                 try:
                     written += self.ensure(tenant)
                 except (TenantRefused, Refusal) as problem:
                     problems[tenant.name] = str(problem)
         for closed_name in closed:
-            name = name_of(closed_name, self._around.prefix)
+            name = name_of(closed_name, self._cluster.prefix)
             if name in there:
                 try:
                     removed += self._remove(name)
@@ -87,12 +87,12 @@ class Tenants:
         return [str(item["metadata"]["labels"].get(manifests.NAMESPACE_LABEL, "")) for item in self._ours()]
 
     def _ours(self) -> list[Object]:
-        selector = f"{manifests.MANAGED_LABEL}={manifests.MANAGER},{manifests.PORTAL_LABEL}={self._around.portal}"
+        selector = f"{manifests.MANAGED_LABEL}={manifests.MANAGER},{manifests.PORTAL_LABEL}={self._cluster.portal}"
         return list(self._api.call("GET", NAMESPACES.path(), query={"labelSelector": selector})["items"])
 
-    def _actual(self, wanted: Object) -> Object | None:
+    def _actual(self, desired: Object) -> Object | None:
         """None for a secret: the portal may write them and not read them, and so writes them each time."""
-        return None if wanted["kind"] == "Secret" else self._get(_path(wanted))
+        return None if desired["kind"] == "Secret" else self._get(_path(desired))
 
     def _get(self, path: str) -> Object | None:
         try:
@@ -113,10 +113,10 @@ class Tenants:
         if names.is_leaving(actual):
             why = f"The namespace {name} is being removed from the cluster; it is made anew when that is done."
             raise TenantRefused(why, passing=True)
-        if not manifests.is_ours(actual, self._around):
+        if not manifests.is_ours(actual, self._cluster):
             raise TenantRefused(
                 f"The cluster has a namespace {name} that this portal did not make. An admin gives it the label "
-                f"{manifests.PORTAL_LABEL}={self._around.portal} and {manifests.MANAGED_LABEL}={manifests.MANAGER}, "
+                f"{manifests.PORTAL_LABEL}={self._cluster.portal} and {manifests.MANAGED_LABEL}={manifests.MANAGER}, "
                 "or sets another REGATTA_KUBERNETES_PREFIX."
             )
         since = actual["metadata"].get("creationTimestamp")

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from jobs.kubernetes_objects.scheduling import Needs, NodeSeen, PodSeen, Taint, condensed, matches, quantity
+from jobs.kubernetes_objects.scheduling import Needs, NodeInfo, PodInfo, Taint, condensed, matches, quantity
 
 MIB = 2**20
 
 
-def node(**parts: Any) -> NodeSeen:
+def node(**parts: Any) -> NodeInfo:
     status = {"allocatable": {"cpu": "2", "memory": "1Gi"}, "conditions": [{"type": "Ready", "status": "True"}]}
     item = {"metadata": {"name": "n1", "labels": {"zone": "a", "rank": "7"}}, "spec": {}, "status": status, **parts}
     seen = condensed("Node", item)["seen"]
-    assert isinstance(seen, NodeSeen)
+    assert isinstance(seen, NodeInfo)
     return seen
 
 
-def pod(spec: dict[str, Any], **metadata: Any) -> PodSeen:
+def pod(spec: dict[str, Any], **metadata: Any) -> PodInfo:
     seen = condensed("Pod", {"metadata": {"name": "p", "namespace": "team", **metadata}, "spec": spec})["seen"]
-    assert isinstance(seen, PodSeen)
+    assert isinstance(seen, PodInfo)
     return seen
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from jobs.backends.kubernetes.manifests import ROOM, pod_name
+from jobs.backends.kubernetes.manifests import WORKSPACE, pod_name
 from regatta import Client
 from regatta.errors import PortalError
 from regatta.job import Job
@@ -69,7 +69,7 @@ class Trial:
     def release(self, job: Job, trainer: str) -> None:
         """The test has seen enough: it makes the remaining steps of ``code.slow`` without a pause."""
         pod = pod_name(self.attempt(job), trainer)
-        self.cluster.kubectl("exec", pod, "--", "touch", f"{ROOM}/work/enough")
+        self.cluster.kubectl("exec", pod, "--", "touch", f"{WORKSPACE}/work/enough")
 
     # --- Waiting -----------------------------------------------------------------------------------------------------
     def until(self, what: str, look: Callable[[], Found], seconds: float = SECONDS) -> Found:

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from jobs.backends.base import LaunchPlan, Phase
-from jobs.backends.local.backend import LAST_WORDS, LocalBackend
+from jobs.backends.local.backend import FLUSH_TIMEOUT, LocalBackend
 from runtime import contract
 from runtime.contract import ReplicaState
 from tests.contracts.backend_contract import (
@@ -214,7 +214,7 @@ def test_an_agent_that_does_not_answer_is_killed_with_all_its_processes(
     assert state is not None
     os.kill(state.pid, signal.SIGSTOP)
     backend.stop(attempt.ref, GRACE)
-    now[0] += (GRACE + LAST_WORDS).total_seconds() + 1
+    now[0] += (GRACE + FLUSH_TIMEOUT).total_seconds() + 1
     backend.stop(attempt.ref, GRACE)
     wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
     process = Path(f"/proc/{portal.texts('stdout')[0]}")
@@ -311,10 +311,10 @@ def test_what_a_job_has_kept_outlives_its_attempts_until_it_is_forgotten(
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_exited)
     backend.cleanup(attempt.ref)
-    assert list(backend.keepsakes()) == [attempt.ref.job_id]
+    assert list(backend.checkpoint_sizes()) == [attempt.ref.job_id]
     for _ in range(2):
         backend.forget(attempt.ref.job_id)
-    assert list(backend.keepsakes()) == []
+    assert list(backend.checkpoint_sizes()) == []
 
 
 def test_replicas_can_import_the_runtime_and_nothing_else_of_the_project(
@@ -388,7 +388,7 @@ def test_on_a_full_disk_an_attempt_can_be_stopped_and_leaves_no_drafts(
     wait_until(backend, attempt.ref, all_running)
     full_disk()
     backend.stop(attempt.ref, NO_GRACE)
-    now[0] += (LAST_WORDS + NO_GRACE).total_seconds() + 1
+    now[0] += (FLUSH_TIMEOUT + NO_GRACE).total_seconds() + 1
     backend.stop(attempt.ref, NO_GRACE)
     wait_until(backend, attempt.ref, lambda view: not any(one.phase is Phase.RUNNING for one in view.replicas))
     assert [path.name for path in attempts.rglob(".stop.json.*")] == []

@@ -14,7 +14,7 @@ import pytest
 
 from jobs.backends.base import LaunchFailed, LaunchPlan, Phase
 from jobs.backends.local import cgroups
-from jobs.backends.local.backend import LAST_WORDS, LocalBackend
+from jobs.backends.local.backend import FLUSH_TIMEOUT, LocalBackend
 from jobs.backends.local.isolation import Policy
 from runtime import contract
 from runtime.contract import ReplicaState
@@ -141,7 +141,7 @@ def test_a_daemon_ends_when_its_agent_does_not_answer_to_the_stop(
     pids = with_daemon(backend, attempt, home)
     os.kill(state_of(attempts).pid, signal.SIGSTOP)
     backend.stop(attempt.ref, GRACE)
-    now[0] += (GRACE + LAST_WORDS).total_seconds() + 1
+    now[0] += (GRACE + FLUSH_TIMEOUT).total_seconds() + 1
     backend.stop(attempt.ref, GRACE)
     assert not [pid for pid in pids if runs(pid)]
     assert left(home) == []

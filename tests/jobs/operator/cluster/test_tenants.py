@@ -23,7 +23,7 @@ from jobs.operator.client.resources import EVENTS, JOBS, NODES, PODS
 from jobs.operator.model import names
 from jobs.operator.model.namespace_names import name_of
 from jobs.operator.tenants import namespace_manifests as manifests
-from jobs.operator.tenants.namespace_manifests import Reach, Surroundings, Tenant
+from jobs.operator.tenants.namespace_manifests import ClusterConfig, Reach, Tenant
 from jobs.operator.tenants.namespace_sync import TenantRefused, Tenants
 from tests.jobs.operator.kube_cluster import SYSTEM, Cluster, own_prefix
 
@@ -81,7 +81,7 @@ class Portal:
         # The network of the API server is named with its own port: what is in there but itself could be reached.
         around = ".".join(self.server[0].split(".")[:2]) + ".0.0/16"
         wide = Reach(({"ipBlock": {"cidr": around}},), (self.server[1],))
-        self.around = Surroundings(
+        self.around = ClusterConfig(
             portal=prefix.rstrip("-"),
             prefix=prefix,
             account=f"{SYSTEM}/portal",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jobs.operator.decide.peer_config import wanted_config_map
+from jobs.operator.decide.peer_config import desired_config_map
 from jobs.operator.manifests.pods import pod
 from jobs.operator.model import names
 from jobs.operator.model.actions import Create, Delete
@@ -17,7 +17,7 @@ def told(intranet: str, addresses: dict[str, str], **spec: object) -> dict[str, 
     job = paddle_job(intranet=intranet, **spec)
     job["metadata"]["annotations"] = {"host-port": "35020"}
     pods = {name: {"metadata": {"name": name, "uid": name}, "status": {"podIP": ip}} for name, ip in addresses.items()}
-    body = wanted_config_map(read(job), pods, None, 1)
+    body = desired_config_map(read(job), pods, None, 1)
     assert body is not None
     return dict(body["data"])
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.operator.decide.peer_config import port_of, wanted_config_map
+from jobs.operator.decide.peer_config import desired_config_map, port_of
 from jobs.operator.manifests.configmap import data
 from jobs.operator.model.spec import read
 from tests.jobs.operator.world import paddle_job, role
@@ -62,14 +62,14 @@ def pods(addresses: dict[str, str]) -> dict[str, Any]:
 
 def test_c7_endpoints_stand_in_the_order_of_the_indices() -> None:
     shuffled = dict(reversed(ADDRESSES.items()))
-    body = wanted_config_map(read(paddle_job(ps=2, worker=2)), pods(shuffled), None, 1)
+    body = desired_config_map(read(paddle_job(ps=2, worker=2)), pods(shuffled), None, 1)
     assert body is not None
     assert body["data"]["PADDLE_TRAINERS"] == "10.0.0.3,10.0.0.4"
 
 
 def test_l2_while_an_address_is_missing_nothing_is_told() -> None:
     missing = {**ADDRESSES, "wd-worker-1": ""}
-    assert wanted_config_map(read(paddle_job(ps=2, worker=2)), pods(missing), None, 1) is None
+    assert desired_config_map(read(paddle_job(ps=2, worker=2)), pods(missing), None, 1) is None
 
 
 def test_c9_heterogeneous_workers_are_told_of() -> None:

@@ -15,7 +15,7 @@ from jobs.operator.__main__ import main
 from jobs.operator.model import crd, names
 from jobs.operator.run import health
 from jobs.operator.run.controller import Options
-from jobs.operator.run.manager import Surroundings, serve
+from jobs.operator.run.manager import ProcessOptions, serve
 from tests.jobs.operator.api_servers import LivingServer
 from tests.jobs.operator.world import paddle_job, running
 from tests.waiting import until
@@ -25,7 +25,7 @@ from tests.waiting import until
 def served(server: LivingServer, lease_namespace: str = "") -> Iterator[threading.Event]:
     """A controller in threads of this process; it has ended when the block does."""
     stop, codes = threading.Event(), []
-    around = Surroundings(lease_namespace, "127.0.0.1", 0)
+    around = ProcessOptions(lease_namespace, "127.0.0.1", 0)
     thread = threading.Thread(target=lambda: codes.append(serve(server, Options(), around, stop)), daemon=True)
     thread.start()
     try:

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from jobs.operator.manifests.podgroup import amount_of
 from jobs.operator.tenants import namespace_manifests as manifests
-from jobs.operator.tenants.namespace_manifests import BadReach, Reach, Surroundings, Tenant
+from jobs.operator.tenants.namespace_manifests import BadReach, ClusterConfig, Reach, Tenant
 
 GIB = 1024**3
 TENANT = Tenant("team", {"cpu": 16.0, "memory": 16 * GIB, "gpu": 2, "jobs": 8, "storage": 1}, {"cpu": 4.0})
-AROUND = Surroundings(
+AROUND = ClusterConfig(
     portal="regatta",
     prefix="regatta-",
     account="regatta-system/portal",
@@ -34,21 +34,21 @@ networks = st.builds(
 ports = st.sampled_from([53, 443, 5000, 6443, 8000])
 
 
-def of(kind: str, tenant: Tenant = TENANT, around: Surroundings = AROUND) -> list[dict[str, Any]]:
+def of(kind: str, tenant: Tenant = TENANT, around: ClusterConfig = AROUND) -> list[dict[str, Any]]:
     return [json.loads(json.dumps(body)) for body in manifests.objects(tenant, around) if body["kind"] == kind]
 
 
-def the(kind: str, tenant: Tenant = TENANT, around: Surroundings = AROUND) -> dict[str, Any]:
+def the(kind: str, tenant: Tenant = TENANT, around: ClusterConfig = AROUND) -> dict[str, Any]:
     (found,) = of(kind, tenant, around)
     return found
 
 
-def outward(around: Surroundings = AROUND) -> Iterator[dict[str, Any]]:
+def outward(around: ClusterConfig = AROUND) -> Iterator[dict[str, Any]]:
     for policy in of("NetworkPolicy", around=around):
         yield from policy["spec"].get("egress", ())
 
 
-def lets_out(around: Surroundings, address: str, port: int) -> bool:
+def lets_out(around: ClusterConfig, address: str, port: int) -> bool:
     """Whether the policies let a pod speak TCP to an address outside the cluster."""
     for rule in outward(around):
         if port in {each["port"] for each in rule.get("ports", ()) if each["protocol"] == "TCP"} or "ports" not in rule:

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.operator.tenants import namespace_manifests as manifests
-from jobs.operator.tenants.namespace_manifests import Surroundings, Tenant
+from jobs.operator.tenants.namespace_manifests import ClusterConfig, Tenant
 from jobs.operator.tenants.namespace_sync import TenantRefused, Tenants
 from tests.jobs.operator.secretive_server import SecretiveServer
 
-AROUND = Surroundings(portal="regatta", prefix="regatta-", account="regatta-system/portal", credentials="{}")
+AROUND = ClusterConfig(portal="regatta", prefix="regatta-", account="regatta-system/portal", credentials="{}")
 TEAM = Tenant("team", {"cpu": 4.0, "memory": 1024.0, "gpu": 0})
 NAMESPACE = "/api/v1/namespaces/regatta-team"
 JOBS = "/apis/batch.paddlepaddle.org/v1/namespaces/regatta-team/paddlejobs"
