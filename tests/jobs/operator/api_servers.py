@@ -110,7 +110,7 @@ class FaithfulServer:
         with self._lock:
             self._note(kind, "DELETED", item)
 
-    def pods_say(self, status: Mapping[str, Any]) -> None:
+    def set_pod_status(self, status: Mapping[str, Any]) -> None:
         """All pods get a node, an address and a status."""
         for number, key in enumerate(sorted(key for key in self.objects if key[0] == "Pod"), 1):
             item = copy.deepcopy(self.objects[key])

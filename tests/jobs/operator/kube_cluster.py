@@ -52,13 +52,13 @@ class Controller:
             [*command, *options], cwd=_ROOT, env=environment, stderr=subprocess.PIPE, text=True
         )
         assert self._process.stderr is not None
-        told: list[str] = []
+        lines: list[str] = []
         for line in self._process.stderr:
-            told.append(line)
+            lines.append(line)
             if "leading" in line:
                 break
         else:
-            raise AssertionError(f"the controller has ended: {''.join(told)}")
+            raise AssertionError(f"the controller has ended: {''.join(lines)}")
         # Whoever writes to a pipe that nobody reads stands still some day.
         threading.Thread(target=self._process.stderr.read, daemon=True).start()
 
@@ -155,7 +155,7 @@ class Cluster:
         return self.status(name)
 
     def until(self, what: str, look: Callable[[], Found], seconds: float = SECONDS) -> Found:
-        return until(what, look, seconds, story=self.story)
+        return until(what, look, seconds, story=self.diagnosis)
 
     def uids(self) -> dict[str, str]:
         """UIDs of the pods that stay, by name."""
@@ -169,7 +169,7 @@ class Cluster:
             return False
         return True
 
-    def story(self) -> str:
+    def diagnosis(self) -> str:
         """What there is in the namespace, what has happened, and what there is room for, for whoever waits in vain."""
         jobs = (f"{names.name_of(job)}: {json.dumps(job.get('status'))}" for job in self.all(names.KIND))
         events = self.kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[-_LAST_EVENTS:]

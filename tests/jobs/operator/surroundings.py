@@ -109,7 +109,10 @@ def runtime_image(registry: str) -> str:
 
     platform = Platform(f"{registry}/tests", f"{registry}/{BASE}", launcher.runtime_digest(), launcher.packages())
     image = plan(platform, "tests", "", ()).images[0]
-    with tempfile.TemporaryDirectory() as room, (Path(room) / build_request.LOG).open("w+", encoding="utf-8") as log:
+    with (
+        tempfile.TemporaryDirectory() as workspace,
+        (Path(workspace) / build_request.LOG).open("w+", encoding="utf-8") as log,
+    ):
         order = build_request.Order(
             images=(image,),
             registry=registry,
@@ -118,8 +121,8 @@ def runtime_image(registry: str) -> str:
             seconds=_SECONDS,
             bytes=_BYTES,
             builder=build_request.BUILDAH,
-            storage=f"{room}/storage",
+            storage=f"{workspace}/storage",
             pip={name: os.environ[name] for name in local_bundle.pip_variables()},
         )
-        Work(order, Path(room), log).make_all()
+        Work(order, Path(workspace), log).make_all()
     return image.reference

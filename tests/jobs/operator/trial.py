@@ -73,7 +73,7 @@ class Trial:
 
     # --- Waiting -----------------------------------------------------------------------------------------------------
     def until(self, what: str, look: Callable[[], Found], seconds: float = SECONDS) -> Found:
-        return until(what, look, seconds, story=self.story)
+        return until(what, look, seconds, story=self.diagnosis)
 
     def until_trained(self, job: Job, *replicas: str, more: int = 3) -> None:
         """Until each of them has made so many steps more than it has now."""
@@ -91,10 +91,10 @@ class Trial:
         self.until("nothing is left on the cluster", lambda: not self.left(job))
 
     # --- When one waits in vain --------------------------------------------------------------------------------------
-    def story(self) -> str:
-        return "\n".join([*(line for job in self.jobs for line in self._told(job)), self.cluster.story()])
+    def diagnosis(self) -> str:
+        return "\n".join([*(line for job in self.jobs for line in self._job_report(job)), self.cluster.diagnosis()])
 
-    def _told(self, job: Job) -> Iterator[str]:
+    def _job_report(self, job: Job) -> Iterator[str]:
         now = self.portal.job(job.id)
         yield f"== {now.name}: {now.state} ({now.reason}), attempt {now.attempt}: {now.why}"
         for replica in now.replicas:

@@ -98,7 +98,7 @@ class World:
         return str(self.status.get("phase", ""))
 
     @property
-    def told(self) -> dict[str, str] | None:
+    def config_data(self) -> dict[str, str] | None:
         return next((item["data"] for item in self.of("ConfigMap")), None)
 
     # What happens

@@ -45,7 +45,7 @@ def mark():
 """
 
 
-SAYS_SECRET = f"""
+PRINTS_SECRET = f"""
 from pathlib import Path
 Path("said").write_text(os.environ[{contract.WIRE_SECRET!r}])
 """
@@ -102,7 +102,7 @@ def directory(attempts: Path, name: str = "trainer-0") -> Path:
     return attempts / "attempt" / name
 
 
-def test_the_death_of_an_agent_is_seen_as_lost(backend: LocalBackend, plan: Callable, attempts: Path) -> None:
+def test_a_killed_agent_is_observed_as_lost(backend: LocalBackend, plan: Callable, attempts: Path) -> None:
     attempt = plan(BackendContract.ENDLESS)
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_running)
@@ -121,7 +121,7 @@ def kill_agent(attempts: Path) -> None:
 
 
 @pytest.mark.invariant("The log spool of a killed agent is delivered, and each line once.")
-def test_what_a_killed_agent_had_kept_is_delivered_once(
+def test_the_spool_of_a_killed_agent_is_delivered_once(
     backend: LocalBackend, plan: Callable, attempts: Path, portal: IngestServer
 ) -> None:
     attempt = plan("for n in range(500): print('line', n, flush=True)\nimport time; time.sleep(600)")
@@ -181,7 +181,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_a_second_wish_to_stop_may_shorten_the_grace(backend: LocalBackend, plan: Callable, marker: Path) -> None:
+def test_a_second_request_to_stop_may_shorten_the_grace(backend: LocalBackend, plan: Callable, marker: Path) -> None:
     attempt = plan(BackendContract.DEAF)
     backend.launch(attempt)
     wait_until(backend, attempt.ref, lambda view: marker.exists() and len(marker.read_text().split()) == 2)
@@ -191,7 +191,7 @@ def test_a_second_wish_to_stop_may_shorten_the_grace(backend: LocalBackend, plan
     assert [one.signal for one in view.replicas] == [9, 9]
 
 
-def test_an_agent_that_cannot_start_is_seen_with_its_complaint(
+def test_an_agent_that_cannot_start_is_observed_with_its_error(
     backend: LocalBackend, plan: Callable, attempts: Path
 ) -> None:
     attempt = plan(BackendContract.SHORT)
@@ -249,29 +249,29 @@ def test_the_token_is_in_no_plan_and_readable_to_nobody_else(
     attempt = plan(BackendContract.SHORT)
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_exited)
-    kept = attempts / "attempt"
-    assert attempt.ingest_token not in (kept / "plan.json").read_text()
-    assert {stat.S_IMODE((kept / name).stat().st_mode) for name in ("plan.json", "token")} == {0o600}
+    stored = attempts / "attempt"
+    assert attempt.ingest_token not in (stored / "plan.json").read_text()
+    assert {stat.S_IMODE((stored / name).stat().st_mode) for name in ("plan.json", "token")} == {0o600}
 
 
 def test_of_two_launches_the_first_decides_on_the_secret_of_the_wire(
     backend: LocalBackend, plan: Callable, attempts: Path, reopen: Callable[[], LocalBackend]
 ) -> None:
-    attempt = replace(plan(SAYS_SECRET), wire_secret="wired")
+    attempt = replace(plan(PRINTS_SECRET), wire_secret="wired")
     backend.launch(attempt)
     (attempts / "attempt" / "plan.json").unlink()  # as where the portal was killed before it had written it
     reopen().launch(replace(attempt, wire_secret="second"))
     wait_until(backend, attempt.ref, all_exited)
-    kept = attempts / "attempt"
-    assert {(kept / one.name / "work" / "said").read_text() for one in attempt.replicas} == {"wired"}
-    assert "wired" not in (kept / "plan.json").read_text()
-    assert stat.S_IMODE((kept / "wire-secret").stat().st_mode) == 0o600
+    stored = attempts / "attempt"
+    assert {(stored / one.name / "work" / "said").read_text() for one in attempt.replicas} == {"wired"}
+    assert "wired" not in (stored / "plan.json").read_text()
+    assert stat.S_IMODE((stored / "wire-secret").stat().st_mode) == 0o600
 
 
-def test_another_life_of_a_replica_has_the_secret_of_the_first(
+def test_another_start_of_a_replica_has_the_secret_of_the_first(
     backend: LocalBackend, plan: Callable, attempts: Path, reopen: Callable[[], LocalBackend]
 ) -> None:
-    attempt = replace(plan(SAYS_SECRET), wire_secret="wired")
+    attempt = replace(plan(PRINTS_SECRET), wire_secret="wired")
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_exited)
     restart(reopen(), attempt.ref, "trainer-0", 2)
@@ -290,24 +290,30 @@ def test_a_replica_gets_a_private_copy_of_the_code_and_platform_roles_get_none(
     assert list((directory(attempts, "master-0") / "work").iterdir()) == []
 
 
-def test_the_platforms_roles_alone_are_told_where_the_job_keeps_its_checkpoints(
+def test_only_the_platforms_roles_get_the_checkpoint_directory(
     backend: LocalBackend, plan: Callable, attempts: Path
 ) -> None:
     attempt = plan("")
-    say = (sys.executable, "-c", f"import os; open('told', 'w').write(os.environ.get({contract.CHECKPOINT_DIR!r}, ''))")
-    told = [replace(attempt.replicas[0], name=f"{role}-0", role=role, command=say) for role in ("trainer", "pserver")]
-    backend.launch(replace(attempt, replicas=tuple(told)))
+    program = (
+        sys.executable,
+        "-c",
+        f"import os; open('told', 'w').write(os.environ.get({contract.CHECKPOINT_DIR!r}, ''))",
+    )
+    plans = [
+        replace(attempt.replicas[0], name=f"{role}-0", role=role, command=program) for role in ("trainer", "pserver")
+    ]
+    backend.launch(replace(attempt, replicas=tuple(plans)))
     wait_until(backend, attempt.ref, all_exited)
-    heard = {one.name: (directory(attempts, one.name) / "work" / "told").read_text() for one in told}
-    assert heard == {"trainer-0": "", "pserver-0": str(attempts / "checkpoints" / attempt.ref.job_id)}
+    directories = {one.name: (directory(attempts, one.name) / "work" / "told").read_text() for one in plans}
+    assert directories == {"trainer-0": "", "pserver-0": str(attempts / "checkpoints" / attempt.ref.job_id)}
 
 
-def test_what_a_job_has_kept_outlives_its_attempts_until_it_is_forgotten(
+def test_checkpoints_outlive_the_attempts_until_the_job_is_forgotten(
     backend: LocalBackend, plan: Callable, attempts: Path
 ) -> None:
     attempt = plan(BackendContract.SHORT)
-    kept = attempts / "checkpoints" / attempt.ref.job_id
-    kept.mkdir(parents=True)
+    stored = attempts / "checkpoints" / attempt.ref.job_id
+    stored.mkdir(parents=True)
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_exited)
     backend.cleanup(attempt.ref)
@@ -341,7 +347,7 @@ def test_after_cleaning_up_the_attempt_is_gone(backend: LocalBackend, plan: Call
     assert not (attempts / "attempt").exists()
 
 
-def test_the_first_wish_to_stop_is_kept(backend: LocalBackend, plan: Callable, attempts: Path) -> None:
+def test_the_first_request_to_stop_is_kept(backend: LocalBackend, plan: Callable, attempts: Path) -> None:
     attempt = plan(BackendContract.SHORT)
     backend.launch(attempt)
     backend.stop(attempt.ref, timedelta(seconds=3))
@@ -364,7 +370,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return fill
 
 
-def test_on_a_full_disk_an_attempt_whose_agent_is_gone_is_seen(
+def test_on_a_full_disk_an_attempt_without_its_agent_is_observed(
     backend: LocalBackend, plan: Callable, attempts: Path, full_disk: Callable[[], None]
 ) -> None:
     attempt = plan(BackendContract.ENDLESS)

@@ -159,7 +159,7 @@ def test_a_daemon_ends_with_the_stop_of_its_job(backend: LocalBackend, plan: Cal
     assert left(home) == []
 
 
-def test_another_life_of_a_replica_has_a_cgroup_of_its_own(
+def test_another_start_of_a_replica_has_a_cgroup_of_its_own(
     backend: LocalBackend, plan: Callable, home: Home, attempts: Path
 ) -> None:
     attempt = plan(LEAVES_A_DAEMON)
@@ -172,7 +172,7 @@ def test_another_life_of_a_replica_has_a_cgroup_of_its_own(
     wait_until(backend, attempt.ref, all_exited)
 
 
-def test_what_an_ended_life_has_left_goes_when_another_begins(
+def test_leftovers_of_an_earlier_start_are_removed_by_the_next(
     backend: LocalBackend, plan: Callable, home: Home, attempts: Path
 ) -> None:
     attempt = plan("")
@@ -202,7 +202,7 @@ def test_what_an_attempt_has_left_goes_when_it_is_removed(
     assert left(home) == []
 
 
-def test_replicas_of_attempts_that_are_there_are_known(
+def test_known_returns_the_cgroups_of_existing_attempts(
     backend: LocalBackend, plan: Callable, home: Home, attempts: Path
 ) -> None:
     attempt = plan(LEAVES_A_DAEMON)

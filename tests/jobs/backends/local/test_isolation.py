@@ -109,7 +109,7 @@ def isolated(monkeypatch: pytest.MonkeyPatch, found: Found) -> None:
     monkeypatch.setattr(isolation, "_cgroups", lambda: found)
 
 
-def test_the_cgroups_of_jobs_are_told_at_the_start_and_to_admins(
+def test_the_cgroups_of_jobs_are_reported_at_the_start_and_to_admins(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.CLUSTER_BACKEND, settings.LOCAL_ISOLATION = "local", "auto"
@@ -173,7 +173,7 @@ def test_admins_see_whether_jobs_have_networks_of_their_own(
 
 @cgroup_tree.needed
 @pytest.mark.processes
-def test_a_portal_makes_its_home_ends_what_was_left_in_it_and_removes_it(tmp_path: Path, settings: Any) -> None:
+def test_a_portal_makes_sweeps_and_removes_its_cgroup(tmp_path: Path, settings: Any) -> None:
     settings.CLUSTER_BACKEND, settings.DATA_DIR, settings.ATTEMPTS_DIR = "local", tmp_path, tmp_path / "attempts"
     assert isolation.prepare_cgroups() == ""
     home = isolation.policy().cgroups

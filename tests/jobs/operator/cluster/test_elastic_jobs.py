@@ -193,31 +193,31 @@ class Fleet:
         self.jobs.append(self._portal.submit(elastic(self._portal, name, passes), namespace="admin").id)
         return self.jobs[-1]
 
-    def told(self, job: str) -> dict[str, Any]:
+    def overview(self, job: str) -> dict[str, Any]:
         found: dict[str, Any] = self._http.get(f"/api/v1/jobs/{job}").json()
         return found
 
-    def wanted(self, *jobs: str) -> int:
+    def desired(self, *jobs: str) -> int:
         """How many trainers they are to have."""
-        return sum(int(self.told(job)["trainers"] or 1) for job in jobs)
+        return sum(int(self.overview(job)["trainers"] or 1) for job in jobs)
 
     def at_work(self, *jobs: str) -> int:
-        replicas = [one for job in jobs for one in self.told(job)["replicas"]]
+        replicas = [one for job in jobs for one in self.overview(job)["replicas"]]
         return sum(one["role"] == "trainer" and one["state"] == "registered" for one in replicas)
 
     def await_trainers(self, what: str, count: int, *jobs: str) -> None:
         """Until they are to have so many together, and so many are at work."""
 
         def settled() -> bool:
-            return (self.wanted(*jobs), self.at_work(*jobs)) == (count, count)
+            return (self.desired(*jobs), self.at_work(*jobs)) == (count, count)
 
-        until(f"{what}: {count} trainers", settled, SECONDS, every=0.2, story=self.story)
+        until(f"{what}: {count} trainers", settled, SECONDS, every=0.2, story=self.diagnosis)
         before = {job: self.steps(job) for job in jobs}
 
         def goes_on() -> bool:
             return all(self.steps(job) > before[job] for job in jobs)
 
-        until(f"{what}, and all of them go on", goes_on, SECONDS, every=0.2, story=self.story)
+        until(f"{what}, and all of them go on", goes_on, SECONDS, every=0.2, story=self.diagnosis)
 
     def steps(self, job: str) -> int:
         """How many costs were reported of its training so far."""
@@ -228,12 +228,12 @@ class Fleet:
         """The test has seen enough: whichever trainers there are make their remaining steps without a pause."""
 
         def are_over() -> bool:
-            left = [job for job in jobs if self.told(job)["state"] == "RUNNING"]
+            left = [job for job in jobs if self.overview(job)["state"] == "RUNNING"]
             for job in left:
                 self._release(job)
             return not left
 
-        until("they have ended", are_over, SECONDS, every=0.5, story=self.story)
+        until("they have ended", are_over, SECONDS, every=0.5, story=self.diagnosis)
 
     def _release(self, job: str) -> None:
         query = {"labelSelector": f"regatta/job={job}"}
@@ -262,11 +262,11 @@ class Fleet:
         """Each change of the number of their trainers, in words."""
         return [event["text"] for job in jobs for event in self._portal.events(job) if event["kind"] == "scaled"]
 
-    def story(self) -> str:
+    def diagnosis(self) -> str:
         """What there is to know where it has not come to what was waited for."""
         lines = [pods(self._cluster)]
         for job in self.jobs:
-            now = self.told(job)
+            now = self.overview(job)
             replicas = {one["name"]: one["state"] for one in now["replicas"]}
             lines.append(f"{now['name']}: {now['state']} {now['why']!r} {now['sizing']!r} {now['trainers']} {replicas}")
             lines += [f"    {event['time']} {event['text']}" for event in self._portal.events(job)[-12:]]
@@ -311,13 +311,15 @@ def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_righ
     fleet.await_trainers("the others have its place", 6, *thirds)
 
     service.scale(2)
-    until("the service has what it asked for", lambda: service.ready == 2, SECONDS, every=0.2, story=fleet.story)
+    until("the service has what it asked for", lambda: service.ready == 2, SECONDS, every=0.2, story=fleet.diagnosis)
     # Two make room for it, one more for what it may ask for next.
     fleet.await_trainers("jobs have made room", 3, *thirds)
-    until("that is kept free", lambda: free_cores(service.cluster) >= TRAINER, SECONDS, every=0.2, story=fleet.story)
+    until(
+        "that is kept free", lambda: free_cores(service.cluster) >= TRAINER, SECONDS, every=0.2, story=fleet.diagnosis
+    )
     resized, there = fleet.resized(*thirds), service.pods()
     service.scale(3)
-    until("the service has grown", lambda: service.ready == 3, SECONDS, every=0.2, story=fleet.story)
+    until("the service has grown", lambda: service.ready == 3, SECONDS, every=0.2, story=fleet.diagnosis)
     assert not service.waited() - there, "the third had room before it asked"
     assert fleet.resized(*thirds) == resized, "nobody had to do anything for it"
     service.scale(0)
@@ -325,8 +327,8 @@ def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_righ
 
     fleet.finish(*thirds)
     ends = [portal.wait(job, SECONDS) for job in thirds]
-    assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3, fleet.story()
+    assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3, fleet.diagnosis()
     assert min(fleet.accuracy(job) for job in (*thirds, fourth)) >= 0.9
-    told = fleet.resized(*thirds)
-    for whom in ("room for others that have begun.", "room for a service of the cluster."):
-        assert any(text.endswith(whom) for text in told), (whom, told)
+    overview = fleet.resized(*thirds)
+    for recipient in ("room for others that have begun.", "room for a service of the cluster."):
+        assert any(text.endswith(recipient) for text in overview), (recipient, overview)

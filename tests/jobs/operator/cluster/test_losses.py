@@ -74,7 +74,7 @@ def run(trial: Trial, spec: dict[str, Any]) -> Job:
 
 # --- A namespace -----------------------------------------------------------------------------------------------------
 @pytest.mark.invariant("Jobs whose namespace was deleted on the cluster run again in a new one.")
-def test_jobs_whose_namespace_is_deleted_begin_again_in_the_one_that_is_made_anew(
+def test_jobs_of_a_deleted_namespace_restart_in_the_recreated_one(
     portal: Client, trial: Trial, cluster: Cluster
 ) -> None:
     jobs = [run(trial, code.slow(f"deleted-{number}", passes=500, pause=0.3)) for number in range(2)]
@@ -84,8 +84,8 @@ def test_jobs_whose_namespace_is_deleted_begin_again_in_the_one_that_is_made_ane
     cluster.kubectl("delete", "namespace", cluster.namespace, "--wait=false", everywhere=True)
     for job in jobs:
         trial.until("it is tried again", lambda job=job: portal.job(job.id).attempt == 2, SECONDS)
-        told = [event["text"] for event in portal.events(job.id)]
-        assert any("gone" in text for text in told), told
+        lines = [event["text"] for event in portal.events(job.id)]
+        assert any("gone" in text for text in lines), lines
         trial.until("it runs again", lambda job=job: portal.job(job.id).state == "RUNNING", SECONDS)
     assert cluster.api.call("GET", f"/api/v1/namespaces/{cluster.namespace}")["metadata"]["uid"] != before
     for job in jobs:
@@ -134,7 +134,7 @@ def places(cluster: Cluster, job: Job) -> dict[str, str]:
 
 
 @pytest.mark.invariant("A node that fails ends no job and loses no log line.")
-def test_a_node_that_dies_costs_a_job_nothing(
+def test_the_loss_of_a_node_costs_a_job_nothing(
     portal: Client, trial: Trial, cluster: Cluster, another_node: Callable[[], str], tmp_path: Path
 ) -> None:
     job = run(trial, code.slow("node-dies", passes=12, pause=0.4))
@@ -150,8 +150,8 @@ def test_a_node_that_dies_costs_a_job_nothing(
         trial.release(job, trainer)
     ended = portal.wait(job.id, SECONDS)
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), ended
-    told = trial.steps(job, "trainer-0")
-    assert told == list(range(1, len(told) + 1)), "every line is there, once, in order"
+    lines = trial.steps(job, "trainer-0")
+    assert lines == list(range(1, len(lines) + 1)), "every line is there, once, in order"
     portal.download(job.id, "model.npz", tmp_path / "model.npz")
     trained = np.load(tmp_path / "model.npz")["w"]
     assert np.isfinite(trained).all()

@@ -172,14 +172,14 @@ def probed(cluster: Cluster, namespace: str, targets: dict[str, str]) -> dict[st
     """What a pod of the namespace reaches."""
     name = f"probe-{uuid.uuid4().hex[:6]}"
     started(cluster, namespace, pod(cluster, name, "python3", "-c", PROBE, json.dumps(targets)))
-    said: list[str] = []
+    lines: list[str] = []
 
-    def has_said() -> bool:
-        said[:] = cluster.kubectl("-n", namespace, "logs", name, everywhere=True).splitlines()
-        return any(line.startswith("FOUND ") for line in said)
+    def has_reported() -> bool:
+        lines[:] = cluster.kubectl("-n", namespace, "logs", name, everywhere=True).splitlines()
+        return any(line.startswith("FOUND ") for line in lines)
 
-    cluster.until(f"{name} has looked", has_said)
-    found: dict[str, bool] = json.loads(said[-1].removeprefix("FOUND "))
+    cluster.until(f"{name} has looked", has_reported)
+    found: dict[str, bool] = json.loads(lines[-1].removeprefix("FOUND "))
     return found
 
 
@@ -270,7 +270,7 @@ def _sees(survey: Survey, namespace: str, name: str) -> bool:
     )
 
 
-def test_the_portal_gives_itself_no_other_role(cluster: Cluster, portal: Portal) -> None:
+def test_the_portal_grants_itself_no_other_role(cluster: Cluster, portal: Portal) -> None:
     (binding,) = [b for b in manifests.objects(portal.tenant, portal.around) if b["kind"] == "RoleBinding"]
     body = json.loads(json.dumps(binding)) | {"roleRef": {**binding["roleRef"], "name": "cluster-admin"}}
     body["metadata"]["name"] = "more"

@@ -94,10 +94,10 @@ def test_from_any_part_of_its_objects_a_job_comes_to_the_same_end(job: dict[str,
         part.up()
     assert part.phase == whole.phase == "Running"
     assert sorted(part.objects) == sorted(whole.objects)
-    assert set(part.told or {}) == set(whole.told or {})
+    assert set(part.config_data or {}) == set(whole.config_data or {})
 
 
-class Life(RuleBasedStateMachine):
+class JobMachine(RuleBasedStateMachine):
     """Anything happens to a job, in any order; controllers die between writing and acting."""
 
     def __init__(self) -> None:
@@ -114,7 +114,7 @@ class Life(RuleBasedStateMachine):
         judge(self.world.step())
 
     @rule(done=st.integers(0, 5))
-    def look_and_die(self, done: int) -> None:
+    def plan_and_crash(self, done: int) -> None:
         made = self.world.plan()
         self.world.remember(made)
         self.world.do(made.actions[:done])
@@ -179,9 +179,9 @@ class Life(RuleBasedStateMachine):
         self.world.settle()
 
 
-Life.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)
+JobMachine.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)
 
 
 @pytest.mark.invariant("No plan creates and deletes the same object, whatever happens to a PaddleJob.")
-class TestLife(Life.TestCase):
+class TestJobMachine(JobMachine.TestCase):
     pass

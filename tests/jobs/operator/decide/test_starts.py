@@ -18,7 +18,7 @@ def starts(world: World) -> dict[str, str]:
     return {names.name_of(pod): pod["metadata"]["labels"][names.START_NUMBER_LABEL] for pod in world.of("Pod")}
 
 
-def test_the_first_pod_of_each_place_is_its_first_life() -> None:
+def test_the_first_pod_of_each_place_is_its_first_start() -> None:
     assert starts(world()) == {"wd-master-0": "1", "wd-worker-0": "1", "wd-worker-1": "1"}
 
 
@@ -42,7 +42,7 @@ def test_a_pod_that_went_stays_away() -> None:
 
 
 @pytest.mark.invariant("A pod that failed or disappeared stays away until its PaddleJob allows another one.")
-def test_whoever_raises_the_number_has_another_pod_made() -> None:
+def test_a_raised_start_number_makes_another_pod() -> None:
     around = world()
     around.pod("wd-worker-0", failed(137))
     around.lose("wd-worker-1")
@@ -61,7 +61,7 @@ def test_a_pod_that_still_runs_keeps_its_place() -> None:
     assert around.of("Pod") == before
 
 
-def test_a_controller_that_dies_after_it_made_a_pod_counts_it_later() -> None:
+def test_a_pod_made_before_a_crash_of_the_controller_is_counted_later() -> None:
     around = world()
     around.lose("wd-worker-1")
     around.change({"spec": {"starts": {"worker-1": 2}}})
@@ -73,7 +73,7 @@ def test_a_controller_that_dies_after_it_made_a_pod_counts_it_later() -> None:
     assert "wd-worker-1" not in around.pods()
 
 
-def test_what_was_seen_is_written_before_anything_is_done() -> None:
+def test_observed_starts_are_written_before_any_action() -> None:
     around = World(paddle_job(master=1, worker=2, starts={}))
     around.do(around.plan().actions)
     made = around.plan()
@@ -157,7 +157,7 @@ def test_a_worker_that_is_to_begin_again_is_waited_for() -> None:
     assert starts(around)["wd-worker-1"] == "2"
 
 
-def test_after_a_suspension_everybody_starts_anew() -> None:
+def test_after_a_suspension_all_pods_restart() -> None:
     around = world()
     around.change({"spec": {"runPolicy": {"suspend": True}}})
     around.settle()
@@ -166,7 +166,7 @@ def test_after_a_suspension_everybody_starts_anew() -> None:
     assert starts(around) == {"wd-master-0": "1", "wd-worker-0": "1", "wd-worker-1": "1"}
 
 
-def test_pods_without_a_master_are_not_started_anew_together_either() -> None:
+def test_pods_without_a_master_are_not_restarted_together_either() -> None:
     around = World(paddle_job(worker=2, starts={})).up()
     around.lose("wd-worker-1")
     around.settle()

@@ -73,7 +73,7 @@ def test_everything_is_made_in_an_order_that_the_kinds_have() -> None:
     assert manifests.objects(TENANT, AROUND)[6]["metadata"]["name"] == manifests.DENY
 
 
-def test_all_of_it_says_whose_it_is_and_lies_in_the_namespace() -> None:
+def test_all_objects_have_the_portals_labels_and_the_namespace() -> None:
     for body in manifests.objects(TENANT, AROUND):
         assert manifests.is_ours(body, AROUND)
         assert body["metadata"].get("namespace", "regatta-team") == "regatta-team"
@@ -121,7 +121,7 @@ def test_what_has_no_end_in_the_portal_has_none_on_the_cluster() -> None:
 
 
 @given(st.floats(0, 1000), st.floats(0, 64 * GIB))
-def test_a_container_that_says_nothing_gets_no_more_than_the_namespace_has(cpu: float, memory: float) -> None:
+def test_a_container_without_requests_gets_no_more_than_the_namespace_has(cpu: float, memory: float) -> None:
     (limits,) = the("LimitRange", Tenant("team", {"cpu": cpu, "memory": memory}))["spec"]["limits"]
     assert amount_of(limits["default"]["memory"]) <= amount_of(limits["max"]["memory"])
     assert float(amount_of(limits["default"]["cpu"])) <= cpu + 0.001
@@ -173,7 +173,7 @@ def test_whatever_is_named_neither_the_api_server_nor_the_metadata_is_in_reach(
 
 
 @pytest.mark.parametrize(("address", "port"), [("169.254.169.254", 80), ("10.0.0.1", 6443)])
-def test_who_names_the_metadata_or_the_api_server_is_told_that_it_cannot_be(address: str, port: int) -> None:
+def test_a_reach_to_the_metadata_or_the_api_server_is_an_error(address: str, port: int) -> None:
     with pytest.raises(BadReach, match="which no pod may reach"):
         manifests.objects(TENANT, replace(AROUND, reach=(Reach.address(address, port),)))
 
@@ -190,19 +190,19 @@ def test_an_address_without_ports_is_refused() -> None:
 
 
 # --- Drift -----------------------------------------------------------------------------------------------------------
-def as_kept(body: Any) -> dict[str, Any]:
+def as_stored(body: Any) -> dict[str, Any]:
     """As an API server gives it back: with fields of its own, and amounts written in its way."""
-    kept: dict[str, Any] = json.loads(json.dumps(body))
-    kept["metadata"] |= {"uid": "1", "resourceVersion": "7"}
-    kept["status"] = {"phase": "Active"}
-    hard = kept.get("spec", {}).get("hard", {})
+    stored: dict[str, Any] = json.loads(json.dumps(body))
+    stored["metadata"] |= {"uid": "1", "resourceVersion": "7"}
+    stored["status"] = {"phase": "Active"}
+    hard = stored.get("spec", {}).get("hard", {})
     hard |= {"limits.memory": "16Gi", "requests.cpu": "20"} if hard else {}
-    return kept
+    return stored
 
 
 @pytest.mark.parametrize("body", manifests.objects(TENANT, AROUND), ids=lambda body: body["metadata"]["name"])
 def test_what_is_as_it_should_be_is_not_written_again(body: Any) -> None:
-    assert not manifests.drifted(body, as_kept(body))
+    assert not manifests.drifted(body, as_stored(body))
     assert manifests.drifted(body, None)
 
 
@@ -215,10 +215,10 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("body", manifests.objects(TENANT, AROUND), ids=lambda body: body["metadata"]["name"])
-def test_whatever_of_it_is_changed_or_taken_away_is_seen(body: Any) -> None:
+def test_any_changed_or_removed_field_counts_as_drift(body: Any) -> None:
     for path in leaves(json.loads(json.dumps(body))):
         for change in (lambda _: "77", None):
-            actual = as_kept(body)
+            actual = as_stored(body)
             inner: Any = actual
             for key in path[:-1]:
                 inner = inner[key]
@@ -229,7 +229,7 @@ def test_whatever_of_it_is_changed_or_taken_away_is_seen(body: Any) -> None:
             assert manifests.drifted(body, actual), (path, inner)
 
 
-def test_an_amount_and_a_rule_that_somebody_added_are_seen() -> None:
+def test_an_added_amount_or_rule_counts_as_drift() -> None:
     quota = the("ResourceQuota")
     more = copy.deepcopy(quota)
     more["spec"]["hard"]["requests.storage"] = "1"

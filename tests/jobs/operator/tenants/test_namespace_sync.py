@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jobs.operator.tenants import namespace_manifests as manifests
 from jobs.operator.tenants.namespace_manifests import ClusterConfig, Tenant
 from jobs.operator.tenants.namespace_sync import TenantRefused, Tenants
-from tests.jobs.operator.secretive_server import SecretiveServer
+from tests.jobs.operator.secretive_server import WriteOnlySecretsServer
 
 AROUND = ClusterConfig(portal="regatta", prefix="regatta-", account="regatta-system/portal", credentials="{}")
 TEAM = Tenant("team", {"cpu": 4.0, "memory": 1024.0, "gpu": 0})
@@ -20,8 +20,8 @@ JOBS = "/apis/batch.paddlepaddle.org/v1/namespaces/regatta-team/paddlejobs"
 PODS = f"{NAMESPACE}/pods"
 
 
-def ready() -> tuple[SecretiveServer, Tenants]:
-    server = SecretiveServer()
+def ready() -> tuple[WriteOnlySecretsServer, Tenants]:
+    server = WriteOnlySecretsServer()
     tenants = Tenants(server, AROUND)
     tenants.ensure(TEAM)
     server.calls.clear()
@@ -29,7 +29,7 @@ def ready() -> tuple[SecretiveServer, Tenants]:
 
 
 def test_the_namespace_is_made_before_what_is_in_it_and_the_walls_before_any_pod_could_be() -> None:
-    server = SecretiveServer()
+    server = WriteOnlySecretsServer()
     Tenants(server, AROUND).ensure(TEAM)
     assert server.written[0] == NAMESPACE
     assert server.written[1].endswith("rolebindings/regatta-portal")
@@ -69,7 +69,7 @@ def test_a_wall_that_somebody_opened_is_closed() -> None:
 
 
 def test_a_namespace_that_others_made_is_not_taken_over() -> None:
-    server = SecretiveServer()
+    server = WriteOnlySecretsServer()
     server.objects[NAMESPACE] = {"metadata": {"name": "regatta-team"}}
     with pytest.raises(TenantRefused, match="that this portal did not make") as refused:
         Tenants(server, AROUND).ensure(TEAM)
@@ -116,7 +116,7 @@ def test_of_a_closed_namespace_the_jobs_go_first_then_their_pods_then_the_namesp
     assert NAMESPACE not in server.objects
 
 
-def test_a_namespace_that_the_portal_does_not_know_is_left_alone() -> None:
+def test_an_unknown_namespace_is_left_alone() -> None:
     server, tenants = ready()
     assert tenants.sweep([], []).removed == 0
     assert NAMESPACE in server.objects
