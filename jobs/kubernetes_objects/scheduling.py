@@ -1,6 +1,6 @@
-"""What of nodes and pods matters to whoever asks where there is room: a thousandth of what the API server tells. Pure.
+"""The scheduling facts of nodes and pods: a thousandth of the objects that the API server returns. Pure.
 
-Cores are counted in thousandths, memory in bytes.
+CPU is in thousandths of a core, memory in bytes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
-# As the API server tells it.
+# An object as the API server returns it.
 _Object: TypeAlias = Mapping[str, Any]
 
-# Taints that keep pods away; whoever is there already may stay or not, here that is the same.
+# Effects of taints that keep new pods away; whether they evict running pods makes no difference here.
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
-_CLOSED = "closed"  # a taint of ours, which nobody tolerates
+_CLOSED = "closed"  # an internal taint, which no pod tolerates
 _TEMPLATE_HASH = "pod-template-hash"
 _OVER = ("Succeeded", "Failed")
 _SUFFIXES: Mapping[str, Decimal] = {
@@ -32,7 +32,8 @@ _QUANTITY = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)(n|u|m|k|[MGTPE]|[KMGTPE]i)?", re.ASCII
 )
 
-# Terms of which one has to hold, each of requirements (key, operator, values) that all have to hold; no term: any node.
+# Terms, one of which has to match; a term is a list of requirements (key, operator, values) that all have to match. No
+# term: any node.
 Selector = tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...]
 
 
@@ -43,7 +44,10 @@ class Taint(NamedTuple):
 
 
 class Toleration(NamedTuple):
-    """Of every taint that has what it names; empty: whatever it has there. ``any_value``: of every value."""
+    """Toleration of the taints with the given key, value and effect. An empty key or effect matches all.
+
+    ``any_value``: matches every value.
+    """
 
     key: str
     any_value: bool
@@ -60,7 +64,7 @@ class Toleration(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """``extended``: other resources that are asked for, by name."""
+    """Resource requests. ``extended``: requests of other resources, by name."""
 
     cpu: int = 0
     memory: int = 0
@@ -77,8 +81,11 @@ class NodeInfo:
 
 @dataclass(frozen=True, slots=True)
 class PodInfo:
-    """``node``: empty while it has none. ``kind`` and ``owner``: what looks after it, Deployments by their own name;
-    empty where nothing does. ``over``: its containers have ended, it takes nothing any more."""
+    """Scheduling facts of a pod.
+
+    ``node``: empty while the pod has none. ``kind`` and ``owner``: its controller, a Deployment in place of its
+    ReplicaSet; empty where there is none. ``over``: its containers have ended, and it holds no resources.
+    """
 
     namespace: str
     name: str
@@ -94,32 +101,32 @@ class PodInfo:
 
 
 def condensed(kind: str, item: _Object) -> dict[str, Any]:
-    """An object as a cache keeps it: who it is, and under ``seen`` a ``NodeSeen`` or a ``PodSeen``."""
+    """Return the object as a cache stores it: its identity, and under ``seen`` a ``NodeInfo`` or a ``PodInfo``."""
     metadata = {key: item["metadata"].get(key, "") for key in ("name", "namespace", "uid", "resourceVersion")}
     return {"kind": kind, "metadata": metadata, "seen": _READERS[kind](item)}
 
 
 def quantity(text: object) -> Decimal:
-    """A number as Kubernetes writes it; 0 for what is none."""
+    """Return the number of a Kubernetes quantity; 0 if the text is not a quantity."""
     found = _QUANTITY.fullmatch(str(text).strip())
     return Decimal(found[1]) * _SUFFIXES[found[2] or ""] if found else Decimal(0)
 
 
 def matches(selector: Selector, node: NodeInfo) -> bool:
-    """Whether a pod that chooses nodes so may go there."""
+    """Whether a pod with this selector may run on the node."""
     labels = {**node.labels, "metadata.name": node.name}
     return not selector or any(all(_holds(each, labels) for each in term) for term in selector)
 
 
 class Placement(NamedTuple):
-    """On which nodes a pod may be, as far as it says so itself."""
+    """Constraints of a pod on its nodes, from its own specification."""
 
     tolerations: tuple[Toleration, ...] = ()
     selector: Selector = ()
 
 
 def placement(spec: _Object) -> Placement:
-    """Of the specification of a pod, or of as much of it as says on which nodes it may be."""
+    """Return the constraints of a pod's specification, which may be partial."""
     tolerations = {_toleration(each) for each in spec.get("tolerations") or ()}
     return Placement(tuple(sorted(tolerations)), _selector(spec))
 
@@ -178,7 +185,7 @@ def _toleration(entry: _Object) -> Toleration:
 
 
 def _requested(spec: _Object) -> Needs:
-    """What the scheduler counts: all containers together, or more where those that run before them need more."""
+    """Return the requests that the scheduler counts: the sum of all containers, or the init containers' maximum."""
     main = [_requests(each) for each in spec.get("containers") or ()]
     first: list[Mapping[str, Decimal]] = []
     beside: list[Mapping[str, Decimal]] = []
@@ -214,9 +221,9 @@ def _needs(amounts: Mapping[str, object], rounded: Callable[[Decimal], int]) -> 
     return Needs(rounded(known.get("cpu", Decimal(0)) * 1000), rounded(known.get("memory", Decimal(0))), extended)
 
 
-# --- Which nodes a pod may go to --------------------------------------------------------------------------------------
+# --- Constraints on nodes ---------------------------------------------------------------------------------------------
 def _selector(spec: _Object) -> Selector:
-    """Its ``nodeSelector`` and what its affinity requires, as terms."""
+    """Return the ``nodeSelector`` and the required node affinity as terms."""
     plain = tuple(sorted((str(key), "In", (str(value),)) for key, value in (spec.get("nodeSelector") or {}).items()))
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
