@@ -1,4 +1,4 @@
-"""``python -m jobs.operator``: the PaddleJob controller's command."""
+"""Command line of the PaddleJob controller: ``python -m jobs.operator``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from jobs.operator.model import crd, names
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 0 after SIGTERM or Ctrl-C, 1 when another controller leads or nothing can be reached."""
+    """Run the command and return its exit code.
+
+    0 after SIGTERM or Ctrl-C; 1 if leadership is lost, no cluster is configured, or the address cannot be used.
+    """
     args = _parser().parse_args(arguments)
     return int(args.run(args))
 
@@ -77,7 +80,7 @@ def _write_crd(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    # Only here: the official client takes a second to import.
+    # Imported here because the official client takes a second to import.
     from jobs.operator.client.api import NoCluster, connect
     from jobs.operator.model.observed import Settings
     from jobs.operator.model.pod_options import PodOptions
@@ -92,7 +95,7 @@ def _run(args: argparse.Namespace) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        # A watch of each kind, and the requests.
+        # Connections for a watch of each kind, and for the requests.
         api = connect(args.kubeconfig, args.requests + args.workers + 8)
         return serve(api, options, ProcessOptions(args.lease_namespace, host, port), stop)
     except NoCluster as problem:

@@ -1,7 +1,7 @@
-"""What the controller knows of the cluster: objects by kind and name, found by their owner's UID.
+"""Cache of the cluster's objects by kind and name, with an index by their owner's UID.
 
-Answers to the controller's own writes come in here as well, at once: so a pass never looks at a state from before
-its own last one. The version of an object tells which of two is newer; who is gone never comes back.
+Responses to the controller's own writes are stored at once, so a pass never reads a state from before its own last
+write. The version of an object decides which of two is newer. A deleted object never comes back.
 """
 
 from __future__ import annotations
@@ -21,8 +21,11 @@ _DELETED_LIMIT = 20_000
 
 
 class Cache:
-    """May be used by many threads. ``changed`` is told the kind and the object, after a change, by whoever made it.
-    ``trim`` leaves of an object what is worth remembering: its metadata, and whatever is asked for."""
+    """Thread-safe cache of objects.
+
+    ``changed`` is called with kind and object after a change, in the thread that made the change. ``trim`` reduces an
+    object to the parts to store: its metadata, and the fields that readers need.
+    """
 
     def __init__(
         self,
@@ -47,7 +50,7 @@ class Cache:
             return list(self._items[kind].values())
 
     def owned(self, uid: str) -> list[Item]:
-        """The objects that a controller's UID owns, in the order of kinds and names."""
+        """Return the objects owned by the PaddleJob with this UID, in the order of kinds and names."""
         with self._lock:
             return [item for _, item in sorted(self._owned.get(uid, {}).items())]
 
@@ -57,7 +60,7 @@ class Cache:
 
     # Writing
     def put(self, kind: str, item: Object) -> None:
-        """An object as it is now, unless something newer is known of it."""
+        """Store an object, unless the cache has a newer version of it."""
         stored = self.trim(kind, item)
         with self._lock:
             if not self._put(kind, stored):
@@ -65,7 +68,7 @@ class Cache:
         self.changed(kind, stored)
 
     def remove(self, kind: str, item: Object) -> None:
-        """The object is gone for ever; another of its name may be there already."""
+        """Remove a deleted object; another one with its name may already be stored, and stays."""
         with self._lock:
             self._forget(names.uid_of(item))
             found = self._items[kind].get(_key(item))
@@ -75,7 +78,7 @@ class Cache:
         self.changed(kind, item)
 
     def replace(self, kind: str, items: Iterable[Item], version: str) -> None:
-        """All objects of a kind, trimmed, as they were at ``version``."""
+        """Replace all objects of a kind by ``items``, which are trimmed and were listed at ``version``."""
         listed = {_key(item): item for item in items}
         with self._lock:
             missing = [
@@ -120,7 +123,7 @@ class Cache:
 
 
 def owner_uid(item: Object) -> str:
-    """UID of the PaddleJob that controls an object; empty where none does."""
+    """Return the UID of the PaddleJob that controls an object; empty if there is none."""
     for owner in item["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner.get("kind") == names.KIND:
             return str(owner["uid"])
@@ -128,7 +131,7 @@ def owner_uid(item: Object) -> str:
 
 
 def owner_name(item: Object) -> str:
-    """Name of the PaddleJob that controls an object; empty where none does."""
+    """Return the name of the PaddleJob that controls an object; empty if there is none."""
     for owner in item["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner.get("kind") == names.KIND:
             return str(owner["name"])
@@ -144,6 +147,6 @@ def _version(item: Object) -> str:
 
 
 def _is_newer(item: Object, version: str) -> bool:
-    """Whether an object is newer than ``version``. Servers count; where one does not, everything is news."""
+    """Whether an object is newer than ``version``. Without numeric versions, any different version counts as newer."""
     own = _version(item)
     return int(own) > int(version) if own.isdecimal() and version.isdecimal() else own != version

@@ -1,4 +1,4 @@
-"""What of an object is worth remembering: of a pod about a tenth. Pure."""
+"""Reduction of objects to the fields that the cache stores, about a tenth of a pod. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _POD_ANNOTATIONS = (names.RESOURCE_ANNOTATION, names.NUDGE_ANNOTATION)
 
 
 def trimmed(kind: str, item: Object) -> dict[str, Any]:
-    """The object without what nobody asks for."""
+    """Return the object with only the fields that are read."""
     body = _TRIMS.get(kind, _metadata_alone)(item)
     return {"kind": kind, **body}
 

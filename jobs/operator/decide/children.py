@@ -1,6 +1,6 @@
-"""What to do so that a job's objects become what its status says. Pure.
+"""Actions that bring a job's objects in line with its status. Pure.
 
-No object is made while another of its name is there, so none is made and deleted at once.
+An object is created only if no other has its name, so none is created and deleted at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jobs.operator.model.observed import Observed, Settings, attempt_of, is_fini
 from jobs.operator.model.pod_options import PodOptions
 from jobs.operator.model.spec import Intranet, PaddleJob
 
-_GRACE_DIGITS = 5  # what a person writes may be longer, and means nothing
+_GRACE_DIGITS = 5  # longer annotations are ignored
 
 
 def actions(job: PaddleJob, record: Record, observed: Observed, now: datetime, settings: Settings) -> Iterator[Action]:
@@ -43,7 +43,7 @@ def actions(job: PaddleJob, record: Record, observed: Observed, now: datetime, s
 
 
 def _remove_finalizer(job: PaddleJob) -> Iterator[Action]:
-    """The garbage collector takes the objects; only paddle-operator's finalizer would be in its way."""
+    """Yield the removal of paddle-operator's finalizer, which would block the garbage collector."""
     if names.FINALIZER in job.finalizers:
         yield PatchJob(
             {"metadata": {"finalizers": [name for name in job.finalizers if name != names.FINALIZER] or None}}
@@ -51,7 +51,7 @@ def _remove_finalizer(job: PaddleJob) -> Iterator[Action]:
 
 
 def ends_at(job: PaddleJob, record: Record) -> datetime | None:
-    """When an ended job is deleted; None: never."""
+    """Return the time at which an ended job is deleted; None: never."""
     if job.run.ttl is None or record.completion is None:
         return None
     return record.completion + timedelta(seconds=job.run.ttl)
@@ -100,11 +100,11 @@ def _while_active(
 
 
 def may_make_pods(job: PaddleJob, record: Record, observed: Observed, now: datetime) -> bool:
-    """Not before the pause is over, and not while anything of an earlier attempt is left."""
+    """Whether pods may be created: the pause is over, and no object of an earlier attempt is left."""
     if record.not_before is not None and now < record.not_before:
         return False
     if ("ConfigMap", job.name) in observed.foreign:
-        return False  # pods would read what it tells
+        return False  # pods would read its data
     left = [*observed.pods, *_one(observed.config_map)]
     return all(attempt_of(item, record.attempt) == record.attempt for item in left)
 
@@ -168,7 +168,7 @@ def _difference(current: Object, desired: Object) -> Object:
 
 
 def grace_of(job: PaddleJob) -> int | None:
-    """How many seconds pods of the suspended job have to end; None: what their template says."""
+    """Return the grace period in seconds for pods of the suspended job; None: that of their template."""
     annotation = job.annotations.get(names.GRACE_ANNOTATION, "")
     return (
         int(annotation)
@@ -184,14 +184,19 @@ def _deletions(kind: str, items: Iterable[Object], grace: int | None = None) -> 
 
 
 def given_up_at(pod: Object, settings: Settings) -> datetime | None:
-    """When a leaving pod, whose node should have said long ago that it is gone, is taken for gone; None: never."""
+    """Return the time at which a pod that is being deleted is deleted by force; None: never.
+
+    By then its node should have confirmed the deletion long ago.
+    """
     leaves = moment_of(pod["metadata"].get("deletionTimestamp"))
     return leaves + timedelta(seconds=settings.lost_after) if leaves and settings.lost_after else None
 
 
 def _lost_pods(observed: Observed, now: datetime, settings: Settings) -> Iterator[Action]:
-    """Pods of nodes that are dead or cut off. Their names are needed; what may still run there is of an attempt that
-    nobody listens to any more."""
+    """Yield forced deletions of pods on failed or disconnected nodes.
+
+    New pods need their names. Processes that still run there belong to an attempt whose reports are no longer accepted.
+    """
     for item in observed.pods:
         moment = given_up_at(item, settings)
         if moment is not None and moment <= now:

@@ -1,7 +1,7 @@
-"""Wakes nodes that wait for the ConfigMap of a job. Pure.
+"""Patches that make kubelets retry pods that wait for the ConfigMap of their job. Pure.
 
-A node that finds no ConfigMap for a container tries again ten seconds later or more. Any change of the pod makes it
-look at once; so when the ConfigMap is there, the pods that still wait are given an annotation.
+A kubelet that finds no ConfigMap for a container retries after ten seconds or more. Any change of the pod makes it
+retry at once. So once the ConfigMap exists, the pods that still wait get an annotation.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from jobs.operator.model.actions import Patch
 from jobs.operator.model.conditions import moment_of
 from jobs.operator.model.names import Object
 
-# Seconds after the ConfigMap was made: nodes hear of it on another way than of the pod, and may hear of it later.
+# Seconds after the creation of the ConfigMap: its event reaches nodes separately from the pod's, and maybe later.
 _PAUSE = 1.0
 
 
 def patches(pods: Sequence[Object], config_map: Object | None, now: datetime) -> Iterator[Patch]:
-    """The changes that wake; none before ``due``."""
+    """Yield the patches of waiting pods; none before ``due``."""
     moment = due(pods, config_map)
     if config_map is None or moment is None or now < moment:
         return
@@ -30,7 +30,7 @@ def patches(pods: Sequence[Object], config_map: Object | None, now: datetime) ->
 
 
 def due(pods: Sequence[Object], config_map: Object | None) -> datetime | None:
-    """From when on pods are woken; None: none has to be."""
+    """Return the time from which waiting pods are patched; None if there are none."""
     if config_map is None or not _unpatched(pods, config_map):
         return None
     made = moment_of(config_map["metadata"].get("creationTimestamp"))

@@ -1,8 +1,8 @@
-"""What a job's status becomes, from what there is. Pure.
+"""The next status of a job, from its observed objects. Pure.
 
-What a status remembers is written before anything is done (``children.py`` derives from it what to do), so whoever is
-killed in between counts nothing twice: a failed pod that was counted stands in ``counted`` until it is gone, and a pod
-of an earlier attempt is not looked at any more.
+Decisions in the status are written before the actions that ``children.py`` derives from them, so a controller that is
+killed in between counts nothing twice. A counted failed pod is listed in ``counted`` until it is deleted, and pods of
+earlier attempts are ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobs.operator.model.spec import PaddleJob
 
 @dataclass(frozen=True)
 class Record:
-    """The part of a status that has a memory."""
+    """The part of a status from which the next one is computed."""
 
     phase: Phase = Phase.NONE
     reason: str = ""
@@ -66,7 +66,7 @@ class Record:
 
     @property
     def memory(self) -> tuple[object, ...]:
-        """What would be lost if nobody wrote it down: counts, attempts, moments, and an end."""
+        """The values that cannot be observed again: counts, attempt, times, and the end."""
         phase = self.phase if self.ended else Phase.NONE
         moments = (self.start, self.not_before, self.holding_since, self.running_since)
         return (
@@ -80,7 +80,7 @@ class Record:
 
 
 def current_pods(job: PaddleJob, observed: Observed, record: Record) -> list[Object]:
-    """The pods that count: wanted, of the present attempt, staying, and not failed and counted already."""
+    """Return the pods that count: desired, of the current attempt, not being deleted, and no counted failures."""
     desired = {name for name, _, _ in job.pod_names()}
     return [
         pod
@@ -113,8 +113,10 @@ def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Set
 
 
 def _is_reopened(job: PaddleJob, ended: Record) -> bool:
-    """Whether one of those that had succeeded is to begin again: who says how often pods begin may say so a moment
-    after the last has succeeded."""
+    """Whether a pod that had succeeded is to start again.
+
+    The creator of the job, which sets ``starts``, may raise them just after the last pod has succeeded.
+    """
     if job.starts is None or job.run.suspend or ended.phase is not Phase.COMPLETED:
         return False
     if not job.success.every or cleans(job.clean, ended.phase):
@@ -124,7 +126,7 @@ def _is_reopened(job: PaddleJob, ended: Record) -> bool:
 
 
 def _with_starts(job: PaddleJob, observed: Observed, record: Record) -> Record:
-    """Pods that have been seen are counted: they may be gone the next time."""
+    """Return the record with the start numbers of the observed pods, which may be deleted before the next pass."""
     if job.starts is None:
         return record
     observed_starts = {
@@ -196,7 +198,7 @@ def _has_succeeded(job: PaddleJob, pods: list[Object]) -> bool:
 
 
 def is_superseded(job: PaddleJob, pod: Object) -> bool:
-    """Whether another is to begin in the place of one that has ended."""
+    """Whether another pod is to start in the place of this finished one."""
     if job.starts is None or not is_finished(pod):
         return False
     return start_number_of(pod) < job.starts_of(*pod_names.role_and_index(names.name_of(pod)))
@@ -206,7 +208,7 @@ def _failures(
     job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
 ) -> Record:
     if job.starts is not None:
-        return record  # it is not the controller's to say what follows
+        return record  # the creator of the job decides about restarts
     failed = [pod for pod in pods if phase_of(pod) == "Failed"]
     found = [(names.uid_of(pod), failure_of(pod, replica_status.role_of(pod))) for pod in failed]
     return _answer(job, found, record, now) if found else record
@@ -215,7 +217,7 @@ def _failures(
 def _answer(job: PaddleJob, found: list[tuple[str, Failure]], record: Record, now: datetime) -> Record:
     restarts = record.restarts
     for _, failure in found:
-        # What is started together counts once.
+        # Pods that are restarted together count once.
         so_far = restarts if job.replaces_alone else record.restarts
         verdict = judge(failure, job.failure_rules, so_far, job.run.backoff_limit)
         if verdict is Verdict.FAIL:
@@ -253,7 +255,7 @@ def _limits(
 
 
 def stalled_at(job: PaddleJob, record: Record) -> datetime | None:
-    """When a running job counts as stalled unless it tells of progress; None: never."""
+    """Return the time from which a running job without further progress counts as stalled; None: never."""
     if job.run.stall is None or record.running_since is None:
         return None
     reported = moment_of(record.progress.get("since"))
@@ -293,7 +295,7 @@ def _gang(
 
 
 def _new_attempt(record: Record, not_before: datetime | None) -> Record:
-    """All pods together, once those that are there have gone."""
+    """Return the record of a new attempt: all pods start together, once the existing ones are deleted."""
     return replace(
         record,
         phase=Phase.PENDING,
@@ -329,7 +331,7 @@ def _phase(job: PaddleJob, pods: list[Object], record: Record) -> Phase:
         return Phase.STARTING
     if "pending" in states or len(pods) < job.total:
         return Phase.PENDING
-    # Nothing is known of an unknown pod, whose node is silent: nothing has changed so far.
+    # The state of a pod in phase Unknown is not available, because its node does not report: the phase stays.
     return record.phase if "unknown" in states else Phase.RUNNING
 
 

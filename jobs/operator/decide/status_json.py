@@ -1,4 +1,4 @@
-"""The status of a PaddleJob as its resource holds it. Pure."""
+"""The status of a PaddleJob as JSON of the resource. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.operator.model.spec import PaddleJob, Role
 
 
 def status_of(job: PaddleJob, observed: Observed, record: Record, now: datetime) -> dict[str, Any]:
-    """The status to be written; equal to the one before where nothing has changed."""
+    """Return the status to write; equal to the current one if nothing has changed."""
     before = job.status
     pods = current_pods(job, observed, record)
     status: dict[str, Any] = {
@@ -47,7 +47,7 @@ def _role_status(role: Role, pods: list[Object], observed: Observed, before: Obj
     of_role = [pod for pod in observed.pods if replica_status.role_of(pod) == role.name]
     status = replica_status.role_status([pod for pod in pods if replica_status.role_of(pod) == role.name], of_role)
     if record.ended:
-        # How it ended stays to be read when the pods are gone.
+        # The final counts remain when the pods are deleted.
         was = before.get(role.name) or {}
         status |= {key: max(status[key], int(was.get(key, 0))) for key in ("succeeded", "failed")}
     return status

@@ -1,6 +1,6 @@
-"""Why a job waits: one reason in a word, and one message. Pure.
+"""The reason why a job waits: one reason code and one message. Pure.
 
-Of several reasons the one counts that a person can do most about.
+Of several reasons the first in ``_CHECKS`` counts: the one that a person can do most about.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from jobs.operator.model.spec import Intranet, PaddleJob
 
 Why = tuple[str, str]
 
-# What a container may wait for that does not go away by itself. CreateContainerConfigError is left out while the
-# ConfigMap is not there: by it the pods wait for one another.
+# Waiting reasons of a container that do not pass by themselves. CreateContainerConfigError is ignored while the
+# ConfigMap does not exist: pods wait for each other by it.
 _TROUBLE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _TROUBLE_STARTING = ("CreateContainerError", "RunContainerError", "CrashLoopBackOff", "ContainerCannotRun")
 
 
 def why_waiting(job: PaddleJob, observed: Observed, pods: Sequence[Object], not_before: datetime | None) -> Why:
-    """Reason and message; two empty texts while everything takes its ordinary course."""
+    """Return the reason and message; two empty strings while nothing is wrong."""
     for check in _CHECKS:
         why = check(job, observed, pods)
         if why:
@@ -78,7 +78,7 @@ def _starting(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why
 def _misconfigured(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
     if observed.config_map is None:
         return None
-    # What a node said before it had heard of the ConfigMap stays to be read until it looks again.
+    # The message from before the ConfigMap was created remains until the node retries.
     old = no_config_map(job.name)
     return _first_waiting(pods, (CONFIG_ERROR,), "ContainerConfig", but_for=old)
 

@@ -1,8 +1,8 @@
-"""The CustomResourceDefinition of a PaddleJob: its schema, its columns, its subresources. Pure.
+"""The CustomResourceDefinition of a PaddleJob: its schema, printer columns and subresources. Pure.
 
-Every field of paddle-operator 0.3.5 is there with its type. Bounds and words are only as tight as its manifests allow;
-what a schema of Kubernetes 1.20 cannot say is said by ``spec.read``. The API server drops fields that the schema does
-not know. ``deploy/kubernetes/crd.yaml`` is ``manifest()`` written out.
+Every field of paddle-operator 0.3.5 is present with its type. Bounds and enumerations are only as tight as its
+manifests allow; ``spec.read`` checks constraints that a schema of Kubernetes 1.20 cannot express. The API server drops
+fields that are not in the schema. ``deploy/kubernetes/crd.yaml`` is the output of ``manifest()``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FREE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def manifest() -> dict[str, Any]:
-    """The object to apply to a cluster."""
+    """Return the CustomResourceDefinition to apply to a cluster."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -69,7 +69,7 @@ def manifest() -> dict[str, Any]:
 
 
 def text() -> str:
-    """The manifest as YAML."""
+    """Return the manifest as YAML."""
     return "# Written by: python -m jobs.operator crd\n" + yaml.dump(
         manifest(), Dumper=_WithoutAliases, sort_keys=False, width=110
     )
@@ -191,7 +191,7 @@ def _template() -> Schema:
         "minItems": 1,
         "items": {**_FREE, "required": ["name"], "properties": {"name": _STRING}},
     }
-    # What a pod may be is the API server's to say when the pods are made; here it only has to have the shape of one.
+    # The API server validates pods when they are created; the schema requires only the shape of a pod.
     pod = {**_FREE, "required": ["containers"], "properties": {"containers": containers}}
     return {"type": "object", "properties": {"metadata": _FREE, "spec": pod}}
 

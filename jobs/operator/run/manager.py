@@ -1,4 +1,4 @@
-"""The controller as a process: reflectors, election, workers, probes, and an orderly end."""
+"""The process of the controller: reflectors, leader election, workers, probes, and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _LEASE = "paddlejob-controller"
 
 @dataclass(frozen=True)
 class ProcessOptions:
-    """``lease_namespace``: where the Lease is; empty: there is no election, and this controller is the only one.
+    """Options of the process.
 
-    ``host`` and ``port``: where probes and metrics are answered.
+    ``lease_namespace``: the namespace of the Lease; empty: no election, this controller is the only one. ``host`` and
+    ``port``: the address of probes and metrics.
     """
 
     lease_namespace: str = ""
@@ -32,16 +33,16 @@ class ProcessOptions:
 
 
 def serve(api: KubeApi, options: Options, process: ProcessOptions, stop: threading.Event) -> int:
-    """Runs until ``stop`` is set (exit code 0) or leadership is lost (1: start anew). Sets ``stop`` when it ends.
+    """Run until ``stop`` is set (exit code 0) or leadership is lost (1: restart the process). Sets ``stop`` at the end.
 
     Raises:
-        OSError: the address of the probes is taken.
+        OSError: the address of the probes is in use.
     """
     clocks = Clocks()
     election = _election(api, process, clocks)
     controller = Controller(Fenced(api, lambda: election.leads) if election else api, options, clocks)
     pages = {
-        "/healthz": health.check(controller.unwell),
+        "/healthz": health.check(controller.unhealthy),
         "/readyz": health.check(controller.unready),
         "/metrics": lambda: (200, controller.metrics_text()),
     }

@@ -280,9 +280,9 @@ def test_a_list_comes_in_pages() -> None:
 def test_a_controller_without_answers_for_too_long_is_unhealthy() -> None:
     bench = Bench(FaithfulServer())
     bench.run_reflectors()
-    assert bench.controller.unwell() == ""
+    assert bench.controller.unhealthy() == ""
     bench.seconds += 601
-    assert "has said nothing of paddlejobs" in bench.controller.unwell()
+    assert "has said nothing of paddlejobs" in bench.controller.unhealthy()
 
 
 def test_metrics_count_jobs_by_phase_and_cached_objects() -> None:
