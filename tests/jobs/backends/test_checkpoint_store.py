@@ -1,4 +1,4 @@
-"""What jobs keep for their next attempt, in a directory that others may see too."""
+"""Checkpoints of jobs, in a directory that others may use too."""
 
 from __future__ import annotations
 

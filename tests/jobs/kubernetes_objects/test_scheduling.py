@@ -1,4 +1,4 @@
-"""What nodes offer and pods ask for, as the API server writes it."""
+"""Capacity of nodes and requests of pods, from objects of the API server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An API server in memory that lets nobody read a secret."""
+"""An in-memory API server that refuses reads of Secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.jobs.operator.world import merge
 
 
 class WriteOnlySecretsServer:
-    """Objects by their addresses. Whoever reads a secret is refused, as the portal is."""
+    """API server of objects by path. It refuses reads of Secrets, as the real one does for the portal."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}

@@ -1,4 +1,4 @@
-"""The backend on a real cluster: the contract of all backends, and what is its own. ``make test-kube``."""
+"""The Kubernetes backend on a real cluster: the contract of all backends, and its own tests. ``make test-kube``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.runtime.agent.ingest_server import IngestServer
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
-# Whoever starts says so to this machine.
+# Each start of a replica is reported to this machine.
 MARK = """
 import os
 def mark():
@@ -40,7 +40,7 @@ SECONDS = 120.0
 
 
 class Starts:
-    """As a file, to which every start appends the name of its replica."""
+    """A file to which every start appends the name of its replica."""
 
     def __init__(self, host: str) -> None:
         lines: list[str] = []
@@ -147,7 +147,7 @@ def tar(name: str, text: str) -> bytes:
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pods come and go in seconds."""
+    """Pods start and end in seconds."""
     monkeypatch.setattr(backend_contract, "PATIENCE_SECONDS", SECONDS)
 
 
@@ -156,10 +156,10 @@ def wait_until(backend: ClusterBackend, ref: AttemptRef, condition: Callable[[An
 
 
 class TestKubernetesBackend(BackendContract):
-    """Every line of the contract."""
+    """The contract of all backends."""
 
 
-# --- What is its own -------------------------------------------------------------------------------------------------
+# --- Kubernetes only -------------------------------------------------------------------------------------------------
 def test_cleanup_deletes_the_attempt_with_its_secret(
     backend: KubernetesBackend, plan: Callable[[str], LaunchPlan], cluster: Cluster
 ) -> None:
@@ -180,7 +180,7 @@ def test_an_attempt_that_runs_is_not_cleaned_up(backend: KubernetesBackend, plan
     assert all_running(backend.observe(attempt.ref))
 
 
-# Longer than a pod of the plan has by itself: a second, and what the agent needs for its last words.
+# Longer than the grace of a pod of the plan: a second, and the time in which the agent sends its last lines.
 LONG_FAREWELL = "import signal, time; signal.signal(15, lambda *_: (time.sleep(12), exit(7))); mark(); time.sleep(600)"
 
 
@@ -285,7 +285,7 @@ def test_a_missing_namespace_is_reported_with_what_to_do(
     assert not refused.value.retryable
 
 
-# What a job's code may find out and do where it runs.
+# Access of a job's code to its environment.
 CURIOUS = """
 import os, pathlib, socket, stat
 def look(path):

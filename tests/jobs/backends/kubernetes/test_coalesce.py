@@ -1,4 +1,4 @@
-"""Many small pieces become fewer."""
+"""Coalescing of many small pieces into fewer."""
 
 from __future__ import annotations
 

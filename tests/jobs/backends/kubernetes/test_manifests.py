@@ -1,4 +1,4 @@
-"""From a launch plan to a PaddleJob and a Secret."""
+"""The PaddleJob and the Secret of a launch plan."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def container(role: str = "worker", made: LaunchPlan | None = None, cluster: Clu
 
 
 def environment(role: str = "worker", made: LaunchPlan | None = None, cluster: Cluster = CLUSTER) -> dict[str, Any]:
-    """Values; of those that come from elsewhere, from where."""
+    """Return the environment; for values by reference, the reference."""
     return {one["name"]: one.get("value", one.get("valueFrom")) for one in container(role, made, cluster)["env"]}
 
 
@@ -255,7 +255,7 @@ def test_pods_have_the_placement_of_the_installation() -> None:
     assert found["tolerations"] == [*pod()["tolerations"], ours]
 
 
-# --- Images that are used as they are --------------------------------------------------------------------------------
+# --- Users' own images -----------------------------------------------------------------------------------------------
 def bare(*command: str, **variables: str) -> LaunchPlan:
     own = {contract.USER_ENVIRONMENT: json.dumps({"WORD": "open $(sesame)", "HOME": "/home/me"})}
     told = {**ENVIRONMENT, contract.DATASET: "", contract.TRAINERS: "2", **own, **variables}
@@ -317,9 +317,9 @@ def test_every_namespace_has_a_name_of_its_own(one: str, other: str) -> None:
     assert 0 < len(name_of(one, "regatta-")) <= LIMIT
 
 
-# --- What the installation lacks -------------------------------------------------------------------------------------
+# --- Missing parts of the installation -------------------------------------------------------------------------------
 class Nobody:
-    """An API server that must not be asked."""
+    """An API server that must not get any request."""
 
     def call(self, *arguments: object, **more: object) -> dict[str, object]:
         raise AssertionError(arguments)
@@ -347,7 +347,7 @@ def test_a_framework_without_coordination_needs_no_store() -> None:
 
 # --- Stopping --------------------------------------------------------------------------------------------------------
 def test_the_grace_of_a_stopped_attempt_reaches_the_controller() -> None:
-    """The controller may be quicker than the portal, and a grace can be made shorter afterwards but never longer."""
+    """The controller may be faster than the portal; a grace can be shortened afterwards but never extended."""
     server, made = FaithfulServer(), plan()
     server.call("POST", JOBS.path("regatta-team"), manifests.paddle_job(made, CLUSTER))
     backend = KubernetesBackend(cast(Any, server), CLUSTER)

@@ -1,4 +1,4 @@
-"""From a PaddleJob and its pods to what is seen of an attempt."""
+"""The observed state of an attempt, from its PaddleJob and its pods."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.backends.kubernetes.observe import container, view
 
 
 def job(**fields: Any) -> dict[str, Any]:
-    """One with a master, a parameter server and two trainers, of which ``lives`` were made."""
+    """Return a PaddleJob with a master, a parameter server and two trainers; ``starts``: their starts so far."""
     made = fields.pop("starts", {"master-0": 1, "ps-0": 1, "worker-0": 1, "worker-1": 1})
     spec = {"master": {"replicas": 1}, "ps": {"replicas": 1}, "worker": {"replicas": 2}, "starts": {}}
     return {
@@ -45,7 +45,7 @@ def observed(made: dict[str, Any], *pods: dict[str, Any], name: str = "trainer-0
     return next(one for one in view(made, pods).replicas if one.name == name)
 
 
-# --- Who is there ----------------------------------------------------------------------------------------------------
+# --- Replicas --------------------------------------------------------------------------------------------------------
 def test_all_desired_replicas_are_reported_in_the_order_of_roles() -> None:
     assert [one.name for one in view(job(starts={}), []).replicas] == [
         "master-0",
@@ -71,7 +71,7 @@ def test_a_pod_that_leaves_runs_until_it_is_gone() -> None:
     assert observed(job(spec={"worker": {"replicas": 0}}), leaving).phase is Phase.RUNNING
 
 
-# --- How it ended ----------------------------------------------------------------------------------------------------
+# --- Ends ------------------------------------------------------------------------------------------------------------
 def test_the_report_of_the_agent_decides_how_a_replica_ended() -> None:
     finished = pod(**ended(3, agent_report(code=3, why="exited with code 3: KeyError: 'x'")))
     assert observed(job(), finished) == ReplicaView(
@@ -135,7 +135,7 @@ def test_a_replica_stopped_before_its_pod_has_ended() -> None:
     assert (one.phase, one.why) == (Phase.EXITED, "was stopped before it began")
 
 
-# --- Another life ----------------------------------------------------------------------------------------------------
+# --- Restarts --------------------------------------------------------------------------------------------------------
 def test_another_start_is_observed_from_the_moment_it_is_requested() -> None:
     desired = job(spec={"starts": {"worker-0": 2}})
     assert observed(desired, pod(**ended(137))) == ReplicaView("trainer-0", Phase.STARTING, start_number=2)
@@ -146,7 +146,7 @@ def test_a_removed_replica_stays_removed_when_its_place_is_back() -> None:
     assert observed(job()).phase is Phase.EXITED
 
 
-# --- What keeps it from beginning -------------------------------------------------------------------------------------
+# --- Pods that do not start -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("status", "why"),
     [
@@ -158,7 +158,7 @@ def test_a_removed_replica_stays_removed_when_its_place_is_back() -> None:
             waiting("CreateContainerConfigError", 'configmap "theirs" not found'),
             'its container cannot be made: configmap "theirs" not found',
         ),
-        # By the ConfigMap of their job, which is called as it is, pods wait for one another when they start.
+        # Pods wait for each other by the ConfigMap of their job, which has the name of the job.
         (waiting("CreateContainerConfigError", 'configmap "a" not found'), ""),
         (waiting("ContainerCreating"), ""),
         (

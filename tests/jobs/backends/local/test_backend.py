@@ -1,4 +1,4 @@
-"""The local backend: the contract of all backends, and what is its own."""
+"""The local backend: the contract of all backends, and its own tests."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ def plan(tmp_path: Path, portal: IngestServer, marker: Path) -> Callable[[str], 
         bundle = tmp_path / "bundle"
         bundle.mkdir()
         (bundle / "train.py").write_text(MARK.format(marker=str(marker), replica=contract.REPLICA) + script)
-        # The marker lies outside of what a sandboxed trainer may write.
+        # The marker is outside the directories that a sandboxed trainer may write.
         return make_plan(bundle, {contract.INGEST_URL: portal.url, contract.SANDBOX: "none"})
 
     return make
 
 
 class TestLocalBackend(BackendContract):
-    """Every line of the contract."""
+    """The contract of all backends."""
 
 
 def directory(attempts: Path, name: str = "trainer-0") -> Path:
@@ -259,7 +259,7 @@ def test_of_two_launches_the_first_decides_on_the_secret_of_the_wire(
 ) -> None:
     attempt = replace(plan(PRINTS_SECRET), wire_secret="wired")
     backend.launch(attempt)
-    (attempts / "attempt" / "plan.json").unlink()  # as where the portal was killed before it had written it
+    (attempts / "attempt" / "plan.json").unlink()  # as if the portal was killed before it wrote the file
     reopen().launch(replace(attempt, wire_secret="second"))
     wait_until(backend, attempt.ref, all_exited)
     stored = attempts / "attempt"
@@ -359,7 +359,7 @@ def test_the_first_request_to_stop_is_kept(backend: LocalBackend, plan: Callable
 # --- Full disk -------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From the call on nothing of this process can be written."""
+    """After the call this process can write no files."""
 
     def fill() -> None:
         def refuse(path: Path, *arguments: object, **options: object) -> int:

@@ -1,4 +1,4 @@
-"""The local backend with a cgroup for each replica: what no signal and no mark reaches ends all the same."""
+"""The local backend with cgroups: processes that no signal reaches, and that cannot be identified, are ended too."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, cgroup_tree.needed]
 
-# Leaves a process behind in a session of its own, deaf to signals, without the environment by which it would be found.
+# Starts a process that ignores signals, in a session of its own and without the environment that identifies it.
 LEAVES_A_DAEMON = """
 import os, signal, sys, time
 if os.fork() == 0:
@@ -71,7 +71,7 @@ def now() -> list[float]:
 
 @pytest.fixture
 def backend(attempts: Path, home: Home, now: list[float]) -> LocalBackend:
-    """Without namespaces, which would end all processes of a replica by themselves."""
+    """A policy without namespaces, which would end all processes of a replica by themselves."""
     return LocalBackend(attempts, lambda: now[0], lambda: Policy(False, None, 0, cgroups=home))
 
 
@@ -98,7 +98,7 @@ def left(home: Home) -> list[str]:
 
 
 def with_daemon(backend: LocalBackend, plan: LaunchPlan, home: Home) -> list[int]:
-    """Launch it; the processes in its cgroup, once the daemon is one of them."""
+    """Launch the attempt; return the processes in its cgroup, once they include the daemon."""
     backend.launch(plan)
     wait_until(backend, plan.ref, all_running)
     group = home.path / "attempt.trainer-0.1"
@@ -107,7 +107,7 @@ def with_daemon(backend: LocalBackend, plan: LaunchPlan, home: Home) -> list[int
 
 
 def bare(pid: int) -> bool:
-    """Whether it has no environment."""
+    """Whether the process has no environment."""
     with contextlib.suppress(OSError):
         return not Path(f"/proc/{pid}/environ").read_bytes() and os.getsid(pid) != os.getsid(0)
     return False
@@ -185,7 +185,7 @@ def test_leftovers_of_an_earlier_start_are_removed_by_the_next(
 
 
 def leave(home: Home, attempts: Path) -> None:
-    """As if the agent had been killed between its last report and the end of the cgroup."""
+    """Simulate a kill of the agent between its last report and the end of the cgroup."""
     path = home.path / "attempt.trainer-0.1"
     path.mkdir(exist_ok=True)
     (attempts / "attempt" / "trainer-0" / cgroups.CGROUP_FILE).write_text(str(path))

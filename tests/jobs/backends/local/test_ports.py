@@ -1,4 +1,4 @@
-"""Ports for the processes of attempts."""
+"""Port assignment for the processes of attempts."""
 
 from __future__ import annotations
 

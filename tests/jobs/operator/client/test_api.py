@@ -1,4 +1,4 @@
-"""The API server over HTTP: what is sent, and what is made of the answers."""
+"""The API server client over HTTP: requests and handling of responses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jobs.operator.client.api import ApiServer, Refusal, connect
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Answers by path, and writes down what it was asked."""
+    """HTTP server that answers by path and records its requests."""
 
     protocol_version = "HTTP/1.1"
     requests: ClassVar[list[tuple[str, str, dict[str, str], Any]]] = []
@@ -47,7 +47,7 @@ class Answers(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _take
 
     def _stream(self) -> None:
-        """Two events and a half in pieces that do not end where lines do, and the end of the connection."""
+        """Send two and a half events in chunks that do not end at lines, and close the connection."""
         text = b"".join(json.dumps({"type": "ADDED", "object": {"n": n}}).encode() + b"\n" for n in range(3))
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")

@@ -1,4 +1,4 @@
-"""What is known of the cluster."""
+"""The cache of the cluster's objects."""
 
 from __future__ import annotations
 

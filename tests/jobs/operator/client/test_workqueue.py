@@ -1,4 +1,4 @@
-"""Which job is looked at next."""
+"""The work queue of jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.properties import examples
 
 
 class Bench:
-    """A queue whose clock the test turns."""
+    """A queue with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -86,7 +86,7 @@ def test_a_closed_queue_lets_everybody_go() -> None:
 
 
 class Use(RuleBasedStateMachine):
-    """Whatever is asked for comes, and nobody has what another has."""
+    """Every added key is returned, and no key is taken twice at once."""
 
     def __init__(self) -> None:
         super().__init__()

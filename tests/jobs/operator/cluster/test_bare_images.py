@@ -1,5 +1,6 @@
-"""Programs in images of their own on a real cluster, without an agent: ``make test-kube``. What they print the portal
-reads from their pods.
+"""Programs in images of their own on a real cluster, without an agent: ``make test-kube``.
+
+The portal reads their output from their pods.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def trial(portal: Client, cluster: Cluster) -> Iterator[Trial]:
 
 
 def run(trial: Trial, program: str, **fields: Any) -> Job:
-    """Submits a program in Python."""
+    """Submit a Python program."""
     spec: dict[str, Any] = {
         "name": "bare",
         "image": trial.cluster.image,
@@ -130,7 +131,7 @@ def numbers(portal: Client, job: Job) -> list[int]:
 
 
 def is_whole(found: list[int]) -> bool:
-    """Whether every line is there, once, in order."""
+    """Whether every line is present, once, in order."""
     return found == list(range(len(found)))
 
 

@@ -1,4 +1,4 @@
-"""The controller on a real cluster: ``make test-kube``. Each test has its own namespace; one controller serves all.
+"""The controller on a real cluster: ``make test-kube``. Each test has its own namespace; one controller handles all.
 
 It has the rights of ``deploy/kubernetes/rights.yaml`` and no others.
 """
@@ -18,8 +18,8 @@ from tests.jobs.operator.kube_cluster import Cluster, Controller
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
-# Whoever has every endpoint that it is told of answering has understood the contract. Servers serve until they are
-# stopped; trainers end when they have reached everybody.
+# A process that reaches every endpoint of its environment satisfies the contract. Servers run until they are stopped;
+# trainers end when they have reached all endpoints.
 MEET = """
 import os, socket, sys, threading, time
 mine = int(os.environ["PADDLE_PORT"])
@@ -75,7 +75,7 @@ def pods_that(cluster: Cluster, script: str, replicas: int, **spec: Any) -> dict
 
 
 def is_bare(cluster: Cluster) -> bool:
-    """Whether nothing is left of what was made for jobs."""
+    """Whether no objects of jobs are left."""
     return not any(cluster.all(kind) for kind in ("Pod", "Service", "ConfigMap"))
 
 
@@ -89,7 +89,7 @@ def test_the_manifests_of_the_founding_page_run_without_a_portal(cluster: Cluste
     job = yaml.safe_load((Path(__file__).parents[1] / "examples" / f"{example}.yaml").read_text())
     for role in ("ps", "worker"):
         if role in job["spec"]:
-            # The same job, with an image that this cluster has and no GPU.
+            # The same job, with an image of this cluster and without a GPU.
             template = job["spec"][role]["template"]["spec"]
             container = template["containers"][0]
             container |= {"image": cluster.image, "command": ["python3", "-c", MEET], "args": []}

@@ -1,6 +1,6 @@
-"""Jobs on a real cluster, from the submission to the model, whatever is killed meanwhile: ``make test-kube``.
+"""Jobs on a real cluster, from the submission to the model, with kills meanwhile: ``make test-kube``.
 
-The portal is a whole one on this machine, its jobs meet in an etcd that asks for users.
+A complete portal runs on this machine. Its jobs use an etcd that requires authentication.
 """
 
 from __future__ import annotations
@@ -66,15 +66,17 @@ def trial(portal: Client, cluster: Cluster) -> Iterator[Trial]:
 
 @pytest.fixture(scope="module")
 def shared(portal: Client, cluster: Cluster) -> Iterator[Trial]:
-    """For what several tests do something to: see ``job``."""
+    """Return the trial of the job that several tests share: see ``job``."""
     with Trial(portal, cluster).open() as trial:
         yield trial
 
 
 @pytest.fixture
 def job(shared: Trial) -> Job:
-    """One that trains with two trainers, in its first attempt; whatever tests before have done to it, it has gone on.
-    Where one of them has ended it, this is another."""
+    """Return a job that trains with two trainers, in its first attempt.
+
+    Tests share it, since it goes on after their kills; if an earlier test has ended it, another one is submitted.
+    """
     found = next((one.refresh() for one in shared.jobs[-1:]), None)
     if found is None or (found.state, found.attempt) != ("RUNNING", 1):
         found = run(shared, {**endless("standing"), "env": {"API_KEY": SECRET}})
@@ -89,35 +91,37 @@ SECRET = "open sesame"
 
 
 def trainers(job: Job) -> list[str]:
-    """Those that take part."""
+    """Return the trainers that take part."""
     return [one.name for one in job.replicas if one.role == "trainer" and one.state == "registered"]
 
 
 def run(trial: Trial, spec: dict[str, Any]) -> Job:
-    """With as many trainers as a test says: the platform would give it all that the cluster has to spare, and so take
-    room from tests beside this one."""
+    """Submit a job with a fixed number of trainers.
+
+    An elastic job would get the whole free capacity of the cluster, which concurrent tests need.
+    """
     roles = {"trainer": {"replicas": 2, "max": 4, **SMALL}, "pserver": {"replicas": 2, **SMALL}}
     return trial.submit({**spec, "roles": {**roles, "master": {"cpu": SMALL["cpu"]}}, "elastic": False})
 
 
 def endless(name: str) -> dict[str, Any]:
-    """Trains until it is cancelled."""
+    """Return a job that trains until it is cancelled."""
     return code.slow(name, passes=500, pause=0.3)
 
 
 def numbers(trial: Trial, job: Job, *replicas: str) -> dict[str, list[int]]:
-    """The steps that each has told so far."""
+    """Return the steps that each replica has printed so far."""
     return {replica: trial.steps(job, replica) for replica in replicas}
 
 
 def assert_whole(before: dict[str, list[int]], after: dict[str, list[int]]) -> None:
-    """Every line that came since is there, once, in order."""
-    for replica, told in after.items():
+    """Assert that every line printed since is present, once, in order."""
+    for replica, now in after.items():
         known = before[replica]
-        assert told == [*known, *range(known[-1] + 1, known[-1] + 1 + len(told) - len(known))], replica
+        assert now == [*known, *range(known[-1] + 1, known[-1] + 1 + len(now) - len(known))], replica
 
 
-# --- The whole way ---------------------------------------------------------------------------------------------------
+# --- From submission to model ----------------------------------------------------------------------------------------
 def test_from_the_submission_to_the_downloaded_model(
     portal: Client, trial: Trial, store: EtcdServer, tmp_path: Path
 ) -> None:
@@ -162,7 +166,7 @@ def test_from_a_browser_s_submit_to_the_model_that_it_downloads(running_portal: 
 
 
 def request_little(page: Page) -> None:
-    """Beside other tests' pods, by what the page shows as YAML."""
+    """Reduce the requests in the page's YAML, to fit beside other tests' pods."""
     page.locator("#yaml-panel summary").click()
     area = page.locator("textarea#yaml")
     expect(area).to_have_value(re.compile("pserver"))
@@ -182,7 +186,7 @@ def test_no_secret_of_a_job_appears_anywhere(
         assert secret not in shown
 
 
-# --- More and fewer --------------------------------------------------------------------------------------------------
+# --- Scaling ---------------------------------------------------------------------------------------------------------
 def test_trainers_join_and_leave_in_mid_run(shared: Trial, job: Job) -> None:
     job.scale(trainer=4)
     shared.until_trained(job, "trainer-2", "trainer-3")
@@ -192,7 +196,7 @@ def test_trainers_join_and_leave_in_mid_run(shared: Trial, job: Job) -> None:
     assert job.refresh().attempt == 1
 
 
-# --- Whoever is killed -----------------------------------------------------------------------------------------------
+# --- Kills -----------------------------------------------------------------------------------------------------------
 @pytest.mark.invariant("A killed pod is replaced in the same attempt, without a lost or duplicated log line.")
 @pytest.mark.parametrize("victim", ["trainer-1", "pserver-0", "master-0"])
 def test_a_killed_pod_is_started_again_and_the_job_goes_on(shared: Trial, job: Job, victim: str) -> None:
@@ -255,7 +259,7 @@ def test_a_job_whose_paddle_job_is_deleted_is_retried_with_a_reason(trial: Trial
     trial.until("it runs", lambda: job.refresh().state == "RUNNING")
 
 
-# --- What the cluster refuses ----------------------------------------------------------------------------------------
+# --- Refusals by the cluster -----------------------------------------------------------------------------------------
 def test_a_quota_of_the_cluster_is_the_job_s_reason_within_ten_seconds(
     shared: Trial, job: Job, cluster: Cluster
 ) -> None:

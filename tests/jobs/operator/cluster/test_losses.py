@@ -1,7 +1,7 @@
-"""What a cluster loses under jobs that run: a node, and a whole namespace; ``make test-kube``.
+"""The loss of a node and of a whole namespace while jobs run: ``make test-kube``.
 
-A node dies where KUBE_NODE names one that KUBE_NODE_UP (a command) brings up, for these tests alone, and KUBE_NODE_DOWN
-ends at once, without a word to anybody.
+The tests of a lost node need KUBE_NODE, the name of a node for these tests alone. KUBE_NODE_UP (a command) brings the
+node up, and KUBE_NODE_DOWN ends it at once, without notice.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tests.jobs.operator.trial import SMALL, Trial
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(480)]
 
 SECONDS = 240.0
-# Keeps everybody else's pods away from the node that dies.
+# Keeps all other pods away from the node that is taken down.
 TAINT = "regatta-test"
 NODE = os.environ.get("KUBE_NODE", "")
-# Ours may go there, and go there sooner than anywhere else.
+# The job's pods may run there, and prefer that node.
 THERE = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}]}
 SOONER = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": THERE}]}
 PLACEMENT = {"tolerations": [{"key": TAINT, "operator": "Exists"}], "affinity": {"nodeAffinity": SOONER}}
@@ -96,13 +96,13 @@ def test_jobs_of_a_deleted_namespace_restart_in_the_recreated_one(
 # --- A node ----------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def another_node(cluster: Cluster) -> Iterator[Callable[[], str]]:
-    """Brings a node up, for us alone, and tells its name."""
+    """Bring up a node for this test alone and yield its name."""
     if not NODE:
         pytest.skip("no node may die: set KUBE_NODE, KUBE_NODE_UP and KUBE_NODE_DOWN")
 
     def bring() -> str:
         with subprocess.Popen(shlex.split(os.environ["KUBE_NODE_UP"]), stdout=subprocess.DEVNULL) as rising:
-            # Before it is ready: others' pods that wait for room would be put on it at once.
+            # Before it is ready: otherwise pending pods of others would be scheduled on it at once.
             cluster.until(f"{NODE} is there", lambda: cluster.is_there(NODES.path(name=NODE)))
             cluster.kubectl("taint", "node", NODE, f"{TAINT}=:NoSchedule", "--overwrite", everywhere=True)
         assert rising.returncode == 0
@@ -125,7 +125,7 @@ def is_ready(cluster: Cluster, node: str) -> bool:
 
 
 def places(cluster: Cluster, job: Job) -> dict[str, str]:
-    """On which node each trainer's pod is, by its index."""
+    """Return the node of each trainer's pod, by its index."""
     found = cluster.api.call(
         "GET", f"/api/v1/namespaces/{cluster.namespace}/pods", query={"labelSelector": f"regatta/job={job.id}"}
     )["items"]

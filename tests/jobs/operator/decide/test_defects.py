@@ -1,4 +1,4 @@
-"""The 17 defects of paddle-operator 0.3.5, none of which is here. Each test is called by its number."""
+"""The 17 defects of paddle-operator 0.3.5, which this controller does not have. Test names have their numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job from its beginning to its end, by vectors L1 to L19 and K2 to K4."""
+"""The lifecycle of a job, by vectors L1 to L19 and K2 to K4."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_l18_a_crash_of_the_controller_duplicates_nothing() -> None:
     for done in range(9):
         world = World(paddle_job(ps=2, worker=2))
         made = world.plan()
-        world.do(made.actions[:done])  # and dies before it has written the status
+        world.do(made.actions[:done])  # and crashes before it has written the status
         world.settle()
         assert len(world.of("Pod")) == len(world.of("Service")) == 4
 

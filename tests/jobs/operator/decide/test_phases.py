@@ -1,4 +1,4 @@
-"""The phase of a job by what its pods do, by vectors P1 to P17."""
+"""The phase of a job by the states of its pods, by vectors P1 to P17."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ STATES = {
 
 
 def world_of(job: dict[str, Any], before: str = "", **pods: list[str]) -> World:
-    """A job whose pods are in these states, in one look; ``before`` is the phase so far."""
+    """Return a job after one pass, with pods in these states; ``before`` is the phase so far."""
     world = World(job)
     world.settle()
     for role, states in pods.items():

@@ -215,7 +215,7 @@ def test_a_stalled_job_restarts_up_to_the_limit_and_then_fails() -> None:
     assert (world.phase, world.status["reason"]) == ("Failed", "Stalled")
 
 
-# --- All or none -----------------------------------------------------------------------------------------------------
+# --- Gang scheduling -------------------------------------------------------------------------------------------------
 def test_pods_that_hold_nodes_for_others_that_find_none_give_them_back_and_try_again() -> None:
     world = World(job(schedulingPolicy={"timeoutSeconds": 60}))
     world.settle()
@@ -270,7 +270,7 @@ def test_an_elastic_job_runs_with_as_few_workers_as_it_may() -> None:
     assert world.phase == "Running"
 
 
-# --- Why it waits ----------------------------------------------------------------------------------------------------
+# --- Waiting reasons -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("status", "reason", "text"),
     [

@@ -1,4 +1,4 @@
-"""What holds of every plan, whatever the job, its objects and its past."""
+"""Properties of every plan, for any job, objects and history."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def judge(made: Plan) -> None:
 @settings(max_examples=examples(40), deadline=None)
 def test_after_a_plan_is_carried_out_there_is_nothing_to_plan(job: dict[str, Any]) -> None:
     world = World(job)
-    world.settle(limit=5)  # the status tells of the pods after they are made
+    world.settle(limit=5)  # the status describes the pods after they are created
     assert world.plan() == Plan(requeue_after=world.plan().requeue_after)
 
 
@@ -84,12 +84,12 @@ def test_after_a_plan_is_carried_out_there_is_nothing_to_plan(job: dict[str, Any
 @settings(max_examples=examples(40), deadline=None)
 def test_from_any_part_of_its_objects_a_job_comes_to_the_same_end(job: dict[str, Any], data: st.DataObject) -> None:
     job["spec"]["runPolicy"].pop("suspend", None)
-    job["spec"].pop("starts", None)  # by it, who has gone stays away
+    job["spec"].pop("starts", None)  # with it, deleted pods are not replaced
     whole = World(copy.deepcopy(job)).up()
     part = World(job).up()
     for key in data.draw(st.sets(st.sampled_from(sorted(part.objects)))):
         del part.objects[key]
-    for _ in range(3):  # what is made anew has to come up, too
+    for _ in range(3):  # new pods have to start, too
         part.later(60)
         part.up()
     assert part.phase == whole.phase == "Running"
@@ -98,7 +98,7 @@ def test_from_any_part_of_its_objects_a_job_comes_to_the_same_end(job: dict[str,
 
 
 class JobMachine(RuleBasedStateMachine):
-    """Anything happens to a job, in any order; controllers die between writing and acting."""
+    """Any event for a job, in any order; controllers crash between writing and acting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -170,7 +170,7 @@ class JobMachine(RuleBasedStateMachine):
         assert self.world.status.get("restarts", 0) <= limit
 
     def teardown(self) -> None:
-        """Whatever has happened: left alone, it comes to rest."""
+        """Check that the job settles without further events, whatever happened before."""
         for _ in range(4):
             self.world.later(400)
             self.world.reap()

@@ -1,4 +1,4 @@
-"""What pods are told of one another, by vectors C1 to C9."""
+"""The ConfigMap with the addresses of a job's pods, by vectors C1 to C9."""
 
 from __future__ import annotations
 

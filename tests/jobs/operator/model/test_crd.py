@@ -1,4 +1,4 @@
-"""The schema: what the API server takes, and what it refuses."""
+"""The schema of a PaddleJob: accepted and refused objects."""
 
 from __future__ import annotations
 

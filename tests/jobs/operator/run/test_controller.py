@@ -1,4 +1,4 @@
-"""The controller against API servers that fail in their own ways. Threads and time are the test's."""
+"""The controller with API servers that simulate failures. The tests control threads and time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.jobs.operator.world import START, SUCCEEDED, failed, paddle_job, runn
 
 
 class Bench:
-    """A controller, its API server, and the hands that make it go."""
+    """A controller with its API server, driven step by step by the test."""
 
     def __init__(self, server: FaithfulServer, **options: Any) -> None:
         self.server = server
@@ -39,7 +39,7 @@ class Bench:
         return [reflector.round() for reflector in (controller or self.controller).reflectors]
 
     def work(self, controller: Controller | None = None, limit: int = 50) -> int:
-        """Passes until the queue is empty."""
+        """Run passes until the queue is empty."""
         chosen = controller or self.controller
         for passes in range(limit):
             taken = chosen.queue.get(wait=False)
@@ -155,7 +155,7 @@ def test_l17_pods_of_a_deleted_job_of_the_same_name_are_not_taken_over() -> None
     bench = Bench(FaithfulServer())
     bench.submit(worker=1)
     (old,) = bench.server.of("Pod")
-    bench.server.drop(names.KIND, "team", "wd")  # its pod is still there
+    bench.server.drop(names.KIND, "team", "wd")  # its pod still exists
     bench.submit(worker=1)
     assert bench.status["reason"] == "NameTaken"
     assert bench.server.of("Pod") == [old]
@@ -180,7 +180,7 @@ def test_l18_a_controller_without_watch_events_does_nothing_twice(lost: int) -> 
 
 
 def test_a_second_controller_goes_on_where_the_first_one_crashed() -> None:
-    """The first one writes the status, and dies before it has deleted anything."""
+    """The first controller writes the status and crashes before it has deleted anything."""
     server = RefusingServer(Refusal(0, "Unreachable"), lambda verb, kind: False)
     bench = Bench(server)
     bench.submit(worker=2, runPolicy={"backoffLimit": 3})
@@ -197,7 +197,7 @@ def test_a_second_controller_goes_on_where_the_first_one_crashed() -> None:
 
 
 def test_a_pass_never_reads_a_state_from_before_the_last_one() -> None:
-    """The reflectors say nothing at all: only answers to the controller's own writes come in."""
+    """The reflectors get no events: only responses to the controller's own writes arrive."""
     bench = Bench(SilentServer())
     bench.submit(ps=1, worker=2)
     posted = bench.server.count("POST", "pods")
@@ -262,7 +262,7 @@ def test_a_watch_that_breaks_is_resumed_where_it_was() -> None:
 def test_everything_is_relisted_after_ten_minutes() -> None:
     bench = Bench(SilentServer())
     bench.submit(worker=1)
-    bench.server.set_pod_status(running())  # nobody is told
+    bench.server.set_pod_status(running())  # without events
     bench.run(seconds=599)
     assert bench.status["phase"] == "Pending"
     bench.run(seconds=1)
@@ -299,7 +299,7 @@ def test_no_two_jobs_on_the_nodes_network_have_the_same_ports() -> None:
     for number in range(5):
         bench.server.submit(paddle_job(f"j{number}", worker=1, intranet="Host"))
     bench.run()
-    bench.controller = bench.another()  # remembers nothing but what the jobs say
+    bench.controller = bench.another()  # has no state but that of the jobs
     bench.server.submit(paddle_job("j5", worker=1, intranet="Host"))
     bench.run()
     ports = [job["metadata"]["annotations"]["host-port"] for job in bench.server.of(names.KIND)]

@@ -1,4 +1,4 @@
-"""Of several controllers one acts."""
+"""Leader election: of several controllers one acts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.jobs.operator.world import START
 
 
 class Candidates:
-    """Controllers whose machines' clocks are an hour apart."""
+    """Controllers on machines whose clocks are an hour apart."""
 
     def __init__(self, server: FaithfulServer | None = None) -> None:
         self.server = server or FaithfulServer()
@@ -38,7 +38,7 @@ class Candidates:
 
 
 class SlowServer(FaithfulServer):
-    """Half of the time in which a Lease has to be renewed passes until it answers."""
+    """API server that answers after half of the time in which a Lease must be renewed."""
 
     def __init__(self, candidates: Candidates) -> None:
         super().__init__()

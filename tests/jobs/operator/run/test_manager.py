@@ -1,4 +1,4 @@
-"""The controller as a process: its command, its probes, its beginning and its end."""
+"""The process of the controller: its command, probes, start and end."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.waiting import until
 
 @contextmanager
 def served(server: LivingServer, lease_namespace: str = "") -> Iterator[threading.Event]:
-    """A controller in threads of this process; it has ended when the block does."""
+    """Run a controller in threads of this process until the end of the block."""
     stop, codes = threading.Event(), []
-    around = ProcessOptions(lease_namespace, "127.0.0.1", 0)
-    thread = threading.Thread(target=lambda: codes.append(serve(server, Options(), around, stop)), daemon=True)
+    process = ProcessOptions(lease_namespace, "127.0.0.1", 0)
+    thread = threading.Thread(target=lambda: codes.append(serve(server, Options(), process, stop)), daemon=True)
     thread.start()
     try:
         yield stop

@@ -1,4 +1,4 @@
-"""Namespaces on the cluster are kept as they should be, from whatever is there."""
+"""Synchronisation of namespaces on the cluster, from any existing state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jobs.operator.tenants.namespace_manifests import ClusterConfig, Tenant
 from jobs.operator.tenants.namespace_sync import TenantRefused, Tenants
 from tests.jobs.operator.secretive_server import WriteOnlySecretsServer
 
-AROUND = ClusterConfig(portal="regatta", prefix="regatta-", account="regatta-system/portal", credentials="{}")
+CONFIG = ClusterConfig(portal="regatta", prefix="regatta-", account="regatta-system/portal", credentials="{}")
 TEAM = Tenant("team", {"cpu": 4.0, "memory": 1024.0, "gpu": 0})
 NAMESPACE = "/api/v1/namespaces/regatta-team"
 JOBS = "/apis/batch.paddlepaddle.org/v1/namespaces/regatta-team/paddlejobs"
@@ -22,7 +22,7 @@ PODS = f"{NAMESPACE}/pods"
 
 def ready() -> tuple[WriteOnlySecretsServer, Tenants]:
     server = WriteOnlySecretsServer()
-    tenants = Tenants(server, AROUND)
+    tenants = Tenants(server, CONFIG)
     tenants.ensure(TEAM)
     server.calls.clear()
     return server, tenants
@@ -30,7 +30,7 @@ def ready() -> tuple[WriteOnlySecretsServer, Tenants]:
 
 def test_the_namespace_is_made_before_what_is_in_it_and_the_walls_before_any_pod_could_be() -> None:
     server = WriteOnlySecretsServer()
-    Tenants(server, AROUND).ensure(TEAM)
+    Tenants(server, CONFIG).ensure(TEAM)
     assert server.written[0] == NAMESPACE
     assert server.written[1].endswith("rolebindings/regatta-portal")
 
@@ -72,7 +72,7 @@ def test_a_namespace_that_others_made_is_not_taken_over() -> None:
     server = WriteOnlySecretsServer()
     server.objects[NAMESPACE] = {"metadata": {"name": "regatta-team"}}
     with pytest.raises(TenantRefused, match="that this portal did not make") as refused:
-        Tenants(server, AROUND).ensure(TEAM)
+        Tenants(server, CONFIG).ensure(TEAM)
     assert not refused.value.passing
     assert server.written == []
 
@@ -89,7 +89,7 @@ def test_a_pass_repairs_what_is_there_and_makes_no_namespace_that_nobody_needs_y
     server, tenants = ready()
     del server.objects[f"/apis/networking.k8s.io/v1/namespaces/regatta-team/networkpolicies/{manifests.DENY}"]
     done = tenants.sweep([TEAM, Tenant("idle", {})], [])
-    assert done.written == 2  # the wall, and the secret
+    assert done.written == 2  # the network policy, and the Secret
     assert done.problems == {}
     assert "/api/v1/namespaces/regatta-idle" not in server.objects
 
