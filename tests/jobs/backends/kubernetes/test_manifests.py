@@ -49,8 +49,8 @@ def plan(trainers: int = 2, pservers: int = 2, **fields: Any) -> LaunchPlan:
 
 
 def with_environment(made: LaunchPlan, **variables: str) -> LaunchPlan:
-    told = {**ENVIRONMENT, **{getattr(contract, name): value for name, value in variables.items()}}
-    return replace(made, replicas=tuple(replace(one, environment=told) for one in made.replicas))
+    env = {**ENVIRONMENT, **{getattr(contract, name): value for name, value in variables.items()}}
+    return replace(made, replicas=tuple(replace(one, environment=env) for one in made.replicas))
 
 
 def pod(role: str = "worker", made: LaunchPlan | None = None, cluster: Cluster = CLUSTER) -> dict[str, Any]:
@@ -187,8 +187,8 @@ def test_the_node_waits_longer_than_the_agent() -> None:
 
 
 def test_a_pod_reads_its_identity_from_its_labels() -> None:
-    told = environment()
-    assert told[contract.REPLICA] == "trainer-$(REGATTA_INDEX)"
+    env = environment()
+    assert env[contract.REPLICA] == "trainer-$(REGATTA_INDEX)"
     names = [one["name"] for one in container()["env"]]
     assert names.index(contract.INDEX) < names.index(contract.REPLICA), "only what stands before is put in"
 
@@ -219,23 +219,23 @@ def test_an_image_of_its_own_has_the_code() -> None:
 def test_paddle_s_own_servers_have_the_code_and_no_checkpoints_and_meet_through_gloo() -> None:
     cluster = replace(CLUSTER, checkpoints={"persistentVolumeClaim": {"claimName": "checkpoints"}})
     made = with_environment(plan(image="registry/job@sha256:1", framework="paddle"), USER_CODE="1")
-    told = environment("ps", made, cluster)
-    assert told[contract.CODE_DIR] == "/opt/job/code"
-    assert contract.CHECKPOINT_DIR not in told
+    env = environment("ps", made, cluster)
+    assert env[contract.CODE_DIR] == "/opt/job/code"
+    assert contract.CHECKPOINT_DIR not in env
     assert spec.read(manifests.paddle_job(made, cluster)).with_gloo == 1
 
 
 def test_data_that_is_mounted_nowhere_is_fetched() -> None:
-    told = environment()
-    assert (told[contract.DATA_PATH], told[contract.FETCH_DATA]) == ("/regatta/data", "/regatta/data")
+    env = environment()
+    assert (env[contract.DATA_PATH], env[contract.FETCH_DATA]) == ("/regatta/data", "/regatta/data")
 
 
 def test_data_that_is_mounted_is_read_where_it_lies() -> None:
     volume = {"persistentVolumeClaim": {"claimName": "shelf", "readOnly": True}}
     cluster = replace(CLUSTER, data=(Mount(PurePosixPath("/srv/shelf"), volume),))
-    told = environment(cluster=cluster)
-    assert told[contract.DATA_PATH] == "/regatta/data:/srv/shelf/version-3"
-    assert contract.FETCH_DATA not in told
+    env = environment(cluster=cluster)
+    assert env[contract.DATA_PATH] == "/regatta/data:/srv/shelf/version-3"
+    assert contract.FETCH_DATA not in env
     mount = next(one for one in container(cluster=cluster)["volumeMounts"] if one["mountPath"] == "/srv/shelf")
     assert mount["readOnly"] is True
 
@@ -258,9 +258,9 @@ def test_pods_have_the_placement_of_the_installation() -> None:
 # --- Users' own images -----------------------------------------------------------------------------------------------
 def bare(*command: str, **variables: str) -> LaunchPlan:
     own = {contract.USER_ENVIRONMENT: json.dumps({"WORD": "open $(sesame)", "HOME": "/home/me"})}
-    told = {**ENVIRONMENT, contract.DATASET: "", contract.TRAINERS: "2", **own, **variables}
+    env = {**ENVIRONMENT, contract.DATASET: "", contract.TRAINERS: "2", **own, **variables}
     replicas = tuple(
-        ReplicaPlan(f"trainer-{index}", "trainer", index, command, told, 0.25, 512 * 2**20) for index in range(2)
+        ReplicaPlan(f"trainer-{index}", "trainer", index, command, env, 0.25, 512 * 2**20) for index in range(2)
     )
     return replace(plan(), image="registry/mine:1", agents=False, framework="command", replicas=replicas)
 
@@ -284,17 +284,17 @@ def test_it_may_do_no_more_than_others() -> None:
 
 
 def test_a_bare_pod_gets_its_identity_and_no_access_to_the_platform() -> None:
-    told = environment(made=bare())
-    assert {contract.REPLICA, contract.INDEX, contract.TRAINERS} <= set(told)
-    assert not {contract.INGEST_TOKEN, contract.INGEST_URL, contract.COORDINATION} & set(told)
+    env = environment(made=bare())
+    assert {contract.REPLICA, contract.INDEX, contract.TRAINERS} <= set(env)
+    assert not {contract.INGEST_TOKEN, contract.INGEST_URL, contract.COORDINATION} & set(env)
     assert set(manifests.secret(bare(), CLUSTER)["data"]) == {"trainer.WORD", "trainer.HOME"}
 
 
 def test_a_person_s_own_variables_are_in_the_secret_and_come_before_the_platform_s() -> None:
-    told = environment(made=bare())
+    env = environment(made=bare())
     name = manifests.job_name(ATTEMPT)
-    assert told["WORD"] == {"secretKeyRef": {"name": name, "key": "trainer.WORD"}}
-    assert told["HOME"] == {"secretKeyRef": {"name": name, "key": "trainer.HOME"}}
+    assert env["WORD"] == {"secretKeyRef": {"name": name, "key": "trainer.WORD"}}
+    assert env["HOME"] == {"secretKeyRef": {"name": name, "key": "trainer.HOME"}}
     assert len({one["name"] for one in container(made=bare())["env"]}) == len(container(made=bare())["env"])
 
 
@@ -353,6 +353,6 @@ def test_the_grace_of_a_stopped_attempt_reaches_the_controller() -> None:
     backend = KubernetesBackend(cast(Any, server), CLUSTER)
     backend.stop(made.ref, timedelta(seconds=30))
     [stopped] = server.of("PaddleJob")
-    told = spec.read(stopped)
-    assert (told.run.suspend, grace_of(told)) == (True, manifests.grace_seconds(30))
+    env = spec.read(stopped)
+    assert (env.run.suspend, grace_of(env)) == (True, manifests.grace_seconds(30))
     assert stopped["metadata"]["labels"] == manifests.paddle_job(made, CLUSTER)["metadata"]["labels"]

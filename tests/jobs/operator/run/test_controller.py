@@ -45,7 +45,7 @@ class Bench:
             taken = chosen.queue.get(wait=False)
             if taken is None:
                 return passes
-            chosen.look(taken[0])
+            chosen.reconcile(taken[0])
             chosen.queue.done(taken[0])
         raise AssertionError(f"still something to do after {limit} passes")
 
