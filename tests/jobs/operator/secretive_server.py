@@ -11,7 +11,7 @@ from jobs.operator.model.names import Object
 from tests.jobs.operator.world import merge
 
 
-class WriteOnlySecretsServer:
+class SecretiveServer:
     """API server of objects by path. It refuses reads of Secrets, as the real one does for the portal."""
 
     def __init__(self) -> None:

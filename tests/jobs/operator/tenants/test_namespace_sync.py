@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jobs.operator.tenants import namespace_manifests as manifests
 from jobs.operator.tenants.namespace_manifests import ClusterConfig, Tenant
 from jobs.operator.tenants.namespace_sync import TenantRefused, Tenants
-from tests.jobs.operator.secretive_server import WriteOnlySecretsServer
+from tests.jobs.operator.secretive_server import SecretiveServer
 
 CONFIG = ClusterConfig(portal="regatta", prefix="regatta-", account="regatta-system/portal", credentials="{}")
 TEAM = Tenant("team", {"cpu": 4.0, "memory": 1024.0, "gpu": 0})
@@ -20,8 +20,8 @@ JOBS = "/apis/batch.paddlepaddle.org/v1/namespaces/regatta-team/paddlejobs"
 PODS = f"{NAMESPACE}/pods"
 
 
-def ready() -> tuple[WriteOnlySecretsServer, Tenants]:
-    server = WriteOnlySecretsServer()
+def ready() -> tuple[SecretiveServer, Tenants]:
+    server = SecretiveServer()
     tenants = Tenants(server, CONFIG)
     tenants.ensure(TEAM)
     server.calls.clear()
@@ -29,7 +29,7 @@ def ready() -> tuple[WriteOnlySecretsServer, Tenants]:
 
 
 def test_the_namespace_is_made_before_what_is_in_it_and_the_walls_before_any_pod_could_be() -> None:
-    server = WriteOnlySecretsServer()
+    server = SecretiveServer()
     Tenants(server, CONFIG).ensure(TEAM)
     assert server.written[0] == NAMESPACE
     assert server.written[1].endswith("rolebindings/regatta-portal")
@@ -69,7 +69,7 @@ def test_a_wall_that_somebody_opened_is_closed() -> None:
 
 
 def test_a_namespace_that_others_made_is_not_taken_over() -> None:
-    server = WriteOnlySecretsServer()
+    server = SecretiveServer()
     server.objects[NAMESPACE] = {"metadata": {"name": "regatta-team"}}
     with pytest.raises(TenantRefused, match="that this portal did not make") as refused:
         Tenants(server, CONFIG).ensure(TEAM)
