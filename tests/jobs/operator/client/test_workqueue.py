@@ -95,7 +95,7 @@ class Use(RuleBasedStateMachine):
         self.taken: set[str] = set()
 
     @rule(key=st.sampled_from("abc"))
-    def ask(self, key: str) -> None:
+    def request(self, key: str) -> None:
         self.bench.queue.add(key)
         self.handed.add(key)
 

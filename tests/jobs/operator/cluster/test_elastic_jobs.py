@@ -172,8 +172,13 @@ def leave(cluster: Cluster, cores: float) -> None:
     for place, (node, free) in enumerate(nodes):
         rest = free if place else free - cores
         if rest > 0.001:
-            asked = {"requests": {"cpu": f"{rest * 1000:.0f}m", "memory": "16Mi"}}
-            main = {"name": "main", "image": cluster.image, "command": ["sleep", "3600"], "resources": asked}
+            resource_requests = {"requests": {"cpu": f"{rest * 1000:.0f}m", "memory": "16Mi"}}
+            main = {
+                "name": "main",
+                "image": cluster.image,
+                "command": ["sleep", "3600"],
+                "resources": resource_requests,
+            }
             body = {"metadata": {"name": f"rest-{place}"}, "spec": {"nodeName": node, "containers": [main]}}
             cluster.api.call("POST", ALL_PODS.path(cluster.namespace), body)
 

@@ -267,10 +267,12 @@ def test_k3_a_job_is_suspended_and_goes_on_later() -> None:
     assert world.status["startTime"] > started
 
 
-@pytest.mark.parametrize(("said", "given"), [("38", 38), ("0", 0), ("soon", None), ("-1", None), ("9" * 5000, None)])
-def test_pods_of_a_suspended_job_have_the_time_to_end_that_is_written_on_it(said: str, given: int | None) -> None:
+@pytest.mark.parametrize(
+    ("annotation", "given"), [("38", 38), ("0", 0), ("soon", None), ("-1", None), ("9" * 5000, None)]
+)
+def test_pods_of_a_suspended_job_have_the_time_to_end_that_is_written_on_it(annotation: str, given: int | None) -> None:
     world = World(paddle_job(worker=1)).up()
-    annotations = {"batch.paddlepaddle.org/grace": said}
+    annotations = {"batch.paddlepaddle.org/grace": annotation}
     world.change({"metadata": {"annotations": annotations}, "spec": {"runPolicy": {"suspend": True}}})
     deleted = [action for _ in range(3) for action in world.step().actions if isinstance(action, Delete)]
     assert {action.grace for action in deleted if action.kind == "Pod"} == {given}
