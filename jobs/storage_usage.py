@@ -52,7 +52,7 @@ def sealed(job_id: UUID | str, size: int) -> None:
 
 def measure_checkpoints(job: Job) -> None:
     """Measure the checkpoints that are kept for the job's next attempt."""
-    storage.measured(of_job(job, Kind.CHECKPOINTS), backend_factory.current().keepsakes().get(str(job.pk), 0))
+    storage.measured(of_job(job, Kind.CHECKPOINTS), backend_factory.current().checkpoint_sizes().get(str(job.pk), 0))
 
 
 def forget(job: Job) -> None:
@@ -110,7 +110,8 @@ def _of_jobs(kind: Kind, sizes: Mapping[str, int]) -> dict[Thing, int]:
 
 def _checkpoints() -> dict[Thing, int]:
     return _of_jobs(
-        Kind.CHECKPOINTS, {job: size for job, size in backend_factory.current().keepsakes().items() if _is_id(job)}
+        Kind.CHECKPOINTS,
+        {job: size for job, size in backend_factory.current().checkpoint_sizes().items() if _is_id(job)},
     )
 
 

@@ -74,14 +74,14 @@ def passes_a_second() -> tuple[float, float]:
         for number in range(JOBS):
             _lose_a_pod(controller, number)
         acting.append(_rate(controller, keys, "acted"))
-        while {controller.look(key) for key in keys} != {"settled"}:  # their statuses
+        while {controller.reconcile(key) for key in keys} != {"settled"}:  # their statuses
             pass
     return median(acting), median(resting)
 
 
 def _rate(controller: Controller, keys: Sequence[str], expected: str) -> float:
     begun = time.perf_counter()
-    results = {controller.look(key) for key in keys}
+    results = {controller.reconcile(key) for key in keys}
     spent = time.perf_counter() - begun
     if results != {expected}:
         raise RuntimeError(f"every pass should have come out as {expected}, not as {results}")
@@ -244,5 +244,5 @@ def _given(body: Object) -> dict[str, Any]:
 if __name__ == "__main__":
     controller = _filled()
     for number in range(JOBS):
-        controller.look(f"team/j{number}")
+        controller.reconcile(f"team/j{number}")
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 * 1.048576)

@@ -122,7 +122,7 @@ class PlayedBackend:
 
     def kill(self, ref: AttemptRef, name: str) -> None: ...
 
-    def keepsakes(self) -> Mapping[str, int]:
+    def checkpoint_sizes(self) -> Mapping[str, int]:
         return {}
 
     def forget(self, job_id: str) -> None: ...

@@ -1,7 +1,7 @@
-"""The seam between a job's attempt and what runs it: local processes or Kubernetes.
+"""Interface between a job's attempt and the backend that runs it: local processes or Kubernetes.
 
-Every call may come twice, late, after a restart of the portal, or for an attempt that is gone. "Gone" is a value.
-No call may be made inside a database transaction.
+Every call may be repeated, be late, follow a restart of the portal, or name an attempt that is gone. "Gone" is a value,
+not an error. No call may be made inside a database transaction.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from runtime import contract
 
 @dataclass(frozen=True)
 class AttemptRef:
-    """Names one attempt of one job. ``attempt_id`` is the database key in text form, ``number`` counts from 1,
-    ``namespace`` is the portal's of the job."""
+    """Reference to one attempt of one job.
+
+    ``attempt_id`` is the database key in text form, ``number`` counts from 1, ``namespace`` is the job's namespace in
+    the portal.
+    """
 
     job_id: str
     attempt_id: str
@@ -30,7 +33,7 @@ class AttemptRef:
 
 @dataclass(frozen=True)
 class ReplicaPlan:
-    """One process to start. ``name`` is ``<role>-<index>``; memory in bytes, cpu in cores, cpu_seconds as a total."""
+    """One process to start. ``name`` is ``<role>-<index>``; memory is in bytes, cpu in cores, cpu_seconds a total."""
 
     name: str
     role: str
@@ -45,16 +48,16 @@ class ReplicaPlan:
 
     @property
     def runs_user_code(self) -> bool:
-        """Whether it gets the job's files, and is confined."""
+        """Whether the process gets the job's files and is isolated."""
         return contract.runs_user_code(self.role, self.environment)
 
 
 @dataclass(frozen=True)
 class LaunchPlan:
-    """All that a backend needs to run one attempt. Made by ``jobs.launch.planner``, pure.
+    """Everything that a backend needs to run one attempt. Made by ``jobs.launch.planner``, pure.
 
-    Processes of some frameworks have to be told where the others are, which the backend decides: it gives each of them
-    the ports of ``jobs.frameworks.peer_env.PORTS`` and the variables of ``jobs.frameworks.peer_env.told``.
+    Processes of some frameworks need the addresses of their peers, which the backend decides. It gives each process
+    the ports of ``jobs.frameworks.peer_env.PORTS`` and the variables of ``jobs.frameworks.peer_env.environments``.
     """
 
     ref: AttemptRef
@@ -63,25 +66,25 @@ class LaunchPlan:
     replicas: tuple[ReplicaPlan, ...]
     grace: timedelta
     log_cap: int
-    # Given to the agents alone, never to user code.
+    # For the agents only, never for user code.
     ingest_token: str = field(repr=False, default="")
-    # By it the attempt's processes prove to each other that they belong to it (``runtime.protocol.proof``). Of several
-    # launches of an attempt the first decides. Empty where they speak no protocol of ours.
+    # The attempt's processes prove to each other with it that they belong to the attempt (``runtime.protocol.proof``).
+    # Of several launches of an attempt, the first decides. Empty where they do not use the native protocol.
     wire_secret: str = field(repr=False, default="")
-    # The container image with the job's code and requirements. Empty: the backend's own base image, and the agents
-    # fetch the code. Processes of a machine have no image.
+    # The container image with the job's code and requirements. Empty: the backend uses its base image, and the agents
+    # fetch the code. Local processes have no image.
     image: str = ""
     framework: str = NATIVE
-    # Whether agents run beside the processes. Without them the image is a person's own and used as it is: the backend
-    # tells how processes end, and what they print is followed (``FollowedBackend``).
+    # Whether agents run beside the processes. Without agents the image is the user's own and is used unchanged: the
+    # backend reports how processes end, and their output is followed (``FollowedBackend``).
     agents: bool = True
-    # Whether the job's owner may run code here that nothing isolates.
+    # Whether the job's owner may run code without isolation on this machine.
     trusted: bool = False
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What a backend that runs everything on one machine has for jobs: cores, bytes, devices."""
+    """Capacity for jobs of a backend that runs everything on one machine: cores, bytes of memory, GPU devices."""
 
     name: str
     cpu: float
@@ -91,27 +94,27 @@ class Machine:
 
 @runtime_checkable
 class OneMachine(Protocol):
-    """A backend that can say so."""
+    """A backend that runs everything on one machine."""
 
     def machine(self) -> Machine:
-        """The machine."""
+        """Return the machine and its capacity."""
 
 
 class Phase(StrEnum):
-    """What a backend knows of one replica."""
+    """Phase of one replica as the backend observes it."""
 
     STARTING = "starting"
     RUNNING = "running"
     EXITED = "exited"
-    LOST = "lost"  # its process is gone and left no word of how it ended
+    LOST = "lost"  # its process is gone, and there is no report of how it ended
 
 
 @dataclass(frozen=True)
 class ReplicaView:
-    """What is seen of one replica in its present life (``runtime.contract.START_NUMBER``).
+    """Observed state of one replica at its current start (``runtime.contract.START_NUMBER``).
 
-    ``code`` is the exit code; ``signal`` the number of the signal that ended it. ``agent``: it has one, which reports;
-    who has none counts as registered while it runs.
+    ``code`` is the exit code, ``signal`` the number of the signal that ended the process. ``agent``: whether the
+    replica has an agent that reports; without one it counts as registered while it runs.
     """
 
     name: str
@@ -126,63 +129,70 @@ class ReplicaView:
 
 @dataclass(frozen=True)
 class AttemptView:
-    """What is seen of an attempt. ``gone``: the backend knows nothing of it (never launched, or cleaned up)."""
+    """Observed state of an attempt. ``gone``: the backend has no record of it (never launched, or cleaned up)."""
 
     gone: bool
     replicas: tuple[ReplicaView, ...] = ()
 
 
 class ClusterBackend(Protocol):
-    """Runs the replicas of attempts. ``rehearses``: whether ``kill`` can be asked for. ``outlives_the_portal``:
-    attempts go on while the portal is stopped.
+    """Interface of a backend that runs the replicas of attempts.
 
-    Any call but ``launch`` may raise BackendUnavailable.
+    ``rehearses``: whether ``kill`` is supported. ``outlives_the_portal``: whether attempts go on while the portal is
+    stopped. Any call except ``launch`` may raise BackendUnavailable.
     """
 
     rehearses: bool
     outlives_the_portal: bool
 
     def launch(self, plan: LaunchPlan) -> None:
-        """Start what of the plan is not running and has not run. Raises LaunchFailed with a message for the user."""
+        """Start the replicas of the plan that have not been started yet. Raises LaunchFailed with a user message."""
 
     def observe(self, ref: AttemptRef) -> AttemptView:
-        """What is there now. Never raises for an attempt that is gone."""
+        """Return the observed state of an attempt. An attempt that is gone is no error."""
 
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
-        """Have the replicas 0 to ``replicas - 1`` of a role, and ask those of a higher index to end.
+        """Set the desired replicas of a role to 0 up to ``replicas - 1``; request those of a higher index to stop.
 
-        What has ended is not started again by this.
+        Replicas that have ended are not started again.
         """
 
     def restart(self, ref: AttemptRef, name: str, start_number: int) -> None:
-        """Start a replica in its place again, as that life.
+        """Start a replica again, with this start number.
 
-        Nothing happens while an earlier life holds the place (``observe`` tells the life), nor in a stopped attempt.
+        Does nothing while an earlier start of the replica is active (``observe`` returns its start number), nor in a
+        stopped attempt.
         """
 
     def kill(self, ref: AttemptRef, name: str) -> None:
-        """End a replica's process as a failure would, without a word to it. Nothing where none runs."""
+        """Kill a replica's process as a failure would, without notice. Does nothing where none runs."""
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
-        """Ask every replica to end, kill those that still live after the grace. Returns at once; ``observe`` tells."""
+        """Request every replica to stop, and kill those that still run after the grace.
 
-    def cleanup(self, ref: AttemptRef) -> None:
-        """Forget an attempt whose replicas have ended; ``observe`` says gone afterwards.
-
-        What it has kept for the next attempt of its job stays.
+        Returns at once; ``observe`` returns the outcome.
         """
 
-    def keepsakes(self) -> Mapping[str, int]:
-        """The ids of the jobs of which something is kept for a next attempt, and how many bytes."""
+    def cleanup(self, ref: AttemptRef) -> None:
+        """Remove an attempt whose replicas have ended; ``observe`` returns ``gone`` afterwards.
+
+        Checkpoints for the next attempt of the job stay.
+        """
+
+    def checkpoint_sizes(self) -> Mapping[str, int]:
+        """Return the size in bytes of each job's checkpoints, by job id."""
 
     def forget(self, job_id: str) -> None:
-        """Remove what is kept for a next attempt of a job that runs no more."""
+        """Remove the checkpoints of a job that no longer runs."""
 
 
 @dataclass(frozen=True)
 class Container:
-    """What runs as a replica without an agent. ``pod``: names what it runs in, empty where there is nothing; ``begun``:
-    it has printed, or could have; ``ended``: it prints no more."""
+    """Container of a replica without an agent.
+
+    ``pod``: identifies the pod, empty where there is none. ``begun``: the container may have printed output. ``ended``:
+    it prints no more.
+    """
 
     pod: str = ""
     begun: bool = False
@@ -191,22 +201,25 @@ class Container:
 
 @runtime_checkable
 class FollowedBackend(Protocol):
-    """A backend of processes without agents: it can tell what they print. Both may raise BackendUnavailable."""
+    """A backend of processes without agents, which returns their output. Both calls may raise BackendUnavailable."""
 
     def container(self, ref: AttemptRef, name: str) -> Container:
-        """What runs as the replica now."""
+        """Return the current container of the replica."""
 
     def printed(self, ref: AttemptRef, name: str, since: int) -> Iterator[bytes]:
-        """Its log from a second (unix time; 0: all) on, in pieces as they come, each line with its time in front; to
-        the end where it has ended, and otherwise until nothing has come for a while."""
+        """Yield the replica's log from ``since`` on (unix time in seconds; 0: all), in pieces as they arrive.
+
+        Each line starts with its timestamp. Ends with the log where the container has ended, and otherwise when
+        nothing has arrived for a while.
+        """
 
 
 class BackendUnavailable(OSError):
-    """What runs the attempts does not answer, or not as it should. Trying again later may go better."""
+    """The backend does not answer, or answers with an error. A later retry may succeed."""
 
 
 class LaunchFailed(Exception):
-    """The backend could not start the attempt. ``retryable`` where another try may go better."""
+    """The backend could not start the attempt. ``retryable``: another try may succeed."""
 
     def __init__(self, why: str, *, retryable: bool = False) -> None:
         super().__init__(why)

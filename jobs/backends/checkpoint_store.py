@@ -1,6 +1,6 @@
-"""What jobs keep for their next attempt: a directory with a folder of checkpoints for each, by its id.
+"""Checkpoints that jobs keep for their next attempt: a directory with one subdirectory for each job id.
 
-It may be a volume that others see too. What is not called as a job is left alone.
+The directory may be a volume that others use too. Entries whose names are not job ids are left alone.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from pathlib import Path
 from uuid import UUID
 
 
-class Keepsakes:
-    """None are there while the directory is not."""
+class CheckpointStore:
+    """Checkpoints of all jobs below a directory. A missing directory counts as empty."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
 
     def of(self, job_id: str) -> Path:
-        """Where those of the job are."""
+        """Return the directory of a job's checkpoints."""
         return self._directory / job_id
 
     def sizes(self) -> Mapping[str, int]:
-        """The ids of the jobs that have some, and how many bytes."""
+        """Return the size in bytes of each job's checkpoints, by job id."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             return {path.name: _size_of(path) for path in self._directory.iterdir() if _is_of_a_job(path)}
         return {}
 
     def forget(self, job_id: str) -> None:
-        """Remove them. What is not gone afterwards is still counted, and tried again."""
+        """Remove the checkpoints of a job. Files that could not be removed are still counted, and retried."""
         shutil.rmtree(self.of(job_id), ignore_errors=True)
 
 
@@ -42,7 +42,7 @@ def _is_of_a_job(path: Path) -> bool:
 
 
 def _size_of(directory: Path) -> int:
-    """The bytes of all files below it. What goes while they are added up counts as nothing."""
+    """Return the bytes of all files below the directory. Files that are deleted meanwhile count as 0."""
     size = 0
     for path in directory.rglob("*"):
         with contextlib.suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The settings choose the backend."""
+"""The backend of this installation, chosen by the settings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
 from jobs.backends.base import ClusterBackend, Machine, OneMachine
-from jobs.backends.checkpoint_store import Keepsakes
+from jobs.backends.checkpoint_store import CheckpointStore
 from jobs.backends.kubernetes.manifests import PLACEMENT, Cluster, Mount
 from jobs.backends.local import isolation
 from jobs.backends.local.backend import LocalBackend
@@ -25,20 +25,22 @@ def _local() -> ClusterBackend:
 
 
 def _kubernetes() -> ClusterBackend:
-    # Only here: whoever runs jobs on this machine needs no client of Kubernetes, which takes a second to import.
+    # Imported here because the Kubernetes client takes a second to import, and the local backend does not need it.
     from jobs.backends.kubernetes.backend import KubernetesBackend
 
-    seen = settings.KUBERNETES_CHECKPOINTS_DIR
-    return KubernetesBackend(api_server(), kubernetes_cluster(), Keepsakes(Path(seen)) if seen else None)
+    directory = settings.KUBERNETES_CHECKPOINTS_DIR
+    return KubernetesBackend(
+        api_server(), kubernetes_cluster(), CheckpointStore(Path(directory)) if directory else None
+    )
 
 
 def api_server() -> StreamingApi:
-    """That of the cluster of the settings."""
+    """Return the API server of the cluster that the settings name. Raises ImproperlyConfigured."""
     return _api_server(settings.KUBECONFIG)
 
 
 def kubernetes_cluster() -> Cluster:
-    """What the settings say of the cluster. Raises ImproperlyConfigured."""
+    """Return the configuration of the cluster from the settings. Raises ImproperlyConfigured."""
     if strange := settings.KUBERNETES_PLACEMENT.keys() - PLACEMENT:
         raise ImproperlyConfigured(
             f"REGATTA_KUBERNETES_PLACEMENT takes {', '.join(PLACEMENT)}, and not {', '.join(sorted(strange))}."
@@ -57,7 +59,7 @@ def kubernetes_cluster() -> Cluster:
 
 @lru_cache(maxsize=1)
 def _api_server(kubeconfig: str) -> StreamingApi:
-    """One for all threads of the process: its connections are kept open."""
+    """Return one API server for all threads of the process: its connections are kept open."""
     from jobs.operator.client.api import NoCluster, connect
 
     try:
@@ -73,7 +75,7 @@ BACKENDS: Mapping[str, Callable[[], ClusterBackend]] = {"local": _local, "kubern
 
 
 def current() -> ClusterBackend:
-    """The backend of this installation. It keeps nothing but connections, so a fresh one is as good as any."""
+    """Return the backend of this installation. A new one per call is enough: a backend stores only connections."""
     make = BACKENDS.get(settings.CLUSTER_BACKEND)
     if make is None:
         raise ImproperlyConfigured(
@@ -83,6 +85,6 @@ def current() -> ClusterBackend:
 
 
 def machine() -> Machine | None:
-    """The machine on which everything runs; None where the backend does not run everything on one."""
+    """Return the machine that runs all jobs; None where the backend uses several machines."""
     backend = current()
     return backend.machine() if isinstance(backend, OneMachine) else None

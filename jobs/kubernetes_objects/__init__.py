@@ -1,1 +1,1 @@
-"""What the objects of a cluster say by themselves, for whoever has them before it. Pure; it asks no cluster."""
+"""Facts read from Kubernetes objects, for the operator, the backends and the autoscaler. Pure: it sends no request."""

@@ -1,4 +1,4 @@
-"""What nodes say of pods, where it has to be known word by word. Pure."""
+"""Messages of the kubelet that the code compares verbatim. Pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ CONFIG_ERROR = "CreateContainerConfigError"
 
 
 def no_config_map(name: str) -> str:
-    """What a container with this reason waits for while a ConfigMap is not there. By that of their job its pods wait
-    for one another: it is made once each has an address, and what a node said before stays until it looks again."""
+    """Return the message of a container with reason ``CONFIG_ERROR`` while its ConfigMap does not exist.
+
+    The pods of a job wait for each other by the job's ConfigMap: it is created once each pod has an address. The
+    message stays in a pod's status until its node retries.
+    """
     return f'configmap "{name}" not found'

@@ -1,4 +1,4 @@
-"""What the pods of a PaddleJob are called, by their role and index. Pure."""
+"""Names of the pods of a PaddleJob, by role and index. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ def pod_name(job: str, role: str, index: int) -> str:
 
 
 def place(role: str, index: int) -> str:
-    """One of a job's places, which pods of one name fill one after the other."""
+    """Return the name of a place of the job, which pods of one name fill one after another."""
     return f"{role}-{index}"
 
 
 def role_and_index(name: str) -> tuple[str, int]:
-    """Role and index in a pod's name; ``("", 0)`` where the name is not one of ours."""
+    """Return the role and index in a pod's name; ``("", 0)`` if it is not the name of a PaddleJob's pod."""
     found = _POD_NAME.fullmatch(name)
     return (found["role"], int(found["index"])) if found else ("", 0)

@@ -1,6 +1,6 @@
-"""What of nodes and pods matters to whoever asks where there is room: a thousandth of what the API server tells. Pure.
+"""The scheduling facts of nodes and pods: a thousandth of the objects that the API server returns. Pure.
 
-Cores are counted in thousandths, memory in bytes.
+CPU is in thousandths of a core, memory in bytes.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
-# As the API server tells it.
+# An object as the API server returns it.
 _Object: TypeAlias = Mapping[str, Any]
 
-# Taints that keep pods away; whoever is there already may stay or not, here that is the same.
+# Effects of taints that keep new pods away; whether they evict running pods makes no difference here.
 _KEEPS_AWAY = ("NoSchedule", "NoExecute")
-_CLOSED = "closed"  # a taint of ours, which nobody tolerates
+_CLOSED = "closed"  # an internal taint, which no pod tolerates
 _TEMPLATE_HASH = "pod-template-hash"
 _OVER = ("Succeeded", "Failed")
 _SUFFIXES: Mapping[str, Decimal] = {
@@ -32,7 +32,8 @@ _QUANTITY = re.compile(
     r"([+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?)(n|u|m|k|[MGTPE]|[KMGTPE]i)?", re.ASCII
 )
 
-# Terms of which one has to hold, each of requirements (key, operator, values) that all have to hold; no term: any node.
+# Terms, one of which has to match; a term is a list of requirements (key, operator, values) that all have to match. No
+# term: any node.
 Selector = tuple[tuple[tuple[str, str, tuple[str, ...]], ...], ...]
 
 
@@ -43,7 +44,10 @@ class Taint(NamedTuple):
 
 
 class Toleration(NamedTuple):
-    """Of every taint that has what it names; empty: whatever it has there. ``any_value``: of every value."""
+    """Toleration of the taints with the given key, value and effect. An empty key or effect matches all.
+
+    ``any_value``: matches every value.
+    """
 
     key: str
     any_value: bool
@@ -60,7 +64,7 @@ class Toleration(NamedTuple):
 
 
 class Needs(NamedTuple):
-    """``extended``: other resources that are asked for, by name."""
+    """Resource requests. ``extended``: requests of other resources, by name."""
 
     cpu: int = 0
     memory: int = 0
@@ -68,7 +72,7 @@ class Needs(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeSeen:
+class NodeInfo:
     name: str
     allocatable: Needs
     taints: frozenset[Taint]
@@ -76,9 +80,12 @@ class NodeSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class PodSeen:
-    """``node``: empty while it has none. ``kind`` and ``owner``: what looks after it, Deployments by their own name;
-    empty where nothing does. ``over``: its containers have ended, it takes nothing any more."""
+class PodInfo:
+    """Scheduling facts of a pod.
+
+    ``node``: empty while the pod has none. ``kind`` and ``owner``: its controller, a Deployment in place of its
+    ReplicaSet; empty where there is none. ``over``: its containers have ended, and it holds no resources.
+    """
 
     namespace: str
     name: str
@@ -94,38 +101,38 @@ class PodSeen:
 
 
 def condensed(kind: str, item: _Object) -> dict[str, Any]:
-    """An object as a cache keeps it: who it is, and under ``seen`` a ``NodeSeen`` or a ``PodSeen``."""
+    """Return the object as a cache stores it: its identity, and under ``seen`` a ``NodeInfo`` or a ``PodInfo``."""
     metadata = {key: item["metadata"].get(key, "") for key in ("name", "namespace", "uid", "resourceVersion")}
     return {"kind": kind, "metadata": metadata, "seen": _READERS[kind](item)}
 
 
 def quantity(text: object) -> Decimal:
-    """A number as Kubernetes writes it; 0 for what is none."""
+    """Return the number of a Kubernetes quantity; 0 if the text is not a quantity."""
     found = _QUANTITY.fullmatch(str(text).strip())
     return Decimal(found[1]) * _SUFFIXES[found[2] or ""] if found else Decimal(0)
 
 
-def matches(selector: Selector, node: NodeSeen) -> bool:
-    """Whether a pod that chooses nodes so may go there."""
+def matches(selector: Selector, node: NodeInfo) -> bool:
+    """Whether a pod with this selector may run on the node."""
     labels = {**node.labels, "metadata.name": node.name}
     return not selector or any(all(_holds(each, labels) for each in term) for term in selector)
 
 
 class Placement(NamedTuple):
-    """On which nodes a pod may be, as far as it says so itself."""
+    """Constraints of a pod on its nodes, from its own specification."""
 
     tolerations: tuple[Toleration, ...] = ()
     selector: Selector = ()
 
 
 def placement(spec: _Object) -> Placement:
-    """Of the specification of a pod, or of as much of it as says on which nodes it may be."""
+    """Return the constraints of a pod's specification, which may be partial."""
     tolerations = {_toleration(each) for each in spec.get("tolerations") or ()}
     return Placement(tuple(sorted(tolerations)), _selector(spec))
 
 
 # --- Nodes ------------------------------------------------------------------------------------------------------------
-def _node(item: _Object) -> NodeSeen:
+def _node(item: _Object) -> NodeInfo:
     spec, status, name = item.get("spec") or {}, item.get("status") or {}, str(item["metadata"]["name"])
     taints = {
         Taint(str(each.get("key", "")), str(each.get("value") or ""), str(each.get("effect", "")))
@@ -136,19 +143,19 @@ def _node(item: _Object) -> NodeSeen:
     if spec.get("unschedulable") or not ready:
         taints.add(Taint(_CLOSED, "", "NoSchedule"))
     labels = {str(key): str(value) for key, value in (item["metadata"].get("labels") or {}).items()}
-    return NodeSeen(name, _needs(status.get("allocatable") or {}, math.floor), frozenset(taints), labels)
+    return NodeInfo(name, _needs(status.get("allocatable") or {}, math.floor), frozenset(taints), labels)
 
 
 # --- Pods -------------------------------------------------------------------------------------------------------------
-def _pod(item: _Object) -> PodSeen:
+def _pod(item: _Object) -> PodInfo:
     spec, metadata = item.get("spec") or {}, item["metadata"]
     kind, owner = _owner(metadata)
     tolerations, selector = placement(spec)
-    return PodSeen(
+    return PodInfo(
         namespace=str(metadata.get("namespace", "")),
         name=str(metadata["name"]),
         node=str(spec.get("nodeName") or ""),
-        needs=_asked(spec),
+        needs=_requested(spec),
         priority=int(spec.get("priority") or 0),
         leaving=bool(metadata.get("deletionTimestamp")),
         over=(item.get("status") or {}).get("phase") in _OVER,
@@ -170,13 +177,15 @@ def _owner(metadata: _Object) -> tuple[str, str]:
     return "", ""
 
 
-def _toleration(said: _Object) -> Toleration:
-    exists = said.get("operator") == "Exists"
-    return Toleration(str(said.get("key") or ""), exists, str(said.get("value") or ""), str(said.get("effect") or ""))
+def _toleration(entry: _Object) -> Toleration:
+    exists = entry.get("operator") == "Exists"
+    return Toleration(
+        str(entry.get("key") or ""), exists, str(entry.get("value") or ""), str(entry.get("effect") or "")
+    )
 
 
-def _asked(spec: _Object) -> Needs:
-    """What the scheduler counts: all containers together, or more where those that run before them need more."""
+def _requested(spec: _Object) -> Needs:
+    """Return the requests that the scheduler counts: the sum of all containers, or the init containers' maximum."""
     main = [_requests(each) for each in spec.get("containers") or ()]
     first: list[Mapping[str, Decimal]] = []
     beside: list[Mapping[str, Decimal]] = []
@@ -194,8 +203,8 @@ def _asked(spec: _Object) -> Needs:
 
 
 def _requests(container: _Object) -> dict[str, Decimal]:
-    said = (container.get("resources") or {}).get("requests") or {}
-    return {name: quantity(amount) for name, amount in said.items()}
+    entry = (container.get("resources") or {}).get("requests") or {}
+    return {name: quantity(amount) for name, amount in entry.items()}
 
 
 def _sum(amounts: Iterable[Mapping[str, Decimal]]) -> dict[str, Decimal]:
@@ -212,9 +221,9 @@ def _needs(amounts: Mapping[str, object], rounded: Callable[[Decimal], int]) -> 
     return Needs(rounded(known.get("cpu", Decimal(0)) * 1000), rounded(known.get("memory", Decimal(0))), extended)
 
 
-# --- Which nodes a pod may go to --------------------------------------------------------------------------------------
+# --- Constraints on nodes ---------------------------------------------------------------------------------------------
 def _selector(spec: _Object) -> Selector:
-    """Its ``nodeSelector`` and what its affinity requires, as terms."""
+    """Return the ``nodeSelector`` and the required node affinity as terms."""
     plain = tuple(sorted((str(key), "In", (str(value),)) for key, value in (spec.get("nodeSelector") or {}).items()))
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(
         "requiredDuringSchedulingIgnoredDuringExecution"
@@ -253,4 +262,4 @@ _OPERATORS: Mapping[str, Callable[[str | None, tuple[str, ...]], bool]] = {
     "Gt": _compared(1),
     "Lt": _compared(-1),
 }
-_READERS: Mapping[str, Callable[[_Object], NodeSeen | PodSeen]] = {"Node": _node, "Pod": _pod}
+_READERS: Mapping[str, Callable[[_Object], NodeInfo | PodInfo]] = {"Node": _node, "Pod": _pod}

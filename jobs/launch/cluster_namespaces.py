@@ -18,7 +18,7 @@ from django.conf import settings
 from jobs.backends import factory as backend_factory
 from jobs.backends.base import LaunchFailed
 from jobs.operator.model.names import Object
-from jobs.operator.tenants.namespace_manifests import BadReach, Reach, Surroundings, Tenant
+from jobs.operator.tenants.namespace_manifests import BadReach, ClusterConfig, Reach, Tenant
 from quota import selectors as quota
 from rbac.models import Namespace
 
@@ -102,10 +102,10 @@ def _tenants() -> Tenants:
     return Tenants(api, settings_of_tenants(address_of_the_api(api)))
 
 
-def settings_of_tenants(api: Iterable[tuple[str, int]]) -> Surroundings:
+def settings_of_tenants(api: Iterable[tuple[str, int]]) -> ClusterConfig:
     """Return the settings that the objects of all tenants share. Raises BadReach."""
     credentials = settings.KUBERNETES_PULL_CREDENTIALS
-    return Surroundings(
+    return ClusterConfig(
         portal=settings.KUBERNETES_PREFIX.strip("-") or "portal",
         prefix=settings.KUBERNETES_PREFIX,
         account=settings.KUBERNETES_ACCOUNT,

@@ -64,7 +64,7 @@ def forget_jobs(now: datetime, age: timedelta) -> int:
     Return the number of those jobs.
     """
     backend = backend_factory.current()
-    kept = set(backend.keepsakes())
+    kept = set(backend.checkpoint_sizes())
     going = Job.objects.exclude(state=JobState.SUCCEEDED).exclude(state__in=TERMINAL, finished__lt=now - age)
     forgotten = kept - {str(pk) for pk in going.values_list("pk", flat=True)} if kept else kept
     for job_id in forgotten:

@@ -1,4 +1,4 @@
-"""``python -m jobs.operator``: the PaddleJob controller's command."""
+"""Command line of the PaddleJob controller: ``python -m jobs.operator``."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from jobs.operator.model import crd, names
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Returns the exit code: 0 after SIGTERM or Ctrl-C, 1 when another controller leads or nothing can be reached."""
-    said = _parser().parse_args(arguments)
-    return int(said.run(said))
+    """Run the command and return its exit code.
+
+    0 after SIGTERM or Ctrl-C; 1 if leadership is lost, no cluster is configured, or the address cannot be used.
+    """
+    args = _parser().parse_args(arguments)
+    return int(args.run(args))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -71,30 +74,30 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _write_crd(said: argparse.Namespace) -> int:
+def _write_crd(args: argparse.Namespace) -> int:
     sys.stdout.write(crd.text())
     return 0
 
 
-def _run(said: argparse.Namespace) -> int:
-    # Only here: the official client takes a second to import.
+def _run(args: argparse.Namespace) -> int:
+    # Imported here because the official client takes a second to import.
     from jobs.operator.client.api import NoCluster, connect
     from jobs.operator.model.observed import Settings
     from jobs.operator.model.pod_options import PodOptions
     from jobs.operator.run.controller import Options
-    from jobs.operator.run.manager import Surroundings, serve
+    from jobs.operator.run.manager import ProcessOptions, serve
 
-    logging.basicConfig(level=said.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    settings = Settings(PodOptions(said.init_image, bool(said.scheduling)), said.gang_seconds, said.lost_seconds)
-    options = Options(said.namespace, said.workers, said.requests, settings, said.namespace_prefix)
-    host, port = said.listen
+    logging.basicConfig(level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
+    settings = Settings(PodOptions(args.init_image, bool(args.scheduling)), args.gang_seconds, args.lost_seconds)
+    options = Options(args.namespace, args.workers, args.requests, settings, args.namespace_prefix)
+    host, port = args.listen
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     try:
-        # A watch of each kind, and the requests.
-        api = connect(said.kubeconfig, said.requests + said.workers + 8)
-        return serve(api, options, Surroundings(said.lease_namespace, host, port), stop)
+        # Connections for a watch of each kind, and for the requests.
+        api = connect(args.kubeconfig, args.requests + args.workers + 8)
+        return serve(api, options, ProcessOptions(args.lease_namespace, host, port), stop)
     except NoCluster as problem:
         return _fail(f"There is no configuration of a cluster: {problem} Name one with --kubeconfig.")
     except OSError as problem:

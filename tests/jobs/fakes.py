@@ -59,7 +59,7 @@ class ObedientBackend:
         self.calls.append("cleanup")
         self.views.pop(ref.attempt_id, None)
 
-    def keepsakes(self) -> dict[str, int]:
+    def checkpoint_sizes(self) -> dict[str, int]:
         return dict.fromkeys(sorted(self.kept), 1000)
 
     def forget(self, job_id: str) -> None:

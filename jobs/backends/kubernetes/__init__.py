@@ -1,1 +1,1 @@
-"""The backend that runs replicas as pods, by a PaddleJob for each attempt."""
+"""Backend that runs replicas as pods, with one PaddleJob per attempt."""

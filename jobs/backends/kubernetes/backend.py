@@ -1,11 +1,11 @@
-"""Runs the replicas of an attempt as pods: a PaddleJob of its own for each attempt, whose controller makes them.
+"""Backend that runs the replicas of an attempt as pods, which the controller of one PaddleJob per attempt creates.
 
-Nothing is kept in memory. The PaddleJob holds what is wished for: how many replicas (``spec.<role>.replicas``), which
-of them may begin another life (``spec.starts``), and whether the attempt was stopped (``spec.runPolicy.suspend``). Its
-status and its pods tell what is there. The controller makes pods and never decides that one is started again; so there
-is one who decides, the reconciler.
+The backend keeps no state in memory. The PaddleJob holds the desired state: the number of replicas
+(``spec.<role>.replicas``), the allowed starts of each (``spec.starts``), and whether the attempt was stopped
+(``spec.runPolicy.suspend``). Its status and its pods are the observed state. The controller creates pods but never
+decides about restarts, so the reconciler alone decides.
 
-What the agents alone may know is in a Secret of the attempt's name, which goes with the PaddleJob.
+Values for the agents only are in a Secret with the name of the attempt, which is deleted with the PaddleJob.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jobs.backends.base import (
     LaunchPlan,
     Phase,
 )
-from jobs.backends.checkpoint_store import Keepsakes
+from jobs.backends.checkpoint_store import CheckpointStore
 from jobs.backends.kubernetes import manifests
 from jobs.backends.kubernetes import observe as views
 from jobs.backends.kubernetes.coalesce import gathered
@@ -37,21 +37,23 @@ from runtime import contract
 
 SECRETS = Resource("Secret", "/api/v1", "secrets")
 _TOO_MANY, _BROKEN = 429, 500
-# A change that compares what it read is tried again so often.
+# Tries of a patch that compares the version it read.
 _TRIES = 5
-# A log in which nothing comes is asked for anew after so long: a connection may be dead, and look as if it were quiet.
+# Seconds after which a log stream without data is requested again: a broken connection looks like a quiet one.
 _SILENCE = 60.0
 
 
 class KubernetesBackend:
-    """``ClusterBackend`` on a cluster. Attempts go on while the portal is away."""
+    """``ClusterBackend`` on a Kubernetes cluster. Attempts go on while the portal is stopped."""
 
     rehearses = True
     outlives_the_portal = True
 
-    def __init__(self, api: StreamingApi, cluster: manifests.Cluster, keepsakes: Keepsakes | None = None) -> None:
-        """``keepsakes``: the volume of checkpoints as this machine sees it; None: nobody here counts them."""
-        self._api, self._cluster, self._keepsakes = api, cluster, keepsakes
+    def __init__(
+        self, api: StreamingApi, cluster: manifests.Cluster, checkpoints: CheckpointStore | None = None
+    ) -> None:
+        """``checkpoints``: the volume of checkpoints as mounted on this machine; None: it is not mounted here."""
+        self._api, self._cluster, self._checkpoint_store = api, cluster, checkpoints
 
     # --- Launching ---------------------------------------------------------------------------------------------------
     def launch(self, plan: LaunchPlan) -> None:
@@ -60,23 +62,23 @@ class KubernetesBackend:
             job = self._job(plan.ref)
             if job is not None and views.is_stopped(job):
                 return
-            # The Secret first: a pod that does not find it waits long before it looks again.
-            self._keep_secret(manifests.secret(plan, self._cluster))
-            job = job or self._make(JOBS, manifests.paddle_job(plan, self._cluster))
-            self._hand_over_secret(plan.ref, job)
+            # The Secret first: a pod that does not find it waits long before it retries.
+            self._ensure_secret(manifests.secret(plan, self._cluster))
+            job = job or self._ensure(JOBS, manifests.paddle_job(plan, self._cluster))
+            self._set_secret_owner(plan.ref, job)
         except Refusal as refusal:
             raise _launch_failed(refusal, name_of(plan.namespace, self._cluster.prefix)) from refusal
 
-    def _keep_secret(self, body: manifests.Manifest) -> None:
-        """The same plan gives the same secret; one that is there is not read, which the portal may not."""
+    def _ensure_secret(self, body: manifests.Manifest) -> None:
+        """Create the Secret unless it exists. The same plan yields the same Secret; the portal may not read Secrets."""
         try:
             self._api.call("POST", SECRETS.path(body["metadata"]["namespace"]), body)
         except Refusal as refusal:
             if refusal.status != CONFLICT:
                 raise
 
-    def _make(self, resource: Resource, body: manifests.Manifest) -> Object:
-        """The object, made now or before."""
+    def _ensure(self, resource: Resource, body: manifests.Manifest) -> Object:
+        """Create the object, or return the existing one."""
         metadata = body["metadata"]
         try:
             return self._api.call("POST", resource.path(metadata["namespace"]), body)
@@ -85,14 +87,14 @@ class KubernetesBackend:
                 raise
             return self._api.call("GET", resource.path(metadata["namespace"], metadata["name"]))
 
-    def _hand_over_secret(self, ref: AttemptRef, job: Object) -> None:
-        """From here on it goes when the PaddleJob goes."""
+    def _set_secret_owner(self, ref: AttemptRef, job: Object) -> None:
+        """Make the PaddleJob the owner of the Secret, so that both are deleted together."""
         owner = {"apiVersion": names.API_VERSION, "kind": names.KIND, "name": names.name_of(job)}
         reference = {**owner, "uid": names.uid_of(job)}
         path = SECRETS.path(self._namespace(ref), manifests.job_name(ref.attempt_id))
         self._api.call("PATCH", path, {"metadata": {"ownerReferences": [reference]}})
 
-    # --- Looking -----------------------------------------------------------------------------------------------------
+    # --- Observing ---------------------------------------------------------------------------------------------------
     def observe(self, ref: AttemptRef) -> AttemptView:
         with _reachable():
             job = self._job(ref)
@@ -111,7 +113,7 @@ class KubernetesBackend:
         answer = self._api.call("GET", PODS.path(self._namespace(ref)), query={"labelSelector": selector})
         return list(answer["items"])
 
-    # --- What processes without agents print --------------------------------------------------------------------------
+    # --- Output of processes without agents ---------------------------------------------------------------------------
     def container(self, ref: AttemptRef, name: str) -> Container:
         with _reachable():
             try:
@@ -126,13 +128,13 @@ class KubernetesBackend:
         if since:
             query["sinceTime"] = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         with _reachable():
-            # A program that prints line by line sends a piece for each.
+            # A program that prints line by line sends one piece per line.
             yield from gathered(self._api.stream(f"{self._pod_path(ref, name)}/log", query, _SILENCE))
 
     def _pod_path(self, ref: AttemptRef, name: str) -> str:
         return PODS.path(self._namespace(ref), manifests.pod_name(ref.attempt_id, name))
 
-    # --- Wishing -----------------------------------------------------------------------------------------------------
+    # --- Requesting changes ------------------------------------------------------------------------------------------
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
         self._change(ref, lambda job: _scaled(job, role, replicas))
 
@@ -147,8 +149,10 @@ class KubernetesBackend:
             self._delete(PODS, ref, manifests.pod_name(ref.attempt_id, name), gracePeriodSeconds=0)
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
-        """The controller deletes the pods of a suspended PaddleJob; here they are deleted at once. Whoever is first, it
-        is with this grace: it can be made shorter afterwards, and never longer."""
+        """Suspend the PaddleJob and delete its pods at once; the controller would delete them a little later.
+
+        Both use this grace. A later call can shorten the grace, never extend it.
+        """
         seconds = manifests.grace_seconds(grace.total_seconds())
         if not self._change(ref, lambda job: _suspended(seconds), also_stopped=True):
             return
@@ -158,24 +162,24 @@ class KubernetesBackend:
                     self._delete(PODS, ref, names.name_of(pod), gracePeriodSeconds=seconds)
 
     def cleanup(self, ref: AttemptRef) -> None:
-        seen = self.observe(ref)
-        if seen.gone or any(one.phase in (Phase.STARTING, Phase.RUNNING) for one in seen.replicas):
+        observed = self.observe(ref)
+        if observed.gone or any(one.phase in (Phase.STARTING, Phase.RUNNING) for one in observed.replicas):
             return
         with _reachable():
             self._delete(SECRETS, ref, manifests.job_name(ref.attempt_id))
             self._delete(JOBS, ref, manifests.job_name(ref.attempt_id), propagationPolicy="Background")
 
-    def keepsakes(self) -> Mapping[str, int]:
-        return self._keepsakes.sizes() if self._keepsakes else {}
+    def checkpoint_sizes(self) -> Mapping[str, int]:
+        return self._checkpoint_store.sizes() if self._checkpoint_store else {}
 
     def forget(self, job_id: str) -> None:
-        if self._keepsakes:
-            self._keepsakes.forget(job_id)
+        if self._checkpoint_store:
+            self._checkpoint_store.forget(job_id)
 
     def _change(
         self, ref: AttemptRef, change: Callable[[Object], Mapping[str, Any] | None], *, also_stopped: bool = False
     ) -> bool:
-        """Change what is wished for, as it is now. False where there is no PaddleJob, or it was stopped before."""
+        """Patch the desired state of the PaddleJob. Return False if there is none, or it was stopped before."""
         with _reachable():
             for _ in range(_TRIES):
                 job = self._job(ref)
@@ -187,7 +191,7 @@ class KubernetesBackend:
             raise BackendUnavailable("The PaddleJob is changed by others all the time; the next look goes on.")
 
     def _patched(self, ref: AttemptRef, job: Object, body: Mapping[str, Any]) -> bool:
-        """Whether it could be written; not where somebody else was quicker."""
+        """Patch the PaddleJob; return False if it has changed since it was read."""
         metadata = {**body.get("metadata", {}), "resourceVersion": job["metadata"]["resourceVersion"]}
         try:
             self._api.call("PATCH", self._path(ref), {**body, "metadata": metadata})
@@ -212,13 +216,13 @@ class KubernetesBackend:
 
 
 def _check(plan: LaunchPlan, cluster: manifests.Cluster) -> None:
-    """Raises LaunchFailed for what the installation lacks."""
+    """Raise LaunchFailed for anything that the installation lacks."""
     if not (plan.image or cluster.image):
         raise LaunchFailed(
             "This installation has no image to run jobs from. An admin sets REGATTA_REGISTRY or "
             "REGATTA_KUBERNETES_IMAGE."
         )
-    if any(one.role == contract.MASTER and not manifests.said_of_store(one) for one in plan.replicas):
+    if any(one.role == contract.MASTER and not manifests.coordination_url(one) for one in plan.replicas):
         raise LaunchFailed(
             "The processes of the job meet in an etcd, and this installation has none that pods reach. An admin sets "
             "REGATTA_COORDINATION."
@@ -243,25 +247,25 @@ def _scaled(job: Object, role: str, replicas: int) -> Mapping[str, Any] | None:
 
 
 def _begun_again(job: Object, name: str, start_number: int) -> Mapping[str, Any] | None:
-    """One life more for the replica, and a place for it, where somebody has taken that away."""
+    """Return the patch that allows another start of the replica, and restores its place where that was removed."""
     place, role = manifests.place_of(name), name.rpartition("-")[0]
-    wanted = int(name.rpartition("-")[2]) + 1
+    desired = int(name.rpartition("-")[2]) + 1
     body: dict[str, Any] = {}
     if views.starts(job).get(place, 1) < start_number:
         body["starts"] = {place: start_number}
-    if views.replicas_of(job, role) < wanted:
-        body[manifests.ROLES[role]] = {"replicas": wanted}
+    if views.replicas_of(job, role) < desired:
+        body[manifests.ROLES[role]] = {"replicas": desired}
     return {"spec": body} if body else None
 
 
 def _leaves_within(pod: Object, seconds: int) -> bool:
-    said = pod["metadata"].get("deletionGracePeriodSeconds")
-    return names.is_leaving(pod) and said is not None and int(said) <= seconds
+    seconds_given = pod["metadata"].get("deletionGracePeriodSeconds")
+    return names.is_leaving(pod) and seconds_given is not None and int(seconds_given) <= seconds
 
 
 @contextmanager
 def _reachable() -> Iterator[None]:
-    """What the API server refuses here is the platform's trouble: the next look tries again."""
+    """Raise BackendUnavailable for a refusal of the API server; the next pass of the reconciler retries."""
     try:
         yield
     except Refusal as refusal:

@@ -1,4 +1,4 @@
-"""What comes in many small pieces, in fewer: each piece that is given has all that came meanwhile."""
+"""Coalescing of many small pieces of bytes into fewer: each piece yielded contains all that arrived meanwhile."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import threading
 from collections.abc import Iterator
 from queue import Empty, Full, Queue
 
-PATIENCE = 0.1  # seconds from a first piece on in which others are waited for
-_PIECES = 1024  # that wait at most; whoever sends more is not read meanwhile
-_LARGEST = 2**20  # bytes after which no more are put together
-_LOOK = 1.0  # seconds after which one that has no room sees whether anybody is still there
+PATIENCE = 0.1  # seconds to wait for more pieces after the first
+_PIECES = 1024  # capacity of the queue; the source is not read while it is full
+_LARGEST = 2**20  # bytes after which no more pieces are joined
+_POLL = 1.0  # seconds after which a reader blocked by a full queue checks whether the consumer has closed
 
 
 def gathered(pieces: Iterator[bytes], patience: float = PATIENCE) -> Iterator[bytes]:
-    """The same bytes in the same order. What ``pieces`` raises is raised after all that came before it.
+    """Yield the same bytes in the same order. An exception of ``pieces`` is raised after all bytes before it.
 
-    They are read by a thread of their own, which ends with them, or some time after nobody takes any more.
+    A separate thread reads ``pieces``. It ends with them, or at the first piece after the consumer has closed.
     """
     waiting: Queue[bytes | Exception | None] = Queue(_PIECES)
     over = threading.Event()
@@ -35,7 +35,7 @@ def gathered(pieces: Iterator[bytes], patience: float = PATIENCE) -> Iterator[by
 
 
 def _with_more(first: bytes, waiting: Queue[bytes | Exception | None]) -> tuple[bytes, bytes | Exception | None]:
-    """All that waits, in one, and the end where that has come."""
+    """Join the pieces in the queue; return them with the end of the stream (None or an exception), else ``b""``."""
     found, size = [first], len(first)
     while size < _LARGEST:
         try:
@@ -55,16 +55,16 @@ def _read(pieces: Iterator[bytes], waiting: Queue[bytes | Exception | None], ove
         for piece in pieces:
             if not _put(piece, waiting, over):
                 return
-    except Exception as problem:  # noqa: BLE001  it is for whoever takes the pieces
+    except Exception as problem:  # noqa: BLE001  raised again in the consumer
         end = problem
     _put(end, waiting, over)
 
 
 def _put(piece: bytes | Exception | None, waiting: Queue[bytes | Exception | None], over: threading.Event) -> bool:
-    """False where nobody takes it any more."""
+    """Put a piece on the queue; return False if the consumer has closed."""
     while not over.is_set():
         try:
-            waiting.put(piece, timeout=_LOOK)
+            waiting.put(piece, timeout=_POLL)
         except Full:
             continue
         return True

@@ -1,7 +1,7 @@
-"""From a launch plan to what the API server is given: a PaddleJob and a Secret. Pure.
+"""The PaddleJob and the Secret of a launch plan. Pure.
 
-A role's replicas share a template. Who a pod is, it reads from its labels; what nobody but its agent may know comes
-from the Secret, as variables: a file would be there for the user's code to read, an agent's environment is not.
+The replicas of a role share a template. A pod reads its identity from its labels. Values for the agent only come from
+the Secret as environment variables: user code could read a file, but not the environment of the agent.
 """
 
 from __future__ import annotations
@@ -25,47 +25,46 @@ from runtime import contract
 
 Manifest = dict[str, Any]
 
-# What a role is called in a PaddleJob.
+# Names of the roles in a PaddleJob.
 ROLES: Mapping[str, str] = {
     contract.MASTER: names.MASTER,
     contract.PSERVER: names.PS,
     contract.TRAINER: names.WORKER,
 }
 
-# Labels of ours on what belongs to an attempt.
+# Labels on all objects of an attempt.
 JOB_LABEL, ATTEMPT_LABEL, NUMBER_LABEL = "regatta/job", "regatta/attempt", "regatta/number"
 
-# Where things are in a pod.
-ROOM = PurePosixPath("/regatta")
-DATA, CHECKPOINTS = ROOM / "data", PurePosixPath("/checkpoints")
-# Where the builder puts them in an image.
+# Paths in a pod.
+WORKSPACE = PurePosixPath("/regatta")
+DATA, CHECKPOINTS = WORKSPACE / "data", PurePosixPath("/checkpoints")
+# Paths in an image, as the builder lays it out.
 PLATFORM_PYTHON = PurePosixPath("/opt/regatta/bin/python")
 CODE = PurePosixPath("/opt/job/code")
 USER = 10001
 
-# Of the memory of a replica the agent beside it takes so much, at most this part of it.
+# The agent takes AGENT_MEMORY bytes of a replica's memory, at most one part in AGENT_PART.
 AGENT_MEMORY, AGENT_PART = 48 * 2**20, 8
-# After the grace the agent still sends the last lines; after that the node kills it.
-LAST_WORDS = 8
-# A node that says nothing is given up after so long; the replica then starts elsewhere.
+# Seconds after the grace in which the agent sends the last lines; then the node kills it.
+FLUSH_SECONDS = 8
+# Seconds that a pod tolerates a node that is not ready or unreachable; then the replica starts elsewhere.
 _SILENCE = 30
-# Variables that go into the Secret. That of the user may hold what nobody else should read.
+# Variables that go into the Secret. The user's variables may be confidential.
 SECRET = (contract.INGEST_TOKEN, contract.WIRE_SECRET, contract.COORDINATION, contract.USER_ENVIRONMENT)
 # The name of a pod's one container.
 CONTAINER = "replica"
-# Label of a PaddleJob whose pods have no agent. They are told what says who they are and what to work on.
+# Label of a PaddleJob whose pods have no agent. Of the plan's variables they get these: size and work of the job.
 BARE_LABEL = "regatta/bare"
-TOLD_TO_BARE = (contract.TRAINERS, contract.PASSES, contract.DATASET)
+BARE_VARIABLES = (contract.TRAINERS, contract.PASSES, contract.DATASET)
 
 
-# What an installation may say of the nodes that jobs run on.
+# Fields of a pod's specification by which an installation chooses the nodes for jobs.
 PLACEMENT = ("nodeSelector", "affinity", "tolerations")
 
 
 @dataclass(frozen=True)
 class Mount:
-    """A file system that pods see at ``path``, where the portal sees it too. ``volume``: a pod's volume without its
-    name."""
+    """A file system mounted at ``path`` in pods and on the portal. ``volume``: a pod's volume without its name."""
 
     path: PurePosixPath
     volume: Mapping[str, Any]
@@ -74,11 +73,12 @@ class Mount:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What the installation says of its cluster. ``image``: for jobs that have none of their own; ``prefix``: before
-    the names of namespaces; ``gpu``: the resource that stands for one; ``data``: where datasets are mounted, else they
-    are fetched; ``checkpoints``: a volume for those of the namespace's jobs, None: they are kept nowhere; ``burst``:
-    cores that a small replica may use while its node has them to spare; ``placement``: fields of a pod that say on
-    which nodes it runs.
+    """Configuration of the installation's cluster.
+
+    ``image``: for jobs without an image of their own. ``prefix``: of the names of namespaces. ``gpu``: the resource
+    name of a GPU. ``data``: mounts of datasets; datasets outside them are fetched. ``checkpoints``: a volume for the
+    checkpoints of the namespace's jobs; None: checkpoints are not kept. ``burst``: cores that a small replica may use
+    while its node has idle cores. ``placement``: fields of a pod that choose its nodes.
     """
 
     image: str
@@ -95,7 +95,7 @@ class Cluster:
 
 
 def job_name(attempt_id: str) -> str:
-    """The name of an attempt's PaddleJob and of its Secret."""
+    """Return the name of an attempt's PaddleJob and of its Secret."""
     return f"attempt-{re.sub('[^a-z0-9]+', '-', attempt_id.lower())}"[:48].rstrip("-")
 
 
@@ -105,20 +105,20 @@ def pod_name(attempt_id: str, replica: str) -> str:
 
 
 def place_of(replica: str) -> str:
-    """What the replica is called in ``spec.starts``."""
+    """Return the key of the replica in ``spec.starts``."""
     role, _, index = replica.rpartition("-")
     return pod_names.place(ROLES[role], int(index))
 
 
 def replica_of(place: str) -> str:
-    """The replica of a place of the PaddleJob."""
+    """Return the name of the replica at a place of the PaddleJob."""
     role, _, index = place.rpartition("-")
     return f"{next(ours for ours, theirs in ROLES.items() if theirs == role)}-{index}"
 
 
 # --- The Secret ------------------------------------------------------------------------------------------------------
 def secret(plan: LaunchPlan, cluster: Cluster) -> Manifest:
-    """What the agents alone may know; keys are ``<role>.<variable>``."""
+    """Return the Secret with the values for the agents only; keys are ``<role>.<variable>``."""
     known = {
         f"{role}.{variable}": base64.b64encode(value.encode()).decode()
         for role, replicas in _by_role(plan.replicas)
@@ -131,10 +131,10 @@ def secret(plan: LaunchPlan, cluster: Cluster) -> Manifest:
 def _secrets(plan: LaunchPlan, replica: ReplicaPlan) -> Iterator[tuple[str, str]]:
     if plan.agents:
         given = {contract.INGEST_TOKEN: plan.ingest_token, contract.WIRE_SECRET: plan.wire_secret}
-        told = {**replica.environment, **given}
-        yield from ((variable, told[variable]) for variable in SECRET if told.get(variable))
+        variables = {**replica.environment, **given}
+        yield from ((variable, variables[variable]) for variable in SECRET if variables.get(variable))
     else:
-        # The person's own variables: no agent is there to take them from one.
+        # The user's own variables one by one: there is no agent to unpack them.
         yield from json.loads(replica.environment.get(contract.USER_ENVIRONMENT, "{}")).items()
 
 
@@ -146,12 +146,12 @@ def paddle_job(plan: LaunchPlan, cluster: Cluster) -> Manifest:
     }
     spec = {
         **roles,
-        # By address: Paddle's and PyTorch's processes find one another by what the controller tells of these.
+        # By address: Paddle's and PyTorch's processes find their peers by the addresses in the controller's ConfigMap.
         "intranet": "PodIP",
         "withGloo": WITH_GLOO if plan.framework == PADDLE else 0,
-        # How pods have ended is read from them; they go with the PaddleJob.
+        # The result of a replica is read from its pod; pods are deleted with the PaddleJob.
         "cleanPodPolicy": "Never",
-        # Who is started again is the portal's to say.
+        # The portal decides about restarts, not the controller.
         "starts": {},
     }
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": _metadata(plan, cluster), "spec": spec}
@@ -180,7 +180,7 @@ def _by_role(replicas: Sequence[ReplicaPlan]) -> Iterator[tuple[str, list[Replic
 
 # --- A pod -----------------------------------------------------------------------------------------------------------
 def template(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> Manifest:
-    """The pod of any replica of the role."""
+    """Return the pod template of the role."""
     volumes = dict(_volumes(replica, cluster))
     spec: Manifest = {
         "restartPolicy": "Never",
@@ -210,18 +210,18 @@ def template(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> Manife
 
 
 def grace_seconds(grace: float) -> int:
-    """How long a node waits between its SIGTERM to the agent and its SIGKILL."""
-    return math.ceil(grace) + LAST_WORDS
+    """Return the seconds between the node's SIGTERM to the agent and its SIGKILL."""
+    return math.ceil(grace) + FLUSH_SECONDS
 
 
 def _container(
     plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster, volumes: Mapping[str, tuple[PurePosixPath, Any, bool]]
 ) -> Manifest:
     held = {"cpu": _cores(replica.cpu), "memory": str(replica.memory)}
-    # What a GPU is, the cluster says; a limit is a request as well.
+    # The cluster names the GPU resource; a limit is also a request.
     held |= {cluster.gpu: str(replica.gpu)} if replica.gpu else {}
     held["ephemeral-storage"] = str(cluster.local_storage)
-    # A fifth of a core starts Python in ten seconds. What the node has idle may be used: it is shared out by requests.
+    # A fifth of a core starts Python in ten seconds, so replicas may use idle cores; the node shares them by requests.
     limits = {**held, "cpu": _cores(max(replica.cpu, cluster.burst))}
     return {
         "name": CONTAINER,
@@ -247,18 +247,21 @@ def _cores(cpu: float) -> str:
 
 
 def _started(plan: LaunchPlan, replica: ReplicaPlan) -> Manifest:
-    """What is run, and where. An image of a person's own knows both where the job does not say, and may be another by
-    now under the same tag."""
-    command = [_literal(word) for word in replica.command]
+    """Return the command, working directory and pull policy of the container.
+
+    A user's own image defines the working directory, and the command if the job has none. It is always pulled, because
+    the image behind its tag may have changed.
+    """
+    command = [_literal(argument) for argument in replica.command]
     if not plan.agents:
         return {"imagePullPolicy": "Always", **({"command": command} if command else {})}
     agent = [str(PLATFORM_PYTHON), "-m", "runtime.agent.pod_entrypoint", "--"]
-    return {"imagePullPolicy": "IfNotPresent", "command": [*agent, *command], "workingDir": str(ROOM)}
+    return {"imagePullPolicy": "IfNotPresent", "command": [*agent, *command], "workingDir": str(WORKSPACE)}
 
 
 def _volumes(replica: ReplicaPlan, cluster: Cluster) -> Iterator[tuple[str, tuple[PurePosixPath, Any, bool]]]:
-    """Name, and where it is mounted, what it is, and whether it can only be read."""
-    yield "room", (ROOM, {"emptyDir": {}}, False)
+    """Yield the name of each volume, and its mount path, its source, and whether it is read-only."""
+    yield "room", (WORKSPACE, {"emptyDir": {}}, False)
     yield "tmp", (PurePosixPath("/tmp"), {"emptyDir": {}}, False)  # noqa: S108  the pod's own
     memory = {"medium": "Memory", "sizeLimit": str(min(cluster.shared_memory, replica.memory))}
     yield "shm", (PurePosixPath("/dev/shm"), {"emptyDir": memory}, False)  # noqa: S108  the pod's own
@@ -269,7 +272,7 @@ def _volumes(replica: ReplicaPlan, cluster: Cluster) -> Iterator[tuple[str, tupl
 
 
 def _environment(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> Iterator[Manifest]:
-    """Those read from labels first: others refer to them."""
+    """Yield the container's environment, variables read from labels first: others refer to them."""
     for name, field_path in (
         (contract.INDEX, f"metadata.labels['{names.INDEX_LABEL}']"),
         (contract.START_NUMBER, f"metadata.labels['{names.START_NUMBER_LABEL}']"),
@@ -287,16 +290,16 @@ def _environment(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> It
 
 def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str, str]:
     own = (contract.INDEX, contract.START_NUMBER, contract.ADDRESS, contract.REPLICA, *SECRET)
-    said = {name: value for name, value in replica.environment.items() if name not in own}
+    stated = {name: value for name, value in replica.environment.items() if name not in own}
     mounted = _mounted(replica, cluster)
     decided = {
         contract.JOB_ID: plan.ref.job_id,
         contract.ATTEMPT_ID: plan.ref.attempt_id,
         contract.ATTEMPT: str(plan.ref.number),
         contract.ROLE: replica.role,
-        contract.REPLICA_DIR: str(ROOM),
-        contract.WORK_DIR: str(ROOM / "work"),
-        contract.OUTPUT_DIR: str(ROOM / "output"),
+        contract.REPLICA_DIR: str(WORKSPACE),
+        contract.WORK_DIR: str(WORKSPACE / "work"),
+        contract.OUTPUT_DIR: str(WORKSPACE / "output"),
         contract.GRACE_SECONDS: f"{plan.grace.total_seconds():g}",
         contract.LOG_CAP: str(plan.log_cap),
         contract.LIMIT_MEMORY: str(replica.memory - min(AGENT_MEMORY, replica.memory // AGENT_PART)),
@@ -305,46 +308,46 @@ def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str
         contract.TERMINATION_FILE: "/dev/termination-log",
         contract.DATA_PATH: ":".join(map(str, [DATA, *mounted])),
     }
-    if said.get(contract.DATASET) and not mounted:
+    if stated.get(contract.DATASET) and not mounted:
         decided[contract.FETCH_DATA] = str(DATA)
-    if not said_of_store(replica):
-        decided[contract.COORDINATION] = f"sqlite:///{ROOM / 'coordination.sqlite3'}"
+    if not coordination_url(replica):
+        decided[contract.COORDINATION] = f"sqlite:///{WORKSPACE / 'coordination.sqlite3'}"
     if plan.image and replica.runs_user_code:
         decided[contract.CODE_DIR] = str(CODE)
     if cluster.checkpoints is not None and not replica.runs_user_code:
         decided[contract.CHECKPOINT_DIR] = str(CHECKPOINTS / plan.ref.job_id)
-    return {**cluster.extra_environment, **said, **decided}
+    return {**cluster.extra_environment, **stated, **decided}
 
 
 def _plain_of_bare(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str, str]:
-    """Nothing by which one could speak to the platform. The person's own variables, in the Secret, come before."""
-    told = {
+    """Return variables without any access to the platform. The user's own variables, in the Secret, take precedence."""
+    variables = {
         contract.JOB_ID: plan.ref.job_id,
         contract.ATTEMPT: str(plan.ref.number),
         contract.ROLE: replica.role,
-        # An image's own user may have a home in which this one cannot write.
-        "HOME": str(ROOM),
-        **{name: replica.environment[name] for name in TOLD_TO_BARE if replica.environment.get(name)},
+        # The home directory of the image may not be writable for this user id.
+        "HOME": str(WORKSPACE),
+        **{name: replica.environment[name] for name in BARE_VARIABLES if replica.environment.get(name)},
     }
     if mounted := _mounted(replica, cluster):
-        told[contract.DATA_PATH] = ":".join(map(str, mounted))
+        variables[contract.DATA_PATH] = ":".join(map(str, mounted))
     own = {name for name, _ in _secrets(plan, replica)}
-    return {name: value for name, value in told.items() if name not in own}
+    return {name: value for name, value in variables.items() if name not in own}
 
 
 def is_unmounted(replica: ReplicaPlan, cluster: Cluster) -> bool:
-    """Whether it is to work on a dataset that its pod does not see."""
+    """Whether the replica has a dataset that is not mounted in its pod."""
     return bool(replica.environment.get(contract.DATASET)) and not _mounted(replica, cluster)
 
 
 def _mounted(replica: ReplicaPlan, cluster: Cluster) -> list[PurePosixPath]:
-    """Where the pod sees data."""
+    """Return the data paths of the replica that are mounted in its pod."""
     paths = _paths(replica.environment.get(contract.DATA_PATH, ""))
     return [path for path in paths if _is_mounted(path, cluster.data)]
 
 
-def said_of_store(replica: ReplicaPlan) -> str:
-    """The store in which the attempt's processes meet. Those of a framework that does without have one of their own."""
+def coordination_url(replica: ReplicaPlan) -> str:
+    """Return the coordination store of the attempt's processes; empty for a framework that does not need one."""
     return replica.environment.get(contract.COORDINATION, "")
 
 
@@ -357,5 +360,5 @@ def _is_mounted(path: PurePosixPath, mounts: Iterable[Mount]) -> bool:
 
 
 def _literal(text: str) -> str:
-    """Kubernetes puts variables in the place of ``$(NAME)``, unless it is written so."""
+    """Escape ``$(NAME)``, which Kubernetes would replace by a variable."""
     return text.replace("$(", "$$(")

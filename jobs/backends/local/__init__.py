@@ -1,1 +1,1 @@
-"""The backend that runs replicas as processes of this machine."""
+"""Backend that runs replicas as processes of this machine."""

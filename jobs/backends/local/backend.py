@@ -1,21 +1,21 @@
-"""Runs the replicas of an attempt as processes of this machine, each under an agent of its own.
+"""Backend that runs the replicas of an attempt as processes of this machine, each under an agent of its own.
 
-Nothing that matters is kept in memory: what was launched is in files, whether an agent lives is told by the lock that
-it holds, and how a replica ended by its state file. So the portal may be killed and started at any time, and two of
-its processes may call at once.
+The backend keeps its state in files, not in memory: a plan file records the launch, a lock shows whether an agent is
+running, and a state file records how a replica ended. So the portal may be killed and restarted at any time, and two
+of its processes may call at once.
 
-    <attempts>/checkpoints/<job>/        the checkpoints of the job's attempts; they outlive them
-    <attempts>/python/runtime            a link: all that replicas may import of the project
+    <attempts>/checkpoints/<job>/        checkpoints of the job; they outlive its attempts
+    <attempts>/python/runtime            a link: the only package of the project that replicas can import
     <attempts>/<attempt>/plan.json       the launch plan without the token
     <attempts>/<attempt>/token           the ingest token, for replicas that are added later
-    <attempts>/<attempt>/wire-secret     by which the processes prove to each other that they belong to the attempt
+    <attempts>/<attempt>/wire-secret     with which the processes prove to each other that they belong to the attempt
     <attempts>/<attempt>/uid             the user id of its processes, where each attempt has one (``uids``)
-    <attempts>/<attempt>/network.socket  where agents get the network of the attempt, if it has one
-    <attempts>/<attempt>/ports.json      the first port of each process, where others have to find it
-    <attempts>/<attempt>/stop.json       the attempt was stopped; nothing of it is started again
+    <attempts>/<attempt>/network.socket  the socket from which agents get the network of the attempt, if any
+    <attempts>/<attempt>/ports.json      the first port of each process, where its peers need it
+    <attempts>/<attempt>/stop.json       the attempt was stopped; no replica is started again
     <attempts>/<attempt>/<replica>/      the agent's directory (runtime.contract), with work, output and tmp
-    <attempts>/<attempt>/<replica>/cgroup   the cgroup of its process, where there are any (``cgroups``)
-    <attempts>/<attempt>/<replica>/agent.log, agent.2.log ...     what the agent of each life of the replica printed
+    <attempts>/<attempt>/<replica>/cgroup   the cgroup of its process, if any (``cgroups``)
+    <attempts>/<attempt>/<replica>/agent.log, agent.2.log ...     output of the agent of each start of the replica
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from jobs.backends.base import (
     ReplicaPlan,
     ReplicaView,
 )
-from jobs.backends.checkpoint_store import Keepsakes
+from jobs.backends.checkpoint_store import CheckpointStore
 from jobs.backends.local import cgroups, ports, process_sessions, uids
 from jobs.backends.local.isolation import Policy
 from jobs.frameworks.definitions import NATIVE
@@ -62,27 +62,30 @@ _log = logging.getLogger(__name__)
 
 PLAN_FILE = "plan.json"
 # A replica's own directories.
-_ROOMS = ("work", "output", "tmp")
-KEPT = "checkpoints"
+_REPLICA_DIRECTORIES = ("work", "output", "tmp")
+CHECKPOINTS = "checkpoints"
 PORTS_FILE = "ports.json"
 PORTS_LOCK = "ports.lock"
 TOKEN_FILE = "token"  # noqa: S105  a file's name
 WIRE_SECRET_FILE = "wire-secret"  # noqa: S105  a file's name
-# How long after the grace an agent may still send its last words before it is killed too.
-LAST_WORDS = timedelta(seconds=5)
+# Time after the grace in which an agent can send its last lines, before it is killed too.
+FLUSH_TIMEOUT = timedelta(seconds=5)
 
-# A process has ended before its last lines and files are with the portal. Its replica is shown as running until they
-# are, so that a job that has succeeded has its model; but no longer than this.
+# A process ends before its last lines and files have reached the portal. Its replica counts as running until then, for
+# at most this many seconds, so that a job that has succeeded has its model.
 HANDOVER_SECONDS = 60.0
 
-# Of the portal's own environment an agent gets these; all else comes from the plan.
+# Variables that an agent inherits from the portal's environment; all others come from the plan.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
 _DESCRIPTORS: tuple[Literal["lock"], Literal["log"]] = ("lock", "log")
 
 
 class LocalBackend:
-    """``ClusterBackend`` on this machine. ``attempts`` is the directory that holds everything, ``policy`` how jobs are
-    isolated; without one, as the plan says."""
+    """``ClusterBackend`` on this machine.
+
+    ``attempts`` is the directory of all files. ``policy`` returns how jobs are isolated; without one, the variables of
+    the plan decide.
+    """
 
     rehearses = True
     outlives_the_portal = False
@@ -92,12 +95,12 @@ class LocalBackend:
     ) -> None:
         self._attempts = attempts
         self._policy = policy
-        self._keepsakes = Keepsakes(attempts.absolute() / KEPT)
+        self._checkpoint_store = CheckpointStore(attempts.absolute() / CHECKPOINTS)
         self._clock = clock
-        self._unwritten: dict[Path, float] = {}  # when attempts and replicas were asked to stop, where no file says so
+        self._unwritten: dict[Path, float] = {}  # unix times of stop requests that could not be written to a file
 
     def machine(self) -> Machine:
-        """This one: the cores that this process may use, and all of its memory."""
+        """Return this machine: the cores that this process may use, and all of the memory."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         return Machine("this machine", len(os.sched_getaffinity(0)), memory)
 
@@ -107,34 +110,37 @@ class LocalBackend:
         attempt = self._directory(plan.ref)
         try:
             attempt.mkdir(parents=True, exist_ok=True, mode=0o700)
-            # The plan first: from here on the attempt is known, whatever happens next.
+            # The plan first: with it the attempt exists, whatever fails afterwards.
             if not (attempt / PLAN_FILE).exists():
                 _write_private(attempt / TOKEN_FILE, plan.ingest_token)
                 _write_first(attempt / WIRE_SECRET_FILE, plan.wire_secret)
-                self._write_with_places(attempt, plan)
+                self._write_with_ports(attempt, plan)
             if (attempt / contract.STOP_FILE).exists():
                 return
             self._start(attempt, plan, plan.replicas)
         except OSError as error:
             raise LaunchFailed(f"The processes could not be started: {error}.", retryable=True) from error
 
-    def _write_with_places(self, attempt: Path, plan: LaunchPlan) -> None:
-        """Write the plan, and before it which process gets which ports; one launch at a time, so that no two choose
-        the same. What was written first stands: a second launch of the attempt tells everybody the same."""
+    def _write_with_ports(self, attempt: Path, plan: LaunchPlan) -> None:
+        """Write the ports of each process, then the plan.
+
+        A lock admits one launch at a time, so that no two choose the same ports. A second launch of the attempt uses
+        what the first has written.
+        """
         with (self._attempts / PORTS_LOCK).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if plan.framework in PORTS and not (attempt / PORTS_FILE).exists():
-                _write_private(attempt / PORTS_FILE, json.dumps(self._places_of(plan)))
+                _write_private(attempt / PORTS_FILE, json.dumps(self._ports_of(plan)))
             if not (attempt / PLAN_FILE).exists():
                 _write_plan(attempt, plan)
 
-    def _places_of(self, plan: LaunchPlan) -> dict[str, int]:
-        """The first port of each process, by its name. Raises OSError where there are none."""
-        count, luck = PORTS[plan.framework], random.Random(plan.ref.attempt_id)  # noqa: S311  nothing secret
+    def _ports_of(self, plan: LaunchPlan) -> dict[str, int]:
+        """Choose the first port of each process, by replica name. Raises OSError if none are free."""
+        count, rng = PORTS[plan.framework], random.Random(plan.ref.attempt_id)  # noqa: S311  nothing secret
         taken = {port for path in self._attempts.glob(f"*/{PORTS_FILE}") for port in _ports_in(path)}
         places: dict[str, int] = {}
         for replica in plan.replicas:
-            places[replica.name] = ports.choose(count, taken, luck)
+            places[replica.name] = ports.choose(count, taken, rng)
             taken.update(range(places[replica.name], places[replica.name] + count))
         return places
 
@@ -146,9 +152,9 @@ class LocalBackend:
         now = self._clock()
         for one in plan.replicas:
             try:
-                self._hand_over(attempt, plan, one)
+                self._redeliver(attempt, plan, one)
             except OSError as error:
-                # The disk is full, for instance. What is seen is seen all the same, and the next look tries again.
+                # For example, the disk is full. The observed state is valid all the same, and the next call retries.
                 _log.warning("What %s had kept could not be handed to another agent. %s", one.name, error)
         return AttemptView(
             gone=False, replicas=tuple(_view(attempt / one.name, one.name, now) for one in plan.replicas)
@@ -191,12 +197,12 @@ class LocalBackend:
                 self._stop(attempt / one.name, grace)
 
     def cleanup(self, ref: AttemptRef) -> None:
-        """Remove all that is kept of an attempt whose replicas have ended. One that still runs is left alone."""
+        """Remove the files of an attempt whose replicas have ended. An attempt that still runs is left alone."""
         attempt = self._directory(ref)
         plan = _read_plan(attempt)
         if plan is None or any(_is_busy(attempt / one.name) for one in plan.replicas):
             return
-        # Unknown at once, even if removing the rest is interrupted.
+        # The token first: it is deleted even if removing the rest is interrupted.
         (attempt / TOKEN_FILE).unlink(missing_ok=True)
         for one in plan.replicas:
             cgroups.end(attempt / one.name)
@@ -204,15 +210,15 @@ class LocalBackend:
             self._unwritten.pop(directory, None)
         _remove(attempt)
 
-    def keepsakes(self) -> Mapping[str, int]:
-        return self._keepsakes.sizes()
+    def checkpoint_sizes(self) -> Mapping[str, int]:
+        return self._checkpoint_store.sizes()
 
     def forget(self, job_id: str) -> None:
-        self._keepsakes.forget(job_id)
+        self._checkpoint_store.forget(job_id)
 
     # --- Starting ----------------------------------------------------------------------------------------------------
     def _start(self, attempt: Path, plan: LaunchPlan, replicas: Iterable[ReplicaPlan], start_number: int = 1) -> None:
-        """Start one life of each replica unless it, or a later one, has begun. The locks decide between two callers."""
+        """Start each replica unless this start number, or a later one, has begun. Locks decide between two callers."""
         with contextlib.ExitStack() as open_files:
             orders = [self._prepare(attempt, plan, one, start_number, open_files) for one in replicas]
             _start_agents([order for order in orders if order is not None])
@@ -220,7 +226,7 @@ class LocalBackend:
     def _prepare(
         self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, start_number: int, open_files: contextlib.ExitStack
     ) -> AgentOrder | None:
-        """Make the directories of the replica; how its agent is started, None where it is not."""
+        """Make the directories of the replica and return the order for its agent; None if it is not to be started."""
         directory = attempt / replica.name
         directory.mkdir(exist_ok=True, mode=0o700)
         lock = contract.take_lock(directory)
@@ -234,23 +240,26 @@ class LocalBackend:
         if before is not None:
             _clear(directory, before)
         isolation = self._isolation(attempt, replica)
-        _make_rooms(directory, plan.bundle if replica.runs_user_code else None)
+        _make_directories(directory, plan.bundle if replica.runs_user_code else None)
         if contract.RUN_AS in isolation:
-            _give_rooms(directory, int(isolation[contract.RUN_AS]))
+            _chown_directories(directory, int(isolation[contract.RUN_AS]))
         cgroups.make(self._policy().cgroups if self._policy else None, directory, replica, start_number)
         order = self._order(attempt, plan, replica, start_number, lock, ("--", *replica.command), open_files)
         if self._policy is not None and (network := self._policy().network):
             order["environment"][contract.NETWORK] = network
         return order
 
-    def _hand_over(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
-        """Where an agent is gone before it has delivered, end what it left and have a second one deliver, once."""
+    def _redeliver(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
+        """If an agent ended before it had delivered its spool, kill its processes and start a second agent to deliver.
+
+        This happens once per start of the replica.
+        """
         directory = attempt / replica.name
         if not _is_orphaned(directory) or (lock := contract.take_lock(directory)) is None:
             return
         with contextlib.ExitStack() as open_files:
             open_files.callback(os.close, lock)
-            # Looked at again under the lock: an agent writes its last state before it lets go.
+            # Read again under the lock: an agent writes its last state before it releases the lock.
             state = ReplicaState.load(directory)
             if state is None or state.delivered or state.handed_over:
                 return
@@ -286,7 +295,7 @@ class LocalBackend:
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         defaults = {contract.COORDINATION: f"sqlite:///{attempt / 'coordination.sqlite3'}"}
         if not replica.runs_user_code:
-            defaults[contract.CHECKPOINT_DIR] = str(self._keepsakes.of(plan.ref.job_id))
+            defaults[contract.CHECKPOINT_DIR] = str(self._checkpoint_store.of(plan.ref.job_id))
         decided = {
             contract.JOB_ID: plan.ref.job_id,
             contract.ATTEMPT_ID: plan.ref.attempt_id,
@@ -312,7 +321,7 @@ class LocalBackend:
         return {**inherited, **defaults, **replica.environment, **peer_environment, **decided}
 
     def _isolation(self, attempt: Path, replica: ReplicaPlan) -> dict[str, str]:
-        """The variables of the contract that say how a process that runs user code is isolated. Raises OSError."""
+        """Return the variables that define the isolation of a process with user code. Raises OSError."""
         if self._policy is None or not replica.runs_user_code:
             return {}
         policy = self._policy()
@@ -321,7 +330,7 @@ class LocalBackend:
         return {contract.SANDBOX: kind, contract.LIMIT_DISK: str(policy.disk), **identity}
 
     def _import_path(self) -> Path:
-        """A directory with nothing but a link to the package ``runtime``: no more of the project can be imported."""
+        """Return a directory with only a link to the package ``runtime``: the rest of the project is not importable."""
         directory = self._attempts / "python"
         directory.mkdir(parents=True, exist_ok=True)
         target = Path(contract.__file__).resolve().parent
@@ -334,21 +343,23 @@ class LocalBackend:
 
     # --- Stopping ----------------------------------------------------------------------------------------------------
     def _stop(self, directory: Path, grace: timedelta) -> None:
-        """The first call asks; a call after grace and last words kills."""
-        asked = self._note_stop(directory, grace)
+        """Send SIGTERM to the agent; kill it if the grace and ``FLUSH_TIMEOUT`` have passed since the first call."""
+        requested = self._note_stop(directory, grace)
         state = _state(directory)
         if state is None:
-            return  # its agent looks for the stop file before it starts anything
+            return  # its agent reads the stop file before it starts anything
         alive = contract.is_locked(directory)
-        late = self._clock() > asked + (grace + LAST_WORDS).total_seconds()
+        late = self._clock() > requested + (grace + FLUSH_TIMEOUT).total_seconds()
         if alive and not late:
             process_sessions.signal_leader(state.pid, state.ticks, signal.SIGTERM)
         elif alive or state.phase != "exited":
             _kill(directory, state)
 
     def _note_stop(self, directory: Path, grace: timedelta) -> float:
-        """When it was first asked for (unix time); kept in memory while the disk takes no file: an attempt can be
-        stopped all the same."""
+        """Record the stop request; return the time of the first one (unix time).
+
+        The time is kept in memory while the disk accepts no file, so that an attempt can be stopped all the same.
+        """
         try:
             return self._write_stop(directory, grace, self._unwritten.get(directory, self._clock()))
         except OSError as error:
@@ -356,32 +367,32 @@ class LocalBackend:
                 _log.warning("That %s is to stop could not be written. %s", directory, error)
             return self._unwritten.setdefault(directory, self._clock())
 
-    def _write_stop(self, directory: Path, grace: timedelta, asked: float) -> float:
-        """Write that it is to stop; when it was first asked for. The shortest grace holds. Raises OSError."""
+    def _write_stop(self, directory: Path, grace: timedelta, requested: float) -> float:
+        """Write the stop file; return the time of the first request. The shortest grace counts. Raises OSError."""
         path = directory / contract.STOP_FILE
-        wish = {"grace": grace.total_seconds(), "asked": asked}
+        request = {"grace": grace.total_seconds(), "asked": requested}
         fresh = _draft(path)
         try:
-            fresh.write_text(json.dumps(wish), encoding="utf-8")
-            # A link is refused where a file is: the first writer wins, and nobody sees half a file.
+            fresh.write_text(json.dumps(request), encoding="utf-8")
+            # Linking fails where the file exists: the first writer wins, and no reader sees half a file.
             path.hardlink_to(fresh)
         except FileExistsError:
             first = json.loads(path.read_text(encoding="utf-8"))
-            if wish["grace"] < first["grace"]:
-                fresh.write_text(json.dumps({**first, "grace": wish["grace"]}), encoding="utf-8")
+            if request["grace"] < first["grace"]:
+                fresh.write_text(json.dumps({**first, "grace": request["grace"]}), encoding="utf-8")
                 fresh.replace(path)
             return float(first["asked"])
         finally:
             fresh.unlink(missing_ok=True)
-        return wish["asked"]
+        return request["asked"]
 
     def _directory(self, ref: AttemptRef) -> Path:
         return self._attempts.absolute() / ref.attempt_id
 
 
-# --- Looking ---------------------------------------------------------------------------------------------------------
+# --- Observing -------------------------------------------------------------------------------------------------------
 def _view(directory: Path, name: str, now: float) -> ReplicaView:
-    # The lock before the state: an agent writes its last state before it lets go of the lock.
+    # The lock before the state: an agent writes its last state before it releases the lock.
     alive = contract.is_locked(directory)
     state = _state(directory)
     if state is None:
@@ -401,13 +412,13 @@ def _view(directory: Path, name: str, now: float) -> ReplicaView:
 
 
 def _state(directory: Path) -> ReplicaState | None:
-    """What the agent of the present life last wrote; None before its first word."""
+    """Return the last state that the agent of the current start wrote; None before its first one."""
     state = ReplicaState.load(directory)
     return state if state is not None and state.start_number >= _start_number(directory) else None
 
 
 def _start_number(directory: Path) -> int:
-    """The life that was begun last, which its agent's log tells; 0 before the first."""
+    """Return the number of the last start, from the names of the agent logs; 0 before the first start."""
     begun = [int(path.name.split(".")[1]) for path in directory.glob("agent.*.log")]
     return max(begun, default=int(_agent_log(directory, 1).exists()))
 
@@ -424,7 +435,7 @@ def _is_orphaned(directory: Path) -> bool:
 
 
 def _is_busy(directory: Path) -> bool:
-    """Whether an agent lives that has something left to do. After its last delivery it only exits."""
+    """Whether a running agent has work left. After its last delivery it only exits."""
     state = _state(directory)
     return contract.is_locked(directory) and not (state and state.delivered)
 
@@ -453,7 +464,7 @@ def _start_agents(orders: Sequence[AgentOrder]) -> None:
             marshal.dump([dict(order) for order in orders], file)
         os.lseek(descriptor, 0, os.SEEK_SET)
         environment = orders[0]["environment"]
-        # Not waited for: it ends as soon as the agents run. What it prints of a failure is the first agent's.
+        # Not waited for: it ends as soon as the agents run. Its error output goes to the log of the first agent.
         subprocess.Popen(
             [sys.executable, "-m", "runtime.agent.starter", str(descriptor)],
             stdin=subprocess.DEVNULL,
@@ -470,24 +481,24 @@ def _start_agents(orders: Sequence[AgentOrder]) -> None:
 
 # --- Files -----------------------------------------------------------------------------------------------------------
 def _clear(directory: Path, before: ReplicaState) -> None:
-    """Make room for another life: the wish to stop was the earlier one's, and nothing of that may run on."""
+    """Prepare the directory for another start: remove the stop request and kill processes of the earlier one."""
     (directory / contract.STOP_FILE).unlink(missing_ok=True)
     if before.phase != "exited":
         _kill(directory, before)
 
 
 def _kill(directory: Path, state: ReplicaState) -> None:
-    """Kill the agent and everything that it has started. The agent first: it starts nothing after that."""
+    """Kill the agent and everything that it has started; the agent first, so that it starts nothing more."""
     process_sessions.kill(state.pid, state.ticks, directory)
     cgroups.end(directory)
 
 
-def _make_rooms(directory: Path, bundle: Path | None) -> None:
-    """The replica's own directories; ``work`` with a private copy of the code where the role runs the user's code.
+def _make_directories(directory: Path, bundle: Path | None) -> None:
+    """Make the replica's own directories; ``work`` has a private copy of the code where the role runs user code.
 
-    Platform roles get none of it: a file named like one of their modules would be imported instead.
+    Platform roles get no copy: a file with the name of one of their modules would be imported instead.
     """
-    for name in _ROOMS:
+    for name in _REPLICA_DIRECTORIES:
         _remove(directory / name)
     if bundle is None:
         (directory / "work").mkdir()
@@ -497,9 +508,9 @@ def _make_rooms(directory: Path, bundle: Path | None) -> None:
     (directory / "tmp").mkdir()
 
 
-def _give_rooms(directory: Path, uid: int) -> None:
-    """Make the replica's own directories those of the user; nothing runs there yet."""
-    for name in _ROOMS:
+def _chown_directories(directory: Path, uid: int) -> None:
+    """Change the owner of the replica's own directories to ``uid``; no process runs there yet."""
+    for name in _REPLICA_DIRECTORIES:
         os.chown(directory / name, uid, uid)
         for parent, directories, files in os.walk(directory / name):
             for each in (*directories, *files):
@@ -507,7 +518,7 @@ def _give_rooms(directory: Path, uid: int) -> None:
 
 
 def _remove(directory: Path) -> None:
-    """Remove all that is below, also what user code has closed to its own user. Nothing runs there any more."""
+    """Remove a directory, even parts that user code has made inaccessible. No process runs there any more."""
     with contextlib.suppress(OSError):
         for parent, directories, _files in os.walk(directory):
             for path in (Path(parent, name) for name in directories):
@@ -517,7 +528,7 @@ def _remove(directory: Path) -> None:
 
 
 def _peer_environments(attempt: Path, plan: LaunchPlan) -> Environments:
-    """Environment variables with the addresses of its peers, for each process of the plan."""
+    """Return the environment variables with the addresses of the peers, for each process of the plan."""
     if plan.framework not in PORTS:
         return {}
     first = json.loads((attempt / PORTS_FILE).read_text(encoding="utf-8"))
@@ -526,14 +537,14 @@ def _peer_environments(attempt: Path, plan: LaunchPlan) -> Environments:
 
 
 def _ports_in(path: Path) -> Iterator[int]:
-    """All ports that an attempt was given; none of one that is just being removed."""
+    """Yield all ports assigned to an attempt; none of an attempt that is just being removed."""
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
         for first in json.loads(path.read_text(encoding="utf-8")).values():
             yield from range(first, first + max(PORTS.values()))
 
 
 def _sibling(replica: ReplicaPlan, index: int) -> ReplicaPlan:
-    """The plan of another replica of the same role."""
+    """Return the plan of another replica of the same role."""
     return replace(replica, name=f"{replica.role}-{index}", index=index)
 
 
@@ -552,7 +563,7 @@ def _write_plan(attempt: Path, plan: LaunchPlan) -> None:
 
 
 def _read_plan(attempt: Path) -> LaunchPlan | None:
-    """The plan as it was launched, without the token; None where the attempt is gone."""
+    """Return the plan as it was launched, without the token; None where the attempt is gone."""
     try:
         body = json.loads((attempt / PLAN_FILE).read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
@@ -564,7 +575,7 @@ def _read_plan(attempt: Path) -> LaunchPlan | None:
         replicas=tuple(_replicas_from_json(body["replicas"])),
         grace=timedelta(seconds=body["grace"]),
         log_cap=body["log_cap"],
-        # Not in plans of before there was a choice.
+        # Missing in plans of earlier versions.
         framework=body.get("framework", NATIVE),
         trusted=body.get("trusted", False),
     )
@@ -579,7 +590,7 @@ def _replicas_from_json(bodies: Iterable[Mapping[str, Any]]) -> Iterator[Replica
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Replace a file that only its owner may read, atomically."""
+    """Write a file that only its owner may read, atomically."""
     fresh = _draft(path)
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -588,7 +599,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _write_first(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, unless it is there: of several writers at once the first decides."""
+    """Write a file that only its owner may read, unless it exists: of concurrent writers the first one wins."""
     fresh = _draft(path)
     _write_private(fresh, text)
     try:
@@ -600,5 +611,5 @@ def _write_first(path: Path, text: str) -> None:
 
 
 def _draft(path: Path) -> Path:
-    """A name beside the file that nobody else writes to: several threads and processes may do the same at once."""
+    """Return a unique temporary name beside the file, for concurrent threads and processes."""
     return path.with_name(f".{path.name}.{uuid4().hex}")

@@ -1,5 +1,7 @@
-"""The cgroups of replicas on this machine. The path of each is in a file, so that what is in it is ended after any
-crash of the portal or of an agent."""
+"""The cgroups of replicas on this machine.
+
+A file stores the path of each, so that its processes are ended after any crash of the portal or of an agent.
+"""
 
 from __future__ import annotations
 
@@ -18,26 +20,29 @@ CGROUP_FILE = "cgroup"
 
 
 def make(home: Home | None, directory: Path, replica: ReplicaPlan, start_number: int) -> None:
-    """Make that of another life of the replica, whose directory is in its attempt's; the one of an earlier life is
-    ended. Limits are for processes that run user code: the platform's own are measured alone. Raises OSError."""
+    """Make the cgroup for a start of the replica, and end the one of an earlier start. Raises OSError.
+
+    ``directory`` is the replica's, inside its attempt's. Limits apply to processes with user code; processes of the
+    platform are only measured.
+    """
     end(directory)
     if home is None:
         return
     path = home.path / f"{directory.parent.name}.{directory.name}.{start_number}"
-    # The file first: of two steps the second may not happen.
+    # The file first: a crash between the steps must not leave a cgroup without its file.
     (directory / CGROUP_FILE).write_text(str(path), encoding="utf-8")
     limits = (replica.memory, replica.processes) if replica.runs_user_code else (0, 0)
     cgroup.make(path, *limits, home.controllers)
 
 
 def variables(directory: Path) -> dict[str, str]:
-    """How the replica's agent is told."""
+    """Return the environment variable with the replica's cgroup for its agent."""
     path = _path(directory)
     return {} if path is None else {contract.CGROUP: str(path)}
 
 
 def end(directory: Path) -> None:
-    """End the replica's cgroup and all that is in it. Where that cannot be, another call or the next start may."""
+    """Kill all processes of the replica's cgroup and remove it. On failure a later call or the next start retries."""
     path = _path(directory)
     if path is None:
         return
@@ -49,14 +54,14 @@ def end(directory: Path) -> None:
 
 
 def known(attempts: Path) -> set[str]:
-    """The names of those that belong to a replica of an attempt."""
+    """Return the names of the cgroups that belong to a replica of an attempt."""
     paths = (_path(file.parent) for file in attempts.glob(f"*/*/{CGROUP_FILE}"))
     return {path.name for path in paths if path is not None}
 
 
 def _path(directory: Path) -> Path | None:
     with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        # Empty where the disk took the file but not what was to be in it.
+        # Empty if the disk was full after the file was created.
         if text := (directory / CGROUP_FILE).read_text(encoding="utf-8"):
             return Path(text)
     return None

@@ -1,4 +1,4 @@
-"""How jobs are isolated where they run on the portal's own machine, and who may run them where they are not."""
+"""Isolation of jobs on the portal's own machine, and the permission to run jobs where there is none."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PRIVATE = "private"
 
 
 class Owner(Protocol):
-    """Whose job it is."""
+    """Owner of a job."""
 
     @property
     def is_admin(self) -> bool: ...
@@ -27,10 +27,13 @@ class Owner(Protocol):
 
 @dataclass(frozen=True)
 class Policy:
-    """What the local backend does. ``uids``: where each attempt gets one of them, else None. ``disk``: bytes that the
-    files of a replica may take up, 0 for any. ``admins_only``: why jobs of others do not run, where they do not.
-    ``cgroups``: where replicas get one each, else None. ``network``: one of ``contract.NETWORKS`` if each attempt gets
-    a network of its own, else empty."""
+    """Isolation that the local backend applies.
+
+    ``namespaces``: whether replicas run in Linux namespaces. ``uids``: the range from which each attempt gets a user
+    id; None: no separate ids. ``disk``: maximum bytes of a replica's files; 0: no limit. ``admins_only``: why only
+    admins may run jobs; empty if everyone may. ``cgroups``: the parent of the replicas' cgroups; None: no cgroups.
+    ``network``: one of ``contract.NETWORKS`` if each attempt gets a network of its own, else empty.
+    """
 
     namespaces: bool
     uids: range | None
@@ -41,7 +44,7 @@ class Policy:
 
 
 def provided() -> Isolation | None:
-    """What this machine provides; None where jobs do not run on it."""
+    """Return the isolation that this machine provides; None where jobs do not run on it."""
     if settings.CLUSTER_BACKEND != "local":
         return None
     found, groups = _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR)), _cgroups()
@@ -51,9 +54,9 @@ def provided() -> Isolation | None:
 
 
 def policy() -> Policy:
-    """What the settings and the machine make of it."""
+    """Return the policy that follows from the settings and the machine."""
     disk, home = settings.LOCAL_DISK_BYTES, _cgroups().home
-    # Also where the portal should not have started (``start_problem``): replicas without the network do not start.
+    # Set even where the portal should not have started (``start_problem``): replicas without the network do not start.
     network = "user" if settings.LOCAL_NETWORK == PRIVATE else ""
     if settings.LOCAL_ISOLATION == NONE:
         return Policy(False, None, disk, cgroups=home, network=network)
@@ -66,14 +69,14 @@ def policy() -> Policy:
 
 
 def refusal(owner: Owner) -> str:
-    """Why a job of that owner would not run; empty where it would."""
+    """Return why a job of this owner would be refused; empty if it would run."""
     if settings.CLUSTER_BACKEND != "local" or owner.is_admin:
         return ""
     return policy().admins_only
 
 
 def start_problem() -> str:
-    """Why the portal must not start: isolation is demanded and cannot be had; empty otherwise."""
+    """Return why the portal must not start: required isolation is not available; empty otherwise."""
     if settings.CLUSTER_BACKEND != "local":
         return ""
     if settings.LOCAL_ISOLATION == NAMESPACES:
@@ -96,8 +99,10 @@ def _why_no_network() -> str:
 
 
 def prepare_cgroups() -> str:
-    """When the portal starts: make what cgroups of replicas need, and end those that belong to none. What went wrong,
-    in words."""
+    """Prepare the cgroups of replicas when the portal starts, and end cgroups without a replica.
+
+    Returns an error message, empty on success.
+    """
     if settings.CLUSTER_BACKEND != "local":
         return ""
     problem = delegation.prepare(delegation.name_of(settings.DATA_DIR))
@@ -107,13 +112,13 @@ def prepare_cgroups() -> str:
 
 
 def remove_cgroups() -> None:
-    """When the portal has stopped: remove what no replica uses any more."""
+    """Remove the cgroups that no replica uses any more, when the portal has stopped."""
     if settings.CLUSTER_BACKEND == "local" and (home := _cgroups().home) is not None:
         delegation.close(home)
 
 
 def start_line() -> str:
-    """What is said of it when the portal starts; empty where jobs do not run on this machine."""
+    """Return the line about isolation for the portal's start; empty where jobs do not run on this machine."""
     found = provided()
     if found is None:
         return ""
@@ -138,11 +143,11 @@ def _why_not(found: Isolation) -> str:
 
 @lru_cache(maxsize=4)
 def _network_problem(mode: Mode, uid: int, data: str) -> str:
-    """Once, as ``_probed``."""
+    """Return why jobs cannot have networks of their own. Cached, as ``_probed`` is."""
     return network_problem(mode, uid, data)
 
 
 @lru_cache(maxsize=4)
 def _probed(uid: int, data: str) -> Isolation:
-    """Once in the life of a process: it takes a moment, and a machine seldom changes."""
+    """Return the probed isolation. Cached per process: the probe takes a moment, and a machine seldom changes."""
     return probe(uid, (data,))

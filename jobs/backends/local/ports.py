@@ -1,7 +1,7 @@
-"""Ports of this machine for the processes of attempts, so that the others know where each will listen.
+"""Ports of this machine for the processes of attempts, assigned before they listen so that peers have the addresses.
 
-A port is free when nothing listens there, and no attempt that is still here was given it: its process may not have
-come to it yet. They lie below those that the kernel gives to whoever asks for any.
+A port is free if nothing listens on it and no existing attempt has it assigned: the process of that attempt may not
+listen yet. The range lies below the kernel's ephemeral ports.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ TRIES = 2000
 
 
 class NoPorts(OSError):
-    """There is no room for so many ports in a row."""
+    """There are not that many consecutive free ports."""
 
 
-def choose(count: int, taken: Set[int], luck: random.Random) -> int:
-    """The first of ``count`` free ports in a row. Raises NoPorts."""
-    for start in _places(count, luck):
-        wanted = range(start, start + count)
-        if not taken & set(wanted) and all(map(_is_free, wanted)):
+def choose(count: int, taken: Set[int], rng: random.Random) -> int:
+    """Return the first of ``count`` consecutive free ports. Raises NoPorts."""
+    for start in _places(count, rng):
+        candidates = range(start, start + count)
+        if not taken & set(candidates) and all(map(_is_free, candidates)):
             return start
     raise NoPorts(f"there are no {count} free ports in a row from {FIRST} to {LAST} on this machine")
 
 
-def _places(count: int, luck: random.Random) -> Iterator[int]:
-    return (luck.randrange(FIRST, LAST - count) for _ in range(TRIES))
+def _places(count: int, rng: random.Random) -> Iterator[int]:
+    return (rng.randrange(FIRST, LAST - count) for _ in range(TRIES))
 
 
 def _is_free(port: int) -> bool:
     with contextlib.closing(socket.socket()) as probe:
-        # As servers do: connections that have just ended are not in the way.
+        # As servers do: connections that have just ended do not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

@@ -1,6 +1,6 @@
-"""The processes of one agent: those of its session, and those that left it but carry its mark in their environment.
+"""Signals to the processes of one agent: those of its session, and those with its work directory in the environment.
 
-Needed where the agent can no longer end its own: it was killed, or does not answer. Linux's /proc is read for it.
+Needed where the agent cannot end its own processes: it was killed, or does not answer. Reads Linux's /proc.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PARENT, _SESSION, _START = 1, 3, 19  # fields of /proc/<pid>/stat after the nam
 
 
 def signal_leader(pid: int, ticks: int, number: int) -> None:
-    """Signal the agent if ``pid`` is still the process that was started then."""
+    """Send a signal to the agent if ``pid`` is still the process that started at ``ticks``."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if int(_stat(pid)[_START]) == ticks:
             os.kill(pid, number)
@@ -31,7 +31,7 @@ def kill(leader: int, ticks: int, directory: Path) -> None:
 
 
 def kill_children(pid: int, ticks: int) -> None:
-    """Kill what the agent has started, if ``pid`` is still the process that was started then; the agent lives on."""
+    """Kill the children of the agent if ``pid`` is still the process that started at ``ticks``; the agent goes on."""
     if _reused(pid, ticks):
         return
     for entry in Path("/proc").iterdir():
@@ -41,13 +41,13 @@ def kill_children(pid: int, ticks: int) -> None:
 
 
 def collect(pid: int) -> None:
-    """If it was started by this process and has ended, let the kernel forget it."""
+    """Reap the process if it is a child of this process and has ended."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, os.WNOHANG)
 
 
 def _reused(pid: int, ticks: int) -> bool:
-    """Whether the number now belongs to a process that was started later."""
+    """Whether the process id now belongs to a process that started later."""
     with contextlib.suppress(ProcessLookupError):
         return int(_stat(pid)[_START]) != ticks
     return False
@@ -71,7 +71,7 @@ def _belongs(pid: int, leader: int | None, mark: bytes) -> bool:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """The fields of /proc/<pid>/stat from the third on; the second, the name, may hold anything."""
+    """Return the fields of /proc/<pid>/stat from the third on; the second, the name, may contain any character."""
     try:
         return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
     except OSError:

@@ -1,4 +1,4 @@
-"""A user id for each attempt, from a range that nobody else uses; never one that an attempt still has."""
+"""A user id for each attempt, from a range reserved for jobs; never one that another attempt still has."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ _LOCK, _LAST = "uids.lock", "uids.last"
 
 
 def of(attempt: Path, allowed: range) -> int:
-    """The id of the attempt, whose directory is there: chosen once, and kept until the directory is removed. Raises
-    OSError where all are taken."""
+    """Return the user id of the attempt, whose directory exists. Raises OSError if all ids are taken.
+
+    The id is chosen once and stays assigned until the directory is removed.
+    """
     with (attempt.parent / _LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if (known := _read(attempt / UID_FILE)) is not None:
             return known
         chosen = _choose(attempt.parent, allowed)
-        # First the last one, so that an id that was cleaned up is not the next one chosen.
+        # The last id is written first, so that an id that was cleaned up is not chosen next.
         _write(attempt.parent / _LAST, chosen)
         _write(attempt / UID_FILE, chosen)
         return chosen
@@ -51,7 +53,7 @@ def _read(path: Path) -> int | None:
 
 
 def _write(path: Path, uid: int) -> None:
-    """Replace the file; a reader never sees half of it. Called under the lock."""
+    """Replace the file atomically. Called under the lock."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_text(str(uid), encoding="ascii")
     os.replace(fresh, path)  # noqa: PTH105

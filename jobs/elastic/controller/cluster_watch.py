@@ -7,7 +7,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from jobs.kubernetes_objects.scheduling import NodeSeen, PodSeen, condensed
+from jobs.kubernetes_objects.scheduling import NodeInfo, PodInfo, condensed
 from jobs.operator.client.api import FORBIDDEN, KubeApi, Refusal
 from jobs.operator.client.cache import Cache
 from jobs.operator.client.metrics import Metrics
@@ -17,8 +17,8 @@ from jobs.operator.client.resources import ALL_PODS, NODES
 
 @dataclass(frozen=True)
 class Sighting:
-    nodes: list[NodeSeen]
-    pods: list[PodSeen]
+    nodes: list[NodeInfo]
+    pods: list[PodInfo]
 
 
 class Survey:
@@ -36,7 +36,7 @@ class Survey:
         """As it is now; None where the API server does not tell."""
         for each in self._reflectors:
             try:
-                each.list_anew()
+                each.relist()
             except Refusal as refusal:
                 each.refusal = refusal
                 return None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from jobs.elastic.policy.model import NOTHING, Amounts, Node, Service, total
 from jobs.kubernetes_objects.pod_names import role_and_index
-from jobs.kubernetes_objects.scheduling import Needs, NodeSeen, Placement, PodSeen, Selector, Taint, Toleration, matches
+from jobs.kubernetes_objects.scheduling import Needs, NodeInfo, Placement, PodInfo, Selector, Taint, Toleration, matches
 
 ANYWHERE = Placement()
 _MEGABYTE = 10**6
@@ -59,15 +59,15 @@ class Ground:
 
 
 def ground(
-    nodes: Sequence[NodeSeen],
-    pods: Iterable[PodSeen],
+    nodes: Sequence[NodeInfo],
+    pods: Iterable[PodInfo],
     wanted: Sequence[Wanted],
     gpu: str,
     own: Placement = ANYWHERE,
 ) -> Ground:
     """``gpu``: the name of the resource that stands for one. ``own``: on which nodes pods of our jobs may be."""
-    ours: dict[tuple[str, str], list[PodSeen]] = {each.place: [] for each in wanted}
-    others: list[PodSeen] = []
+    ours: dict[tuple[str, str], list[PodInfo]] = {each.place: [] for each in wanted}
+    others: list[PodInfo] = []
     for pod in pods:
         if not pod.over:
             mine = ours.get((pod.namespace, pod.owner)) if pod.kind == _PADDLE_JOB else None
@@ -123,7 +123,7 @@ class _Group:
     selector: Selector
 
 
-def _others(pods: Iterable[PodSeen], rank: int, gpu: str) -> tuple[list[tuple[_Group, Service]], dict[str, Amounts]]:
+def _others(pods: Iterable[PodInfo], rank: int, gpu: str) -> tuple[list[tuple[_Group, Service]], dict[str, Amounts]]:
     """The services, and what everything else takes, by node."""
     taken: dict[str, Amounts] = defaultdict(Amounts)
     going: dict[str, Amounts] = defaultdict(Amounts)
@@ -147,7 +147,7 @@ def _others(pods: Iterable[PodSeen], rank: int, gpu: str) -> tuple[list[tuple[_G
     return services, dict(taken)
 
 
-def _group(pod: PodSeen) -> _Group:
+def _group(pod: PodInfo) -> _Group:
     alone = pod.kind not in _SERVICES
     return _Group(
         "" if alone else pod.namespace,
@@ -172,7 +172,7 @@ def _priority(priority: int, rank: int) -> int:
 
 
 # --- Nodes ------------------------------------------------------------------------------------------------------------
-def _node(node: NodeSeen, taken: Amounts, selectors: Iterable[Selector], gpu: str) -> Node:
+def _node(node: NodeInfo, taken: Amounts, selectors: Iterable[Selector], gpu: str) -> Node:
     taints = {_told(taint) for taint in node.taints}
     taints |= {_chosen(selector) for selector in selectors if not matches(selector, node)}
     return Node(node.name, _amounts(node.allocatable, gpu, up=False), frozenset(taints), taken)
@@ -210,14 +210,14 @@ class _Placing:
                 self._take(name, amounts)
 
     def all(
-        self, wanted: Sequence[Wanted], ours: Mapping[tuple[str, str], list[PodSeen]], gpu: str
+        self, wanted: Sequence[Wanted], ours: Mapping[tuple[str, str], list[PodInfo]], gpu: str
     ) -> dict[str, Whereabouts]:
         """Those that have a node first: only then is known what is free."""
         bound = {job.key: self._bound(job, ours[job.place], gpu) for job in wanted}
         return {job.key: self._whole(job, *bound[job.key]) for job in wanted}
 
     def _bound(
-        self, job: Wanted, pods: Iterable[PodSeen], gpu: str
+        self, job: Wanted, pods: Iterable[PodInfo], gpu: str
     ) -> tuple[dict[str, Counter[str]], dict[str, Amounts]]:
         """How many of each role are on each node, and what those take that go."""
         there: dict[str, Counter[str]] = {role: Counter() for role in job.roles}

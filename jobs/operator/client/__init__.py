@@ -1,1 +1,1 @@
-"""JSON client of the API server: reflectors, caches, work queue, metrics."""
+"""JSON client of the API server: reflectors, cache, work queue, metrics."""

@@ -1,7 +1,7 @@
-"""The API server, as JSON: the official client's connections and sign-in, without its models, which are ten times
-slower to decode.
+"""JSON client of the API server: the official client's connections and authentication, without its models.
 
-``KubeApi`` is the seam: ``ApiServer`` is a real one, tests have others that fail in their own ways.
+The models are ten times slower to decode. ``KubeApi`` is the interface and ``ApiServer`` the real implementation; tests
+have others that simulate failures.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from kubernetes.client.exceptions import ApiException
 
 from jobs.operator.model.names import Object
 
-# How a body is written, by method. APPLY is a PATCH by which one has of an object what one says of it, and no more.
+# Content types by method. APPLY is a PATCH with server-side apply: the client owns the fields that it sends, no others.
 _WRITTEN = {"PATCH": "application/merge-patch+json", "APPLY": "application/apply-patch+yaml"}
 _SERVER_ERROR = 500
 _CONNECT_SECONDS, _ANSWER_SECONDS = 10.0, 30.0
-_WATCH_SLACK = 15.0  # seconds that a watch may be silent after the server should have ended it
+_WATCH_SLACK = 15.0  # seconds to wait for data after the server should have ended the watch
 _IN_CLUSTER = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 
 
 class NoCluster(Exception):
-    """Nothing says where the cluster is."""
+    """There is no configuration of a cluster."""
 
 
 class Refusal(Exception):
-    """The API server said no. ``status`` is HTTP's, 0: nobody answered. ``reason`` is a word of Kubernetes.
+    """The API server refused a request, or did not answer.
 
-    ``retry_after``: seconds that the server asks to be left alone.
+    ``status``: the HTTP status; 0: no usable answer. ``reason``: a reason code of Kubernetes. ``retry_after``: the
+    seconds of the header Retry-After.
     """
 
     def __init__(self, status: int, reason: str = "", message: str = "", retry_after: float | None = None) -> None:
@@ -48,26 +49,28 @@ GONE, CONFLICT, MISSING, FORBIDDEN = 410, 409, 404, 403
 
 
 class KubeApi(Protocol):
-    """What the controller asks of an API server. Every call may raise Refusal."""
+    """Requests of the controller to an API server. Every call may raise Refusal."""
 
     def call(
         self, method: str, path: str, body: Object | None = None, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]: ...
 
     def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[dict[str, Any]]:
-        """Events (``type``, ``object``) until the server ends the watch, after ``seconds`` at the latest."""
+        """Yield events (``type``, ``object``) until the server ends the watch, after ``seconds`` at the latest."""
 
 
 class StreamingApi(KubeApi, Protocol):
-    """What the portal asks of one besides."""
+    """Requests of the portal to an API server."""
 
     def stream(self, path: str, query: Mapping[str, str], silence: float) -> Iterator[bytes]:
-        """What is no JSON and comes piece by piece, as a pod's log: to its end, or until nothing has come for
-        ``silence`` seconds."""
+        """Yield a response that is not JSON in pieces, such as a pod's log.
+
+        Ends with the response, or when no data has arrived for ``silence`` seconds.
+        """
 
 
 class ApiServer:
-    """A real API server."""
+    """Client of a real API server."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -85,7 +88,7 @@ class ApiServer:
         return answer
 
     def text(self, path: str, query: Mapping[str, str] | None = None) -> str:
-        """What is no JSON: a pod's log."""
+        """Return a response that is not JSON, such as a pod's log."""
         response = self._open("GET", path, None, query, (_CONNECT_SECONDS, _ANSWER_SECONDS))
         try:
             body = bytes(response.data or b"")
@@ -96,8 +99,8 @@ class ApiServer:
         return body.decode(errors="replace")
 
     def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[dict[str, Any]]:
-        said = {**query, "watch": "true", "timeoutSeconds": str(int(seconds))}
-        response = self._open("GET", path, None, said, (_CONNECT_SECONDS, seconds + _WATCH_SLACK))
+        parameters = {**query, "watch": "true", "timeoutSeconds": str(int(seconds))}
+        response = self._open("GET", path, None, parameters, (_CONNECT_SECONDS, seconds + _WATCH_SLACK))
         try:
             if response.status >= 400:
                 raise _refusal(response, _json(response.data))
@@ -131,7 +134,7 @@ class ApiServer:
     ) -> urllib3.BaseHTTPResponse:
         headers = {"Accept": "application/json", "Content-Type": _WRITTEN.get(method, "application/json")}
         method = "PATCH" if method == "APPLY" else method
-        # Signs in; tokens of service accounts are read anew when they change.
+        # Adds the authentication; tokens of service accounts are read again when they change.
         method, url, headers, _, _ = self._client.param_serialize(
             method, path, query_params=list((query or {}).items()), header_params=headers, auth_settings=["BearerToken"]
         )
@@ -145,8 +148,9 @@ class ApiServer:
 
 
 def connect(kubeconfig: str | None, connections: int) -> ApiServer:
-    """The API server of ``kubeconfig``, else of the cluster that this process runs in, else of the user's own
-    configuration. ``connections``: how many are kept open.
+    """Return the API server of ``kubeconfig``, else of the cluster of this process, else of the user's configuration.
+
+    ``connections``: the size of the connection pool.
 
     Raises:
         NoCluster: there is no such configuration.
@@ -160,7 +164,7 @@ def connect(kubeconfig: str | None, connections: int) -> ApiServer:
     except config.ConfigException as problem:
         raise NoCluster(str(problem)) from problem
     settings.connection_pool_maxsize = connections
-    settings.retries = False  # who calls knows when to try again
+    settings.retries = False  # the caller decides about retries
     return ApiServer(ApiClient(settings))
 
 
@@ -172,9 +176,12 @@ def _lines(response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
 
 
 def _refusal(response: urllib3.BaseHTTPResponse, answer: Mapping[str, Any]) -> Refusal:
-    """A proxy's refusal says nothing of the objects: its 404 is not "gone". The API server's is of the kind Status."""
-    asked = response.headers.get("Retry-After", "")
-    pause = float(asked) if asked.isdecimal() else None
+    """Return the refusal of a response.
+
+    Only the API server answers with an object of kind Status: a proxy's 404 does not mean that an object is missing.
+    """
+    header = response.headers.get("Retry-After", "")
+    pause = float(header) if header.isdecimal() else None
     if response.status < _SERVER_ERROR and answer.get("kind") != "Status":
         return Refusal(0, "BadAnswer", f"What answered {response.status} was not the API server.", pause)
     return Refusal(response.status, str(answer.get("reason", "")), str(answer.get("message", "")), pause)
@@ -188,7 +195,7 @@ def _json(text: bytes) -> dict[str, Any]:
 
 
 def _object(text: bytes) -> dict[str, Any]:
-    """A JSON object. Raises ValueError, TypeError."""
+    """Parse a JSON object. Raises ValueError, TypeError."""
     found = json.loads(text)
     if not isinstance(found, dict):
         raise TypeError("no JSON object")

@@ -1,7 +1,7 @@
-"""What the controller knows of the cluster: objects by kind and name, found by their owner's UID.
+"""Cache of the cluster's objects by kind and name, with an index by their owner's UID.
 
-Answers to the controller's own writes come in here as well, at once: so a pass never looks at a state from before
-its own last one. The version of an object tells which of two is newer; who is gone never comes back.
+Responses to the controller's own writes are stored at once, so a pass never reads a state from before its own last
+write. The version of an object decides which of two is newer. A deleted object never comes back.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from jobs.operator.model.names import Object
 
 Key = tuple[str, str]  # namespace, name
 Item = dict[str, Any]
-_REMEMBERED_GONE = 20_000
+_DELETED_LIMIT = 20_000
 
 
 class Cache:
-    """May be used by many threads. ``changed`` is told the kind and the object, after a change, by whoever made it.
-    ``trim`` leaves of an object what is worth remembering: its metadata, and whatever is asked for."""
+    """Thread-safe cache of objects.
+
+    ``changed`` is called with kind and object after a change, in the thread that made the change. ``trim`` reduces an
+    object to the parts to store: its metadata, and the fields that readers need.
+    """
 
     def __init__(
         self,
@@ -34,8 +37,8 @@ class Cache:
         self._lock = threading.Lock()
         self._items: dict[str, dict[Key, Item]] = defaultdict(dict)
         self._owned: dict[str, dict[tuple[str, Key], Item]] = defaultdict(dict)  # by the owner's UID
-        self._gone: set[str] = set()
-        self._gone_in_order: deque[str] = deque()
+        self._deleted: set[str] = set()
+        self._deleted_order: deque[str] = deque()
 
     # Reading
     def get(self, kind: str, namespace: str, name: str) -> Item | None:
@@ -47,7 +50,7 @@ class Cache:
             return list(self._items[kind].values())
 
     def owned(self, uid: str) -> list[Item]:
-        """The objects that a controller's UID owns, in the order of kinds and names."""
+        """Return the objects owned by the PaddleJob with this UID, in the order of kinds and names."""
         with self._lock:
             return [item for _, item in sorted(self._owned.get(uid, {}).items())]
 
@@ -57,15 +60,15 @@ class Cache:
 
     # Writing
     def put(self, kind: str, item: Object) -> None:
-        """An object as it is now, unless something newer is known of it."""
-        kept = self.trim(kind, item)
+        """Store an object, unless the cache has a newer version of it."""
+        stored = self.trim(kind, item)
         with self._lock:
-            if not self._put(kind, kept):
+            if not self._put(kind, stored):
                 return
-        self.changed(kind, kept)
+        self.changed(kind, stored)
 
     def remove(self, kind: str, item: Object) -> None:
-        """The object is gone for ever; another of its name may be there already."""
+        """Remove a deleted object; another one with its name may already be stored, and stays."""
         with self._lock:
             self._forget(names.uid_of(item))
             found = self._items[kind].get(_key(item))
@@ -75,7 +78,7 @@ class Cache:
         self.changed(kind, item)
 
     def replace(self, kind: str, items: Iterable[Item], version: str) -> None:
-        """All objects of a kind, trimmed, as they were at ``version``."""
+        """Replace all objects of a kind by ``items``, which are trimmed and were listed at ``version``."""
         listed = {_key(item): item for item in items}
         with self._lock:
             missing = [
@@ -91,7 +94,7 @@ class Cache:
     # With the lock held
     def _put(self, kind: str, item: Item) -> bool:
         known = self._items[kind].get(_key(item))
-        if names.uid_of(item) in self._gone:
+        if names.uid_of(item) in self._deleted:
             return False
         if known is not None and names.uid_of(known) == names.uid_of(item) and not _is_newer(item, _version(known)):
             return False
@@ -111,16 +114,16 @@ class Cache:
             self._owned.pop(owner_uid(item), None)
 
     def _forget(self, uid: str) -> None:
-        if uid in self._gone:
+        if uid in self._deleted:
             return
-        self._gone.add(uid)
-        self._gone_in_order.append(uid)
-        if len(self._gone_in_order) > _REMEMBERED_GONE:
-            self._gone.discard(self._gone_in_order.popleft())
+        self._deleted.add(uid)
+        self._deleted_order.append(uid)
+        if len(self._deleted_order) > _DELETED_LIMIT:
+            self._deleted.discard(self._deleted_order.popleft())
 
 
 def owner_uid(item: Object) -> str:
-    """UID of the PaddleJob that controls an object; empty where none does."""
+    """Return the UID of the PaddleJob that controls an object; empty if there is none."""
     for owner in item["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner.get("kind") == names.KIND:
             return str(owner["uid"])
@@ -128,7 +131,7 @@ def owner_uid(item: Object) -> str:
 
 
 def owner_name(item: Object) -> str:
-    """Name of the PaddleJob that controls an object; empty where none does."""
+    """Return the name of the PaddleJob that controls an object; empty if there is none."""
     for owner in item["metadata"].get("ownerReferences") or ():
         if owner.get("controller") and owner.get("kind") == names.KIND:
             return str(owner["name"])
@@ -144,6 +147,6 @@ def _version(item: Object) -> str:
 
 
 def _is_newer(item: Object, version: str) -> bool:
-    """Whether an object is newer than ``version``. Servers count; where one does not, everything is news."""
+    """Whether an object is newer than ``version``. Without numeric versions, any different version counts as newer."""
     own = _version(item)
     return int(own) > int(version) if own.isdecimal() and version.isdecimal() else own != version

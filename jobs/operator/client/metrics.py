@@ -1,4 +1,4 @@
-"""What the controller counts, for Prometheus."""
+"""Prometheus metrics of the controller."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0
 
 
 class Metrics:
-    """All in a registry of its own, so that two controllers in one process do not count together."""
+    """Metrics in a registry of their own, so that two controllers in one process count separately."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -27,7 +27,7 @@ class Metrics:
         self.leads = self._gauge("leads", "1 in the controller that acts.")
 
     def text(self) -> bytes:
-        """In Prometheus's own format."""
+        """Return the metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:

@@ -1,11 +1,11 @@
-"""Keeps the cache as the API server has it: list, then watch from there on.
+"""Reflector: synchronises the cache with the API server by a list and a watch from its version on.
 
-* A list comes in pages. A watch asks for bookmarks, so that after a quiet hour it can still be resumed.
-* 410, in the answer or as an event: too much has happened since; listed anew.
-* 429: the server is left alone for as long as it asks for. Everything else: back-off with jitter, then the watch is
-  resumed where it was. A watch that was ended at once and without a word counts as a failure here, as in client-go:
-  whatever stands before the server, it must not be asked in a loop.
-* Every ten minutes everything is listed anew, in case an event was lost.
+* A list is read in pages. A watch requests bookmarks, so that it can be resumed after an hour without events.
+* 410, as a response or an event: the version has expired, and the objects are listed again.
+* 429: no request is sent before the time in Retry-After. All other errors: back-off with jitter, then the watch is
+  resumed at its version. An empty watch that ends at once counts as a failure, as in client-go: otherwise a proxy that
+  ends watches would get requests in a loop.
+* Every ten minutes all objects are listed again, in case an event was lost.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ log = logging.getLogger(__name__)
 
 _PAGE = 500
 _WATCH_SECONDS = (240.0, 300.0)
-_LIST_ANEW = 600.0
+_RELIST_SECONDS = 600.0
 _CUT_OFF = 3
 _AT_ONCE = 1.0  # seconds
 
 
 class Reflector:
-    """One kind of object, of one namespace or of all. ``clock`` is monotonic, in seconds."""
+    """Reflector of one kind of object, in one namespace or all. ``clock`` is monotonic, in seconds."""
 
     def __init__(
         self,
@@ -46,53 +46,53 @@ class Reflector:
     ) -> None:
         self.resource = resource
         self.synced = False
-        self.heard = clock()  # when the server last said anything
-        self.refusal: Refusal | None = None  # the last, until the server does what it is asked for again
+        self.last_contact = clock()  # time of the last response or event
+        self.refusal: Refusal | None = None  # the last refusal, until a request succeeds
         self._api, self._cache, self._metrics, self._clock, self._chance = api, cache, metrics, clock, chance
         self._path = resource.path(namespace)
         self._version = ""
         self._listed = 0.0
         self._failures = 0
-        self._mute = 0  # watches in a row that were ended at once and without a word
+        self._empty_watches = 0  # consecutive watches that ended at once without an event
         self._backoff = Backoff()
 
     def round(self) -> float:
-        """List if that is due, and watch until the server ends it. Returns how many seconds to wait before the next."""
+        """List if that is due, and watch until the server ends the watch; return the seconds until the next round."""
         try:
-            if not self._version or self._clock() - self._listed >= _LIST_ANEW:
-                self.list_anew()
+            if not self._version or self._clock() - self._listed >= _RELIST_SECONDS:
+                self.relist()
             self._watch()
         except Refusal as refusal:
             self.refusal = refusal
             return self._after(refusal)
         except Exception as error:
-            # If the thread ended here, the cache would stay as it is and still be taken for the cluster's state.
+            # If the thread ended here, the cache would become stale without notice.
             log.exception("Watching %s failed; they are listed again.", self.resource.plural)
             self._version = ""
             self.refusal = Refusal(0, "UnexpectedError", repr(error))
             return self._after(self.refusal)
         self._failures, self.refusal = 0, None
-        return self._backoff.pause(self._mute, self._chance())
+        return self._backoff.pause(self._empty_watches, self._chance())
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether the server refuses, or does not answer, again and again."""
+        """Whether requests have failed several times in a row."""
         return self._failures >= _CUT_OFF
 
     def is_stale(self, now: float) -> bool:
-        """Whether the server has been silent for longer than a watch ever is."""
-        return now - self.heard > 2 * _WATCH_SECONDS[1]
+        """Whether the last response or event is older than two watches can last."""
+        return now - self.last_contact > 2 * _WATCH_SECONDS[1]
 
-    def list_anew(self) -> None:
-        """All of it as it is now. Raises Refusal."""
+    def relist(self) -> None:
+        """List all objects and replace them in the cache. Raises Refusal."""
         items: list[dict[str, Any]] = []
         version = ""
         for page in self._pages():
-            # Page by page: whole objects are ten times as big.
+            # Trimmed page by page: whole objects are ten times as big.
             items += [self._cache.trim(self.resource.kind, item) for item in page.get("items") or ()]
             version = str(page["metadata"].get("resourceVersion", ""))
         self._cache.replace(self.resource.kind, items, version)
-        self._version, self._listed, self.heard, self.synced = version, self._clock(), self._clock(), True
+        self._version, self._listed, self.last_contact, self.synced = version, self._clock(), self._clock(), True
         self.refusal = None
         self._metrics.lists.labels(self.resource.kind).inc()
 
@@ -110,16 +110,16 @@ class Reflector:
         shortest, longest = _WATCH_SECONDS
         seconds = shortest + (longest - shortest) * self._chance()
         query = {"resourceVersion": self._version, "allowWatchBookmarks": "true", **self._selector()}
-        begun, mute = self._clock(), True
+        begun, empty = self._clock(), True
         for event in self._api.watch(self._path, query, seconds):
-            self.heard = self._clock()
-            mute = False
+            self.last_contact = self._clock()
+            empty = False
             self._take(str(event["type"]), event["object"])
-            self._failures, self._mute, self.refusal = 0, 0, None
-            if self.heard - self._listed >= _LIST_ANEW:
+            self._failures, self._empty_watches, self.refusal = 0, 0, None
+            if self.last_contact - self._listed >= _RELIST_SECONDS:
                 return
-        self.heard = self._clock()  # ended as it should
-        self._mute = self._mute + 1 if mute and self.heard - begun < _AT_ONCE else 0
+        self.last_contact = self._clock()  # ended normally
+        self._empty_watches = self._empty_watches + 1 if empty and self.last_contact - begun < _AT_ONCE else 0
 
     def _take(self, kind: str, item: dict[str, Any]) -> None:
         if kind == "ERROR":
@@ -138,6 +138,6 @@ class Reflector:
         self._metrics.watch_failures.labels(self.resource.kind, refusal.reason or str(refusal.status)).inc()
         if refusal.status == GONE:
             self._version = ""
-            # At once, but not again and again: a server that compacts faster than we list would never be left alone.
+            # At once the first time, then with back-off: a server may compact faster than it can be listed.
             return self._backoff.pause(self._failures - 1, self._chance())
         return max(refusal.retry_after or 0.0, self._backoff.pause(self._failures, self._chance()))

@@ -1,4 +1,4 @@
-"""Where the API server keeps the kinds of object that the controller looks at."""
+"""API paths of the kinds of object that the controller uses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobs.operator.model import names
 
 @dataclass(frozen=True)
 class Resource:
-    """``selector``: which of them belong to PaddleJobs, by label; others are not looked at."""
+    """A kind of object. ``selector``: label selector of the objects of PaddleJobs; others are ignored."""
 
     kind: str
     prefix: str
@@ -18,7 +18,7 @@ class Resource:
     selector: str = ""
 
     def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
-        """Address of all objects (of a namespace), or of one."""
+        """Return the path of all objects, of those in a namespace, or of one object."""
         parts = [self.prefix, f"namespaces/{namespace}" if namespace else "", self.plural, name, subresource]
         return "/".join(part for part in parts if part)
 
@@ -26,7 +26,7 @@ class Resource:
 JOBS = Resource(names.KIND, f"/apis/{names.API_VERSION}", names.PLURAL)
 NODES = Resource("Node", "/api/v1", "nodes")
 PODS = Resource("Pod", "/api/v1", "pods", names.RESOURCE_TYPE_LABEL)
-# Whosever they are.
+# Pods of any owner.
 ALL_PODS = Resource("Pod", "/api/v1", "pods")
 SERVICES = Resource("Service", "/api/v1", "services", names.JOB_LABEL)
 CONFIG_MAPS = Resource("ConfigMap", "/api/v1", "configmaps", names.RESOURCE_NAME_LABEL)

@@ -1,4 +1,4 @@
-"""What of an object is worth remembering: of a pod about a tenth. Pure."""
+"""Reduction of objects to the fields that the cache stores, about a tenth of a pod. Pure."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ _METADATA = (
 _POD_STATUS = ("phase", "podIP", "reason", "message")
 _CONTAINER = ("name", "ready", "restartCount", "state")
 _POD_LABELS = (names.ATTEMPT_LABEL, names.START_NUMBER_LABEL)
-_POD_ANNOTATIONS = (names.RESOURCE_ANNOTATION, names.TOLD_ANNOTATION)
+_POD_ANNOTATIONS = (names.RESOURCE_ANNOTATION, names.NUDGE_ANNOTATION)
 
 
 def trimmed(kind: str, item: Object) -> dict[str, Any]:
-    """The object without what nobody asks for."""
-    kept = _TRIMS.get(kind, _metadata_alone)(item)
-    return {"kind": kind, **kept}
+    """Return the object with only the fields that are read."""
+    body = _TRIMS.get(kind, _metadata_alone)(item)
+    return {"kind": kind, **body}
 
 
-def _some(said: Object | None, keys: tuple[str, ...]) -> dict[str, Any]:
-    return {key: said[key] for key in keys if said and key in said}
+def _some(source: Object | None, keys: tuple[str, ...]) -> dict[str, Any]:
+    return {key: source[key] for key in keys if source and key in source}
 
 
 def _metadata_alone(item: Object) -> dict[str, Any]:
@@ -55,12 +55,12 @@ def _pod(item: Object) -> dict[str, Any]:
     }
 
 
-def _pod_status(said: Object) -> dict[str, Any]:
-    status = _some(said, _POD_STATUS)
+def _pod_status(source: Object) -> dict[str, Any]:
+    status = _some(source, _POD_STATUS)
     for key in ("initContainerStatuses", "containerStatuses"):
-        if said.get(key):
-            status[key] = [_some(entry, _CONTAINER) for entry in said[key]]
-    refused = [entry for entry in said.get("conditions") or () if entry.get("type") == "PodScheduled"]
+        if source.get(key):
+            status[key] = [_some(entry, _CONTAINER) for entry in source[key]]
+    refused = [entry for entry in source.get("conditions") or () if entry.get("type") == "PodScheduled"]
     if refused and refused[0].get("status") == "False":
         status["conditions"] = refused
     return status

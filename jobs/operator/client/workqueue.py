@@ -1,4 +1,4 @@
-"""Which jobs to look at next: each once, however often it is asked for, and never by two at a time."""
+"""Work queue of jobs: each key is queued once, however often it is added, and processed by one worker at a time."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from dataclasses import dataclass
 
 
 class WorkQueue:
-    """Keys in the order in which they came. ``clock`` is monotonic, in seconds. May be used by many threads."""
+    """Thread-safe queue of keys, first in, first out. ``clock`` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float], backoff: Backoff | None = None) -> None:
         self._clock = clock
         self._backoff = backoff or Backoff(0.5, 60.0)
         self._lock = threading.Condition()
         self._ready: deque[str] = deque()
-        self._waiting: set[str] = set()  # those in ready
+        self._waiting: set[str] = set()  # the keys in _ready
         self._taken: set[str] = set()
-        self._again: set[str] = set()  # asked for while taken
+        self._again: set[str] = set()  # added while taken
         self._later: list[tuple[float, str]] = []  # a heap
-        self._due: dict[str, float] = {}  # the earliest wish for later, by key
+        self._due: dict[str, float] = {}  # the earliest delayed addition, by key
         self._failures: dict[str, int] = {}
-        self._since: dict[str, float] = {}  # when a key was first asked for
+        self._since: dict[str, float] = {}  # when a key was first added
         self._closed = False
 
     def add(self, key: str) -> None:
@@ -31,7 +31,7 @@ class WorkQueue:
             self._add(key)
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Of several wishes for later the earliest counts."""
+        """Add the key after a delay. Of several delayed additions the earliest counts."""
         with self._lock:
             if seconds <= 0:
                 self._add(key)
@@ -43,21 +43,21 @@ class WorkQueue:
                 self._lock.notify()
 
     def retry(self, key: str) -> None:
-        """Later; the more often in a row, the later."""
+        """Add the key after a back-off that grows with each consecutive failure."""
         with self._lock:
             self._failures[key] = self._failures.get(key, 0) + 1
             pause = self._backoff.pause(self._failures[key])
         self.add_after(key, pause)
 
     def forget(self, key: str) -> None:
-        """It went well: the next failure is the first one."""
+        """Reset the consecutive failures of the key."""
         with self._lock:
             self._failures.pop(key, None)
 
     def get(self, *, wait: bool = True) -> tuple[str, float] | None:
-        """A key, and for how many seconds it has waited. None: the queue is closed, or with ``wait=False`` empty.
+        """Return a key and the seconds that it has waited; None if the queue is closed, or empty with ``wait=False``.
 
-        Whoever takes a key calls ``done`` with it.
+        The caller must call ``done`` with the key.
         """
         with self._lock:
             while True:
@@ -101,7 +101,7 @@ class WorkQueue:
         now = self._clock()
         while self._later and self._later[0][0] <= now:
             due, key = heapq.heappop(self._later)
-            if self._due.get(key) == due:  # else an earlier wish has been fulfilled
+            if self._due.get(key) == due:  # else an earlier addition was processed
                 del self._due[key]
                 self._add(key)
 
@@ -111,13 +111,16 @@ class WorkQueue:
 
 @dataclass(frozen=True)
 class Backoff:
-    """Seconds: ``first``, then twice as many each time, at most ``longest``."""
+    """Exponential back-off in seconds: ``first``, then doubled each time, at most ``longest``."""
 
     first: float = 0.5
     longest: float = 30.0
 
     def pause(self, failures: int, chance: float = 1.0) -> float:
-        """After so many failures in a row. ``chance``, from 0 to 1, spreads callers over the second half of it."""
+        """Return the pause after this number of consecutive failures.
+
+        ``chance``, from 0 to 1, spreads callers over the second half of the pause.
+        """
         if failures <= 0:
             return 0.0
         full = min(self.longest, self.first * 2.0 ** min(failures - 1, 32))

@@ -1,1 +1,1 @@
-"""What the controller does next for a PaddleJob, and its status. Pure."""
+"""Decisions of the controller about a PaddleJob: the next actions and the status. Pure."""

@@ -1,6 +1,6 @@
-"""What to do so that a job's objects become what its status says. Pure.
+"""Actions that bring a job's objects in line with its status. Pure.
 
-No object is made while another of its name is there, so none is made and deleted at once.
+An object is created only if no other has its name, so none is created and deleted at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from jobs.kubernetes_objects import pod_names
 from jobs.operator.decide import kubelet_nudge
 from jobs.operator.decide.cleanup_policy import cleans
-from jobs.operator.decide.peer_config import wanted_config_map
+from jobs.operator.decide.peer_config import desired_config_map
 from jobs.operator.decide.status import Record, current_pods, is_superseded
 from jobs.operator.manifests.podgroup import READY, is_volcano_s, pod_group
 from jobs.operator.manifests.pods import pod
@@ -24,12 +24,12 @@ from jobs.operator.model.observed import Observed, Settings, attempt_of, is_fini
 from jobs.operator.model.pod_options import PodOptions
 from jobs.operator.model.spec import Intranet, PaddleJob
 
-_GRACE_DIGITS = 5  # what a person writes may be longer, and means nothing
+_GRACE_DIGITS = 5  # longer annotations are ignored
 
 
 def actions(job: PaddleJob, record: Record, observed: Observed, now: datetime, settings: Settings) -> Iterator[Action]:
     if job.leaving:
-        yield from _farewell(job)
+        yield from _remove_finalizer(job)
         return
     yield from _lost_pods(observed, now, settings)
     if record.ended:
@@ -39,11 +39,11 @@ def actions(job: PaddleJob, record: Record, observed: Observed, now: datetime, s
     elif record.suspended:
         yield from _nothing_left(job, observed)
     else:
-        yield from _while_it_lives(job, record, observed, now, settings)
+        yield from _while_active(job, record, observed, now, settings)
 
 
-def _farewell(job: PaddleJob) -> Iterator[Action]:
-    """The garbage collector takes the objects; only paddle-operator's finalizer would be in its way."""
+def _remove_finalizer(job: PaddleJob) -> Iterator[Action]:
+    """Yield the removal of paddle-operator's finalizer, which would block the garbage collector."""
     if names.FINALIZER in job.finalizers:
         yield PatchJob(
             {"metadata": {"finalizers": [name for name in job.finalizers if name != names.FINALIZER] or None}}
@@ -51,7 +51,7 @@ def _farewell(job: PaddleJob) -> Iterator[Action]:
 
 
 def ends_at(job: PaddleJob, record: Record) -> datetime | None:
-    """When an ended job is deleted; None: never."""
+    """Return the time at which an ended job is deleted; None: never."""
     if job.run.ttl is None or record.completion is None:
         return None
     return record.completion + timedelta(seconds=job.run.ttl)
@@ -76,15 +76,15 @@ def _nothing_left(job: PaddleJob, observed: Observed) -> Iterator[Action]:
     yield from _deletions("PodGroup", _one(observed.pod_group))
 
 
-def _while_it_lives(
+def _while_active(
     job: PaddleJob, record: Record, observed: Observed, now: datetime, settings: Settings
 ) -> Iterator[Action]:
-    wanted = {name for name, _, _ in job.pod_names()}
+    desired = {name for name, _, _ in job.pod_names()}
     staying = {names.uid_of(item) for item in current_pods(job, observed, record)}
     yield from _deletions("Pod", (item for item in observed.pods if names.uid_of(item) not in staying))
     superseded = (item for item in observed.pods if is_superseded(job, item))
     yield from _deletions("Pod", (item for item in superseded if names.uid_of(item) in staying))
-    yield from _deletions("Service", (item for item in observed.services if names.name_of(item) not in wanted))
+    yield from _deletions("Service", (item for item in observed.services if names.name_of(item) not in desired))
     if job.intranet is Intranet.HOST and names.HOST_PORT_ANNOTATION not in job.annotations:
         if observed.block is not None:
             yield PatchJob({"metadata": {"annotations": {names.HOST_PORT_ANNOTATION: str(observed.block)}}})
@@ -96,15 +96,15 @@ def _while_it_lives(
         options = PodOptions(settings.pods.init_image, volcano)
         yield from _missing_pods(job, record, observed, options)
     yield from _config_map(job, record, observed)
-    yield from kubelet_nudge.calls(current_pods(job, observed, record), observed.config_map, now)
+    yield from kubelet_nudge.patches(current_pods(job, observed, record), observed.config_map, now)
 
 
 def may_make_pods(job: PaddleJob, record: Record, observed: Observed, now: datetime) -> bool:
-    """Not before the pause is over, and not while anything of an earlier attempt is left."""
+    """Whether pods may be created: the pause is over, and no object of an earlier attempt is left."""
     if record.not_before is not None and now < record.not_before:
         return False
     if ("ConfigMap", job.name) in observed.foreign:
-        return False  # pods would read what it tells
+        return False  # pods would read its data
     left = [*observed.pods, *_one(observed.config_map)]
     return all(attempt_of(item, record.attempt) == record.attempt for item in left)
 
@@ -114,12 +114,12 @@ def _is_let_in(observed: Observed) -> bool:
 
 
 def _pod_group(job: PaddleJob, observed: Observed) -> Iterator[Action]:
-    wanted = pod_group(job)
+    desired = pod_group(job)
     if observed.pod_group is None:
-        yield Create(wanted)
+        yield Create(desired)
         return
     current = observed.pod_group.get("spec") or {}
-    change = {key: value for key, value in wanted["spec"].items() if current.get(key) != value}
+    change = {key: value for key, value in desired["spec"].items() if current.get(key) != value}
     if change:
         yield Patch("PodGroup", job.name, {"spec": change})
 
@@ -148,29 +148,33 @@ def _config_map(job: PaddleJob, record: Record, observed: Observed) -> Iterator[
         yield from _deletions("ConfigMap", [current])
         return
     pods = {names.name_of(item): item for item in current_pods(job, observed, record)}
-    wanted = wanted_config_map(job, pods, current, record.attempt)
-    if wanted is None or ("ConfigMap", job.name) in observed.foreign:
+    desired = desired_config_map(job, pods, current, record.attempt)
+    if desired is None or ("ConfigMap", job.name) in observed.foreign:
         return
     if current is None:
-        yield Create(wanted)
-    elif job.meets_again and (current.get("data") != wanted["data"] or _members(current) != _members(wanted)):
-        yield Patch("ConfigMap", job.name, _difference(current, wanted))
+        yield Create(desired)
+    elif job.meets_again and (current.get("data") != desired["data"] or _members(current) != _members(desired)):
+        yield Patch("ConfigMap", job.name, _difference(current, desired))
 
 
 def _members(config_map: Object) -> str:
     return str((config_map["metadata"].get("annotations") or {}).get(names.MEMBERS_ANNOTATION, ""))
 
 
-def _difference(current: Object, wanted: Object) -> Object:
-    gone = {key: None for key in current.get("data") or {} if key not in wanted["data"]}
-    annotations = {names.MEMBERS_ANNOTATION: _members(wanted)}
-    return {"metadata": {"annotations": annotations}, "data": {**gone, **wanted["data"]}}
+def _difference(current: Object, desired: Object) -> Object:
+    gone = {key: None for key in current.get("data") or {} if key not in desired["data"]}
+    annotations = {names.MEMBERS_ANNOTATION: _members(desired)}
+    return {"metadata": {"annotations": annotations}, "data": {**gone, **desired["data"]}}
 
 
 def grace_of(job: PaddleJob) -> int | None:
-    """How many seconds pods of the suspended job have to end; None: what their template says."""
-    said = job.annotations.get(names.GRACE_ANNOTATION, "")
-    return int(said) if said.isascii() and said.isdecimal() and len(said) <= _GRACE_DIGITS else None
+    """Return the grace period in seconds for pods of the suspended job; None: that of their template."""
+    annotation = job.annotations.get(names.GRACE_ANNOTATION, "")
+    return (
+        int(annotation)
+        if annotation.isascii() and annotation.isdecimal() and len(annotation) <= _GRACE_DIGITS
+        else None
+    )
 
 
 def _deletions(kind: str, items: Iterable[Object], grace: int | None = None) -> Iterator[Action]:
@@ -180,14 +184,19 @@ def _deletions(kind: str, items: Iterable[Object], grace: int | None = None) -> 
 
 
 def given_up_at(pod: Object, settings: Settings) -> datetime | None:
-    """When a leaving pod, whose node should have said long ago that it is gone, is taken for gone; None: never."""
+    """Return the time at which a pod that is being deleted is deleted by force; None: never.
+
+    By then its node should have confirmed the deletion long ago.
+    """
     leaves = moment_of(pod["metadata"].get("deletionTimestamp"))
     return leaves + timedelta(seconds=settings.lost_after) if leaves and settings.lost_after else None
 
 
 def _lost_pods(observed: Observed, now: datetime, settings: Settings) -> Iterator[Action]:
-    """Pods of nodes that are dead or cut off. Their names are needed; what may still run there is of an attempt that
-    nobody listens to any more."""
+    """Yield forced deletions of pods on failed or disconnected nodes.
+
+    New pods need their names. Processes that still run there belong to an attempt whose reports are no longer accepted.
+    """
     for item in observed.pods:
         moment = given_up_at(item, settings)
         if moment is not None and moment <= now:

@@ -1,4 +1,4 @@
-"""Which pods go when a job has ended. Pure."""
+"""Deletion of pods and services when a job has ended. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from jobs.operator.model.conditions import Phase
 from jobs.operator.model.spec import CleanPodPolicy
 
-# By policy and by how the job ended.
+# Final phases of the job in which pods and services are deleted, by policy.
 _GOES: Mapping[CleanPodPolicy, frozenset[Phase]] = {
     CleanPodPolicy.ALWAYS: frozenset({Phase.COMPLETED, Phase.FAILED}),
     CleanPodPolicy.ON_COMPLETION: frozenset({Phase.COMPLETED}),
@@ -17,5 +17,5 @@ _GOES: Mapping[CleanPodPolicy, frozenset[Phase]] = {
 
 
 def cleans(policy: CleanPodPolicy, phase: Phase) -> bool:
-    """Whether pods and services go. Pods that still run go in any case: a job that has ended holds no node."""
+    """Whether finished pods and services are deleted. Running pods are always deleted: an ended job holds no node."""
     return phase in _GOES[policy]

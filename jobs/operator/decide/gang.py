@@ -1,6 +1,6 @@
-"""All pods or none: how long some may hold nodes while the others find none. Pure.
+"""Gang scheduling: the time for which some pods of a job may hold nodes while the others find none. Pure.
 
-A gang of which nobody has a node takes nothing from anybody, and may wait as long as it likes.
+A gang without any node takes no capacity from others, and may wait without limit.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def is_holding(job: PaddleJob, pods: Sequence[Object]) -> bool:
 
 
 def timeout(job: PaddleJob, settings: Settings) -> float:
-    said = job.scheduling.timeout
-    return settings.gang_timeout if said is None else said
+    timeout_seconds = job.scheduling.timeout
+    return settings.gang_timeout if timeout_seconds is None else timeout_seconds
 
 
 def has_waited(job: PaddleJob, since: datetime, now: datetime, settings: Settings) -> bool:
@@ -34,7 +34,7 @@ def has_waited(job: PaddleJob, since: datetime, now: datetime, settings: Setting
 
 
 def pause(releases: int) -> float:
-    """Seconds until it is tried again, after so many times in vain."""
+    """Return the seconds until the next try, after this number of releases."""
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(releases - 1, 16))
 
 

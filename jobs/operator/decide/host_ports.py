@@ -1,7 +1,7 @@
-"""Ports of jobs on their nodes' own network: blocks of twenty in a row, no two jobs the same. Pure.
+"""Ports of jobs on their nodes' network: blocks of twenty consecutive ports, a separate block for each job. Pure.
 
-A job's block is told by the annotation ``host-port`` of the job, as in paddle-operator up to 0.3.2: whoever starts anew
-reads the blocks from there.
+The annotation ``host-port`` of a job stores its block, as in paddle-operator up to 0.3.2. A restarted controller reads
+the blocks from the annotations.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ _FIRST, _LAST = 36000, 56000  # for pods with an address of their own, as in pad
 
 @dataclass(frozen=True)
 class HostPorts:
-    """The range of ports to give away, ``last`` not among them."""
+    """The range of ports to assign, without ``last``."""
 
     first: int = 35000
     last: int = 65000
 
     def next_block(self, taken: Collection[int], after: int | None = None) -> int | None:
-        """First port of the next free block after the last that was given; None when all are taken."""
+        """Return the first port of the next free block after ``after``; None if all are taken."""
         blocks = (self.last - self.first) // names.PORTS
         begin = 0 if after is None else (after - self.first) // names.PORTS
         for step in range(1, blocks + 1):
@@ -34,6 +34,6 @@ class HostPorts:
 
 
 def pod_port(uid: str) -> int:
-    """First port of a job whose pods have addresses of their own: any will do, but always the same one."""
+    """Return the first port for a job whose pods have their own addresses: any port, but always the same."""
     blocks = (_LAST - _FIRST) // names.PORTS
     return _FIRST + zlib.crc32(uid.encode()) % blocks * names.PORTS

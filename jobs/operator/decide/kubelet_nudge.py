@@ -1,7 +1,7 @@
-"""Wakes nodes that wait for the ConfigMap of a job. Pure.
+"""Patches that make kubelets retry pods that wait for the ConfigMap of their job. Pure.
 
-A node that finds no ConfigMap for a container tries again ten seconds later or more. Any change of the pod makes it
-look at once; so when the ConfigMap is there, the pods that still wait are given an annotation.
+A kubelet that finds no ConfigMap for a container retries after ten seconds or more. Any change of the pod makes it
+retry at once. So once the ConfigMap exists, the pods that still wait get an annotation.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from jobs.operator.model.actions import Patch
 from jobs.operator.model.conditions import moment_of
 from jobs.operator.model.names import Object
 
-# Seconds after the ConfigMap was made: nodes hear of it on another way than of the pod, and may hear of it later.
+# Seconds after the creation of the ConfigMap: its event reaches nodes separately from the pod's, and maybe later.
 _PAUSE = 1.0
 
 
-def calls(pods: Sequence[Object], config_map: Object | None, now: datetime) -> Iterator[Patch]:
-    """The changes that wake; none before ``due``."""
+def patches(pods: Sequence[Object], config_map: Object | None, now: datetime) -> Iterator[Patch]:
+    """Yield the patches of waiting pods; none before ``due``."""
     moment = due(pods, config_map)
     if config_map is None or moment is None or now < moment:
         return
-    for pod in _asleep(pods, config_map):
-        change = {"metadata": {"annotations": {names.TOLD_ANNOTATION: names.uid_of(config_map)}}}
+    for pod in _unpatched(pods, config_map):
+        change = {"metadata": {"annotations": {names.NUDGE_ANNOTATION: names.uid_of(config_map)}}}
         yield Patch("Pod", names.name_of(pod), change)
 
 
 def due(pods: Sequence[Object], config_map: Object | None) -> datetime | None:
-    """From when on pods are woken; None: none has to be."""
-    if config_map is None or not _asleep(pods, config_map):
+    """Return the time from which waiting pods are patched; None if there are none."""
+    if config_map is None or not _unpatched(pods, config_map):
         return None
     made = moment_of(config_map["metadata"].get("creationTimestamp"))
     return made + timedelta(seconds=_PAUSE) if made else None
 
 
-def _asleep(pods: Sequence[Object], config_map: Object) -> list[Object]:
-    told = names.uid_of(config_map)
+def _unpatched(pods: Sequence[Object], config_map: Object) -> list[Object]:
+    uid = names.uid_of(config_map)
     return [
         pod
         for pod in pods
-        if _is_waiting(pod) and (pod["metadata"].get("annotations") or {}).get(names.TOLD_ANNOTATION) != told
+        if _is_waiting(pod) and (pod["metadata"].get("annotations") or {}).get(names.NUDGE_ANNOTATION) != uid
     ]
 
 

@@ -1,7 +1,7 @@
-"""Whether the ConfigMap still tells where everybody is. Pure.
+"""The ConfigMap with the addresses of a job's pods, and whether it is out of date. Pure.
 
-Containers read it once, when they start. Where its pods have changed, a job whose processes meet again by themselves
-gets its ConfigMap written anew; every other job is started anew as a whole.
+Containers read it once, when they start. If the pods have changed, the ConfigMap of a job whose processes can reconnect
+is updated; every other job is restarted as a whole.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from jobs.operator.model.spec import Intranet, PaddleJob
 
 
 def is_out_of_date(job: PaddleJob, observed: Observed, attempt: int) -> bool:
-    """Whether pods were told of others that are not there any more, or were not told of some."""
-    told = _told(observed.config_map, attempt)
-    if told is None:
+    """Whether the ConfigMap lists pods that no longer exist, or lacks some."""
+    recorded = _recorded_members(observed.config_map, attempt)
+    if recorded is None:
         return False
-    if set(told) != {name for name, _, _ in job.pod_names()}:
+    if set(recorded) != {name for name, _, _ in job.pod_names()}:
         return True
-    return any(_has_moved(observed.pods_by_name.get(name), was) for name, was in told.items() if was)
+    return any(_has_moved(observed.pods_by_name.get(name), was) for name, was in recorded.items() if was)
 
 
-def wanted_config_map(
+def desired_config_map(
     job: PaddleJob, pods: Mapping[str, Object], current: Object | None, attempt: int
 ) -> Object | None:
-    """The ConfigMap to have, once every pod has an address. ``pods`` are by name; None: it is too early."""
+    """Return the desired ConfigMap; None until every pod has an address. ``pods`` are by name."""
     addresses = {name: address_of(pods[name]) for name, _, _ in job.pod_names() if name in pods}
     port = port_of(job, current)
     if len(addresses) < job.total or not all(addresses.values()) or port is None:
@@ -39,22 +39,22 @@ def wanted_config_map(
 
 
 def port_of(job: PaddleJob, current: Object | None) -> int | None:
-    """First port of each pod's block; None while a job on its nodes' network has not been given any."""
+    """Return the first port of each pod's block; None while a job on its nodes' network has no block."""
     if job.intranet is Intranet.SERVICE:
         return names.PORT
     if job.intranet is Intranet.HOST:
-        said = job.annotations.get(names.HOST_PORT_ANNOTATION, "")
-        return int(said) if said.isdecimal() else None
-    told = ((current or {}).get("data") or {}).get("PADDLE_PORT", "")
-    return int(told) if told.isdecimal() else pod_port(job.uid)
+        annotation = job.annotations.get(names.HOST_PORT_ANNOTATION, "")
+        return int(annotation) if annotation.isdecimal() else None
+    recorded = ((current or {}).get("data") or {}).get("PADDLE_PORT", "")
+    return int(recorded) if recorded.isdecimal() else pod_port(job.uid)
 
 
-def _told(current: Object | None, attempt: int) -> Mapping[str, str] | None:
-    """Members by the present ConfigMap; None where there is none, or where one of paddle-operator tells nothing."""
+def _recorded_members(current: Object | None, attempt: int) -> Mapping[str, str] | None:
+    """Return the members recorded in the current ConfigMap; None without one, or if it is one of paddle-operator."""
     if current is None or names.is_leaving(current) or attempt_of(current, attempt) != attempt:
         return None
-    said = (current["metadata"].get("annotations") or {}).get(names.MEMBERS_ANNOTATION)
-    return json.loads(said) if said else None
+    annotation = (current["metadata"].get("annotations") or {}).get(names.MEMBERS_ANNOTATION)
+    return json.loads(annotation) if annotation else None
 
 
 def _has_moved(pod: Object | None, was: str) -> bool:

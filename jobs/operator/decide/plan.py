@@ -1,12 +1,11 @@
-"""``plan(job, observed, now) -> actions, status, requeue_after``: what to do about a PaddleJob. Pure.
+"""Reconciliation of a PaddleJob: ``plan(job, observed, now) -> actions, status, requeue_after``. Pure.
 
-Every decision is made anew from what there is; nothing is remembered but what the status tells. In one pass everything
-is done that can be done:
+Every decision follows from the observed objects; the status is the only memory. One pass does everything possible:
 
-1. ``status.py`` decides: has it succeeded, failed, stalled, run too long; does it have to start anew?
-2. ``children.py`` derives from the decision which objects have to go and which are missing.
-3. Whoever executes the plan writes the status (comparing the version that was read) before it acts, where the status
-   remembers what the actions follow from.
+1. ``status.py`` decides whether the job has succeeded, failed, stalled, run too long or must restart.
+2. ``children.py`` derives from the decision which objects to delete and which are missing.
+3. The executor of the plan writes the status (comparing the version that was read) before the actions, if the status
+   records a decision that the actions depend on.
 """
 
 from __future__ import annotations
@@ -25,14 +24,17 @@ from jobs.operator.model.names import Object
 from jobs.operator.model.observed import Observed, Settings
 from jobs.operator.model.spec import PaddleJob, read
 
-_LOOK_AGAIN = 5.0  # seconds, where something has to go away that nobody tells us of
+_POLL_SECONDS = 5.0  # seconds between passes while a foreign object has a name of the job: its deletion is not watched
 
 
 @dataclass(frozen=True)
 class Plan:
-    """``status``: what to write; None: it stays. ``status_first``: it remembers something that the actions follow from,
-    and has to be written before them; else it only tells of what is there, and may come with the next plan.
-    ``requeue_after``: seconds until time changes something."""
+    """The result of a pass.
+
+    ``status``: the status to write; None: unchanged. ``status_first``: the status records a decision that the actions
+    depend on, and must be written before them; otherwise it only describes observed objects, and may be written with
+    the next plan. ``requeue_after``: seconds until the next change that depends on time.
+    """
 
     actions: tuple[Action, ...] = ()
     status: dict[str, Any] | None = None
@@ -41,12 +43,12 @@ class Plan:
 
 
 def plan(item: Object, observed: Observed, now: datetime, settings: Settings | None = None) -> Plan:
-    """What to do about the PaddleJob ``item``, as the API server gave it."""
+    """Return the plan for the PaddleJob ``item``, as the API server returned it."""
     settings = settings or Settings()
     job = read(item)
     if job.run.managed_by != names.CONTROLLER:
         return Plan()
-    now = now.replace(microsecond=0)  # as times are written
+    now = now.replace(microsecond=0)  # the resolution of times in Kubernetes
     record = next_record(job, observed, now, settings)
     status = status_of(job, observed, record, now)
     return Plan(
@@ -62,7 +64,7 @@ def _waits(job: PaddleJob, record: Record, observed: Observed, now: datetime, se
         if moment is not None:
             yield max((moment - now).total_seconds(), 0.0)
     if observed.foreign:
-        yield _LOOK_AGAIN
+        yield _POLL_SECONDS
 
 
 def _moments(job: PaddleJob, record: Record, settings: Settings) -> Iterator[datetime | None]:

@@ -1,4 +1,4 @@
-"""How the pods of a role are doing, counted. Pure."""
+"""Counts of the pods of a role by state. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ COUNTS = ("pending", "starting", "running", "failed", "succeeded", "unknown")
 
 
 def state_of(pod: Object) -> str:
-    """One of ``COUNTS``."""
+    """Return the state of a pod, one of ``COUNTS``."""
     status = pod.get("status") or {}
     return {
         "Pending": "starting" if _is_coordinating(status) else "pending",
@@ -40,7 +40,7 @@ def _is_up(status: Object) -> bool:
 
 
 def role_status(counted: Iterable[Object], all_pods: Sequence[Object]) -> dict[str, Any]:
-    """Status of a role: counts of the pods that count, references to all that there are."""
+    """Return the status of a role: counts of the pods in ``counted``, references to all of its pods."""
     states = Counter(map(state_of, counted))
     return {
         "replicas": sum(states.values()),
@@ -61,13 +61,13 @@ def _reference(pod: Object) -> dict[str, str]:
 
 
 def role_of(pod: Object) -> str:
-    """The role of a pod: the annotation's word, else its name's."""
-    said = (pod["metadata"].get("annotations") or {}).get(names.RESOURCE_ANNOTATION)
-    return str(said or pod_names.role_and_index(names.name_of(pod))[0])
+    """Return the role of a pod from its annotation, else from its name."""
+    annotation = (pod["metadata"].get("annotations") or {}).get(names.RESOURCE_ANNOTATION)
+    return str(annotation or pod_names.role_and_index(names.name_of(pod))[0])
 
 
 def container_restarts(pods: Iterable[Object]) -> int:
-    """How often nodes have started containers of running pods again."""
+    """Return how often nodes have restarted containers of running pods."""
     running = ((pod.get("status") or {}) for pod in pods if phase_of(pod) == "Running")
     return sum(
         int(entry.get("restartCount", 0))

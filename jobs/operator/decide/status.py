@@ -1,8 +1,8 @@
-"""What a job's status becomes, from what there is. Pure.
+"""The next status of a job, from its observed objects. Pure.
 
-What a status remembers is written before anything is done (``children.py`` derives from it what to do), so whoever is
-killed in between counts nothing twice: a failed pod that was counted stands in ``counted`` until it is gone, and a pod
-of an earlier attempt is not looked at any more.
+Decisions in the status are written before the actions that ``children.py`` derives from them, so a controller that is
+killed in between counts nothing twice. A counted failed pod is listed in ``counted`` until it is deleted, and pods of
+earlier attempts are ignored.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from jobs.operator.model.spec import PaddleJob
 
 @dataclass(frozen=True)
 class Record:
-    """The part of a status that has a memory."""
+    """The part of a status from which the next one is computed."""
 
     phase: Phase = Phase.NONE
     reason: str = ""
@@ -66,7 +66,7 @@ class Record:
 
     @property
     def memory(self) -> tuple[object, ...]:
-        """What would be lost if nobody wrote it down: counts, attempts, moments, and an end."""
+        """The values that cannot be observed again: counts, attempt, times, and the end."""
         phase = self.phase if self.ended else Phase.NONE
         moments = (self.start, self.not_before, self.holding_since, self.running_since)
         return (
@@ -80,12 +80,12 @@ class Record:
 
 
 def current_pods(job: PaddleJob, observed: Observed, record: Record) -> list[Object]:
-    """The pods that count: wanted, of the present attempt, staying, and not failed and counted already."""
-    wanted = {name for name, _, _ in job.pod_names()}
+    """Return the pods that count: desired, of the current attempt, not being deleted, and no counted failures."""
+    desired = {name for name, _, _ in job.pod_names()}
     return [
         pod
         for pod in observed.pods
-        if names.name_of(pod) in wanted
+        if names.name_of(pod) in desired
         and not names.is_leaving(pod)
         and attempt_of(pod, record.attempt) == record.attempt
         and names.uid_of(pod) not in record.counted
@@ -96,7 +96,7 @@ def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Set
     before = _with_starts(job, observed, Record.of(job.status))
     if job.leaving:
         return replace(before, phase=Phase.TERMINATING)
-    if before.ended and not _is_called_back(job, before):
+    if before.ended and not _is_reopened(job, before):
         return before
     if before.ended:
         before = replace(before, phase=Phase.PENDING, completion=None, reason="", message="")
@@ -109,12 +109,14 @@ def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Set
     if before.suspended:
         fresh = replace(before, suspended=False, phase=Phase.PENDING, attempt=before.attempt + 1, starts={})
         return replace(fresh, reason="", message="")
-    return _living(job, observed, before, now, settings)
+    return _active(job, observed, before, now, settings)
 
 
-def _is_called_back(job: PaddleJob, ended: Record) -> bool:
-    """Whether one of those that had succeeded is to begin again: who says how often pods begin may say so a moment
-    after the last has succeeded."""
+def _is_reopened(job: PaddleJob, ended: Record) -> bool:
+    """Whether a pod that had succeeded is to start again.
+
+    The creator of the job, which sets ``starts``, may raise them just after the last pod has succeeded.
+    """
     if job.starts is None or job.run.suspend or ended.phase is not Phase.COMPLETED:
         return False
     if not job.success.every or cleans(job.clean, ended.phase):
@@ -124,15 +126,19 @@ def _is_called_back(job: PaddleJob, ended: Record) -> bool:
 
 
 def _with_starts(job: PaddleJob, observed: Observed, record: Record) -> Record:
-    """Pods that have been seen are counted: they may be gone the next time."""
+    """Return the record with the start numbers of the observed pods, which may be deleted before the next pass."""
     if job.starts is None:
         return record
-    seen = {
+    observed_starts = {
         pod_names.place(*pod_names.role_and_index(names.name_of(pod))): start_number
         for pod in observed.pods
         if (start_number := start_number_of(pod)) and attempt_of(pod, record.attempt) == record.attempt
     }
-    fresh = {place: start_number for place, start_number in seen.items() if start_number > record.starts.get(place, 0)}
+    fresh = {
+        place: start_number
+        for place, start_number in observed_starts.items()
+        if start_number > record.starts.get(place, 0)
+    }
     return replace(record, starts={**record.starts, **fresh}) if fresh else record
 
 
@@ -152,15 +158,15 @@ def _suspended(before: Record) -> Record:
     )
 
 
-def _living(job: PaddleJob, observed: Observed, before: Record, now: datetime, settings: Settings) -> Record:
+def _active(job: PaddleJob, observed: Observed, before: Record, now: datetime, settings: Settings) -> Record:
     present = {names.uid_of(pod) for pod in observed.pods}
     record = replace(before, counted=tuple(uid for uid in before.counted if uid in present))
     record = _with_progress(job, record, now)
     pods = current_pods(job, observed, record)
     if _has_succeeded(job, pods):
         return _end(record, Phase.COMPLETED, now, "Completed", "")
-    for judged in (_failures, _limits, _membership, _gang):
-        after = judged(job, observed, pods, record, now, settings)
+    for check in (_failures, _limits, _membership, _gang):
+        after = check(job, observed, pods, record, now, settings)
         if after.ended or after.attempt != record.attempt:
             return after
         record = after
@@ -192,7 +198,7 @@ def _has_succeeded(job: PaddleJob, pods: list[Object]) -> bool:
 
 
 def is_superseded(job: PaddleJob, pod: Object) -> bool:
-    """Whether another is to begin in the place of one that has ended."""
+    """Whether another pod is to start in the place of this finished one."""
     if job.starts is None or not is_finished(pod):
         return False
     return start_number_of(pod) < job.starts_of(*pod_names.role_and_index(names.name_of(pod)))
@@ -202,7 +208,7 @@ def _failures(
     job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
 ) -> Record:
     if job.starts is not None:
-        return record  # it is not the controller's to say what follows
+        return record  # the creator of the job decides about restarts
     failed = [pod for pod in pods if phase_of(pod) == "Failed"]
     found = [(names.uid_of(pod), failure_of(pod, replica_status.role_of(pod))) for pod in failed]
     return _answer(job, found, record, now) if found else record
@@ -211,19 +217,19 @@ def _failures(
 def _answer(job: PaddleJob, found: list[tuple[str, Failure]], record: Record, now: datetime) -> Record:
     restarts = record.restarts
     for _, failure in found:
-        # What is started together counts once.
+        # Pods that are restarted together count once.
         so_far = restarts if job.replaces_alone else record.restarts
         verdict = judge(failure, job.failure_rules, so_far, job.run.backoff_limit)
         if verdict is Verdict.FAIL:
             return _failed(job, failure, record, so_far, now)
         if verdict is Verdict.RESTART:
             restarts = so_far + 1
-    said = f"{found[0][1].description()}. It is started again."
-    told = replace(record, restarts=restarts, reason="Restarting", message=said)
+    description = f"{found[0][1].description()}. It is started again."
+    updated = replace(record, restarts=restarts, reason="Restarting", message=description)
     later = now + timedelta(seconds=pause(max(restarts, record.attempt)))
     if job.replaces_alone:
-        return replace(told, counted=(*record.counted, *(uid for uid, _ in found)), not_before=later)
-    return _anew(told, later)
+        return replace(updated, counted=(*record.counted, *(uid for uid, _ in found)), not_before=later)
+    return _new_attempt(updated, later)
 
 
 def _failed(job: PaddleJob, failure: Failure, record: Record, restarts: int, now: datetime) -> Record:
@@ -249,11 +255,11 @@ def _limits(
 
 
 def stalled_at(job: PaddleJob, record: Record) -> datetime | None:
-    """When a running job counts as stalled unless it tells of progress; None: never."""
+    """Return the time from which a running job without further progress counts as stalled; None: never."""
     if job.run.stall is None or record.running_since is None:
         return None
-    heard = moment_of(record.progress.get("since"))
-    return max(heard or record.running_since, record.running_since) + timedelta(seconds=job.run.stall)
+    reported = moment_of(record.progress.get("since"))
+    return max(reported or record.running_since, record.running_since) + timedelta(seconds=job.run.stall)
 
 
 def _stalled(job: PaddleJob, record: Record, now: datetime) -> Record:
@@ -261,10 +267,10 @@ def _stalled(job: PaddleJob, record: Record, now: datetime) -> Record:
     failure = Failure(job.name, "", reason="Stalled", message=message)
     if judge(failure, job.failure_rules, record.restarts, job.run.backoff_limit) is Verdict.FAIL:
         return _end(record, Phase.FAILED, now, "Stalled", f"{message}.")
-    told = replace(
+    updated = replace(
         record, restarts=record.restarts + 1, reason="Restarting", message=f"{message}. It is started again."
     )
-    return _anew(told, now + timedelta(seconds=pause(record.restarts + 1)))
+    return _new_attempt(updated, now + timedelta(seconds=pause(record.restarts + 1)))
 
 
 def _membership(
@@ -273,7 +279,7 @@ def _membership(
     if job.meets_again or not is_out_of_date(job, observed, record.attempt):
         return record
     message = "The pods of the job have changed. All are started anew, so that they find one another."
-    return _anew(replace(record, reason="MembersChanged", message=message), None)
+    return _new_attempt(replace(record, reason="MembersChanged", message=message), None)
 
 
 def _gang(
@@ -284,12 +290,12 @@ def _gang(
     since = record.holding_since or now
     if not gang.has_waited(job, since, now, settings):
         return replace(record, holding_since=since)
-    told = replace(record, releases=record.releases + 1, reason="GangTimeout", message=gang.message(job, pods))
-    return _anew(told, now + timedelta(seconds=gang.pause(told.releases)))
+    updated = replace(record, releases=record.releases + 1, reason="GangTimeout", message=gang.message(job, pods))
+    return _new_attempt(updated, now + timedelta(seconds=gang.pause(updated.releases)))
 
 
-def _anew(record: Record, not_before: datetime | None) -> Record:
-    """All pods together, once those that are there have gone."""
+def _new_attempt(record: Record, not_before: datetime | None) -> Record:
+    """Return the record of a new attempt: all pods start together, once the existing ones are deleted."""
     return replace(
         record,
         phase=Phase.PENDING,
@@ -325,7 +331,7 @@ def _phase(job: PaddleJob, pods: list[Object], record: Record) -> Phase:
         return Phase.STARTING
     if "pending" in states or len(pods) < job.total:
         return Phase.PENDING
-    # Nothing is known of an unknown pod, whose node is silent: nothing has changed so far.
+    # The state of a pod in phase Unknown is not available, because its node does not report: the phase stays.
     return record.phase if "unknown" in states else Phase.RUNNING
 
 

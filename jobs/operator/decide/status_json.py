@@ -1,4 +1,4 @@
-"""The status of a PaddleJob as its resource holds it. Pure."""
+"""The status of a PaddleJob as JSON of the resource. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.operator.model.spec import PaddleJob, Role
 
 
 def status_of(job: PaddleJob, observed: Observed, record: Record, now: datetime) -> dict[str, Any]:
-    """The status to be written; equal to the one before where nothing has changed."""
+    """Return the status to write; equal to the current one if nothing has changed."""
     before = job.status
     pods = current_pods(job, observed, record)
     status: dict[str, Any] = {
@@ -47,7 +47,7 @@ def _role_status(role: Role, pods: list[Object], observed: Observed, before: Obj
     of_role = [pod for pod in observed.pods if replica_status.role_of(pod) == role.name]
     status = replica_status.role_status([pod for pod in pods if replica_status.role_of(pod) == role.name], of_role)
     if record.ended:
-        # How it ended stays to be read when the pods are gone.
+        # The final counts remain when the pods are deleted.
         was = before.get(role.name) or {}
         status |= {key: max(status[key], int(was.get(key, 0))) for key in ("succeeded", "failed")}
     return status
@@ -55,18 +55,18 @@ def _role_status(role: Role, pods: list[Object], observed: Observed, before: Obj
 
 def _conditions(job: PaddleJob, record: Record, before: Object) -> list[Condition]:
     known = {entry["type"] for entry in before.get("conditions") or ()}
-    said = [
+    result = [
         condition(
             Kind.VALID, not job.problems, *(("InvalidSpec", " ".join(job.problems)) if job.problems else ("Read",))
         )
     ]
     if record.suspended:
-        said.append(condition(Kind.SUSPENDED, True, "Suspended"))
+        result.append(condition(Kind.SUSPENDED, True, "Suspended"))
     elif Kind.SUSPENDED in known:
-        said.append(condition(Kind.SUSPENDED, False, "Resumed"))
+        result.append(condition(Kind.SUSPENDED, False, "Resumed"))
     if record.phase is Phase.RUNNING or Kind.RUNNING in known:
-        said.append(condition(Kind.RUNNING, record.phase is Phase.RUNNING, record.reason or record.phase.value))
+        result.append(condition(Kind.RUNNING, record.phase is Phase.RUNNING, record.reason or record.phase.value))
     if record.ended:
         kind = Kind.COMPLETED if record.phase is Phase.COMPLETED else Kind.FAILED
-        said.append(condition(kind, True, record.reason or record.phase.value, record.message))
-    return said
+        result.append(condition(kind, True, record.reason or record.phase.value, record.message))
+    return result

@@ -1,6 +1,6 @@
-"""Why a job waits: one reason in a word, and one message. Pure.
+"""The reason why a job waits: one reason code and one message. Pure.
 
-Of several reasons the one counts that a person can do most about.
+Of several reasons the first in ``_CHECKS`` counts: the one that a person can do most about.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from jobs.operator.model.spec import Intranet, PaddleJob
 
 Why = tuple[str, str]
 
-# What a container may wait for that does not go away by itself. CreateContainerConfigError is left out while the
-# ConfigMap is not there: by it the pods wait for one another.
+# Waiting reasons of a container that do not pass by themselves. CreateContainerConfigError is ignored while the
+# ConfigMap does not exist: pods wait for each other by it.
 _TROUBLE = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
 _TROUBLE_STARTING = ("CreateContainerError", "RunContainerError", "CrashLoopBackOff", "ContainerCannotRun")
 
 
 def why_waiting(job: PaddleJob, observed: Observed, pods: Sequence[Object], not_before: datetime | None) -> Why:
-    """Reason and message; two empty texts while everything takes its ordinary course."""
-    for look in _LOOKS:
-        why = look(job, observed, pods)
+    """Return the reason and message; two empty strings while nothing is wrong."""
+    for check in _CHECKS:
+        why = check(job, observed, pods)
         if why:
             return why
     if not_before:
@@ -78,7 +78,7 @@ def _starting(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why
 def _misconfigured(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -> Why | None:
     if observed.config_map is None:
         return None
-    # What a node said before it had heard of the ConfigMap stays to be read until it looks again.
+    # The message from before the ConfigMap was created remains until the node retries.
     old = no_config_map(job.name)
     return _first_waiting(pods, (CONFIG_ERROR,), "ContainerConfig", but_for=old)
 
@@ -91,7 +91,7 @@ def _unschedulable(job: PaddleJob, observed: Observed, pods: Sequence[Object]) -
     return None
 
 
-_LOOKS: Sequence[Callable[[PaddleJob, Observed, Sequence[Object]], Why | None]] = (
+_CHECKS: Sequence[Callable[[PaddleJob, Observed, Sequence[Object]], Why | None]] = (
     _refused,
     _foreign,
     _no_ports,
@@ -103,11 +103,11 @@ _LOOKS: Sequence[Callable[[PaddleJob, Observed, Sequence[Object]], Why | None]] 
 )
 
 
-def _first_waiting(pods: Sequence[Object], words: Sequence[str], reason: str, but_for: str = "") -> Why | None:
+def _first_waiting(pods: Sequence[Object], reasons: Sequence[str], reason: str, but_for: str = "") -> Why | None:
     for pod, waiting in _waits(pods):
-        if waiting.get("reason") in words and waiting.get("message", waiting["reason"]) != but_for:
-            said = waiting.get("message") or waiting["reason"]
-            return reason, f"{names.name_of(pod)}: {said}"[:1000]
+        if waiting.get("reason") in reasons and waiting.get("message", waiting["reason"]) != but_for:
+            message = waiting.get("message") or waiting["reason"]
+            return reason, f"{names.name_of(pod)}: {message}"[:1000]
     return None
 
 

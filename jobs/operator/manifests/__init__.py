@@ -1,1 +1,1 @@
-"""The objects of which a PaddleJob consists, each as the JSON that the API server takes. Pure."""
+"""The child objects of a PaddleJob, as JSON for the API server. Pure."""

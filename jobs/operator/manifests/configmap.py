@@ -1,4 +1,4 @@
-"""The ConfigMap that tells every pod where all the others are; pods wait until it is there."""
+"""The ConfigMap with the addresses of all pods of a job; pods wait until it exists."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from jobs.operator.model.spec import Intranet, PaddleJob
 def config_map(
     job: PaddleJob, addresses: Mapping[str, str], uids: Mapping[str, str], port: int, attempt: int
 ) -> dict[str, Any]:
-    """``addresses`` and ``uids`` are by pod name; ``port`` is the first of each pod's block."""
+    """Return the ConfigMap. ``addresses`` and ``uids`` are by pod name; ``port`` is the first of each pod's block."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -33,31 +33,31 @@ def config_map(
 
 
 def members(job: PaddleJob, addresses: Mapping[str, str], uids: Mapping[str, str]) -> dict[str, str]:
-    """Whom a ConfigMap speaks of: names, and where another pod of the name would be somebody else, UID and address."""
+    """Return the pods listed in a ConfigMap by name, with UID and address unless the name alone identifies a pod."""
     return {
         name: "" if job.keeps_names else f"{uids.get(name, '')} {addresses[name]}" for name, _, _ in job.pod_names()
     }
 
 
 def data(job: PaddleJob, addresses: Mapping[str, str], port: int) -> dict[str, str]:
-    """The variables of the contract of paddle-operator 0.3.5."""
+    """Return the variables of the contract of paddle-operator 0.3.5."""
     places = {role: [Endpoint(host, port) for host in _hosts(job, role, addresses)] for role in job.roles}
-    told = paddle.shared_environment(places.get(names.PS), places.get(names.WORKER), job.with_gloo)
+    variables = paddle.shared_environment(places.get(names.PS), places.get(names.WORKER), job.with_gloo)
     for role, name in _LISTS.items():
         if role in places:
-            told[name] = paddle.listed(places[role])
-    return {**told, "PADDLE_PORT": str(port)}
+            variables[name] = paddle.listed(places[role])
+    return {**variables, "PADDLE_PORT": str(port)}
 
 
-# What the operator's contract tells beside servers and trainers.
+# Variables of the operator's contract for roles other than servers and trainers.
 _LISTS: Mapping[str, str] = {names.MASTER: "PADDLE_MASTER_ENDPOINTS", names.HETER: "PADDLE_HETER_ENDPOINTS"}
 
 
 def _hosts(job: PaddleJob, role: str, addresses: Mapping[str, str]) -> list[str]:
-    wanted = [pod_names.pod_name(job.name, role, index) for index in range(job.roles[role].replicas)]
-    return [name if job.intranet is Intranet.SERVICE else _host(addresses[name]) for name in wanted]
+    desired = [pod_names.pod_name(job.name, role, index) for index in range(job.roles[role].replicas)]
+    return [name if job.intranet is Intranet.SERVICE else _host(addresses[name]) for name in desired]
 
 
 def _host(address: str) -> str:
-    """An address as it stands before a colon and a port."""
+    """Format an address for use before a colon and a port."""
     return f"[{address}]" if ipaddress.ip_address(address).version == 6 else address

@@ -1,4 +1,4 @@
-"""Whose an object is."""
+"""Owner reference and metadata of child objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.operator.model.spec import PaddleJob
 def owned(
     job: PaddleJob, name: str, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Metadata of a child: it goes with the job, and is found by the job's UID."""
+    """Return the metadata of a child object, which is deleted with the job and found by the job's UID."""
     metadata: dict[str, Any] = {
         "name": name,
         "namespace": job.namespace,

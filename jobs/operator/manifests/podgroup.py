@@ -1,4 +1,4 @@
-"""Volcano's PodGroup: which pods have to start together, and what they need."""
+"""Volcano's PodGroup: the number of pods that start together, and their resources."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.operator.model.names import Object
 from jobs.operator.model.spec import PaddleJob
 
 API_VERSION = "scheduling.volcano.sh/v1beta1"
-READY = frozenset({"Inqueue", "Running"})  # phases in which pods may be made
+READY = frozenset({"Inqueue", "Running"})  # phases in which pods may be created
 
 _UNITS: Mapping[str, Fraction] = {
     "n": Fraction(1, 10**9),
@@ -25,7 +25,7 @@ _UNITS: Mapping[str, Fraction] = {
 
 
 def is_volcano_s(job: PaddleJob) -> bool:
-    """Whether Volcano can place the job: no role may have asked for another scheduler."""
+    """Whether Volcano schedules the job: no role names another scheduler."""
     schedulers = {
         (role.template.get("spec") or {}).get("schedulerName") or names.VOLCANO for role in job.roles.values()
     }
@@ -45,7 +45,7 @@ def pod_group(job: PaddleJob) -> dict[str, Any]:
 
 
 def needed(job: PaddleJob) -> dict[str, str]:
-    """What all containers request together, by their limits where they request nothing. Init containers end before."""
+    """Return the sum of all containers' requests, or limits of those without requests. Init containers do not count."""
     total: dict[str, Fraction] = {}
     for role in job.roles.values():
         for resource, amount in _amounts(role.containers):
@@ -61,7 +61,7 @@ def _amounts(containers: Iterable[Object]) -> Iterable[tuple[str, Fraction]]:
 
 
 def amount_of(quantity: object) -> Fraction:
-    """A quantity of Kubernetes as a number: ``"500m"``, ``"10Mi"``, ``2``, ``"1e3"``."""
+    """Parse a Kubernetes quantity such as ``"500m"``, ``"10Mi"``, ``2`` or ``"1e3"``."""
     text = str(quantity).strip()
     unit = next((unit for unit in sorted(_UNITS, key=len, reverse=True) if unit and text.endswith(unit)), "")
     return Fraction(text.removesuffix(unit)) * _UNITS[unit]

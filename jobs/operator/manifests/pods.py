@@ -1,4 +1,4 @@
-"""The pod of one replica: the job's template, and what the contract of paddle-operator adds to it."""
+"""The pod of one replica: the job's template, with the additions of paddle-operator's contract."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from jobs.operator.model.spec import Intranet, PaddleJob, Role
 def pod(
     job: PaddleJob, role: Role, index: int, attempt: int, options: PodOptions, start_number: int | None = None
 ) -> dict[str, Any]:
-    """Pod ``index`` of a role. The template stays as it is. ``life``: which pod of its name it is, if that counts."""
+    """Return pod ``index`` of a role; the template is not modified. ``start_number``: None where it is not counted."""
     name = pod_names.pod_name(job.name, role.name, index)
     template = copy.deepcopy(dict(role.template))
     spec: dict[str, Any] = dict(template.get("spec") or {})
     spec |= {"hostname": name, "subdomain": name, "restartPolicy": restart_policy(job, role)}
     if job.intranet is Intranet.HOST:
-        # Without this policy the node's resolver would be asked, which knows no service.
+        # Without this policy the pod would use the node's resolver, which does not resolve services.
         spec |= {"hostNetwork": True, "dnsPolicy": "ClusterFirstWithHostNet"}
     spec["containers"] = [_container(job, role, index, name, container) for container in spec["containers"]]
     if job.intranet is Intranet.SERVICE:
@@ -39,20 +39,20 @@ def pod(
 
 
 def restart_policy(job: PaddleJob, role: Role) -> str:
-    """Whether a node starts a container again itself. The template's word counts, unless the job is elastic."""
+    """Return the restart policy of the pod's containers: the template's, unless the job is elastic."""
     if job.elastic is not None:
         return "OnFailure"
-    said = (role.template.get("spec") or {}).get("restartPolicy")
-    if said:
-        return str(said)
+    stated = (role.template.get("spec") or {}).get("restartPolicy")
+    if stated:
+        return str(stated)
     return "OnFailure" if role.name == names.WORKER and job.intranet is Intranet.SERVICE else "Never"
 
 
 def _metadata(job: PaddleJob, role: Role, index: int, attempt: int, options: PodOptions) -> dict[str, Any]:
     name = pod_names.pod_name(job.name, role.name, index)
-    said = role.template.get("metadata") or {}
+    stated = role.template.get("metadata") or {}
     labels = {
-        **(said.get("labels") or {}),
+        **(stated.get("labels") or {}),
         names.RESOURCE_NAME_LABEL: name,
         names.RESOURCE_TYPE_LABEL: role.name,
         names.JOB_LABEL: job.name,
@@ -60,7 +60,7 @@ def _metadata(job: PaddleJob, role: Role, index: int, attempt: int, options: Pod
         names.INDEX_LABEL: str(index),
         names.ATTEMPT_LABEL: str(attempt),
     }
-    annotations = {**(said.get("annotations") or {}), names.RESOURCE_ANNOTATION: role.name}
+    annotations = {**(stated.get("annotations") or {}), names.RESOURCE_ANNOTATION: role.name}
     if options.volcano:
         annotations |= {
             "scheduling.k8s.io/group-name": job.name,
@@ -73,31 +73,31 @@ def _metadata(job: PaddleJob, role: Role, index: int, attempt: int, options: Pod
 
 
 def _container(job: PaddleJob, role: Role, index: int, name: str, container: Any) -> dict[str, Any]:
-    """Every container is told who it is, after what its author says: of two words for one variable the last counts."""
-    said = dict(container)
-    said["env"] = [*(said.get("env") or ()), *_environment(job, role, index, name)]
+    """Return the container with the controller's variables after its own: Kubernetes uses the last value of a name."""
+    stated = dict(container)
+    stated["env"] = [*(stated.get("env") or ()), *_environment(job, role, index, name)]
     if job.elastic is None:
-        # Whoever has a master is told by it who is there, and need not wait.
+        # A job with a master gets the members from it, and need not wait for the ConfigMap.
         reference = {"name": job.name, "optional": True} if names.MASTER in job.roles else {"name": job.name}
-        said["envFrom"] = [*(said.get("envFrom") or ()), {"configMapRef": reference}]
-    return said
+        stated["envFrom"] = [*(stated.get("envFrom") or ()), {"configMapRef": reference}]
+    return stated
 
 
 def _environment(job: PaddleJob, role: Role, index: int, name: str) -> list[dict[str, Any]]:
     by_name = job.intranet is Intranet.SERVICE
     own: dict[str, Any] = {"value": name} if by_name else {"valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}
-    told = paddle.own_environment(names.TRAINING_ROLES[role.name], index)
+    variables = paddle.own_environment(names.TRAINING_ROLES[role.name], index)
     if job.elastic is not None:
-        told |= {
+        variables |= {
             "PADDLE_ELASTIC_JOB_ID": f"{job.namespace}-{job.name}",
             "PADDLE_ELASTIC_NP": elastic_range(job),
             "PADDLE_ELASTIC_TIMEOUT": "60",
         }
-    return [{"name": "POD_IP", **own}, *({"name": key, "value": value} for key, value in told.items())]
+    return [{"name": "POD_IP", **own}, *({"name": key, "value": value} for key, value in variables.items())]
 
 
 def elastic_range(job: PaddleJob) -> str:
-    """With how many workers Paddle's elastic trainers go on: ``3``, or ``2:4`` where the job has bounds."""
+    """Return the number of workers for Paddle's elastic trainers: ``3``, or ``2:4`` where the job has bounds."""
     worker = job.roles[names.WORKER]
     return str(worker.replicas) if worker.least == worker.most else f"{worker.least}:{worker.most}"
 
@@ -113,6 +113,6 @@ def _coordination(job: PaddleJob, role: Role, image: str) -> dict[str, Any]:
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["sh", "-c", script],
-        # Limits as well: a namespace with a quota on limits refuses pods without.
+        # Limits as well: a namespace with a quota on limits refuses pods without limits.
         "resources": {"requests": {"cpu": "10m", "memory": "10Mi"}, "limits": {"cpu": "100m", "memory": "32Mi"}},
     }

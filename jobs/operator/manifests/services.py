@@ -1,4 +1,4 @@
-"""One headless service for each pod: its name is the pod's, and leads to the pod before that is ready."""
+"""One headless service for each pod: it has the pod's name, which resolves even before the pod is ready."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobs.operator.model.spec import PaddleJob
 
 
 def service(job: PaddleJob, name: str) -> dict[str, Any]:
-    """The service of the pod ``name``."""
+    """Return the service of the pod ``name``."""
     ports = [
         {"name": f"p-{offset}", "port": names.PORT + offset, "targetPort": names.PORT + offset, "protocol": "TCP"}
         for offset in range(names.PORTS)

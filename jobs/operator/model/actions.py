@@ -1,4 +1,4 @@
-"""What the controller may do to the cluster. Pure values; ``run/executor.py`` does them."""
+"""Actions of the controller on the cluster. Pure values; ``run/executor.py`` executes them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jobs.operator.model.names import Object
 
 @dataclass(frozen=True)
 class Create:
-    """Make an object. Where it is there already and belongs to the job, that is as good."""
+    """Create an object. An existing object that belongs to the job counts as created."""
 
     body: Object
 
@@ -24,8 +24,10 @@ class Create:
 
 @dataclass(frozen=True)
 class Delete:
-    """Delete the object that has this UID, and no other of its name. ``grace``: seconds that a pod has to end, None:
-    those of the pod itself; 0: it goes whatever its node says."""
+    """Delete the object with this UID, and no other with its name.
+
+    ``grace``: seconds that a pod has to end. None: the pod's own grace period. 0: delete without waiting for its node.
+    """
 
     kind: str
     name: str
@@ -35,7 +37,7 @@ class Delete:
 
 @dataclass(frozen=True)
 class Patch:
-    """Merge ``change`` into an object that is there."""
+    """Merge ``change`` into an existing object."""
 
     kind: str
     name: str
@@ -44,7 +46,7 @@ class Patch:
 
 @dataclass(frozen=True)
 class DeleteJob:
-    """The PaddleJob itself: its time is over."""
+    """Delete the PaddleJob itself, after its time to live."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Phases and conditions of a PaddleJob, and the time as Kubernetes writes it. Pure."""
+"""Phases and conditions of a PaddleJob, and Kubernetes' time format. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class Phase(StrEnum):
-    """Those that paddle-operator gives, and SUSPENDED. The others are only declared, as they are there."""
+    """Phases that paddle-operator sets, and SUSPENDED. The others are declared only, as in paddle-operator."""
 
     PENDING = "Pending"
     STARTING = "Starting"
@@ -33,7 +33,7 @@ ENDED = frozenset({Phase.COMPLETED, Phase.FAILED})
 
 
 class Kind(StrEnum):
-    """The conditions."""
+    """Types of conditions."""
 
     VALID = "Valid"
     SUSPENDED = "Suspended"
@@ -45,7 +45,7 @@ class Kind(StrEnum):
 Condition = Mapping[str, Any]
 
 
-# What a condition says where there is nothing particular. Never nothing: Kubernetes 1.20 takes an empty text for null.
+# Default messages of conditions. Never empty: Kubernetes 1.20 treats an empty message as null.
 _ORDINARY: Mapping[tuple[Kind, bool], str] = {
     (Kind.VALID, True): "The specification can be carried out.",
     (Kind.VALID, False): "The specification cannot be carried out.",
@@ -59,12 +59,12 @@ _ORDINARY: Mapping[tuple[Kind, bool], str] = {
 
 
 def condition(kind: Kind, holds: bool, reason: str, message: str = "") -> Condition:
-    said = message or _ORDINARY[kind, holds]
-    return {"type": kind.value, "status": "True" if holds else "False", "reason": reason, "message": said}
+    message_text = message or _ORDINARY[kind, holds]
+    return {"type": kind.value, "status": "True" if holds else "False", "reason": reason, "message": message_text}
 
 
 def merged(before: Sequence[Condition], now: Sequence[Condition], moment: datetime) -> list[dict[str, Any]]:
-    """The conditions of ``now``, those of ``before`` that it says nothing about, and since when each is as it is."""
+    """Merge the conditions of ``now`` into those of ``before``, with the time of each one's last transition."""
     old = {entry["type"]: entry for entry in before}
     fresh = {
         entry["type"]: {**entry, "lastTransitionTime": _since(old.get(entry["type"]), entry, moment)} for entry in now
@@ -78,7 +78,7 @@ def _since(old: Condition | None, new: Condition, moment: datetime) -> str:
 
 
 def since(status: Mapping[str, Any], kind: Kind) -> datetime | None:
-    """Since when a condition holds; None where it does not."""
+    """Return the time since which a condition holds; None if it does not hold."""
     for entry in status.get("conditions") or ():
         if entry["type"] == kind and entry["status"] == "True":
             return moment_of(entry.get("lastTransitionTime"))
@@ -86,12 +86,12 @@ def since(status: Mapping[str, Any], kind: Kind) -> datetime | None:
 
 
 def written(moment: datetime) -> str:
-    """A moment as Kubernetes writes it: UTC, whole seconds."""
+    """Format a time as Kubernetes does: UTC, whole seconds."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def moment_of(text: object) -> datetime | None:
-    """The moment of ``written``; fractions of a second are read as well."""
+    """Parse the format of ``written``; fractions of a second are accepted."""
     if not text:
         return None
     return datetime.fromisoformat(str(text).replace("Z", "+00:00"))

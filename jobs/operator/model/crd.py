@@ -1,8 +1,8 @@
-"""The CustomResourceDefinition of a PaddleJob: its schema, its columns, its subresources. Pure.
+"""The CustomResourceDefinition of a PaddleJob: its schema, printer columns and subresources. Pure.
 
-Every field of paddle-operator 0.3.5 is there with its type. Bounds and words are only as tight as its manifests allow;
-what a schema of Kubernetes 1.20 cannot say is said by ``spec.read``. The API server drops fields that the schema does
-not know. ``deploy/kubernetes/crd.yaml`` is ``manifest()`` written out.
+Every field of paddle-operator 0.3.5 is present with its type. Bounds and enumerations are only as tight as its
+manifests allow; ``spec.read`` checks constraints that a schema of Kubernetes 1.20 cannot express. The API server drops
+fields that are not in the schema. ``deploy/kubernetes/crd.yaml`` is the output of ``manifest()``.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _FREE: Schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
 
 def manifest() -> dict[str, Any]:
-    """The object to apply to a cluster."""
+    """Return the CustomResourceDefinition to apply to a cluster."""
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
@@ -69,7 +69,7 @@ def manifest() -> dict[str, Any]:
 
 
 def text() -> str:
-    """The manifest as YAML."""
+    """Return the manifest as YAML."""
     return "# Written by: python -m jobs.operator crd\n" + yaml.dump(
         manifest(), Dumper=_WithoutAliases, sort_keys=False, width=110
     )
@@ -101,10 +101,10 @@ def _columns() -> list[dict[str, Any]]:
 def _spec() -> Schema:
     return _object(
         {
-            "cleanPodPolicy": _words(
+            "cleanPodPolicy": _enum(
                 CLEAN_POD_POLICIES, "Which pods go when the job has ended; without a word OnCompletion."
             ),
-            "intranet": _words(("", *Intranet), "By which address pods know one another; without a word PodIP."),
+            "intranet": _enum(("", *Intranet), "By which address pods know one another; without a word PodIP."),
             "withGloo": _integer(
                 0, 2, "Whether gloo is told where to meet: 1 for workers, 2 for all; 0 or nothing: not."
             ),
@@ -131,8 +131,8 @@ def _spec() -> Schema:
             },
             "successPolicy": _object(
                 {
-                    "roles": {"type": "array", "items": _words(names.ROLES)},
-                    "operator": _words(("All", "Any"), "Whether all pods of the roles have to succeed, or one."),
+                    "roles": {"type": "array", "items": _enum(names.ROLES)},
+                    "operator": _enum(("All", "Any"), "Whether all pods of the roles have to succeed, or one."),
                 }
             ),
             "failurePolicy": _object({"rules": {"type": "array", "items": _rule()}}),
@@ -160,14 +160,14 @@ def _run_policy() -> Schema:
 def _rule() -> Schema:
     rule = _object(
         {
-            "roles": {"type": "array", "items": _words(names.ROLES)},
+            "roles": {"type": "array", "items": _enum(names.ROLES)},
             "exitCodes": {
                 "type": "array",
                 "items": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True},
                 "description": "Codes such as 137 and ranges such as 128-255.",
             },
             "reasons": {"type": "array", "items": _STRING, "description": "Words of Kubernetes, such as OOMKilled."},
-            "action": _words(Verdict),
+            "action": _enum(Verdict),
         }
     )
     return {**rule, "required": ["action"]}
@@ -191,7 +191,7 @@ def _template() -> Schema:
         "minItems": 1,
         "items": {**_FREE, "required": ["name"], "properties": {"name": _STRING}},
     }
-    # What a pod may be is the API server's to say when the pods are made; here it only has to have the shape of one.
+    # The API server validates pods when they are created; the schema requires only the shape of a pod.
     pod = {**_FREE, "required": ["containers"], "properties": {"containers": containers}}
     return {"type": "object", "properties": {"metadata": _FREE, "spec": pod}}
 
@@ -199,8 +199,8 @@ def _template() -> Schema:
 def _status() -> Schema:
     return _object(
         {
-            "phase": _words(Phase),
-            "mode": _words(Mode),
+            "phase": _enum(Phase),
+            "mode": _enum(Mode),
             **{role: _role_status() for role in names.ROLES},
             "startTime": _TIME,
             "completionTime": _TIME,
@@ -239,8 +239,8 @@ def _object(properties: dict[str, Schema]) -> Schema:
     return {"type": "object", "properties": properties}
 
 
-def _words(words: Iterable[str], description: str = "") -> Schema:
-    return _described({"type": "string", "enum": [str(word) for word in words]}, description)
+def _enum(values: Iterable[str], description: str = "") -> Schema:
+    return _described({"type": "string", "enum": [str(value) for value in values]}, description)
 
 
 def _integer(least: int, most: int | None, description: str = "") -> Schema:

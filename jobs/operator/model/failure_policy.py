@@ -1,6 +1,6 @@
-"""What follows when a pod of a job fails. Pure.
+"""Failure policy: the reaction to a failed pod of a job. Pure.
 
-The first rule of the job that fits decides, then the rules of all jobs (``DEFAULTS``), then the job's back-off limit.
+The first matching rule of the job decides, then the rules of all jobs (``DEFAULTS``), then the job's back-off limit.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Failure:
-    """How a pod failed: exit code of its first container that failed (None: it did not get so far), reason in a word
-    of Kubernetes, and what Kubernetes says about it."""
+    """Failure of a pod.
+
+    ``exit_code``: of the first container that failed; None: no container ended with a code. ``reason`` and ``message``:
+    those of Kubernetes.
+    """
 
     pod: str
     role: str
@@ -35,13 +38,13 @@ class Failure:
     def description(self) -> str:
         what = f" with code {self.exit_code}" if self.exit_code is not None else ""
         why = f" ({self.reason})" if self.reason and self.reason != "Error" else ""
-        said = f": {self.message.strip()}" if self.message.strip() else ""
-        return f"{self.pod} failed{what}{why}{said}"[:1000]
+        details = f": {self.message.strip()}" if self.message.strip() else ""
+        return f"{self.pod} failed{what}{why}{details}"[:1000]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """Fits a failure that has one of the roles, one of the exit codes and one of the reasons; empty fits all."""
+    """Rule that matches a failure by role, exit code and reason; an empty set matches all."""
 
     verdict: Verdict
     roles: frozenset[str] = frozenset()
@@ -56,7 +59,7 @@ class Rule:
         )
 
 
-# The node's doing, not the job's.
+# Reasons of failures that the node caused, not the job.
 NODE_REASONS = frozenset(
     {"Evicted", "NodeLost", "NodeShutdown", "Shutdown", "Terminated", "Preempting", "UnexpectedAdmissionError"}
     | {"OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage", "NodeAffinity"}
@@ -68,7 +71,10 @@ _CODES = re.compile(r"([0-9]{1,3})(?:-([0-9]{1,3}))?", re.ASCII)
 
 
 def judge(failure: Failure, rules: Sequence[Rule], restarts: int, limit: int | None) -> Verdict:
-    """``restarts`` have been counted so far; without a limit a failed pod ends the job, as in paddle-operator."""
+    """Return the reaction to a failure, given the ``restarts`` counted so far.
+
+    Without a limit a failed pod ends the job, as in paddle-operator.
+    """
     verdict = next((rule.verdict for rule in (*rules, *DEFAULTS) if rule.fits(failure)), Verdict.RESTART)
     if verdict is Verdict.RESTART and restarts >= (limit or 0):
         return Verdict.FAIL
@@ -76,12 +82,12 @@ def judge(failure: Failure, rules: Sequence[Rule], restarts: int, limit: int | N
 
 
 def pause(starts: int) -> float:
-    """Seconds to wait before something is started for the ``starts``-th time again."""
+    """Return the seconds to wait before the restart number ``starts``."""
     return min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** min(starts - 1, 16)) if starts > 0 else 0.0
 
 
 def failure_of(pod: Object, role: str) -> Failure:
-    """How a pod in phase Failed failed."""
+    """Return the failure of a pod in phase Failed."""
     status = pod.get("status") or {}
     statuses = [*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())]
     ends = [(entry.get("state") or {}).get("terminated") for entry in statuses]
@@ -96,9 +102,9 @@ def failure_of(pod: Object, role: str) -> Failure:
     )
 
 
-def rules_of(said: Sequence[Object], problems: list[str]) -> tuple[Rule, ...]:
-    """The rules of a specification; what is wrong with them is added to ``problems``."""
-    return tuple(_rule(entry, f"spec.failurePolicy.rules[{index}]", problems) for index, entry in enumerate(said))
+def rules_of(details: Sequence[Object], problems: list[str]) -> tuple[Rule, ...]:
+    """Parse the rules of a specification; append error messages to ``problems``."""
+    return tuple(_rule(entry, f"spec.failurePolicy.rules[{index}]", problems) for index, entry in enumerate(details))
 
 
 def _rule(entry: Object, where: str, problems: list[str]) -> Rule:

@@ -1,6 +1,6 @@
 """Names of the PaddleJob contract: the resource, its roles, labels, annotations and reasons. Pure.
 
-Whatever paddle-operator 0.3.5 has a name for keeps it.
+Names of paddle-operator 0.3.5 are unchanged.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ RESOURCE_NAME_LABEL = "paddle-res-name"
 RESOURCE_TYPE_LABEL = "paddle-res-type"
 RESOURCE_ANNOTATION = "paddle-resource"
 HOST_PORT_ANNOTATION = "host-port"
-FINALIZER = "finalizers.paddlepaddle.org"  # set by paddle-operator; taken away when the job is deleted
+FINALIZER = "finalizers.paddlepaddle.org"  # set by paddle-operator; removed when the job is deleted
 
-# Labels of ours. A pod template may read the last five by fieldRef.
+# Labels of this controller. A pod template may read the last five by fieldRef.
 JOB_LABEL = f"{GROUP}/job-name"
 ROLE_LABEL = f"{GROUP}/role"
 INDEX_LABEL = f"{GROUP}/index"
 ATTEMPT_LABEL = f"{GROUP}/attempt"
-# Which pod of its name it is, from 1; where the job has ``spec.starts``.
+# Start number of the pod at its place, from 1; only where the job has ``spec.starts``.
 START_NUMBER_LABEL = f"{GROUP}/start-number"
-# On the ConfigMap: the pods whose addresses it tells, as JSON.
+# On the ConfigMap: the pods whose addresses it contains, as JSON.
 MEMBERS_ANNOTATION = f"{GROUP}/members"
-# On a pod: UID of the ConfigMap that it was woken for.
-TOLD_ANNOTATION = f"{GROUP}/told"
-# On the PaddleJob: any text that changes with every bit of progress, written by whoever watches the training.
+# On a pod: UID of the ConfigMap for which its node was notified.
+NUDGE_ANNOTATION = f"{GROUP}/told"
+# On the PaddleJob: any text that changes with the training's progress, written by the component that monitors it.
 PROGRESS_ANNOTATION = f"{GROUP}/progress"
 # On the PaddleJob: how many seconds pods have to end when the job is suspended, instead of those of their template.
 GRACE_ANNOTATION = f"{GROUP}/grace"
@@ -52,8 +52,8 @@ CONTROLLER = f"{GROUP}/paddlejob-controller"
 
 COORDINATION_CONTAINER = "coord-paddle"
 
-PORT = 36000  # of a pod that has an address of its own
-PORTS = paddle.PORTS  # in a row, for each pod
+PORT = 36000  # first port of a pod with an address of its own
+PORTS = paddle.PORTS  # consecutive ports for each pod
 
 VOLCANO = "volcano"
 LABEL_LIMIT = 63  # characters of a label's value and of a host's name

@@ -1,4 +1,4 @@
-"""How a namespace of the portal is called on the cluster. Pure."""
+"""Names of the portal's namespaces on the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _DIGITS = 10
 
 
 def name_of(namespace: str, prefix: str = "") -> str:
-    """The Kubernetes namespace of a portal's namespace: the prefix and its name, where that is a name of Kubernetes.
+    """Return the Kubernetes namespace of a portal's namespace: prefix and name, if that is a valid Kubernetes name.
 
-    Else what can be kept of it, with a hash of the whole, so that no two get the same. The same name gives the same.
+    Otherwise its valid characters and a hash of the name, so that names stay distinct. The result is deterministic.
     """
     plain = f"{prefix}{namespace}"
     if len(plain) <= LIMIT and _LABEL.fullmatch(plain):
         return plain
     digest = hashlib.sha256(namespace.encode()).hexdigest()[:_DIGITS]
-    kept = _FOREIGN.sub("-", plain.lower()).strip("-")[: LIMIT - _DIGITS - 1].rstrip("-")
-    return f"{kept}-{digest}" if kept else f"n-{digest}"
+    base = _FOREIGN.sub("-", plain.lower()).strip("-")[: LIMIT - _DIGITS - 1].rstrip("-")
+    return f"{base}-{digest}" if base else f"n-{digest}"

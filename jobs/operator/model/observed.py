@@ -1,4 +1,4 @@
-"""What there is of one job at a moment, and what the controller was started with. Pure."""
+"""The observed objects of one job, and the settings of the controller. Pure."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from jobs.operator.model.pod_options import PodOptions
 
 @dataclass(frozen=True)
 class Settings:
-    """``gang_timeout``: seconds that pods of a gang may hold nodes while others find none; 0: for ever.
+    """Settings of the controller.
 
-    ``lost_after``: seconds after which a pod that should be gone, but whose node does not say so, is taken for gone; 0:
-    it is waited for.
+    ``gang_timeout``: seconds that pods of a gang may hold nodes while others find none; 0: no limit. ``lost_after``:
+    seconds after which a pod that is being deleted is deleted by force if its node has not confirmed; 0: never.
     """
 
     pods: PodOptions = field(default_factory=PodOptions)
@@ -26,9 +26,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class Observed:
-    """``foreign``: names of the job's pods and services that objects of others have, as ``(kind, name)``.
-    ``refusals``: what the API server said when it last refused an object of the job. ``block``: ports that a job on its
-    nodes' network may have."""
+    """Observed objects of a job.
+
+    ``foreign``: names that the job needs but objects of others have, as ``(kind, name)``. ``refusals``: messages of
+    the API server when it last refused objects of the job. ``block``: first of the ports assigned to a job on its
+    nodes' network.
+    """
 
     pods: Sequence[Object] = ()
     services: Sequence[Object] = ()
@@ -52,13 +55,13 @@ def address_of(pod: Object) -> str:
 
 
 def attempt_of(item: Object, default: int) -> int:
-    """The attempt that an object was made for; what paddle-operator made counts as made for ``default``."""
-    said = (item["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL)
-    return int(said) if said else default
+    """Return the attempt that an object was created for; ``default`` for objects of paddle-operator."""
+    label = (item["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL)
+    return int(label) if label else default
 
 
 def start_number_of(item: Object) -> int:
-    """Which pod of its name it is; 0 where nobody counts."""
+    """Return the start number of the pod; 0 where starts are not counted."""
     return int((item["metadata"].get("labels") or {}).get(names.START_NUMBER_LABEL, 0))
 
 

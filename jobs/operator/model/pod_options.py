@@ -1,4 +1,4 @@
-"""Options of the controller for the pods that it makes. Pure."""
+"""Options of the controller for the pods that it creates. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PodOptions:
-    """What the controller was started with. ``init_image``: image of the container that waits until the names of a
-    role's pods are known to the DNS; without one nothing waits for it. ``volcano``: Volcano places pods."""
+    """Options of the controller for pods.
+
+    ``init_image``: image of the init container that waits until the DNS resolves the names of a role's pods; empty: no
+    init container. ``volcano``: whether Volcano schedules the pods.
+    """
 
     init_image: str = ""
     volcano: bool = False

@@ -1,7 +1,7 @@
-"""A PaddleJob as it was written, read into types, and what is wrong with it in messages. Pure.
+"""Parser of a PaddleJob: its specification as types, and error messages for invalid parts. Pure.
 
-The API server has compared the object with the schema (``crd.py``); what a schema of Kubernetes 1.20 cannot say is
-said here. ``read`` never raises: what cannot be read is among the problems.
+The API server has validated the object against the schema (``crd.py``); this module checks constraints that a schema of
+Kubernetes 1.20 cannot express. ``read`` never raises: it reports invalid parts in ``problems``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from jobs.operator.model import names
 from jobs.operator.model.failure_policy import Rule, rules_of
 from jobs.operator.model.names import Object
 
-_Word = TypeVar("_Word", bound=StrEnum)
+_Enum = TypeVar("_Enum", bound=StrEnum)
 
 
 class CleanPodPolicy(StrEnum):
-    """Which pods go when the job has ended. A job that says nothing means ON_COMPLETION."""
+    """Deletion of pods when the job has ended. The default is ON_COMPLETION."""
 
     ALWAYS = "Always"
     NEVER = "Never"
@@ -28,7 +28,7 @@ class CleanPodPolicy(StrEnum):
     ON_COMPLETION = "OnCompletion"
 
 
-# Published manifests have two misspelt policies, both of which paddle-operator treats as Never: "Nerver" (the examples
+# Published manifests have two misspelt policies. paddle-operator treats both as Never: "Nerver" (the examples
 # wide_and_deep_podip.yaml and wide_and_deep_service.yaml since v0.2.0) and "OnFailed", which means OnFailure here.
 CLEAN_POD_POLICIES: Mapping[str, CleanPodPolicy] = {
     **{policy.value: policy for policy in CleanPodPolicy},
@@ -39,7 +39,7 @@ CLEAN_POD_POLICIES: Mapping[str, CleanPodPolicy] = {
 
 
 class Intranet(StrEnum):
-    """By which address pods know one another."""
+    """Kind of address by which pods reach each other."""
 
     POD_IP = "PodIP"
     SERVICE = "Service"
@@ -54,7 +54,7 @@ class Mode(StrEnum):
 
 @dataclass(frozen=True)
 class Role:
-    """``replicas`` lies within the bounds already; without bounds they equal it."""
+    """A role of the job. ``replicas`` is already within ``least`` and ``most``, which equal it without bounds."""
 
     name: str
     replicas: int
@@ -69,7 +69,7 @@ class Role:
 
 @dataclass(frozen=True)
 class RunPolicy:
-    """Lengths are in seconds; None is no limit."""
+    """Run policy of the job. Durations are in seconds; None: no limit."""
 
     suspend: bool = False
     active_deadline: float | None = None
@@ -81,7 +81,10 @@ class RunPolicy:
 
 @dataclass(frozen=True)
 class SchedulingPolicy:
-    """``timeout``: seconds that pods of a gang may hold nodes while others find none; None: the controller's."""
+    """Scheduling policy of the job.
+
+    ``timeout``: seconds that pods of a gang may hold nodes while others find none; None: the controller's setting.
+    """
 
     min_available: int | None = None
     queue: str = ""
@@ -92,7 +95,7 @@ class SchedulingPolicy:
 
 @dataclass(frozen=True)
 class SuccessPolicy:
-    """The job is completed when ``every`` pod (or else one) of the roles has succeeded."""
+    """Success policy: the job is completed when ``every`` pod of the roles, or else any one, has succeeded."""
 
     roles: tuple[str, ...]
     every: bool = True
@@ -100,8 +103,11 @@ class SuccessPolicy:
 
 @dataclass(frozen=True)
 class PaddleJob:
-    """``lives``: whoever made the job says itself how many pods each place may have had; None: the controller decides
-    what is started again."""
+    """A parsed PaddleJob.
+
+    ``starts``: the creator of the job sets how many pods each place may have had; None: the controller decides about
+    restarts.
+    """
 
     name: str
     namespace: str
@@ -136,15 +142,17 @@ class PaddleJob:
 
     @property
     def meets_again(self) -> bool:
-        """Whether its processes find one another anew while they run, or it is not for the controller to see to that:
-        then pods may come and go one by one."""
+        """Whether pods may join and leave one by one.
+
+        The processes find new peers while they run, or the controller is not responsible for that.
+        """
         return self.elastic is not None or names.MASTER in self.roles or self.starts is not None
 
     @property
     def keeps_names(self) -> bool:
-        """Whether a pod can be replaced by another of its name, which the others find where the first one was.
+        """Whether a pod can be replaced by another of the same name, which its peers find by that name.
 
-        So it is with parameter servers and their trainers. Whoever trains collectively meets once, at the start.
+        This holds for parameter servers and their trainers. Collective trainers connect once, at the start.
         """
         return self.intranet is Intranet.SERVICE and self.mode is Mode.PS
 
@@ -153,7 +161,7 @@ class PaddleJob:
         return self.meets_again or self.keeps_names
 
     def starts_of(self, role: str, index: int) -> int:
-        """How many pods a place may have had, where ``lives`` says it."""
+        """Return the allowed number of starts of a place by ``starts``; 1 where it has no entry."""
         return int((self.starts or {}).get(pod_names.place(role, index), 1))
 
     def pod_names(self) -> Iterator[tuple[str, Role, int]]:
@@ -167,13 +175,13 @@ class PaddleJob:
 
     @property
     def gang(self) -> int:
-        """How many pods have to hold a node before the job can go on."""
+        """Number of pods that must have a node before the job can go on."""
         least = sum(role.least if self.meets_again else role.replicas for role in self.roles.values())
         return least if self.scheduling.min_available is None else min(self.scheduling.min_available, self.total)
 
 
 def read(item: Object) -> PaddleJob:
-    """A PaddleJob from the API server's JSON."""
+    """Parse a PaddleJob from the API server's JSON."""
     metadata, spec = item["metadata"], item.get("spec") or {}
     problems: list[str] = []
     roles = {name: _role(name, spec[name], problems) for name in names.ROLES if spec.get(name) is not None}
@@ -204,17 +212,17 @@ def read(item: Object) -> PaddleJob:
     return PaddleJob(**{**vars(job), "problems": tuple(problems)})
 
 
-def _one_of(spec: Object, key: str, words: Mapping[str, _Word], default: _Word, problems: list[str]) -> _Word:
-    said = spec.get(key) or ""
-    if said not in words:
-        problems.append(f'spec.{key} is "{said}". Write one of {", ".join(type(default))}.')
-    return words.get(said, default)
+def _one_of(spec: Object, key: str, choices: Mapping[str, _Enum], default: _Enum, problems: list[str]) -> _Enum:
+    value = spec.get(key) or ""
+    if value not in choices:
+        problems.append(f'spec.{key} is "{value}". Write one of {", ".join(type(default))}.')
+    return choices.get(value, default)
 
 
-def _role(name: str, said: Object, problems: list[str]) -> Role:
-    replicas = int(said.get("replicas") or 0)
-    least = _bound(said.get("requests"), replicas)
-    most = _bound(said.get("limits"), replicas)
+def _role(name: str, body: Object, problems: list[str]) -> Role:
+    replicas = int(body.get("replicas") or 0)
+    least = _bound(body.get("requests"), replicas)
+    most = _bound(body.get("limits"), replicas)
     where = f"spec.{name}"
     if replicas < 1:
         problems.append(f"{where}.replicas is {replicas}. Write 1 or more, or leave {where} out.")
@@ -222,7 +230,7 @@ def _role(name: str, said: Object, problems: list[str]) -> Role:
         problems.append(
             f"{where}.requests ({least}) is more than {where}.limits ({most}). Write the smaller one first."
         )
-    role = Role(name, max(least, min(replicas, most)), least, most, said.get("template") or {})
+    role = Role(name, max(least, min(replicas, most)), least, most, body.get("template") or {})
     if not role.containers:
         problems.append(f"{where}.template has no container. Write one with a name and an image.")
     problems += [
@@ -233,46 +241,46 @@ def _role(name: str, said: Object, problems: list[str]) -> Role:
     return role
 
 
-def _bound(said: object, replicas: int) -> int:
-    """A bound of ``replicas``; 0 and nothing are none, as in paddle-operator."""
-    return int(said) if isinstance(said, int) and said > 0 else replicas
+def _bound(value: object, replicas: int) -> int:
+    """Return a bound of ``replicas``; 0 and a missing value mean no bound, as in paddle-operator."""
+    return int(value) if isinstance(value, int) and value > 0 else replicas
 
 
-def _run_policy(said: Object) -> RunPolicy:
+def _run_policy(body: Object) -> RunPolicy:
     return RunPolicy(
-        suspend=bool(said.get("suspend")),
-        active_deadline=said.get("activeDeadlineSeconds"),
-        ttl=said.get("ttlSecondsAfterFinished"),
-        backoff_limit=said.get("backoffLimit"),
-        stall=said.get("stallTimeoutSeconds"),
-        managed_by=said.get("managedBy") or names.CONTROLLER,
+        suspend=bool(body.get("suspend")),
+        active_deadline=body.get("activeDeadlineSeconds"),
+        ttl=body.get("ttlSecondsAfterFinished"),
+        backoff_limit=body.get("backoffLimit"),
+        stall=body.get("stallTimeoutSeconds"),
+        managed_by=body.get("managedBy") or names.CONTROLLER,
     )
 
 
-def _scheduling(said: Object) -> SchedulingPolicy:
+def _scheduling(body: Object) -> SchedulingPolicy:
     return SchedulingPolicy(
-        min_available=said.get("minAvailable"),
-        queue=said.get("queue") or "",
-        priority_class=said.get("priorityClass") or "",
-        min_resources=said.get("minResources") or {},
-        timeout=said.get("timeoutSeconds"),
+        min_available=body.get("minAvailable"),
+        queue=body.get("queue") or "",
+        priority_class=body.get("priorityClass") or "",
+        min_resources=body.get("minResources") or {},
+        timeout=body.get("timeoutSeconds"),
     )
 
 
-def _success(said: Object, roles: Mapping[str, Role], problems: list[str]) -> SuccessPolicy:
-    named = tuple(said.get("roles") or ())
+def _success(body: Object, roles: Mapping[str, Role], problems: list[str]) -> SuccessPolicy:
+    named = tuple(body.get("roles") or ())
     problems += [
         f'spec.successPolicy names the role "{role}", which the job does not have.'
         for role in named
         if role not in roles
     ]
-    # Parameter servers serve until they are stopped: they say nothing about success, unless there is nobody else.
+    # Parameter servers run until they are stopped: they do not count for success, unless there is no other role.
     trained = tuple(role for role in (names.WORKER, names.HETER) if role in roles)[:1]
-    return SuccessPolicy(named or trained or tuple(roles), said.get("operator", "All") == "All")
+    return SuccessPolicy(named or trained or tuple(roles), body.get("operator", "All") == "All")
 
 
 def _whole(job: PaddleJob) -> Iterator[str]:
-    """What is wrong with the parts taken together."""
+    """Yield error messages for constraints between the parts of the job."""
     if not job.roles:
         yield "The job has no role. Write spec.worker, and spec.ps for parameter servers."
         return

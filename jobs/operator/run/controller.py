@@ -1,8 +1,8 @@
-"""The controller: one pass over one job, and the threads that make passes.
+"""The controller: reconciliation passes over jobs, and the threads that run them.
 
-A pass reads the cache, plans, does what the plan says, and writes the status if that changes. Answers go into the
-cache at once; what others do comes in through the reflectors. After a pass that did something comes another: a plan is
-carried out when there is nothing left to plan.
+A pass reads the cache, plans, executes the plan, and writes the status if it changes. Responses go into the cache at
+once; changes by others arrive through the reflectors. A pass that executed an action is followed by another one, until
+a plan has no actions.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _PAST_TENSE = {"Create": "created", "Delete": "deleted", "Patch": "changed"}
 
 @dataclass(frozen=True)
 class Clocks:
-    """``monotonic`` in seconds; ``now`` is the wall clock, with its zone."""
+    """Clocks of the controller. ``monotonic`` is in seconds; ``now`` is the wall clock, with its time zone."""
 
     monotonic: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
@@ -52,7 +52,7 @@ class Clocks:
 
 @dataclass(frozen=True)
 class Memory:
-    """What the last pass over a job met with."""
+    """Foreign objects and refusals of the last pass over a job."""
 
     foreign: frozenset[tuple[str, str]] = frozenset()
     refusals: tuple[str, ...] = ()
@@ -60,8 +60,11 @@ class Memory:
 
 @dataclass(frozen=True)
 class Options:
-    """``namespace``: the only one that is looked at; empty: all. ``workers``: passes at a time. ``requests``: requests
-    to the API server at a time. ``prefix``: jobs in namespaces whose names begin otherwise are left alone."""
+    """Options of the controller.
+
+    ``namespace``: the only namespace to handle; empty: all. ``workers``: concurrent passes. ``requests``: concurrent
+    requests to the API server. ``prefix``: jobs in namespaces without this prefix are ignored.
+    """
 
     namespace: str = ""
     workers: int = 4
@@ -71,7 +74,7 @@ class Options:
 
 
 class Controller:
-    """``later``: does something when there is time; events are told in this way."""
+    """The PaddleJob controller. ``later`` runs a function in the background; events are sent by it."""
 
     def __init__(
         self,
@@ -98,31 +101,31 @@ class Controller:
         ]
 
     # --- One pass ----------------------------------------------------------------------------------------------------
-    def look(self, key: str) -> str:
-        """One pass over the job ``namespace/name``, and how it went; whatever goes wrong is tried again later."""
+    def reconcile(self, key: str) -> str:
+        """Run one pass over the job ``namespace/name`` and return its result; refused requests are retried later."""
         with self.metrics.pass_seconds.time():
             try:
-                result = self._look(key)
+                result = self._reconcile(key)
             except Refusal as refusal:
                 result = self._put_off(key, refusal)
         self.metrics.passes.labels(result).inc()
         return result
 
-    def _look(self, key: str) -> str:
+    def _reconcile(self, key: str) -> str:
         namespace, _, name = key.partition("/")
         job: Object | None = self.cache.get(names.KIND, namespace, name)
         if job is None:
             self._memories.pop(key, None)
-            self._ports.give_back(key)
+            self._ports.release(key)
             return "gone"
         observed = self._observed(key, job)
         made = plan(job, observed, self._clocks.now(), self._options.settings)
         if made.status_first:
             job = self._write_status(job, made)
         outcome = self._executor.execute(job, made.actions)
-        self._tell_of_actions(job, outcome)
+        self._report_actions(job, outcome)
         if not made.status_first and (outcome.refusals or not outcome.done):
-            self._write_status(job, made)  # else the next pass, which comes at once, knows more
+            self._write_status(job, made)  # else the next pass, which follows at once, writes a newer one
         refusals = tuple(refusal.message for refusal in outcome.refusals)
         self._memories[key] = Memory(observed.foreign | outcome.foreign, refusals)
         return self._and_then(key, made, outcome)
@@ -131,7 +134,7 @@ class Controller:
         if made.status is None:
             return job
         written = self._executor.write_status(job, made.status)
-        self._tell_of_status(job, written)
+        self._report_status(job, written)
         return written
 
     def _observed(self, key: str, job: Object) -> Observed:
@@ -165,7 +168,7 @@ class Controller:
 
     def _put_off(self, key: str, refusal: Refusal) -> str:
         if refusal.status == MISSING:
-            return "gone"  # the reflector will tell
+            return "gone"  # the reflector removes it from the cache
         if refusal.status == CONFLICT:
             self.queue.add_after(key, _AFTER_CONFLICT)
             return "conflict"
@@ -173,8 +176,8 @@ class Controller:
         self.queue.add_after(key, refusal.retry_after) if refusal.retry_after else self.queue.retry(key)
         return "refused"
 
-    # --- What people are told ----------------------------------------------------------------------------------------
-    def _tell_of_status(self, before: Object, job: Object) -> None:
+    # --- Events and metrics ------------------------------------------------------------------------------------------
+    def _report_status(self, before: Object, job: Object) -> None:
         old, new = before.get("status") or {}, job.get("status") or {}
         phase, reason = new.get("phase", ""), new.get("reason", "")
         if new.get("restarts", 0) > old.get("restarts", 0):
@@ -188,7 +191,7 @@ class Controller:
             message = new.get("message") or f"The job is {str(phase).lower()}."
             self._recorder.record(job, NORMAL if ordinary else WARNING, reason or phase, message)
 
-    def _tell_of_actions(self, job: Object, outcome: Outcome) -> None:
+    def _report_actions(self, job: Object, outcome: Outcome) -> None:
         for (verb, kind), found in outcome.done.items():
             if verb in _PAST_TENSE and kind != names.KIND:
                 past = _PAST_TENSE[verb]
@@ -196,7 +199,7 @@ class Controller:
         for message in sorted({refusal.message for refusal in outcome.refusals})[:3]:
             self._recorder.record(job, WARNING, "Refused", message)
 
-    # --- What comes in -----------------------------------------------------------------------------------------------
+    # --- Changes -----------------------------------------------------------------------------------------------------
     def _changed(self, kind: str, item: Object) -> None:
         name = names.name_of(item) if kind == names.KIND else owner_name(item)
         namespace = str(item["metadata"].get("namespace", ""))
@@ -206,16 +209,16 @@ class Controller:
     # --- Threads -----------------------------------------------------------------------------------------------------
     @contextmanager
     def reflecting(self, stop: threading.Event) -> Iterator[None]:
-        """The cache follows the API server."""
+        """Run the reflectors while the context is open."""
         yield from self._threads([partial(self._reflect, one, stop) for one in self.reflectors], stop)
 
     @contextmanager
     def working(self, stop: threading.Event) -> Iterator[None]:
-        """Passes are made."""
+        """Run the workers while the context is open."""
         yield from self._threads([self._work] * self._options.workers, stop)
 
     def _threads(self, jobs: Sequence[Callable[[], None]], stop: threading.Event) -> Iterator[None]:
-        # Daemons: a watch that hangs must not keep the process from ending.
+        # Daemon threads: a watch that hangs must not block the exit of the process.
         threads = [threading.Thread(target=job, daemon=True) for job in jobs]
         for thread in threads:
             thread.start()
@@ -237,36 +240,36 @@ class Controller:
             key, waited = taken
             self.metrics.waited_seconds.observe(waited)
             try:
-                self.look(key)
+                self.reconcile(key)
             except Exception:
-                # A fault of ours: one job must not end the others' worker.
+                # A bug in a pass over one job must not end the worker of the others.
                 log.exception("%s: a pass failed", key)
                 self.metrics.passes.labels("fault").inc()
                 self.queue.retry(key)
             finally:
                 self.queue.done(key)
 
-    # --- How it is doing ---------------------------------------------------------------------------------------------
+    # --- Health ------------------------------------------------------------------------------------------------------
     @property
     def synced(self) -> bool:
         return all(reflector.synced for reflector in self.reflectors)
 
-    def unwell(self) -> str:
-        """Why the controller should be started anew; empty: it should not."""
+    def unhealthy(self) -> str:
+        """Return why the controller should be restarted; empty if it is healthy."""
         now = self._clocks.monotonic()
         silent = [one.resource.plural for one in self.reflectors if one.is_stale(now)]
         return f"The API server has said nothing of {', '.join(silent)} for too long." if silent else ""
 
     def unready(self) -> str:
-        """Why the controller knows too little to act; empty: it does not."""
+        """Return why the controller is not ready to act; empty if it is ready."""
         missing = [one.resource.plural for one in self.reflectors if not one.synced]
         return f"Not listed yet: {', '.join(missing)}." if missing else ""
 
     def metrics_text(self) -> bytes:
-        """All metrics; those that tell how things are, as they are now."""
+        """Return all metrics as text, after updating the gauges."""
         now = self._clocks.monotonic()
         for one in self.reflectors:
-            self.metrics.silence.labels(one.resource.kind).set(now - one.heard)
+            self.metrics.silence.labels(one.resource.kind).set(now - one.last_contact)
             self.metrics.objects.labels(one.resource.kind).set(self.cache.count(one.resource.kind))
         phases = Counter(str((job.get("status") or {}).get("phase", "")) for job in self.cache.all(names.KIND))
         for phase in Phase:

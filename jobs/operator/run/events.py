@@ -1,4 +1,4 @@
-"""Events: what the controller did to a job, for ``kubectl describe``."""
+"""Kubernetes events about the controller's actions on a job, for ``kubectl describe``."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _LONGEST = 1024  # characters of a message, the API server's limit
 
 
 class Recorder:
-    """The same event again only counts up. Failing to tell is no reason to stop working.
+    """Recorder of events. A repeated event increments the count of the first; refusals by the API server are ignored.
 
-    ``later``: does something when there is time.
+    ``later`` runs a function in the background.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Recorder:
 
 
 def event(job: Object, kind: str, reason: str, message: str, now: datetime) -> dict[str, Any]:
-    """The body of an event; the same words about the same job have the same name."""
+    """Return the body of an event; events about one job with equal type, reason and message have the same name."""
     metadata = job["metadata"]
     mark = hashlib.sha256("\n".join((str(metadata["uid"]), kind, reason, message)).encode()).hexdigest()[:16]
     return {
@@ -78,6 +78,6 @@ def event(job: Object, kind: str, reason: str, message: str, now: datetime) -> d
 
 
 def listing(kind: str, found: Sequence[str]) -> str:
-    """``Pod wd-ps-0, wd-ps-1 and 3 more``."""
+    """Format a list of objects such as ``Pod wd-ps-0, wd-ps-1 and 3 more``."""
     shown, rest = sorted(found)[:4], len(found) - 4
     return f"{kind} {', '.join(shown)}" + (f" and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Does what a plan says, many things at a time, and remembers what the API server would not do."""
+"""Executor of the actions of a plan, with concurrent requests; it collects the refusals of the API server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from jobs.operator.model.names import Object
 
 @dataclass(frozen=True)
 class Outcome:
-    """``done``: names by verb and kind. ``foreign``: objects of others under names that the job needs."""
+    """Result of the actions. ``done``: names by verb and kind. ``foreign``: objects of others with names of the job."""
 
     done: dict[tuple[str, str], list[str]] = field(default_factory=dict)
     foreign: frozenset[tuple[str, str]] = frozenset()
@@ -27,24 +27,24 @@ class Outcome:
 
 
 class Foreign(Exception):
-    """An object of that name is there, and belongs to somebody else."""
+    """An object with this name exists and belongs to another owner."""
 
 
 class Executor:
-    """``pool``: how many requests are under way at a time, for all jobs together."""
+    """Executor of actions. ``pool``: its size is the number of concurrent requests for all jobs together."""
 
     def __init__(self, api: KubeApi, cache: Cache, metrics: Metrics, pool: ThreadPoolExecutor) -> None:
         self._api, self._cache, self._metrics, self._pool = api, cache, metrics, pool
 
     def write_status(self, job: Object, status: Object) -> Object:
-        """The job with its new status. Raises Refusal; CONFLICT: the job has changed since it was read."""
+        """Write the status; return the job with it. Raises Refusal; CONFLICT: the job has changed since it was read."""
         namespace, name = job["metadata"]["namespace"], names.name_of(job)
         written = self._api.call("PUT", JOBS.path(namespace, name, "status"), {**job, "status": status})
         self._cache.put(names.KIND, written)
         return written
 
     def execute(self, job: Object, actions: Sequence[Action]) -> Outcome:
-        """Deletions first, then the rest; everything is tried, whatever else is refused."""
+        """Execute deletions, then the other actions. All actions are tried, even if some are refused."""
         deletions = [action for action in actions if isinstance(action, Delete)]
         others = [action for action in actions if not isinstance(action, Delete)]
         done: dict[tuple[str, str], list[str]] = defaultdict(list)
@@ -61,7 +61,7 @@ class Executor:
         return Outcome(dict(done), frozenset(foreign), tuple(refusals))
 
     def still_foreign(self, job: Object, found: frozenset[tuple[str, str]]) -> frozenset[tuple[str, str]]:
-        """Those of ``found`` that are there and are not the job's. Raises Refusal."""
+        """Return the objects of ``found`` that exist and do not belong to the job. Raises Refusal."""
         return frozenset(key for key in found if self._belongs_to_others(job, *key))
 
     def _together(self, job: Object, actions: Sequence[Action]) -> Iterator[tuple[Action, Refusal | Foreign | None]]:
@@ -87,7 +87,7 @@ class Executor:
             case Patch(kind, name, change):
                 self._cache.put(kind, self._api.call("PATCH", RESOURCES[kind].path(namespace, name), change))
             case PatchJob(change):
-                # Compared with what was read: lists, such as that of finalizers, are replaced whole.
+                # With the version that was read: a patch replaces lists, such as the finalizers, as a whole.
                 version = {"resourceVersion": job["metadata"]["resourceVersion"]}
                 body = {**change, "metadata": {**change.get("metadata", {}), **version}}
                 path = JOBS.path(namespace, names.name_of(job))
@@ -104,7 +104,7 @@ class Executor:
                 raise
             if self._belongs_to_others(job, kind, names.name_of(body)):
                 raise Foreign from refusal
-            return  # it came a moment ago, and is in the cache now
+            return  # it was created just before, and is in the cache now
         self._cache.put(kind, made)
 
     def _belongs_to_others(self, job: Object, kind: str, name: str) -> bool:
@@ -129,7 +129,7 @@ class Executor:
         except Refusal as refusal:
             if refusal.status not in (MISSING, CONFLICT):
                 raise
-            self._cache.remove(kind, gone)  # or another object has its name by now
+            self._cache.remove(kind, gone)  # missing, or another object has its name by now
             return
         if answer.get("metadata", {}).get("deletionTimestamp"):
             self._cache.put(kind, answer)

@@ -1,29 +1,29 @@
-"""``/healthz``, ``/readyz`` and ``/metrics``."""
+"""HTTP server of ``/healthz``, ``/readyz`` and ``/metrics``."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-# A page gives a status and a body.
+# A page returns a status and a body.
 Page = Callable[[], tuple[int, bytes]]
 
 
 def check(problem: Callable[[], str]) -> Page:
-    """200 while ``problem`` has nothing to say."""
+    """Return a page that answers 200 while ``problem`` returns an empty string, else 503 with the problem."""
 
     def page() -> tuple[int, bytes]:
-        said = problem()
-        return (503, f"{said}\n".encode()) if said else (200, b"ok\n")
+        problem_text = problem()
+        return (503, f"{problem_text}\n".encode()) if problem_text else (200, b"ok\n")
 
     return page
 
 
 def server(host: str, port: int, pages: Mapping[str, Page]) -> ThreadingHTTPServer:
-    """Listens at once; answers from ``serve_forever`` on. Port 0: any free one.
+    """Return a server that listens at once and answers after ``serve_forever`` is called. Port 0: any free port.
 
     Raises:
-        OSError: the address is taken, or not of this machine.
+        OSError: the address is in use, or does not belong to this machine.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -38,7 +38,7 @@ def server(host: str, port: int, pages: Mapping[str, Page]) -> ThreadingHTTPServ
             self.wfile.write(body)
 
         def log_message(self, format: str, *args: object) -> None:
-            """Probes come every few seconds."""
+            """Log nothing: probes arrive every few seconds."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True

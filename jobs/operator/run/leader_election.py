@@ -1,8 +1,8 @@
-"""Of several controllers one acts: whoever holds the Lease.
+"""Leader election by a Lease: of several controllers only the holder acts.
 
-Clocks of machines differ, so nobody compares the time in the Lease with its own: a candidate takes over when it has
-seen the same Lease, unchanged, for as long as it lasts. The holder stops acting earlier than that, counted from before
-it last asked, so two never act at once.
+Clocks of machines differ, so no candidate compares the time in the Lease with its own clock. A candidate takes over
+when it has observed the Lease unchanged for the Lease's duration. The holder stops acting earlier than that, counted
+from before its last renewal request, so two controllers never act at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,10 @@ LASTS, RENEWED_WITHIN, EVERY = 15.0, 10.0, 2.0  # seconds
 
 
 class Election:
-    """``clock`` is monotonic, in seconds; ``now`` is the wall clock, for people who read the Lease."""
+    """Candidate for leadership.
+
+    ``clock`` is monotonic, in seconds; ``now`` is the wall clock, for people who read the Lease.
+    """
 
     def __init__(
         self,
@@ -33,27 +36,30 @@ class Election:
         self._api, self._namespace, self._name, self._identity = api, namespace, name, identity
         self._clock, self._now = clock, now
         self._renewed: float | None = None
-        self._seen: tuple[str, float] = ("", 0.0)  # version of the Lease, and since when it is seen
+        self._observed: tuple[str, float] = ("", 0.0)  # version of the Lease, and when it was first observed
 
     @property
     def leads(self) -> bool:
         return self._renewed is not None and self._clock() - self._renewed < RENEWED_WITHIN
 
     def campaign(self) -> bool:
-        """Take or renew the Lease if that can be. Raises nothing: who cannot ask does not lead for long."""
-        asked = self._clock()
+        """Acquire or renew the Lease if possible; return whether this candidate leads.
+
+        Raises no Refusal: a candidate that cannot renew stops leading after ``RENEWED_WITHIN`` seconds.
+        """
+        started = self._clock()
         try:
-            held = self._ask()
+            held = self._try_acquire()
         except Refusal:
             return self.leads
         if held:
-            self._renewed = asked
+            self._renewed = started
         elif self._renewed is not None:
             self._renewed = None
         return self.leads
 
     def resign(self) -> None:
-        """Let others take over at once."""
+        """Release the Lease, so that another candidate can take over at once."""
         if not self.leads:
             return
         self._renewed = None
@@ -63,9 +69,9 @@ class Election:
                 lease["spec"]["holderIdentity"] = ""
                 self._api.call("PUT", self._path(), lease)
         except Refusal:
-            return  # it runs out by itself
+            return  # the Lease expires by itself
 
-    def _ask(self) -> bool:
+    def _try_acquire(self) -> bool:
         try:
             lease = self._api.call("GET", self._path())
         except Refusal as refusal:
@@ -79,10 +85,10 @@ class Election:
 
     def _has_run_out(self, lease: dict[str, Any]) -> bool:
         version = str(lease["metadata"]["resourceVersion"])
-        if version != self._seen[0]:
-            self._seen = (version, self._clock())
+        if version != self._observed[0]:
+            self._observed = (version, self._clock())
         lasts = float((lease.get("spec") or {}).get("leaseDurationSeconds") or LASTS)
-        return self._clock() - self._seen[1] >= lasts
+        return self._clock() - self._observed[1] >= lasts
 
     def _write(self, method: str, lease: dict[str, Any], holder: str) -> bool:
         moment = self._now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
@@ -96,7 +102,7 @@ class Election:
             self._api.call(method, path, body)
         except Refusal as refusal:
             if refusal.status == CONFLICT:
-                return False  # somebody else was quicker
+                return False  # another candidate was faster
             raise
         return True
 
@@ -105,7 +111,7 @@ class Election:
 
 
 class Fenced:
-    """An API server to which only the leader writes: whoever has lost the Lease in mid-pass does nothing more."""
+    """API server that refuses writes of a former leader, even in the middle of a pass."""
 
     def __init__(self, api: KubeApi, leads: Callable[[], bool]) -> None:
         self._api, self._leads = api, leads

@@ -1,4 +1,4 @@
-"""The controller as a process: reflectors, election, workers, probes, and an orderly end."""
+"""The process of the controller: reflectors, leader election, workers, probes, and graceful shutdown."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _LEASE = "paddlejob-controller"
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """``lease_namespace``: where the Lease is; empty: there is no election, and this controller is the only one.
+class ProcessOptions:
+    """Options of the process.
 
-    ``host`` and ``port``: where probes and metrics are answered.
+    ``lease_namespace``: the namespace of the Lease; empty: no election, this controller is the only one. ``host`` and
+    ``port``: the address of probes and metrics.
     """
 
     lease_namespace: str = ""
@@ -31,21 +32,21 @@ class Surroundings:
     port: int = 8080
 
 
-def serve(api: KubeApi, options: Options, around: Surroundings, stop: threading.Event) -> int:
-    """Runs until ``stop`` is set (exit code 0) or leadership is lost (1: start anew). Sets ``stop`` when it ends.
+def serve(api: KubeApi, options: Options, process: ProcessOptions, stop: threading.Event) -> int:
+    """Run until ``stop`` is set (exit code 0) or leadership is lost (1: restart the process). Sets ``stop`` at the end.
 
     Raises:
-        OSError: the address of the probes is taken.
+        OSError: the address of the probes is in use.
     """
     clocks = Clocks()
-    election = _election(api, around, clocks)
+    election = _election(api, process, clocks)
     controller = Controller(Fenced(api, lambda: election.leads) if election else api, options, clocks)
     pages = {
-        "/healthz": health.check(controller.unwell),
+        "/healthz": health.check(controller.unhealthy),
         "/readyz": health.check(controller.unready),
         "/metrics": lambda: (200, controller.metrics_text()),
     }
-    with health.server(around.host, around.port, pages) as server:
+    with health.server(process.host, process.port, pages) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         log.info("probes and metrics at http://%s:%d", *server.server_address[:2])
         try:
@@ -55,11 +56,11 @@ def serve(api: KubeApi, options: Options, around: Surroundings, stop: threading.
             server.shutdown()
 
 
-def _election(api: KubeApi, around: Surroundings, clocks: Clocks) -> Election | None:
-    if not around.lease_namespace:
+def _election(api: KubeApi, process: ProcessOptions, clocks: Clocks) -> Election | None:
+    if not process.lease_namespace:
         return None
     identity = f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4().hex[:8]}"
-    return Election(api, around.lease_namespace, _LEASE, identity, clocks.monotonic, clocks.now)
+    return Election(api, process.lease_namespace, _LEASE, identity, clocks.monotonic, clocks.now)
 
 
 def _lead(controller: Controller, election: Election | None, stop: threading.Event) -> int:

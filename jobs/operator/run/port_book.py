@@ -1,4 +1,4 @@
-"""Who has which ports on the nodes' own network: by the jobs' annotations, and by what was just given away."""
+"""Port blocks of jobs on their nodes' network, from the jobs' annotations and from assignments not yet written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobs.operator.model import names
 
 
 class PortBook:
-    """May be used by many threads. Keys are ``namespace/name``."""
+    """Thread-safe assignment of port blocks. Keys are ``namespace/name``."""
 
     def __init__(self, cache: Cache, ports: HostPorts | None = None) -> None:
         self._cache, self._ports = cache, ports or HostPorts()
@@ -19,7 +19,7 @@ class PortBook:
         self._last: int | None = None
 
     def block(self, key: str) -> int | None:
-        """A free block for a job that has none; the same again until ``give_back``. None: all are taken."""
+        """Return a free block for a job without one, the same until ``release``; None if all are taken."""
         with self._lock:
             if key not in self._given:
                 free = self._ports.next_block(self._taken(), self._last)
@@ -28,14 +28,14 @@ class PortBook:
                 self._given[key] = self._last = free
             return self._given[key]
 
-    def give_back(self, key: str) -> None:
-        """The job is gone."""
+    def release(self, key: str) -> None:
+        """Release the block of a deleted job."""
         with self._lock:
             self._given.pop(key, None)
 
     def _taken(self) -> set[int]:
-        said = (
+        values = (
             (job["metadata"].get("annotations") or {}).get(names.HOST_PORT_ANNOTATION, "")
             for job in self._cache.all(names.KIND)
         )
-        return {int(port) for port in said if port.isdecimal()} | set(self._given.values())
+        return {int(port) for port in values if port.isdecimal()} | set(self._given.values())

@@ -1,1 +1,1 @@
-"""The Kubernetes namespaces of the portal's namespaces: their objects and their synchronisation."""
+"""Kubernetes namespaces for the portal's namespaces: their objects and their synchronisation."""

@@ -1,8 +1,8 @@
-"""What a namespace of the portal is on the cluster: its objects, and what of them has to be written. Pure.
+"""The objects of a portal's namespace on the cluster, and which of them have drifted. Pure.
 
-A namespace has nothing that lets a pod act on the cluster, and its pods reach each other, the cluster's DNS, and what
-the installation names (the portal's ingest, the storage, the registry); nothing else, and neither the API server nor
-the cloud's metadata.
+A namespace grants its pods no rights on the cluster. Its pods reach each other, the cluster's DNS, and the addresses
+that the installation names (the portal's ingest, the storage, the registry). They reach nothing else, and never the API
+server or the cloud's metadata service.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jobs.operator.model.namespace_names import name_of
 Network = IPv4Network | IPv6Network
 Peer = Mapping[str, Any]
 
-# On every object: whose it is. On the namespace also: which of the portal's it is.
+# Labels on every object: its manager and portal. The namespace also has a label with its name in the portal.
 MANAGED_LABEL, MANAGER = "app.kubernetes.io/managed-by", "regatta"
 PORTAL_LABEL = "regatta/portal"
 NAMESPACE_LABEL = "regatta/namespace"
@@ -32,7 +32,7 @@ TENANT_ROLE = "regatta-tenant"  # ClusterRole of the portal, in each of its name
 QUOTA, LIMITS, BINDING = "regatta-quota", "regatta-limits", "regatta-portal"
 DENY, ALLOW_OWN, ALLOW_DNS, ALLOW_PLATFORM = "deny-all", "allow-own-pods", "allow-dns", "allow-platform"
 
-# Where clouds tell a machine its credentials: link-local addresses, and AWS's of IPv6.
+# Metadata services, from which clouds serve credentials: link-local addresses, and the IPv6 address of AWS.
 METADATA: tuple[Network, ...] = (ip_network("169.254.0.0/16"), ip_network("fe80::/10"), ip_network("fd00:ec2::/32"))
 
 NAMESPACES = Resource("Namespace", "/api/v1", "namespaces")
@@ -50,33 +50,33 @@ KINDS: Mapping[str, Resource] = {
     )
 }
 _API_OF = {kind: resource.prefix.removeprefix("/apis/").removeprefix("/api/") for kind, resource in KINDS.items()}
-# In the order in which they are made: the portal may do the rest by the binding, and pods find the walls standing.
+# Creation order: the binding gives the portal the rights for the rest, and network policies exist before pods.
 ORDER = tuple(KINDS)
 _DNS_PORTS = ({"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53})
-# Of a container that says nothing of itself.
+# Requests and limits of a container without its own.
 _DEFAULTS = {"cpu": "500m", "memory": "268435456"}
 
 
 class BadReach(ValueError):
-    """What an installation names as in reach cannot be."""
+    """An address that the installation names as reachable must not be."""
 
 
 @dataclass(frozen=True)
 class Reach:
-    """Something outside that pods may speak to. ``peers`` as in a NetworkPolicy; ``ports``: TCP."""
+    """External addresses that pods may reach. ``peers`` as in a NetworkPolicy; ``ports``: TCP."""
 
     peers: tuple[Peer, ...]
     ports: tuple[int, ...]
 
     @classmethod
     def address(cls, address: str, port: int) -> Reach:
-        """One address, IPv4 or IPv6. Raises ValueError."""
+        """Return the reach of one address, IPv4 or IPv6. Raises ValueError."""
         return cls(({"ipBlock": {"cidr": str(ip_network(address))}},), (port,))
 
 
 @dataclass(frozen=True)
 class Tenant:
-    """A namespace of the portal. ``limits`` and ``borrow`` as in its quota: cores, bytes, devices; None: no end."""
+    """A namespace of the portal. ``limits`` and ``borrow`` as in its quota: cores, bytes, devices; None: no limit."""
 
     name: str
     limits: Mapping[str, float | None]
@@ -84,12 +84,12 @@ class Tenant:
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What an installation says of its cluster.
+class ClusterConfig:
+    """Configuration of the installation's cluster.
 
-    ``portal`` tells it from other portals of the cluster; ``account``: the portal's own, as ``namespace/name`` of a
-    ServiceAccount, empty where it is no pod. ``api``: addresses of the API server, with its port. ``credentials``: a
-    Docker configuration to pull with. ``room``: how many pods a namespace may have.
+    ``portal``: distinguishes this portal from others on the cluster. ``account``: the portal's ServiceAccount as
+    ``namespace/name``, empty if the portal is not a pod. ``api``: addresses and ports of the API server.
+    ``credentials``: a Docker configuration for pulling images. ``max_pods``: the maximum number of pods in a namespace.
     """
 
     portal: str
@@ -99,30 +99,30 @@ class Surroundings:
     api: tuple[tuple[str, int], ...] = ()
     gpu: str = "nvidia.com/gpu"
     credentials: str = ""
-    room: int = 1024
+    max_pods: int = 1024
 
 
-# --- What there should be --------------------------------------------------------------------------------------------
-def objects(tenant: Tenant, around: Surroundings) -> tuple[Object, ...]:
-    """All of them, in the order in which they are made. Raises BadReach."""
-    name = name_of(tenant.name, around.prefix)
-    return tuple(_labelled(body, around, tenant) for body in _bodies(name, tenant, around))
+# --- Desired objects -------------------------------------------------------------------------------------------------
+def objects(tenant: Tenant, cluster: ClusterConfig) -> tuple[Object, ...]:
+    """Return all objects of the namespace, in creation order. Raises BadReach."""
+    name = name_of(tenant.name, cluster.prefix)
+    return tuple(_labelled(body, cluster, tenant) for body in _bodies(name, tenant, cluster))
 
 
-def _bodies(name: str, tenant: Tenant, around: Surroundings) -> Iterator[dict[str, Any]]:
+def _bodies(name: str, tenant: Tenant, cluster: ClusterConfig) -> Iterator[dict[str, Any]]:
     yield _namespace(name)
-    if around.account:
-        yield _binding(name, around.account)
-    yield _account(name, around)
-    if around.credentials:
-        yield _pull_secret(name, around.credentials)
-    yield _quota(name, tenant, around)
+    if cluster.account:
+        yield _binding(name, cluster.account)
+    yield _account(name, cluster)
+    if cluster.credentials:
+        yield _pull_secret(name, cluster.credentials)
+    yield _quota(name, tenant, cluster)
     yield _limits(name, tenant)
-    yield from policies(name, around)
+    yield from policies(name, cluster)
 
 
-def _labelled(body: dict[str, Any], around: Surroundings, tenant: Tenant) -> Object:
-    labels = {MANAGED_LABEL: MANAGER, PORTAL_LABEL: around.portal}
+def _labelled(body: dict[str, Any], cluster: ClusterConfig, tenant: Tenant) -> Object:
+    labels = {MANAGED_LABEL: MANAGER, PORTAL_LABEL: cluster.portal}
     if body["kind"] == "Namespace":
         labels |= {NAMESPACE_LABEL: tenant.name}
     given = body["metadata"].get("labels", {})
@@ -136,27 +136,27 @@ def _object(kind: str, namespace: str, name: str, **content: Any) -> dict[str, A
 
 def _namespace(name: str) -> dict[str, Any]:
     body = _object("Namespace", "", name)
-    # Clusters that know these refuse pods that take more rights than ours.
+    # Clusters with Pod Security Admission refuse pods that need more rights than the platform's pods.
     levels = {f"pod-security.kubernetes.io/{mode}": "restricted" for mode in ("enforce", "audit", "warn")}
     body["metadata"]["labels"] = levels
     return body
 
 
-def _account(name: str, around: Surroundings) -> dict[str, Any]:
-    """The account of every pod that names none. It has no rights, and pods are not given its token."""
-    pull = [{"name": PULL_SECRET}] if around.credentials else []
+def _account(name: str, cluster: ClusterConfig) -> dict[str, Any]:
+    """Return the default service account of pods. It has no rights, and pods get no token of it."""
+    pull = [{"name": PULL_SECRET}] if cluster.credentials else []
     return _object("ServiceAccount", name, "default", automountServiceAccountToken=False, imagePullSecrets=pull)
 
 
 def _binding(name: str, account: str) -> dict[str, Any]:
-    """The portal's rights in this namespace, and in no other."""
-    where, _, who = account.partition("/")
+    """Return the binding of the portal's rights in this namespace only."""
+    where, _, account_name = account.partition("/")
     return _object(
         "RoleBinding",
         name,
         BINDING,
         roleRef={"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": TENANT_ROLE},
-        subjects=[{"kind": "ServiceAccount", "namespace": where, "name": who}],
+        subjects=[{"kind": "ServiceAccount", "namespace": where, "name": account_name}],
     )
 
 
@@ -165,10 +165,10 @@ def _pull_secret(name: str, credentials: str) -> dict[str, Any]:
     return _object("Secret", name, PULL_SECRET, type="kubernetes.io/dockerconfigjson", data=data)
 
 
-def _quota(name: str, tenant: Tenant, around: Surroundings) -> dict[str, Any]:
-    """The portal's quota once more: where the portal errs, the cluster refuses."""
-    hard = {"pods": str(around.room), "services.loadbalancers": "0", "services.nodeports": "0"}
-    for resource, kinds in _counted(around).items():
+def _quota(name: str, tenant: Tenant, cluster: ClusterConfig) -> dict[str, Any]:
+    """Return the portal's quota as a ResourceQuota: the cluster refuses excess pods if the portal makes an error."""
+    hard = {"pods": str(cluster.max_pods), "services.loadbalancers": "0", "services.nodeports": "0"}
+    for resource, kinds in _counted(cluster).items():
         limit = tenant.limits.get(resource)
         if limit is not None:
             most = limit + tenant.borrow.get(resource, 0.0)
@@ -176,12 +176,12 @@ def _quota(name: str, tenant: Tenant, around: Surroundings) -> dict[str, Any]:
     return _object("ResourceQuota", name, QUOTA, spec={"hard": hard})
 
 
-def _counted(around: Surroundings) -> Mapping[str, tuple[str, ...]]:
+def _counted(cluster: ClusterConfig) -> Mapping[str, tuple[str, ...]]:
     return {
-        # What is held is what was asked for; above that a pod may use what a node has idle.
+        # Requests count, not limits: above its request a pod may use idle cores of its node.
         "cpu": ("requests.cpu",),
         "memory": ("requests.memory", "limits.memory"),
-        "gpu": (f"requests.{around.gpu}",),
+        "gpu": (f"requests.{cluster.gpu}",),
     }
 
 
@@ -190,21 +190,21 @@ def _quantity(resource: str, amount: float) -> str:
 
 
 def _limits(name: str, tenant: Tenant) -> dict[str, Any]:
-    """Whoever says nothing of itself gets a little: without limits the quota would refuse the pod."""
+    """Return small defaults for containers without limits, which the quota would refuse."""
     most = {
         resource: _quantity(resource, (tenant.limits.get(resource) or 0) + tenant.borrow.get(resource, 0.0))
         for resource in _DEFAULTS
         if tenant.limits.get(resource) is not None
     }
     default = {name: min(value, most.get(name, value), key=amount_of) for name, value in _DEFAULTS.items()}
-    # Not of cores: the limit is what a pod may use while a node is idle, and may be more than the namespace has.
+    # No maximum of cores: their limit is what a pod may use on an idle node, and may exceed the namespace's quota.
     top = {name: value for name, value in most.items() if name != "cpu"}
     item = {"type": "Container", "default": default, "defaultRequest": default} | ({"max": top} if top else {})
     return _object("LimitRange", name, LIMITS, spec={"limits": [item]})
 
 
-# --- Walls -----------------------------------------------------------------------------------------------------------
-def policies(name: str, around: Surroundings) -> Iterator[dict[str, Any]]:
+# --- Network policies ------------------------------------------------------------------------------------------------
+def policies(name: str, cluster: ClusterConfig) -> Iterator[dict[str, Any]]:
     everybody: dict[str, Any] = {"podSelector": {}}
     own: list[Peer] = [{"podSelector": {}}]
     dns = {
@@ -215,7 +215,7 @@ def policies(name: str, around: Surroundings) -> Iterator[dict[str, Any]]:
     yield _policy(name, DENY, **everybody, policyTypes=both)
     yield _policy(name, ALLOW_OWN, **everybody, policyTypes=both, ingress=[{"from": own}], egress=[{"to": own}])
     yield _policy(name, ALLOW_DNS, **everybody, policyTypes=out, egress=[{"to": [dns], "ports": list(_DNS_PORTS)}])
-    rules = [_rule(reach, around.api) for reach in around.reach]
+    rules = [_rule(reach, cluster.api) for reach in cluster.reach]
     if rules:
         yield _policy(name, ALLOW_PLATFORM, **everybody, policyTypes=out, egress=rules)
 
@@ -232,7 +232,7 @@ def _rule(reach: Reach, api: Sequence[tuple[str, int]]) -> dict[str, Any]:
 
 
 def _guarded(peer: Peer, ports: tuple[int, ...], api: Sequence[tuple[str, int]]) -> Peer:
-    """The peer without what no pod may reach. Raises BadReach where that is all of it."""
+    """Return the peer without the addresses that no pod may reach. Raises BadReach if none remain."""
     if "ipBlock" not in peer:
         return peer
     block = ip_network(peer["ipBlock"]["cidr"])
@@ -256,49 +256,51 @@ def _listed(ports: Iterable[int]) -> str:
     return "port " + ", ".join(map(str, ports))
 
 
-# --- What has to be written ------------------------------------------------------------------------------------------
-# Kinds of which a field more is something else: a rule more opens a wall, a selector more leaves pods outside of it.
+# --- Drift -----------------------------------------------------------------------------------------------------------
+# Kinds that an added field changes: another rule opens a network policy, another selector exempts pods from it.
 WHOLE = frozenset({"ResourceQuota", "LimitRange", "NetworkPolicy"})
-# Fields of amounts by name, which the API server writes in its own way.
+# Fields with amounts by name, which the API server normalises.
 _AMOUNTS = frozenset({"hard", "max", "default", "defaultRequest"})
 
 
-def drifted(wanted: Object, actual: Object | None) -> bool:
-    """Whether the object is missing or is not as it should be. What others have added to it counts where it changes
-    what the object does (``WHOLE``)."""
-    if actual is None or not _within(wanted, actual, whole=False):
+def drifted(desired: Object, actual: Object | None) -> bool:
+    """Whether the object is missing or differs from the desired one.
+
+    Additions by others count only where they change the effect of the object (``WHOLE``).
+    """
+    if actual is None or not _within(desired, actual, whole=False):
         return True
-    return wanted["kind"] in WHOLE and not _within(wanted["spec"], actual.get("spec"), whole=True)
+    return desired["kind"] in WHOLE and not _within(desired["spec"], actual.get("spec"), whole=True)
 
 
-def _within(wanted: Any, actual: Any, *, whole: bool) -> bool:
-    """``whole``: and there is nothing more in it."""
-    if isinstance(wanted, Mapping):
-        return isinstance(actual, Mapping) and _all_within(wanted, actual, whole=whole)
-    if isinstance(wanted, list | tuple):
-        if not isinstance(actual, list | tuple) or len(wanted) != len(actual):
+def _within(desired: Any, actual: Any, *, whole: bool) -> bool:
+    """Whether ``actual`` contains ``desired``; with ``whole``, nothing else besides."""
+    if isinstance(desired, Mapping):
+        return isinstance(actual, Mapping) and _all_within(desired, actual, whole=whole)
+    if isinstance(desired, list | tuple):
+        if not isinstance(actual, list | tuple) or len(desired) != len(actual):
             return False
-        return all(_within(one, other, whole=whole) for one, other in zip(wanted, actual, strict=True))
-    return bool(wanted == actual)
+        return all(_within(one, other, whole=whole) for one, other in zip(desired, actual, strict=True))
+    return bool(desired == actual)
 
 
-def _all_within(wanted: Mapping[str, Any], actual: Mapping[str, Any], *, whole: bool) -> bool:
-    if whole and not actual.keys() <= wanted.keys():
+def _all_within(desired: Mapping[str, Any], actual: Mapping[str, Any], *, whole: bool) -> bool:
+    if whole and not actual.keys() <= desired.keys():
         return False
     return all(
         _same_amounts(value, actual.get(key)) if key in _AMOUNTS else _within(value, actual.get(key), whole=whole)
-        for key, value in wanted.items()
+        for key, value in desired.items()
         if value != [] or actual.get(key)
     )
 
 
-def _same_amounts(wanted: Mapping[str, str], actual: object) -> bool:
-    """Nothing may be added here: an amount more is a limit more."""
-    if not isinstance(actual, Mapping) or actual.keys() != wanted.keys():
+def _same_amounts(desired: Mapping[str, str], actual: object) -> bool:
+    """Whether the amounts are equal. An added amount counts as a difference, since it is another limit."""
+    if not isinstance(actual, Mapping) or actual.keys() != desired.keys():
         return False
-    return all(amount_of(value) == amount_of(actual[key]) for key, value in wanted.items())
+    return all(amount_of(value) == amount_of(actual[key]) for key, value in desired.items())
 
 
-def is_ours(actual: Object, around: Surroundings) -> bool:
+def is_ours(actual: Object, cluster: ClusterConfig) -> bool:
     labels = actual["metadata"].get("labels") or {}
-    return labels.get(MANAGED_LABEL) == MANAGER and labels.get(PORTAL_LABEL) == around.portal
+    return labels.get(MANAGED_LABEL) == MANAGER and labels.get(PORTAL_LABEL) == cluster.portal

@@ -1,6 +1,7 @@
-"""Keeps the namespaces of the portal on the cluster as ``namespace_manifests.py`` says they should be. Keeps nothing in
-memory: a pass looks at what is there and writes what is missing or has drifted. Any number of processes may do it at
-once.
+"""Synchronisation of the portal's namespaces on the cluster with the objects of ``namespace_manifests.py``.
+
+It keeps no state in memory: a pass reads the existing objects and writes those that are missing or have drifted. Any
+number of processes may run passes at once.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from jobs.operator.model import names
 from jobs.operator.model.names import Object
 from jobs.operator.model.namespace_names import name_of
 from jobs.operator.tenants import namespace_manifests as manifests
-from jobs.operator.tenants.namespace_manifests import KINDS, NAMESPACES, Surroundings, Tenant
+from jobs.operator.tenants.namespace_manifests import KINDS, NAMESPACES, ClusterConfig, Tenant
 
 _log = logging.getLogger(__name__)
-# Of a new binding an API server may learn a moment later.
+# Time in which an API server may not yet apply a new binding.
 _SETTLING_SECONDS = 15.0
 _FIELD_MANAGER = {"fieldManager": "regatta", "force": "true"}
 
 
 class TenantRefused(Exception):
-    """The namespace cannot be as it should. ``passing``: another try may go better."""
+    """The namespace cannot be brought to its desired state. ``passing``: another try may succeed."""
 
     def __init__(self, why: str, *, passing: bool = False) -> None:
         super().__init__(why)
@@ -35,8 +36,10 @@ class TenantRefused(Exception):
 
 @dataclass(frozen=True)
 class Pass:
-    """What a pass over all namespaces did: objects written, namespaces removed, and what could not be done, by the
-    name of the portal's namespace."""
+    """Result of a pass over all namespaces: numbers of objects written and namespaces removed, and error messages.
+
+    ``problems`` is by the name of the portal's namespace.
+    """
 
     written: int
     removed: int
@@ -44,36 +47,41 @@ class Pass:
 
 
 class Tenants:
-    """The namespaces of one portal. Calls may raise Refusal where the API server does not do what it was asked for."""
+    """The namespaces of one portal. Any call may raise Refusal if the API server refuses a request."""
 
-    def __init__(self, api: KubeApi, around: Surroundings, clock: Callable[[], float] = time.time) -> None:
-        self._api, self._around, self._clock = api, around, clock
+    def __init__(self, api: KubeApi, cluster: ClusterConfig, clock: Callable[[], float] = time.time) -> None:
+        self._api, self._cluster, self._clock = api, cluster, clock
 
     def ensure(self, tenant: Tenant) -> int:
-        """Have the namespace as it should be; how many objects were written. Raises TenantRefused, BadReach."""
-        wanted = manifests.objects(tenant, self._around)
-        made = self._claim(wanted[0])
+        """Bring the namespace to its desired state; return the number of objects written.
+
+        Raises TenantRefused, BadReach.
+        """
+        desired = manifests.objects(tenant, self._cluster)
+        made = self._claim(desired[0])
         try:
-            return sum(self._bring_about(body) for body in wanted)
+            return sum(self._bring_about(body) for body in desired)
         except Refusal as refusal:
             if refusal.status == FORBIDDEN and self._clock() < made + _SETTLING_SECONDS:
-                why = f"The cluster does not know yet what the portal may do in {names.name_of(wanted[0])}."
+                why = f"The cluster does not know yet what the portal may do in {names.name_of(desired[0])}."
                 raise TenantRefused(why, passing=True) from refusal
             raise
 
     def sweep(self, tenants: Iterable[Tenant], closed: Iterable[str]) -> Pass:
-        """Have all of them as they should be, but only those that are there already: the rest are made for their first
-        job. Remove those of the portal's namespaces that were closed, when nothing is left in them."""
+        """Bring existing namespaces to their desired state, and remove closed ones that are empty.
+
+        Missing namespaces are not created here: each is created for its first job.
+        """
         there = {names.name_of(item) for item in self._ours()}
         written, removed, problems = 0, 0, {}
         for tenant in tenants:
-            if name_of(tenant.name, self._around.prefix) in there:
+            if name_of(tenant.name, self._cluster.prefix) in there:
                 try:
                     written += self.ensure(tenant)
                 except (TenantRefused, Refusal) as problem:
                     problems[tenant.name] = str(problem)
         for closed_name in closed:
-            name = name_of(closed_name, self._around.prefix)
+            name = name_of(closed_name, self._cluster.prefix)
             if name in there:
                 try:
                     removed += self._remove(name)
@@ -81,18 +89,18 @@ class Tenants:
                     problems[closed_name] = str(problem)
         return Pass(written, removed, problems)
 
-    # --- Looking -----------------------------------------------------------------------------------------------------
+    # --- Reading -----------------------------------------------------------------------------------------------------
     def present(self) -> list[str]:
-        """The names in the portal of the namespaces that are there."""
+        """Return the portal's names of the namespaces that exist on the cluster."""
         return [str(item["metadata"]["labels"].get(manifests.NAMESPACE_LABEL, "")) for item in self._ours()]
 
     def _ours(self) -> list[Object]:
-        selector = f"{manifests.MANAGED_LABEL}={manifests.MANAGER},{manifests.PORTAL_LABEL}={self._around.portal}"
+        selector = f"{manifests.MANAGED_LABEL}={manifests.MANAGER},{manifests.PORTAL_LABEL}={self._cluster.portal}"
         return list(self._api.call("GET", NAMESPACES.path(), query={"labelSelector": selector})["items"])
 
-    def _actual(self, wanted: Object) -> Object | None:
-        """None for a secret: the portal may write them and not read them, and so writes them each time."""
-        return None if wanted["kind"] == "Secret" else self._get(_path(wanted))
+    def _actual(self, desired: Object) -> Object | None:
+        """Return the existing object; None for a Secret, which the portal may not read and so writes each time."""
+        return None if desired["kind"] == "Secret" else self._get(_path(desired))
 
     def _get(self, path: str) -> Object | None:
         try:
@@ -104,7 +112,10 @@ class Tenants:
 
     # --- Writing -----------------------------------------------------------------------------------------------------
     def _claim(self, namespace: Object) -> float:
-        """Make the namespace, or see that it is ours; since when it is there (unix time). Raises TenantRefused."""
+        """Create the namespace, or check that it belongs to this portal; return its creation time (unix time).
+
+        Raises TenantRefused.
+        """
         name = names.name_of(namespace)
         actual = self._get(_path(namespace))
         if actual is None:
@@ -113,10 +124,10 @@ class Tenants:
         if names.is_leaving(actual):
             why = f"The namespace {name} is being removed from the cluster; it is made anew when that is done."
             raise TenantRefused(why, passing=True)
-        if not manifests.is_ours(actual, self._around):
+        if not manifests.is_ours(actual, self._cluster):
             raise TenantRefused(
                 f"The cluster has a namespace {name} that this portal did not make. An admin gives it the label "
-                f"{manifests.PORTAL_LABEL}={self._around.portal} and {manifests.MANAGED_LABEL}={manifests.MANAGER}, "
+                f"{manifests.PORTAL_LABEL}={self._cluster.portal} and {manifests.MANAGED_LABEL}={manifests.MANAGER}, "
                 "or sets another REGATTA_KUBERNETES_PREFIX."
             )
         since = actual["metadata"].get("creationTimestamp")
@@ -127,7 +138,7 @@ class Tenants:
         return manifests.drifted(body, actual) and self._write(body, actual)
 
     def _write(self, body: Object, actual: Object | None) -> bool:
-        """Write what is ours in it; of some kinds, replace it, with whatever others have added."""
+        """Write this portal's fields of the object; an object of a kind in ``WHOLE`` is replaced as a whole."""
         _log.info("Writing %s.", _path(body))
         if actual is not None and body["kind"] in manifests.WHOLE:
             version = {"resourceVersion": actual["metadata"].get("resourceVersion")}
@@ -137,7 +148,10 @@ class Tenants:
         return True
 
     def _remove(self, name: str) -> bool:
-        """Its jobs first: their controller then takes their pods away in order. True where the namespace went."""
+        """Delete the jobs of the namespace, then the namespace once it is empty; return True if it was deleted.
+
+        The jobs go first, so that their controller deletes the pods in order.
+        """
         jobs = [item for item in self._list(JOBS.path(name)) if not names.is_leaving(item)]
         for job in jobs:
             self._delete(JOBS.path(name, names.name_of(job)), propagationPolicy="Foreground")
@@ -163,7 +177,7 @@ class Tenants:
 
 
 def address_of_the_api(api: KubeApi) -> list[tuple[str, int]]:
-    """Addresses and ports at which the cluster's API servers are."""
+    """Return the addresses and ports of the cluster's API servers."""
     path = "/api/v1/namespaces/default/endpoints/kubernetes"
     return [
         (str(address["ip"]), int(port["port"]))

@@ -1,4 +1,4 @@
-"""What jobs keep for their next attempt, in a directory that others may see too."""
+"""Checkpoints of jobs, in a directory that others may use too."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ from uuid import uuid4
 
 import pytest
 
-from jobs.backends.checkpoint_store import Keepsakes
+from jobs.backends.checkpoint_store import CheckpointStore
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Keepsakes:
-    return Keepsakes(tmp_path / "volume")
+def stored(tmp_path: Path) -> CheckpointStore:
+    return CheckpointStore(tmp_path / "volume")
 
 
-def keep(kept: Keepsakes, name: str, *sizes: int) -> Path:
-    folder = kept.of(name) / "1"
+def keep(stored: CheckpointStore, name: str, *sizes: int) -> Path:
+    folder = stored.of(name) / "1"
     folder.mkdir(parents=True)
     for number, size in enumerate(sizes):
         (folder / f"shard-{number}").write_bytes(b"x" * size)
     return folder
 
 
-def test_a_volume_that_is_not_there_holds_nothing(kept: Keepsakes) -> None:
-    assert kept.sizes() == {}
-    kept.forget(str(uuid4()))
+def test_a_volume_that_is_not_there_holds_nothing(stored: CheckpointStore) -> None:
+    assert stored.sizes() == {}
+    stored.forget(str(uuid4()))
 
 
-def test_jobs_are_counted_with_all_their_attempts_and_forgotten_one_by_one(kept: Keepsakes) -> None:
+def test_jobs_are_counted_with_all_their_attempts_and_forgotten_one_by_one(stored: CheckpointStore) -> None:
     one, other = str(uuid4()), str(uuid4())
-    keep(kept, one, 10, 20)
-    keep(kept, other)
-    assert kept.sizes() == {one: 30, other: 0}
-    kept.forget(one)
-    assert kept.sizes() == {other: 0}
+    keep(stored, one, 10, 20)
+    keep(stored, other)
+    assert stored.sizes() == {one: 30, other: 0}
+    stored.forget(one)
+    assert stored.sizes() == {other: 0}
 
 
 @pytest.mark.parametrize(
     "name", ["lost+found", ".snapshot", "0b7e3a52c1f94d6e8a3f5d2c9b1e7f40", "0B7E3A52-C1F9-4D6E-8A3F-5D2C9B1E7F40x"]
 )
-def test_what_is_not_called_as_a_job_is_nobody_s(kept: Keepsakes, name: str) -> None:
-    keep(kept, name, 10)
-    assert kept.sizes() == {}
+def test_what_is_not_called_as_a_job_is_nobody_s(stored: CheckpointStore, name: str) -> None:
+    keep(stored, name, 10)
+    assert stored.sizes() == {}
 
 
-def test_a_link_leads_nowhere(kept: Keepsakes, tmp_path: Path) -> None:
+def test_a_link_leads_nowhere(stored: CheckpointStore, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "file").write_text("stays")
-    folder = keep(kept, job := str(uuid4()), 5)
+    folder = keep(stored, job := str(uuid4()), 5)
     (folder / "link").symlink_to(tmp_path / "elsewhere")
-    kept.of(str(uuid4())).symlink_to(tmp_path / "elsewhere")
-    assert kept.sizes() == {job: 5}
-    kept.forget(job)
+    stored.of(str(uuid4())).symlink_to(tmp_path / "elsewhere")
+    assert stored.sizes() == {job: 5}
+    stored.forget(job)
     assert (tmp_path / "elsewhere" / "file").exists()

@@ -1,4 +1,4 @@
-"""What nodes offer and pods ask for, as the API server writes it."""
+"""Capacity of nodes and requests of pods, from objects of the API server."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ from typing import Any
 
 import pytest
 
-from jobs.kubernetes_objects.scheduling import Needs, NodeSeen, PodSeen, Taint, condensed, matches, quantity
+from jobs.kubernetes_objects.scheduling import Needs, NodeInfo, PodInfo, Taint, condensed, matches, quantity
 
 MIB = 2**20
 
 
-def node(**parts: Any) -> NodeSeen:
+def node(**parts: Any) -> NodeInfo:
     status = {"allocatable": {"cpu": "2", "memory": "1Gi"}, "conditions": [{"type": "Ready", "status": "True"}]}
     item = {"metadata": {"name": "n1", "labels": {"zone": "a", "rank": "7"}}, "spec": {}, "status": status, **parts}
-    seen = condensed("Node", item)["seen"]
-    assert isinstance(seen, NodeSeen)
-    return seen
+    info = condensed("Node", item)["seen"]
+    assert isinstance(info, NodeInfo)
+    return info
 
 
-def pod(spec: dict[str, Any], **metadata: Any) -> PodSeen:
-    seen = condensed("Pod", {"metadata": {"name": "p", "namespace": "team", **metadata}, "spec": spec})["seen"]
-    assert isinstance(seen, PodSeen)
-    return seen
+def pod(spec: dict[str, Any], **metadata: Any) -> PodInfo:
+    info = condensed("Pod", {"metadata": {"name": "p", "namespace": "team", **metadata}, "spec": spec})["seen"]
+    assert isinstance(info, PodInfo)
+    return info
 
 
-def asks(cpu: str, memory: str = "0", **more: Any) -> dict[str, Any]:
+def requests(cpu: str, memory: str = "0", **more: Any) -> dict[str, Any]:
     return {"resources": {"requests": {"cpu": cpu, "memory": memory, **more.pop("extended", {})}}, **more}
 
 
@@ -41,25 +41,25 @@ def test_a_quantity_is_read_as_kubernetes_writes_it(text: object, value: float) 
     assert float(quantity(text)) == pytest.approx(value)
 
 
-def test_a_pod_asks_for_all_of_its_containers_together() -> None:
-    seen = pod({"containers": [asks("250m", "64Mi"), asks("1", "64Mi", extended={"nvidia.com/gpu": "2"}), {}]})
-    assert seen.needs == Needs(1250, 128 * MIB, (("nvidia.com/gpu", 2),))
+def test_a_pod_requests_the_sum_of_its_containers() -> None:
+    info = pod({"containers": [requests("250m", "64Mi"), requests("1", "64Mi", extended={"nvidia.com/gpu": "2"}), {}]})
+    assert info.needs == Needs(1250, 128 * MIB, (("nvidia.com/gpu", 2),))
 
 
 def test_what_runs_before_the_containers_counts_where_it_needs_more() -> None:
-    first = [asks("2", "8Mi"), asks("100m", "8Mi", restartPolicy="Always"), asks("300m", "500Mi")]
-    assert pod({"initContainers": first, "containers": [asks("1", "64Mi")]}).needs == Needs(2000, 508 * MIB)
+    first = [requests("2", "8Mi"), requests("100m", "8Mi", restartPolicy="Always"), requests("300m", "500Mi")]
+    assert pod({"initContainers": first, "containers": [requests("1", "64Mi")]}).needs == Needs(2000, 508 * MIB)
 
 
 def test_a_sandbox_and_a_pod_s_own_request_count() -> None:
-    own = {"containers": [asks("1")], "resources": {"requests": {"cpu": "3"}}, "overhead": {"cpu": "250m"}}
+    own = {"containers": [requests("1")], "resources": {"requests": {"cpu": "3"}}, "overhead": {"cpu": "250m"}}
     assert pod(own).needs.cpu == 3250
 
 
-def test_who_looks_after_a_pod_is_told_and_a_deployment_by_its_own_name() -> None:
+def test_a_pod_has_its_owner_and_a_deployment_its_own_name() -> None:
     def owned(kind: str, name: str, **labels: str) -> tuple[str, str]:
-        seen = pod({}, ownerReferences=[{"kind": kind, "name": name, "controller": True}], labels=labels)
-        return seen.kind, seen.owner
+        info = pod({}, ownerReferences=[{"kind": kind, "name": name, "controller": True}], labels=labels)
+        return info.kind, info.owner
 
     assert owned("ReplicaSet", "web-5f6d", **{"pod-template-hash": "5f6d"}) == ("Deployment", "web")
     assert owned("ReplicaSet", "web-5f6d") == ("ReplicaSet", "web-5f6d")
@@ -92,13 +92,15 @@ def test_tolerations_are_those_of_kubernetes(toleration: dict[str, str], covered
     assert one.covers(Taint("team", "a", "NoSchedule")) is covered
 
 
-def test_a_taint_that_only_asks_politely_keeps_nobody_away() -> None:
+def test_a_prefer_no_schedule_taint_keeps_no_pod_away() -> None:
     assert not node(spec={"taints": [{"key": "team", "effect": "PreferNoSchedule"}]}).taints
 
 
 def chooses(*terms: list[tuple[str, str, list[str]]], **labels: str) -> bool:
-    said = [{"matchExpressions": [{"key": k, "operator": o, "values": v} for k, o, v in term]} for term in terms]
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": said}} if said else {}
+    expressions = [{"matchExpressions": [{"key": k, "operator": o, "values": v} for k, o, v in term]} for term in terms]
+    required = (
+        {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": expressions}} if expressions else {}
+    )
     return matches(pod({"nodeSelector": labels, "affinity": {"nodeAffinity": required}}).selector, node())
 
 

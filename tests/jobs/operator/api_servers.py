@@ -1,4 +1,4 @@
-"""API servers in memory, each named by how it fails. No time passes in them: a watch tells what happened, and ends."""
+"""In-memory API servers, each named after its failure. No time passes: a watch returns past events and ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Path = tuple[Resource, str, str, str]  # namespace, name, subresource
 
 
 class FaithfulServer:
-    """Does what an API server does: versions, preconditions, owners, watches from a version on."""
+    """API server with versions, preconditions, owners, and watches from a version on."""
 
     def __init__(self) -> None:
         self.objects: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -27,7 +27,7 @@ class FaithfulServer:
         self._numbers = itertools.count(1)
         self._lock = threading.RLock()
 
-    # --- The seam ----------------------------------------------------------------------------------------------------
+    # --- Interface ---------------------------------------------------------------------------------------------------
     def call(
         self, method: str, path: str, body: Object | None = None, query: Mapping[str, str] | None = None
     ) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class FaithfulServer:
         self.drop(resource.kind, namespace, name)
         return {"kind": "Status", "status": "Success"}
 
-    # --- What others do ----------------------------------------------------------------------------------------------
+    # --- Changes by others -------------------------------------------------------------------------------------------
     def submit(self, job: Object) -> None:
         self.call("POST", RESOURCES[names.KIND].path("team"), {**job, "metadata": {**job["metadata"], "uid": ""}})
 
@@ -110,8 +110,8 @@ class FaithfulServer:
         with self._lock:
             self._note(kind, "DELETED", item)
 
-    def pods_say(self, status: Mapping[str, Any]) -> None:
-        """All pods get a node, an address and a status."""
+    def set_pod_status(self, status: Mapping[str, Any]) -> None:
+        """Give all pods a node, an address and a status."""
         for number, key in enumerate(sorted(key for key in self.objects if key[0] == "Pod"), 1):
             item = copy.deepcopy(self.objects[key])
             item["spec"]["nodeName"] = "node1"
@@ -124,7 +124,7 @@ class FaithfulServer:
     def count(self, method: str, plural: str) -> int:
         return sum(1 for verb, path in self.calls if verb == method and f"/{plural}" in path)
 
-    # --- Inside ------------------------------------------------------------------------------------------------------
+    # --- Internals ---------------------------------------------------------------------------------------------------
     def _found(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
         try:
             return self.objects[resource.kind, namespace, name]
@@ -150,7 +150,7 @@ class FaithfulServer:
 
 
 class ForgetfulServer(FaithfulServer):
-    """Has compacted its history away: every watch from an older version is answered 410."""
+    """API server with a compacted history: every watch from an older version returns 410."""
 
     def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[dict[str, Any]]:
         if int(query["resourceVersion"]) < self.version:
@@ -160,7 +160,7 @@ class ForgetfulServer(FaithfulServer):
 
 
 class BusyServer(FaithfulServer):
-    """Answers 429 so many times, and says for how long it wants to be left alone."""
+    """API server that answers 429 the given number of times, with Retry-After."""
 
     def __init__(self, times: int, retry_after: float | None = 7.0) -> None:
         super().__init__()
@@ -176,7 +176,7 @@ class BusyServer(FaithfulServer):
 
 
 class RefusingServer(FaithfulServer):
-    """Refuses what ``refuses`` says yes to, by verb and kind."""
+    """API server that refuses requests for which ``refuses`` is true, by verb and kind."""
 
     def __init__(self, refusal: Refusal, refuses: Callable[[str, str], bool]) -> None:
         super().__init__()
@@ -191,14 +191,14 @@ class RefusingServer(FaithfulServer):
 
 
 class SilentServer(FaithfulServer):
-    """Does everything, and never tells of it: its watches are empty."""
+    """API server that executes all requests but sends no events: its watches are empty."""
 
     def watch(self, path: str, query: Mapping[str, str], seconds: float) -> Iterator[dict[str, Any]]:
         yield from ()
 
 
 class QuietServer(FaithfulServer):
-    """Its watches are empty too, and last: ``linger`` lets time go by."""
+    """API server with empty watches that last: ``linger`` advances the time."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class QuietServer(FaithfulServer):
 
 
 class LivingServer(FaithfulServer):
-    """Its watches wait for what will happen."""
+    """API server whose watches wait for new events."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ class LivingServer(FaithfulServer):
 
 
 class ForgettingAnswersServer(FaithfulServer):
-    """Does what it is asked, and then breaks the connection, so many times."""
+    """API server that executes a write and then breaks the connection, the given number of times."""
 
     def __init__(self, times: int) -> None:
         super().__init__()

@@ -25,19 +25,21 @@ from tests.waiting import until
 Found = TypeVar("Found")
 
 _ROOT = Path(__file__).parents[3]
-SYSTEM = "regatta-system"  # where the controller belongs
-SECONDS = 180.0  # a cluster on two cores that others use as well
+SYSTEM = "regatta-system"  # namespace of the controller
+SECONDS = 180.0  # a cluster on two shared cores
 _LAST_EVENTS = 30
 
 
 def own_prefix(kind: str) -> str:
-    """Of names of namespaces, as no other run of tests has it."""
+    """Return a prefix for namespaces that no other test run has."""
     return f"{kind}-{leftovers.MARK}-"
 
 
 class Controller:
-    """``python -m jobs.operator run``, as a process, for this run's namespaces. There is one lease: of files that are
-    tried at once, one has a controller that ``elects``."""
+    """A process ``python -m jobs.operator run`` for the namespaces of this test run.
+
+    There is one lease: of test files that run at once, only one has a controller that ``elects``.
+    """
 
     def __init__(self, kubeconfig: str, *, elects: bool = False) -> None:
         self._kubeconfig, self._elects = kubeconfig, elects
@@ -52,14 +54,14 @@ class Controller:
             [*command, *options], cwd=_ROOT, env=environment, stderr=subprocess.PIPE, text=True
         )
         assert self._process.stderr is not None
-        told: list[str] = []
+        lines: list[str] = []
         for line in self._process.stderr:
-            told.append(line)
+            lines.append(line)
             if "leading" in line:
                 break
         else:
-            raise AssertionError(f"the controller has ended: {''.join(told)}")
-        # Whoever writes to a pipe that nobody reads stands still some day.
+            raise AssertionError(f"the controller has ended: {''.join(lines)}")
+        # A process blocks when it writes to a full pipe.
         threading.Thread(target=self._process.stderr.read, daemon=True).start()
 
     def kill(self) -> None:
@@ -74,7 +76,7 @@ class Controller:
 
 
 class Cluster:
-    """One namespace of it."""
+    """One namespace of the cluster."""
 
     def __init__(self) -> None:
         self.kubeconfig, self.registry = _from_environment("KUBECONFIG"), _from_environment("REGISTRY")
@@ -98,18 +100,20 @@ class Cluster:
 
     def define(self) -> None:
         """Apply the CustomResourceDefinition and the controller's rights, and wait until the API server serves them.
-        What runs that were killed have left goes."""
+
+        Leftovers of killed test runs are removed.
+        """
         leftovers.remove(self.api)
         for name in ("crd", "namespace", "rights", "portal-rights"):
             self.kubectl("apply", "-f", str(_ROOT / "deploy" / "kubernetes" / f"{name}.yaml"), everywhere=True)
         self.until("PaddleJobs are served", lambda: self.is_there(JOBS.path()))
 
     def kubeconfig_of_the_controller(self, folder: Path) -> str:
-        """A file like KUBECONFIG, with the rights of the controller's service account and no others."""
+        """Write a file like KUBECONFIG with only the rights of the controller's service account."""
         return self.kubeconfig_of("paddlejob-controller", folder)
 
     def kubeconfig_of(self, account: str, folder: Path) -> str:
-        """The same of any service account of the platform."""
+        """Write a file like KUBECONFIG with the rights of any service account of the platform."""
         path, name = f"/api/v1/namespaces/{SYSTEM}/secrets", f"{account}-test"
         secret = {
             "metadata": {"name": name, "annotations": {"kubernetes.io/service-account.name": account}},
@@ -118,7 +122,7 @@ class Cluster:
         try:
             self.api.call("POST", path, secret)
         except Refusal as refusal:
-            assert refusal.status == CONFLICT, refusal  # it is there
+            assert refusal.status == CONFLICT, refusal  # it exists
         self.until("there is a token", lambda: self.api.call("GET", f"{path}/{name}").get("data"))
         token = base64.b64decode(self.api.call("GET", f"{path}/{name}")["data"]["token"]).decode()
         own = yaml.safe_load(Path(self.kubeconfig).read_text())
@@ -137,7 +141,7 @@ class Cluster:
         return self.kubectl("apply", "-f", "-", text=yaml.safe_dump(job))
 
     def all(self, kind: str) -> list[dict[str, Any]]:
-        """Objects of PaddleJobs, by name."""
+        """Return the objects of PaddleJobs, by name."""
         resource = RESOURCES[kind]
         query = {"labelSelector": resource.selector} if resource.selector else {}
         items = self.api.call("GET", resource.path(self.namespace), query=query)["items"]
@@ -155,10 +159,10 @@ class Cluster:
         return self.status(name)
 
     def until(self, what: str, look: Callable[[], Found], seconds: float = SECONDS) -> Found:
-        return until(what, look, seconds, story=self.story)
+        return until(what, look, seconds, story=self.diagnosis)
 
     def uids(self) -> dict[str, str]:
-        """UIDs of the pods that stay, by name."""
+        """Return the UIDs of pods that are not being deleted, by name."""
         return {names.name_of(pod): names.uid_of(pod) for pod in self.all("Pod") if not names.is_leaving(pod)}
 
     def is_there(self, path: str) -> bool:
@@ -169,8 +173,8 @@ class Cluster:
             return False
         return True
 
-    def story(self) -> str:
-        """What there is in the namespace, what has happened, and what there is room for, for whoever waits in vain."""
+    def diagnosis(self) -> str:
+        """Return objects and events of the namespace and the nodes' capacity, for the message of a failed wait."""
         jobs = (f"{names.name_of(job)}: {json.dumps(job.get('status'))}" for job in self.all(names.KIND))
         events = self.kubectl("get", "events", "--sort-by=.lastTimestamp").splitlines()[-_LAST_EVENTS:]
         held = self.kubectl("describe", "nodes", everywhere=True).split("Allocated resources:")[1:]

@@ -1,8 +1,7 @@
-"""What test runs that were killed have left on the cluster and on this machine, and how it is told from what is in use.
+"""Removal of objects and processes that killed test runs have left on the cluster and on this machine.
 
-Whatever a run makes has the run's mark in its name: this machine and the number of its process. Where there is no such
-process any more, nobody will need it again, and the next run removes it: pods that nobody stops hold a node, and
-controllers that nobody stops the lease.
+The names of a run's objects contain its mark: this machine and the id of its process. If that process no longer exists,
+the next run removes the objects: leftover pods would hold a node, and leftover controllers the lease.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from pathlib import Path
 from jobs.operator.client.api import ApiServer, Refusal
 
 _MACHINE = hashlib.sha256(socket.gethostname().encode()).hexdigest()[:6]
-# The variable of processes that tests start and that outlive a SIGKILL of the run.
+# The environment variable of processes that outlive a SIGKILL of the test run.
 RUN = "KUBE_TESTS_RUN"
 PRIORITIES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 MARK = f"{_MACHINE}-{os.getpid()}"
@@ -28,7 +27,7 @@ _VARIABLE = re.compile(rf"{RUN}={_MACHINE}-(?P<run>[0-9]+)")
 
 
 def remove(api: ApiServer) -> None:
-    """Processes first: a portal would make its namespace again."""
+    """Remove leftovers, processes first: a portal would create its namespace again."""
     for process in _processes():
         with suppress(ProcessLookupError):
             os.kill(process, signal.SIGKILL)
@@ -36,7 +35,7 @@ def remove(api: ApiServer) -> None:
         for item in api.call("GET", path)["items"]:
             name = item["metadata"]["name"]
             if _is_over(_NAME.fullmatch(name)):
-                with suppress(Refusal):  # another run was quicker
+                with suppress(Refusal):  # another run was faster
                     api.call("DELETE", f"{path}/{name}")
 
 

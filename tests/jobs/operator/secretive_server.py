@@ -1,4 +1,4 @@
-"""An API server in memory that lets nobody read a secret."""
+"""An in-memory API server that refuses reads of Secrets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.jobs.operator.world import merge
 
 
 class SecretiveServer:
-    """Objects by their addresses. Whoever reads a secret is refused, as the portal is."""
+    """API server of objects by path. It refuses reads of Secrets, as the real one does for the portal."""
 
     def __init__(self) -> None:
         self.objects: dict[str, dict[str, Any]] = {}
@@ -34,8 +34,8 @@ class SecretiveServer:
             return self.objects[path]
         below = [item for where, item in self.objects.items() if where.rpartition("/")[0] == path]
         if path.rpartition("/")[2] in ("namespaces", "paddlejobs", "pods"):
-            wanted = dict(pair.split("=") for pair in query.get("labelSelector", "").split(",") if pair)
-            return {"items": [i for i in below if wanted.items() <= i["metadata"].get("labels", {}).items()]}
+            labels = dict(pair.split("=") for pair in query.get("labelSelector", "").split(",") if pair)
+            return {"items": [i for i in below if labels.items() <= i["metadata"].get("labels", {}).items()]}
         raise Refusal(404, "NotFound", path)
 
     def apply(self, path: str, body: Object | None, query: Mapping[str, str]) -> Any:

@@ -1,4 +1,4 @@
-"""What jobs on a real cluster need around it: an image with the runtime as it is here, and this machine's address."""
+"""Requirements of jobs on a real cluster: an image with the current runtime, and the address of this machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SECONDS, _BYTES = 600.0, 8 * 2**30
 
 
 def own_address(kubeconfig: str) -> str:
-    """This machine's address as the cluster sees it."""
+    """Return the address at which the cluster reaches this machine."""
     server = yaml.safe_load(Path(kubeconfig).read_text())["clusters"][0]["cluster"]["server"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.connect((urlsplit(server).hostname, 9))
@@ -38,8 +38,10 @@ def own_address(kubeconfig: str) -> str:
 
 @contextmanager
 def portal_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) -> Iterator[RunningPortal]:
-    """A portal on this machine whose jobs run on the cluster. Its admin's jobs are in ``cluster.namespace``, which the
-    portal makes, and which goes at the end."""
+    """Run a portal on this machine whose jobs run on the cluster.
+
+    The jobs of its admin are in ``cluster.namespace``, which the portal creates, and which is deleted at the end.
+    """
     cluster.define()
     cluster.namespace = name_of("admin", prefix)
     made = RunningPortal(
@@ -56,13 +58,15 @@ def portal_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) -
         with made.open() as running_portal:
             yield running_portal
     finally:
-        with suppress(Refusal):  # it was never made, or is gone
+        with suppress(Refusal):  # it was never created, or is deleted
             cluster.api.call("DELETE", f"/api/v1/namespaces/{cluster.namespace}")
 
 
 def base_for_paddle(registry: str) -> str:
-    """The base image with what PaddlePaddle's wheels expect of the system: OpenMP's library, and a bash, by which
-    datasets are read. They are this machine's."""
+    """Return the base image with system files that PaddlePaddle's wheels require.
+
+    They are OpenMP's library, and a bash with which datasets are read, copied from this machine.
+    """
     found = [_library(name) for name in ("libgomp.so.1", "libtinfo.so.6")]
     files = {str(path.with_name(name)): path for name, path in found} | {"/usr/bin/bash": Path("/usr/bin/bash")}
     reference = f"{registry}/tests/python-for-paddle:3.11"
@@ -72,7 +76,7 @@ def base_for_paddle(registry: str) -> str:
 
 
 def _library(name: str) -> tuple[str, Path]:
-    """Where it is, not by way of ``/lib``, which is a link in the image as well."""
+    """Return the library's real path, not below ``/lib``, which is a link in the image as well."""
     known = subprocess.check_output(["/sbin/ldconfig", "-p"], text=True)
     found = re.search(rf"\s{re.escape(name)} .*=> (?P<path>/\S+)", known)
     assert found, f"This machine has no {name} (Debian: apt-get install libgomp1 libtinfo6)."
@@ -81,7 +85,7 @@ def _library(name: str) -> tuple[str, Path]:
 
 @contextmanager
 def etcd_on(cluster: Cluster, directory: Path) -> Iterator[EtcdServer]:
-    """An etcd of this machine that asks for users, and that pods reach."""
+    """Run an etcd on this machine that requires authentication and that pods can reach."""
     store = EtcdServer(directory, host=own_address(cluster.kubeconfig))
     store.start()
     try:
@@ -92,7 +96,7 @@ def etcd_on(cluster: Cluster, directory: Path) -> Iterator[EtcdServer]:
 
 
 def native(cluster: Cluster, store: EtcdServer) -> dict[str, str]:
-    """Settings of a portal whose jobs of the platform's own framework run on the cluster and meet in ``store``."""
+    """Return the settings of a portal whose native jobs run on the cluster and use the coordination ``store``."""
     return {
         "REGATTA_KUBERNETES_IMAGE": runtime_image(cluster.registry),
         "REGATTA_COORDINATION": EtcdAddress((store.server,), "/site", "root", store.password).url,
@@ -100,8 +104,8 @@ def native(cluster: Cluster, store: EtcdServer) -> dict[str, str]:
 
 
 def runtime_image(registry: str) -> str:
-    """The image on which the platform puts the code of jobs; made if the registry has none of this content."""
-    # Only here: these need Django, which a bench has in the portal that it starts and not in itself.
+    """Return the base image of jobs; build it unless the registry has one with this content."""
+    # Imported here because these need Django, which a bench configures only in the portal that it starts.
     from jobs.builds import local_bundle
     from jobs.builds.images import build_request, launcher
     from jobs.builds.images.plan import Platform, plan
@@ -109,7 +113,10 @@ def runtime_image(registry: str) -> str:
 
     platform = Platform(f"{registry}/tests", f"{registry}/{BASE}", launcher.runtime_digest(), launcher.packages())
     image = plan(platform, "tests", "", ()).images[0]
-    with tempfile.TemporaryDirectory() as room, (Path(room) / build_request.LOG).open("w+", encoding="utf-8") as log:
+    with (
+        tempfile.TemporaryDirectory() as workspace,
+        (Path(workspace) / build_request.LOG).open("w+", encoding="utf-8") as log,
+    ):
         order = build_request.Order(
             images=(image,),
             registry=registry,
@@ -118,8 +125,8 @@ def runtime_image(registry: str) -> str:
             seconds=_SECONDS,
             bytes=_BYTES,
             builder=build_request.BUILDAH,
-            storage=f"{room}/storage",
+            storage=f"{workspace}/storage",
             pip={name: os.environ[name] for name in local_bundle.pip_variables()},
         )
-        Work(order, Path(room), log).make_all()
+        Work(order, Path(workspace), log).make_all()
     return image.reference

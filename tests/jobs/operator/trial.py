@@ -1,4 +1,4 @@
-"""What one test submits to a portal whose jobs run on a cluster, and how it waits for what becomes of that."""
+"""Jobs that a test submits to a portal with a cluster, and waiting for their results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
-from jobs.backends.kubernetes.manifests import ROOM, pod_name
+from jobs.backends.kubernetes.manifests import WORKSPACE, pod_name
 from regatta import Client
 from regatta.errors import PortalError
 from regatta.job import Job
@@ -16,13 +16,13 @@ from tests.waiting import until
 
 Found = TypeVar("Found")
 
-# What a replica asks for: other tests' pods need room beside it, at the same time and on the same node.
+# Requests of a replica, which leave capacity for other tests' pods at the same time and on the same node.
 SMALL: dict[str, Any] = {"cpu": 0.05, "memory": "256Mi"}
 _LAST_LINES = 8
 
 
 class Trial:
-    """Jobs in the admin's namespace, which is ``cluster.namespace`` on the cluster."""
+    """The jobs of a test in the admin's namespace, which is ``cluster.namespace`` on the cluster."""
 
     def __init__(self, portal: Client, cluster: Cluster) -> None:
         self.portal, self.cluster = portal, cluster
@@ -30,7 +30,7 @@ class Trial:
 
     @contextmanager
     def open(self) -> Iterator[Trial]:
-        """At the end whatever is left of its jobs is cancelled."""
+        """Yield this trial; cancel its remaining jobs at the end."""
         try:
             yield self
         finally:
@@ -42,14 +42,14 @@ class Trial:
         self.jobs.append(self.portal.submit(spec, namespace="admin"))
         return self.jobs[-1]
 
-    # --- What is seen of a job ---------------------------------------------------------------------------------------
+    # --- Observing a job ---------------------------------------------------------------------------------------------
     def steps(self, job: Job, replica: str) -> list[int]:
-        """Those that a replica of ``code.slow`` has printed."""
+        """Return the steps that a replica of ``code.slow`` has printed."""
         lines = (line for line in self.portal.logs(job.id, replica=replica) if line.text.startswith("step "))
         return [int(line.text.split()[1]) for line in lines]
 
     def attempt(self, job: Job) -> str:
-        """The id of the job's present attempt, from the labels of its PaddleJob."""
+        """Return the id of the job's current attempt, from the labels of its PaddleJob."""
         found = json.loads(self.cluster.kubectl("get", "paddlejobs", "-l", f"regatta/job={job.id}", "-o", "json"))[
             "items"
         ]
@@ -58,25 +58,25 @@ class Trial:
         return str(newest["metadata"]["labels"]["regatta/attempt"])
 
     def left(self, job: Job) -> str:
-        """What there is of it on the cluster."""
+        """Return the names of the job's objects on the cluster."""
         return self.cluster.kubectl("get", "paddlejobs,pods,secrets", "-l", f"regatta/job={job.id}", "-o", "name")
 
     def kill(self, job: Job, replica: str) -> None:
-        """Take its pod away at once; nobody waits for what its processes still say."""
+        """Delete the replica's pod at once, without waiting for its processes."""
         pod = pod_name(self.attempt(job), replica)
         self.cluster.kubectl("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
 
     def release(self, job: Job, trainer: str) -> None:
-        """The test has seen enough: it makes the remaining steps of ``code.slow`` without a pause."""
+        """Let the trainer make the remaining steps of ``code.slow`` without a pause."""
         pod = pod_name(self.attempt(job), trainer)
-        self.cluster.kubectl("exec", pod, "--", "touch", f"{ROOM}/work/enough")
+        self.cluster.kubectl("exec", pod, "--", "touch", f"{WORKSPACE}/work/enough")
 
     # --- Waiting -----------------------------------------------------------------------------------------------------
     def until(self, what: str, look: Callable[[], Found], seconds: float = SECONDS) -> Found:
-        return until(what, look, seconds, story=self.story)
+        return until(what, look, seconds, story=self.diagnosis)
 
     def until_trained(self, job: Job, *replicas: str, more: int = 3) -> None:
-        """Until each of them has made so many steps more than it has now."""
+        """Wait until each replica has made ``more`` steps more than now."""
         before = {replica: len(self.steps(job, replica)) for replica in replicas}
         for replica, count in before.items():
             self.until(
@@ -90,11 +90,11 @@ class Trial:
     def until_nothing_is_left(self, job: Job) -> None:
         self.until("nothing is left on the cluster", lambda: not self.left(job))
 
-    # --- When one waits in vain --------------------------------------------------------------------------------------
-    def story(self) -> str:
-        return "\n".join([*(line for job in self.jobs for line in self._told(job)), self.cluster.story()])
+    # --- Messages of failed waits ------------------------------------------------------------------------------------
+    def diagnosis(self) -> str:
+        return "\n".join([*(line for job in self.jobs for line in self._job_report(job)), self.cluster.diagnosis()])
 
-    def _told(self, job: Job) -> Iterator[str]:
+    def _job_report(self, job: Job) -> Iterator[str]:
         now = self.portal.job(job.id)
         yield f"== {now.name}: {now.state} ({now.reason}), attempt {now.attempt}: {now.why}"
         for replica in now.replicas:

@@ -1,4 +1,4 @@
-"""A cluster without an API server: it does what a plan says, and its pods do what a test says."""
+"""A simulated cluster without an API server: it executes plans, and the test sets the states of its pods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def role(replicas: int, *, requests: int | None = None, limits: int | None = Non
 
 
 def paddle_job(name: str = "wd", **spec: Any) -> dict[str, Any]:
-    """A PaddleJob as the API server gives it. A role may be a number of replicas."""
+    """Return a PaddleJob as the API server returns it. A role may be a number of replicas."""
     roles = {key: role(spec.pop(key)) for key in names.ROLES if isinstance(spec.get(key), int)}
     metadata = {"name": name, "namespace": "team", "uid": f"uid-of-{name}", "generation": 1}
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": metadata, "spec": {**roles, **spec}}
@@ -55,8 +55,10 @@ def failed(code: int = 1, reason: str = "", address: str = "10.0.0.1") -> dict[s
 
 
 class World:
-    """Objects by (kind, name). A deletion takes effect at once, unless ``slow``: then the object is leaving, and goes
-    with ``reap``."""
+    """Simulated cluster with objects by (kind, name).
+
+    A deletion takes effect at once, unless ``slow``: then the object has a deletion timestamp until ``reap``.
+    """
 
     def __init__(self, job: dict[str, Any], settings: Settings | None = None, *, slow: bool = False) -> None:
         self.job = copy.deepcopy(job)
@@ -71,7 +73,7 @@ class World:
         self._uids = itertools.count(1)
         self._addresses = itertools.count(1)
 
-    # What there is
+    # Observed state
     def observed(self) -> Observed:
         return Observed(
             pods=self.of("Pod"),
@@ -98,15 +100,15 @@ class World:
         return str(self.status.get("phase", ""))
 
     @property
-    def told(self) -> dict[str, str] | None:
+    def config_data(self) -> dict[str, str] | None:
         return next((item["data"] for item in self.of("ConfigMap")), None)
 
-    # What happens
+    # Events
     def plan(self) -> Plan:
         return plan(copy.deepcopy(self.job), self.observed(), self.now, self.settings)
 
     def step(self) -> Plan:
-        """One pass: plan, write, and do it."""
+        """Run one pass: plan, write the status, execute the actions."""
         made = self.plan()
         if made.status is not None:
             self.job["status"] = copy.deepcopy(made.status)
@@ -114,12 +116,12 @@ class World:
         return made
 
     def remember(self, made: Plan) -> None:
-        """The status, where it has to be written before anything is done, or nothing is to be done."""
+        """Write the status if it must be written before the actions, or there are none."""
         if made.status is not None and (made.status_first or not made.actions):
             self.job["status"] = copy.deepcopy(made.status)
 
     def settle(self, limit: int = 8) -> int:
-        """Pass after pass until nothing is left to do. Returns how many passes did something."""
+        """Run passes until nothing is left to do; return the number of passes that did something."""
         for passes in range(limit):
             made = self.plan()
             self.remember(made)
@@ -165,15 +167,15 @@ class World:
         self.now += timedelta(seconds=seconds)
 
     def change(self, change: Mapping[str, Any]) -> None:
-        """Somebody edits the job."""
+        """Edit the job, as a user does."""
         self.job = merge(self.job, change)
         self.job["metadata"]["generation"] += 1
 
     def pod(self, name: str, status: Mapping[str, Any], node: str = "node1") -> None:
-        """A pod is on a node and in a state."""
+        """Put a pod on a node and in a state."""
         item = self.objects["Pod", name]
         item["spec"]["nodeName"] = node
-        # An address stays a pod's own.
+        # A pod keeps its address.
         own = item.get("status", {}).get("podIP")
         item["status"] = {**status, "podIP": own or f"10.0.0.{next(self._addresses)}"}
 
@@ -182,11 +184,11 @@ class World:
             self.pod(name, status)
 
     def lose(self, name: str) -> None:
-        """Somebody else deletes a pod."""
+        """Delete a pod, as another client does."""
         del self.objects["Pod", name]
 
     def up(self) -> World:
-        """Everything is made and runs."""
+        """Create all objects and run all pods."""
         self.settle()
         self.all_pods(running())
         self.settle()
@@ -194,7 +196,7 @@ class World:
 
 
 def merge(item: Any, change: Any) -> Any:
-    """A JSON merge patch."""
+    """Apply a JSON merge patch."""
     if not isinstance(change, Mapping):
         return copy.deepcopy(change)
     merged = dict(item) if isinstance(item, Mapping) else {}

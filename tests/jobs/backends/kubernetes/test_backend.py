@@ -1,4 +1,4 @@
-"""The backend on a real cluster: the contract of all backends, and what is its own. ``make test-kube``."""
+"""The Kubernetes backend on a real cluster: the contract of all backends, and its own tests. ``make test-kube``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tests.runtime.agent.ingest_server import IngestServer
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
-# Whoever starts says so to this machine.
+# Each start of a replica is reported to this machine.
 MARK = """
 import os
 def mark():
@@ -40,30 +40,30 @@ SECONDS = 120.0
 
 
 class Starts:
-    """As a file, to which every start appends the name of its replica."""
+    """A file to which every start appends the name of its replica."""
 
     def __init__(self, host: str) -> None:
-        told: list[str] = []
+        lines: list[str] = []
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                told.append(self.path.lstrip("/"))
+                lines.append(self.path.lstrip("/"))
                 self.send_response(204)
                 self.end_headers()
 
             def log_message(self, format: str, *args: Any) -> None:
                 pass
 
-        self._told = told
+        self._messages = lines
         self._server = ThreadingHTTPServer((host, 0), Handler)
         self.url = f"http://{host}:{self._server.server_port}/"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def read_text(self) -> str:
-        return "\n".join(self._told)
+        return "\n".join(self._messages)
 
     def exists(self) -> bool:
-        return bool(self._told)
+        return bool(self._messages)
 
     def close(self) -> None:
         self._server.shutdown()
@@ -147,7 +147,7 @@ def tar(name: str, text: str) -> bytes:
 
 @pytest.fixture(autouse=True)
 def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pods come and go in seconds."""
+    """Pods start and end in seconds."""
     monkeypatch.setattr(backend_contract, "PATIENCE_SECONDS", SECONDS)
 
 
@@ -156,11 +156,11 @@ def wait_until(backend: ClusterBackend, ref: AttemptRef, condition: Callable[[An
 
 
 class TestKubernetesBackend(BackendContract):
-    """Every line of the contract."""
+    """The contract of all backends."""
 
 
-# --- What is its own -------------------------------------------------------------------------------------------------
-def test_what_was_cleaned_up_is_gone_with_its_secret(
+# --- Kubernetes only -------------------------------------------------------------------------------------------------
+def test_cleanup_deletes_the_attempt_with_its_secret(
     backend: KubernetesBackend, plan: Callable[[str], LaunchPlan], cluster: Cluster
 ) -> None:
     attempt = plan(BackendContract.SHORT)
@@ -180,11 +180,11 @@ def test_an_attempt_that_runs_is_not_cleaned_up(backend: KubernetesBackend, plan
     assert all_running(backend.observe(attempt.ref))
 
 
-# Longer than a pod of the plan has by itself: a second, and what the agent needs for its last words.
+# Longer than the grace of a pod of the plan: a second, and the time in which the agent sends its last lines.
 LONG_FAREWELL = "import signal, time; signal.signal(15, lambda *_: (time.sleep(12), exit(7))); mark(); time.sleep(600)"
 
 
-def test_who_is_given_longer_to_end_has_it_from_its_node_and_its_agent(
+def test_a_longer_grace_reaches_the_node_and_the_agent(
     backend: KubernetesBackend, plan: Callable[[str], LaunchPlan], portal: IngestServer, marker: Starts
 ) -> None:
     attempt = plan(LONG_FAREWELL)
@@ -196,7 +196,7 @@ def test_who_is_given_longer_to_end_has_it_from_its_node_and_its_agent(
     assert [one["code"] for one in portal.reports if one["phase"] == "exited"] == [7, 7]
 
 
-def test_a_pod_that_somebody_deletes_is_seen_as_killed_and_stays_away(
+def test_a_deleted_pod_is_observed_as_killed_and_stays_deleted(
     backend: KubernetesBackend, plan: Callable[[str], LaunchPlan], cluster: Cluster
 ) -> None:
     attempt = plan(BackendContract.ENDLESS)
@@ -219,7 +219,7 @@ def test_an_attempt_goes_when_its_paddle_job_is_deleted(
     backend.restart(attempt.ref, "trainer-0", 2)
 
 
-def test_somebody_who_takes_a_place_away_does_not_keep_its_replica_from_starting_again(
+def test_a_replica_restarts_after_its_place_was_taken_away(
     backend: KubernetesBackend, plan: Callable[[str], LaunchPlan], cluster: Cluster
 ) -> None:
     attempt = plan(BackendContract.ENDLESS)
@@ -239,7 +239,7 @@ def test_somebody_who_takes_a_place_away_does_not_keep_its_replica_from_starting
         ({"cpu": 900.0}, "it finds no node"),
     ],
 )
-def test_what_keeps_pods_from_starting_is_told_within_ten_seconds(
+def test_the_reason_why_pods_do_not_start_is_reported_within_ten_seconds(
     backend: KubernetesBackend,
     plan: Callable[[str], LaunchPlan],
     cluster: Cluster,
@@ -257,7 +257,7 @@ def test_what_keeps_pods_from_starting_is_told_within_ten_seconds(
     wait_until(backend, attempt.ref, lambda view: all(one.why.startswith(why) for one in view.replicas))
 
 
-def test_a_quota_of_the_namespace_is_told_within_ten_seconds(
+def test_a_refusal_by_quota_is_reported_within_ten_seconds(
     backend: KubernetesBackend,
     plan: Callable[[str], LaunchPlan],
     cluster: Cluster,
@@ -275,7 +275,7 @@ def test_a_quota_of_the_namespace_is_told_within_ten_seconds(
         cluster.api.call("DELETE", f"{path}/none")
 
 
-def test_a_namespace_that_is_not_there_is_told_with_what_to_do(
+def test_a_missing_namespace_is_reported_with_what_to_do(
     backend: KubernetesBackend, plan: Callable[[str], LaunchPlan]
 ) -> None:
     attempt = plan(BackendContract.SHORT)
@@ -285,7 +285,7 @@ def test_a_namespace_that_is_not_there_is_told_with_what_to_do(
     assert not refused.value.retryable
 
 
-# What a job's code may find out and do where it runs.
+# Access of a job's code to its environment.
 CURIOUS = """
 import os, pathlib, socket, stat
 def look(path):
@@ -323,18 +323,18 @@ def test_a_job_s_code_has_no_token_and_no_rights(
     attempt = plan(CURIOUS)
     backend.launch(replace(attempt, replicas=attempt.replicas[:1]))
     wait_until(backend, attempt.ref, all_exited)
-    told = portal.texts("stdout")
-    assert "token in environment False" in told
-    assert "agent's environment PermissionError" in told
-    assert "service account False" in told
-    assert "user 10001 10001" in told
-    assert "['CapEff:\\t0000000000000000', 'NoNewPrivs:\\t1', 'Seccomp:\\t2']" in told
-    assert not [line for line in told if line.startswith("could write")]
-    assert "the agent lives True" in told
+    lines = portal.texts("stdout")
+    assert "token in environment False" in lines
+    assert "agent's environment PermissionError" in lines
+    assert "service account False" in lines
+    assert "user 10001 10001" in lines
+    assert "['CapEff:\\t0000000000000000', 'NoNewPrivs:\\t1', 'Seccomp:\\t2']" in lines
+    assert not [line for line in lines if line.startswith("could write")]
+    assert "the agent lives True" in lines
 
 
 @pytest.mark.invariant("The API server refuses every connection from the pod of a job.")
-def test_the_api_server_refuses_who_comes_from_a_pod(
+def test_the_api_server_refuses_requests_from_a_pod(
     backend: KubernetesBackend, plan: Callable[[str], LaunchPlan], portal: IngestServer
 ) -> None:
     script = """

@@ -1,4 +1,4 @@
-"""Many small pieces become fewer."""
+"""Coalescing of many small pieces into fewer."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_what_came_before_a_failure_is_given_before_it() -> None:
         next(found)
 
 
-def test_a_piece_is_not_kept_until_the_next_comes() -> None:
+def test_a_piece_is_not_held_back_until_the_next_comes() -> None:
     more = threading.Event()
 
     def slow() -> Iterator[bytes]:
@@ -47,7 +47,7 @@ def test_a_piece_is_not_kept_until_the_next_comes() -> None:
     assert list(found) == [b"second"]
 
 
-def test_who_takes_no_more_is_sent_no_more() -> None:
+def test_a_closed_consumer_gets_no_more() -> None:
     closed = threading.Event()
 
     def endless() -> Iterator[bytes]:

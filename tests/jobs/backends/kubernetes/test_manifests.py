@@ -1,4 +1,4 @@
-"""From a launch plan to a PaddleJob and a Secret."""
+"""The PaddleJob and the Secret of a launch plan."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def plan(trainers: int = 2, pservers: int = 2, **fields: Any) -> LaunchPlan:
 
 
 def with_environment(made: LaunchPlan, **variables: str) -> LaunchPlan:
-    told = {**ENVIRONMENT, **{getattr(contract, name): value for name, value in variables.items()}}
-    return replace(made, replicas=tuple(replace(one, environment=told) for one in made.replicas))
+    env = {**ENVIRONMENT, **{getattr(contract, name): value for name, value in variables.items()}}
+    return replace(made, replicas=tuple(replace(one, environment=env) for one in made.replicas))
 
 
 def pod(role: str = "worker", made: LaunchPlan | None = None, cluster: Cluster = CLUSTER) -> dict[str, Any]:
@@ -64,7 +64,7 @@ def container(role: str = "worker", made: LaunchPlan | None = None, cluster: Clu
 
 
 def environment(role: str = "worker", made: LaunchPlan | None = None, cluster: Cluster = CLUSTER) -> dict[str, Any]:
-    """Values; of those that come from elsewhere, from where."""
+    """Return the environment; for values by reference, the reference."""
     return {one["name"]: one.get("value", one.get("valueFrom")) for one in container(role, made, cluster)["env"]}
 
 
@@ -80,7 +80,7 @@ def test_it_has_no_field_that_the_schema_would_drop() -> None:
     assert set(manifests.paddle_job(plan(), CLUSTER)["spec"]) <= set(known)
 
 
-def test_who_is_started_again_is_not_the_controllers_to_say() -> None:
+def test_the_controller_does_not_decide_about_restarts() -> None:
     assert spec.read(manifests.paddle_job(plan(), CLUSTER)).starts == {}
 
 
@@ -132,7 +132,7 @@ def test_every_role_gets_the_secret_of_the_wire_from_the_attempt_s_secret(role: 
     assert base64.b64decode(manifests.secret(plan(), CLUSTER)["data"][key]) == b"wired"
 
 
-def test_a_plan_whose_processes_speak_another_protocol_has_no_secret_of_the_wire() -> None:
+def test_a_plan_with_another_protocol_has_no_wire_secret() -> None:
     assert contract.WIRE_SECRET not in environment(made=plan(wire_secret=""))
 
 
@@ -186,9 +186,9 @@ def test_the_node_waits_longer_than_the_agent() -> None:
     assert pod()["terminationGracePeriodSeconds"] > float(environment()[contract.GRACE_SECONDS]) + 3
 
 
-def test_who_a_pod_is_it_reads_from_its_labels() -> None:
-    told = environment()
-    assert told[contract.REPLICA] == "trainer-$(REGATTA_INDEX)"
+def test_a_pod_reads_its_identity_from_its_labels() -> None:
+    env = environment()
+    assert env[contract.REPLICA] == "trainer-$(REGATTA_INDEX)"
     names = [one["name"] for one in container()["env"]]
     assert names.index(contract.INDEX) < names.index(contract.REPLICA), "only what stands before is put in"
 
@@ -199,7 +199,7 @@ def test_what_the_user_wrote_is_not_taken_for_a_variable(text: str) -> None:
     assert environment(made=made)[contract.DATASET].replace("$$(", "$(") == text
 
 
-def test_the_agent_speaks_before_the_node_kills() -> None:
+def test_the_agent_reports_before_the_node_kills() -> None:
     assert int(environment()[contract.LIMIT_MEMORY]) < 512 * 2**20
 
 
@@ -219,23 +219,23 @@ def test_an_image_of_its_own_has_the_code() -> None:
 def test_paddle_s_own_servers_have_the_code_and_no_checkpoints_and_meet_through_gloo() -> None:
     cluster = replace(CLUSTER, checkpoints={"persistentVolumeClaim": {"claimName": "checkpoints"}})
     made = with_environment(plan(image="registry/job@sha256:1", framework="paddle"), USER_CODE="1")
-    told = environment("ps", made, cluster)
-    assert told[contract.CODE_DIR] == "/opt/job/code"
-    assert contract.CHECKPOINT_DIR not in told
+    env = environment("ps", made, cluster)
+    assert env[contract.CODE_DIR] == "/opt/job/code"
+    assert contract.CHECKPOINT_DIR not in env
     assert spec.read(manifests.paddle_job(made, cluster)).with_gloo == 1
 
 
 def test_data_that_is_mounted_nowhere_is_fetched() -> None:
-    told = environment()
-    assert (told[contract.DATA_PATH], told[contract.FETCH_DATA]) == ("/regatta/data", "/regatta/data")
+    env = environment()
+    assert (env[contract.DATA_PATH], env[contract.FETCH_DATA]) == ("/regatta/data", "/regatta/data")
 
 
 def test_data_that_is_mounted_is_read_where_it_lies() -> None:
     volume = {"persistentVolumeClaim": {"claimName": "shelf", "readOnly": True}}
     cluster = replace(CLUSTER, data=(Mount(PurePosixPath("/srv/shelf"), volume),))
-    told = environment(cluster=cluster)
-    assert told[contract.DATA_PATH] == "/regatta/data:/srv/shelf/version-3"
-    assert contract.FETCH_DATA not in told
+    env = environment(cluster=cluster)
+    assert env[contract.DATA_PATH] == "/regatta/data:/srv/shelf/version-3"
+    assert contract.FETCH_DATA not in env
     mount = next(one for one in container(cluster=cluster)["volumeMounts"] if one["mountPath"] == "/srv/shelf")
     assert mount["readOnly"] is True
 
@@ -247,7 +247,7 @@ def test_checkpoints_are_of_the_job_and_not_for_trainers() -> None:
     assert [one for one in container("worker", cluster=cluster)["volumeMounts"] if "check" in one["name"]] == []
 
 
-def test_where_an_installation_says_on_which_nodes_jobs_run_pods_say_so() -> None:
+def test_pods_have_the_placement_of_the_installation() -> None:
     ours = {"key": "training", "operator": "Exists", "effect": "NoSchedule"}
     cluster = replace(CLUSTER, placement={"nodeSelector": {"training": "yes"}, "tolerations": [ours]})
     found = pod(cluster=cluster)
@@ -255,12 +255,12 @@ def test_where_an_installation_says_on_which_nodes_jobs_run_pods_say_so() -> Non
     assert found["tolerations"] == [*pod()["tolerations"], ours]
 
 
-# --- Images that are used as they are --------------------------------------------------------------------------------
+# --- Users' own images -----------------------------------------------------------------------------------------------
 def bare(*command: str, **variables: str) -> LaunchPlan:
     own = {contract.USER_ENVIRONMENT: json.dumps({"WORD": "open $(sesame)", "HOME": "/home/me"})}
-    told = {**ENVIRONMENT, contract.DATASET: "", contract.TRAINERS: "2", **own, **variables}
+    env = {**ENVIRONMENT, contract.DATASET: "", contract.TRAINERS: "2", **own, **variables}
     replicas = tuple(
-        ReplicaPlan(f"trainer-{index}", "trainer", index, command, told, 0.25, 512 * 2**20) for index in range(2)
+        ReplicaPlan(f"trainer-{index}", "trainer", index, command, env, 0.25, 512 * 2**20) for index in range(2)
     )
     return replace(plan(), image="registry/mine:1", agents=False, framework="command", replicas=replicas)
 
@@ -271,7 +271,7 @@ def test_an_image_that_is_used_as_it_is_starts_what_it_starts() -> None:
     assert not {"command", "args", "workingDir"} & set(found)
 
 
-def test_what_the_job_says_is_started_in_its_place() -> None:
+def test_the_command_of_the_job_replaces_the_one_of_the_image() -> None:
     assert container(made=bare("sh", "-c", "echo $(date)"))["command"] == ["sh", "-c", "echo $$(date)"]
 
 
@@ -283,22 +283,22 @@ def test_it_may_do_no_more_than_others() -> None:
     assert pod(made=bare())["automountServiceAccountToken"] is False
 
 
-def test_it_is_told_who_it_is_and_nothing_by_which_it_could_speak_to_the_platform() -> None:
-    told = environment(made=bare())
-    assert {contract.REPLICA, contract.INDEX, contract.TRAINERS} <= set(told)
-    assert not {contract.INGEST_TOKEN, contract.INGEST_URL, contract.COORDINATION} & set(told)
+def test_a_bare_pod_gets_its_identity_and_no_access_to_the_platform() -> None:
+    env = environment(made=bare())
+    assert {contract.REPLICA, contract.INDEX, contract.TRAINERS} <= set(env)
+    assert not {contract.INGEST_TOKEN, contract.INGEST_URL, contract.COORDINATION} & set(env)
     assert set(manifests.secret(bare(), CLUSTER)["data"]) == {"trainer.WORD", "trainer.HOME"}
 
 
 def test_a_person_s_own_variables_are_in_the_secret_and_come_before_the_platform_s() -> None:
-    told = environment(made=bare())
+    env = environment(made=bare())
     name = manifests.job_name(ATTEMPT)
-    assert told["WORD"] == {"secretKeyRef": {"name": name, "key": "trainer.WORD"}}
-    assert told["HOME"] == {"secretKeyRef": {"name": name, "key": "trainer.HOME"}}
+    assert env["WORD"] == {"secretKeyRef": {"name": name, "key": "trainer.WORD"}}
+    assert env["HOME"] == {"secretKeyRef": {"name": name, "key": "trainer.HOME"}}
     assert len({one["name"] for one in container(made=bare())["env"]}) == len(container(made=bare())["env"])
 
 
-def test_a_data_set_that_is_mounted_is_seen_and_one_that_is_not_is_refused() -> None:
+def test_a_mounted_dataset_is_visible_and_an_unmounted_one_is_refused() -> None:
     volume = {"persistentVolumeClaim": {"claimName": "shelf", "readOnly": True}}
     cluster, made = replace(CLUSTER, data=(Mount(PurePosixPath("/srv/shelf"), volume),)), bare(REGATTA_DATASET="team/a")
     assert environment(made=made, cluster=cluster)[contract.DATA_PATH] == "/srv/shelf/version-3"
@@ -317,9 +317,9 @@ def test_every_namespace_has_a_name_of_its_own(one: str, other: str) -> None:
     assert 0 < len(name_of(one, "regatta-")) <= LIMIT
 
 
-# --- What the installation lacks -------------------------------------------------------------------------------------
+# --- Missing parts of the installation -------------------------------------------------------------------------------
 class Nobody:
-    """An API server that must not be asked."""
+    """An API server that must not get any request."""
 
     def call(self, *arguments: object, **more: object) -> dict[str, object]:
         raise AssertionError(arguments)
@@ -332,7 +332,7 @@ class Nobody:
         (with_environment(plan(), COORDINATION=""), CLUSTER, "REGATTA_COORDINATION"),
     ],
 )
-def test_what_an_installation_lacks_is_told_before_the_cluster_is_asked(
+def test_a_lack_of_the_installation_is_reported_before_any_request(
     made: LaunchPlan, cluster: Cluster, why: str
 ) -> None:
     with pytest.raises(LaunchFailed, match=why) as refused:
@@ -340,19 +340,19 @@ def test_what_an_installation_lacks_is_told_before_the_cluster_is_asked(
     assert not refused.value.retryable
 
 
-def test_who_meets_nobody_needs_no_store_of_the_installation() -> None:
+def test_a_framework_without_coordination_needs_no_store() -> None:
     made = with_environment(plan(), COORDINATION="")
     assert environment(made=made)[contract.COORDINATION] == "sqlite:////regatta/coordination.sqlite3"
 
 
 # --- Stopping --------------------------------------------------------------------------------------------------------
-def test_the_time_that_a_stopped_attempt_is_given_is_told_to_whoever_deletes_its_pods() -> None:
-    """The controller may be quicker than the portal, and a grace can be made shorter afterwards but never longer."""
+def test_the_grace_of_a_stopped_attempt_reaches_the_controller() -> None:
+    """The controller may be faster than the portal; a grace can be shortened afterwards but never extended."""
     server, made = FaithfulServer(), plan()
     server.call("POST", JOBS.path("regatta-team"), manifests.paddle_job(made, CLUSTER))
     backend = KubernetesBackend(cast(Any, server), CLUSTER)
     backend.stop(made.ref, timedelta(seconds=30))
     [stopped] = server.of("PaddleJob")
-    told = spec.read(stopped)
-    assert (told.run.suspend, grace_of(told)) == (True, manifests.grace_seconds(30))
+    env = spec.read(stopped)
+    assert (env.run.suspend, grace_of(env)) == (True, manifests.grace_seconds(30))
     assert stopped["metadata"]["labels"] == manifests.paddle_job(made, CLUSTER)["metadata"]["labels"]

@@ -1,4 +1,4 @@
-"""The local backend: the contract of all backends, and what is its own."""
+"""The local backend: the contract of all backends, and its own tests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from jobs.backends.base import LaunchPlan, Phase
-from jobs.backends.local.backend import LAST_WORDS, LocalBackend
+from jobs.backends.local.backend import FLUSH_TIMEOUT, LocalBackend
 from runtime import contract
 from runtime.contract import ReplicaState
 from tests.contracts.backend_contract import (
@@ -45,7 +45,7 @@ def mark():
 """
 
 
-SAYS_SECRET = f"""
+PRINTS_SECRET = f"""
 from pathlib import Path
 Path("said").write_text(os.environ[{contract.WIRE_SECRET!r}])
 """
@@ -88,21 +88,21 @@ def plan(tmp_path: Path, portal: IngestServer, marker: Path) -> Callable[[str], 
         bundle = tmp_path / "bundle"
         bundle.mkdir()
         (bundle / "train.py").write_text(MARK.format(marker=str(marker), replica=contract.REPLICA) + script)
-        # The marker lies outside of what a sandboxed trainer may write.
+        # The marker is outside the directories that a sandboxed trainer may write.
         return make_plan(bundle, {contract.INGEST_URL: portal.url, contract.SANDBOX: "none"})
 
     return make
 
 
 class TestLocalBackend(BackendContract):
-    """Every line of the contract."""
+    """The contract of all backends."""
 
 
 def directory(attempts: Path, name: str = "trainer-0") -> Path:
     return attempts / "attempt" / name
 
 
-def test_the_death_of_an_agent_is_seen_as_lost(backend: LocalBackend, plan: Callable, attempts: Path) -> None:
+def test_a_killed_agent_is_observed_as_lost(backend: LocalBackend, plan: Callable, attempts: Path) -> None:
     attempt = plan(BackendContract.ENDLESS)
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_running)
@@ -121,7 +121,7 @@ def kill_agent(attempts: Path) -> None:
 
 
 @pytest.mark.invariant("The log spool of a killed agent is delivered, and each line once.")
-def test_what_a_killed_agent_had_kept_is_delivered_once(
+def test_the_spool_of_a_killed_agent_is_delivered_once(
     backend: LocalBackend, plan: Callable, attempts: Path, portal: IngestServer
 ) -> None:
     attempt = plan("for n in range(500): print('line', n, flush=True)\nimport time; time.sleep(600)")
@@ -181,7 +181,7 @@ def runs(pid: int) -> bool:
         return False
 
 
-def test_a_second_wish_to_stop_may_shorten_the_grace(backend: LocalBackend, plan: Callable, marker: Path) -> None:
+def test_a_second_request_to_stop_may_shorten_the_grace(backend: LocalBackend, plan: Callable, marker: Path) -> None:
     attempt = plan(BackendContract.DEAF)
     backend.launch(attempt)
     wait_until(backend, attempt.ref, lambda view: marker.exists() and len(marker.read_text().split()) == 2)
@@ -191,7 +191,7 @@ def test_a_second_wish_to_stop_may_shorten_the_grace(backend: LocalBackend, plan
     assert [one.signal for one in view.replicas] == [9, 9]
 
 
-def test_an_agent_that_cannot_start_is_seen_with_its_complaint(
+def test_an_agent_that_cannot_start_is_observed_with_its_error(
     backend: LocalBackend, plan: Callable, attempts: Path
 ) -> None:
     attempt = plan(BackendContract.SHORT)
@@ -214,7 +214,7 @@ def test_an_agent_that_does_not_answer_is_killed_with_all_its_processes(
     assert state is not None
     os.kill(state.pid, signal.SIGSTOP)
     backend.stop(attempt.ref, GRACE)
-    now[0] += (GRACE + LAST_WORDS).total_seconds() + 1
+    now[0] += (GRACE + FLUSH_TIMEOUT).total_seconds() + 1
     backend.stop(attempt.ref, GRACE)
     wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
     process = Path(f"/proc/{portal.texts('stdout')[0]}")
@@ -249,29 +249,29 @@ def test_the_token_is_in_no_plan_and_readable_to_nobody_else(
     attempt = plan(BackendContract.SHORT)
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_exited)
-    kept = attempts / "attempt"
-    assert attempt.ingest_token not in (kept / "plan.json").read_text()
-    assert {stat.S_IMODE((kept / name).stat().st_mode) for name in ("plan.json", "token")} == {0o600}
+    stored = attempts / "attempt"
+    assert attempt.ingest_token not in (stored / "plan.json").read_text()
+    assert {stat.S_IMODE((stored / name).stat().st_mode) for name in ("plan.json", "token")} == {0o600}
 
 
 def test_of_two_launches_the_first_decides_on_the_secret_of_the_wire(
     backend: LocalBackend, plan: Callable, attempts: Path, reopen: Callable[[], LocalBackend]
 ) -> None:
-    attempt = replace(plan(SAYS_SECRET), wire_secret="wired")
+    attempt = replace(plan(PRINTS_SECRET), wire_secret="wired")
     backend.launch(attempt)
-    (attempts / "attempt" / "plan.json").unlink()  # as where the portal was killed before it had written it
+    (attempts / "attempt" / "plan.json").unlink()  # as if the portal was killed before it wrote the file
     reopen().launch(replace(attempt, wire_secret="second"))
     wait_until(backend, attempt.ref, all_exited)
-    kept = attempts / "attempt"
-    assert {(kept / one.name / "work" / "said").read_text() for one in attempt.replicas} == {"wired"}
-    assert "wired" not in (kept / "plan.json").read_text()
-    assert stat.S_IMODE((kept / "wire-secret").stat().st_mode) == 0o600
+    stored = attempts / "attempt"
+    assert {(stored / one.name / "work" / "said").read_text() for one in attempt.replicas} == {"wired"}
+    assert "wired" not in (stored / "plan.json").read_text()
+    assert stat.S_IMODE((stored / "wire-secret").stat().st_mode) == 0o600
 
 
-def test_another_life_of_a_replica_has_the_secret_of_the_first(
+def test_another_start_of_a_replica_has_the_secret_of_the_first(
     backend: LocalBackend, plan: Callable, attempts: Path, reopen: Callable[[], LocalBackend]
 ) -> None:
-    attempt = replace(plan(SAYS_SECRET), wire_secret="wired")
+    attempt = replace(plan(PRINTS_SECRET), wire_secret="wired")
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_exited)
     restart(reopen(), attempt.ref, "trainer-0", 2)
@@ -290,31 +290,37 @@ def test_a_replica_gets_a_private_copy_of_the_code_and_platform_roles_get_none(
     assert list((directory(attempts, "master-0") / "work").iterdir()) == []
 
 
-def test_the_platforms_roles_alone_are_told_where_the_job_keeps_its_checkpoints(
+def test_only_the_platforms_roles_get_the_checkpoint_directory(
     backend: LocalBackend, plan: Callable, attempts: Path
 ) -> None:
     attempt = plan("")
-    say = (sys.executable, "-c", f"import os; open('told', 'w').write(os.environ.get({contract.CHECKPOINT_DIR!r}, ''))")
-    told = [replace(attempt.replicas[0], name=f"{role}-0", role=role, command=say) for role in ("trainer", "pserver")]
-    backend.launch(replace(attempt, replicas=tuple(told)))
+    program = (
+        sys.executable,
+        "-c",
+        f"import os; open('told', 'w').write(os.environ.get({contract.CHECKPOINT_DIR!r}, ''))",
+    )
+    plans = [
+        replace(attempt.replicas[0], name=f"{role}-0", role=role, command=program) for role in ("trainer", "pserver")
+    ]
+    backend.launch(replace(attempt, replicas=tuple(plans)))
     wait_until(backend, attempt.ref, all_exited)
-    heard = {one.name: (directory(attempts, one.name) / "work" / "told").read_text() for one in told}
-    assert heard == {"trainer-0": "", "pserver-0": str(attempts / "checkpoints" / attempt.ref.job_id)}
+    directories = {one.name: (directory(attempts, one.name) / "work" / "told").read_text() for one in plans}
+    assert directories == {"trainer-0": "", "pserver-0": str(attempts / "checkpoints" / attempt.ref.job_id)}
 
 
-def test_what_a_job_has_kept_outlives_its_attempts_until_it_is_forgotten(
+def test_checkpoints_outlive_the_attempts_until_the_job_is_forgotten(
     backend: LocalBackend, plan: Callable, attempts: Path
 ) -> None:
     attempt = plan(BackendContract.SHORT)
-    kept = attempts / "checkpoints" / attempt.ref.job_id
-    kept.mkdir(parents=True)
+    stored = attempts / "checkpoints" / attempt.ref.job_id
+    stored.mkdir(parents=True)
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_exited)
     backend.cleanup(attempt.ref)
-    assert list(backend.keepsakes()) == [attempt.ref.job_id]
+    assert list(backend.checkpoint_sizes()) == [attempt.ref.job_id]
     for _ in range(2):
         backend.forget(attempt.ref.job_id)
-    assert list(backend.keepsakes()) == []
+    assert list(backend.checkpoint_sizes()) == []
 
 
 def test_replicas_can_import_the_runtime_and_nothing_else_of_the_project(
@@ -341,7 +347,7 @@ def test_after_cleaning_up_the_attempt_is_gone(backend: LocalBackend, plan: Call
     assert not (attempts / "attempt").exists()
 
 
-def test_the_first_wish_to_stop_is_kept(backend: LocalBackend, plan: Callable, attempts: Path) -> None:
+def test_the_first_request_to_stop_is_kept(backend: LocalBackend, plan: Callable, attempts: Path) -> None:
     attempt = plan(BackendContract.SHORT)
     backend.launch(attempt)
     backend.stop(attempt.ref, timedelta(seconds=3))
@@ -353,7 +359,7 @@ def test_the_first_wish_to_stop_is_kept(backend: LocalBackend, plan: Callable, a
 # --- Full disk -------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """From the call on nothing of this process can be written."""
+    """After the call this process can write no files."""
 
     def fill() -> None:
         def refuse(path: Path, *arguments: object, **options: object) -> int:
@@ -364,7 +370,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     return fill
 
 
-def test_on_a_full_disk_an_attempt_whose_agent_is_gone_is_seen(
+def test_on_a_full_disk_an_attempt_without_its_agent_is_observed(
     backend: LocalBackend, plan: Callable, attempts: Path, full_disk: Callable[[], None]
 ) -> None:
     attempt = plan(BackendContract.ENDLESS)
@@ -388,7 +394,7 @@ def test_on_a_full_disk_an_attempt_can_be_stopped_and_leaves_no_drafts(
     wait_until(backend, attempt.ref, all_running)
     full_disk()
     backend.stop(attempt.ref, NO_GRACE)
-    now[0] += (LAST_WORDS + NO_GRACE).total_seconds() + 1
+    now[0] += (FLUSH_TIMEOUT + NO_GRACE).total_seconds() + 1
     backend.stop(attempt.ref, NO_GRACE)
     wait_until(backend, attempt.ref, lambda view: not any(one.phase is Phase.RUNNING for one in view.replicas))
     assert [path.name for path in attempts.rglob(".stop.json.*")] == []

@@ -1,4 +1,4 @@
-"""The local backend with a cgroup for each replica: what no signal and no mark reaches ends all the same."""
+"""The local backend with cgroups: processes that no signal reaches, and that cannot be identified, are ended too."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from jobs.backends.base import LaunchFailed, LaunchPlan, Phase
 from jobs.backends.local import cgroups
-from jobs.backends.local.backend import LAST_WORDS, LocalBackend
+from jobs.backends.local.backend import FLUSH_TIMEOUT, LocalBackend
 from jobs.backends.local.isolation import Policy
 from runtime import contract
 from runtime.contract import ReplicaState
@@ -27,7 +27,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, cgroup_tree.needed]
 
-# Leaves a process behind in a session of its own, deaf to signals, without the environment by which it would be found.
+# Starts a process that ignores signals, in a session of its own and without the environment that identifies it.
 LEAVES_A_DAEMON = """
 import os, signal, sys, time
 if os.fork() == 0:
@@ -71,7 +71,7 @@ def now() -> list[float]:
 
 @pytest.fixture
 def backend(attempts: Path, home: Home, now: list[float]) -> LocalBackend:
-    """Without namespaces, which would end all processes of a replica by themselves."""
+    """A policy without namespaces, which would end all processes of a replica by themselves."""
     return LocalBackend(attempts, lambda: now[0], lambda: Policy(False, None, 0, cgroups=home))
 
 
@@ -98,7 +98,7 @@ def left(home: Home) -> list[str]:
 
 
 def with_daemon(backend: LocalBackend, plan: LaunchPlan, home: Home) -> list[int]:
-    """Launch it; the processes in its cgroup, once the daemon is one of them."""
+    """Launch the attempt; return the processes in its cgroup, once they include the daemon."""
     backend.launch(plan)
     wait_until(backend, plan.ref, all_running)
     group = home.path / "attempt.trainer-0.1"
@@ -107,7 +107,7 @@ def with_daemon(backend: LocalBackend, plan: LaunchPlan, home: Home) -> list[int
 
 
 def bare(pid: int) -> bool:
-    """Whether it has no environment."""
+    """Whether the process has no environment."""
     with contextlib.suppress(OSError):
         return not Path(f"/proc/{pid}/environ").read_bytes() and os.getsid(pid) != os.getsid(0)
     return False
@@ -141,7 +141,7 @@ def test_a_daemon_ends_when_its_agent_does_not_answer_to_the_stop(
     pids = with_daemon(backend, attempt, home)
     os.kill(state_of(attempts).pid, signal.SIGSTOP)
     backend.stop(attempt.ref, GRACE)
-    now[0] += (GRACE + LAST_WORDS).total_seconds() + 1
+    now[0] += (GRACE + FLUSH_TIMEOUT).total_seconds() + 1
     backend.stop(attempt.ref, GRACE)
     assert not [pid for pid in pids if runs(pid)]
     assert left(home) == []
@@ -159,7 +159,7 @@ def test_a_daemon_ends_with_the_stop_of_its_job(backend: LocalBackend, plan: Cal
     assert left(home) == []
 
 
-def test_another_life_of_a_replica_has_a_cgroup_of_its_own(
+def test_another_start_of_a_replica_has_a_cgroup_of_its_own(
     backend: LocalBackend, plan: Callable, home: Home, attempts: Path
 ) -> None:
     attempt = plan(LEAVES_A_DAEMON)
@@ -172,7 +172,7 @@ def test_another_life_of_a_replica_has_a_cgroup_of_its_own(
     wait_until(backend, attempt.ref, all_exited)
 
 
-def test_what_an_ended_life_has_left_goes_when_another_begins(
+def test_leftovers_of_an_earlier_start_are_removed_by_the_next(
     backend: LocalBackend, plan: Callable, home: Home, attempts: Path
 ) -> None:
     attempt = plan("")
@@ -185,7 +185,7 @@ def test_what_an_ended_life_has_left_goes_when_another_begins(
 
 
 def leave(home: Home, attempts: Path) -> None:
-    """As if the agent had been killed between its last report and the end of the cgroup."""
+    """Simulate a kill of the agent between its last report and the end of the cgroup."""
     path = home.path / "attempt.trainer-0.1"
     path.mkdir(exist_ok=True)
     (attempts / "attempt" / "trainer-0" / cgroups.CGROUP_FILE).write_text(str(path))
@@ -202,7 +202,7 @@ def test_what_an_attempt_has_left_goes_when_it_is_removed(
     assert left(home) == []
 
 
-def test_replicas_of_attempts_that_are_there_are_known(
+def test_known_returns_the_cgroups_of_existing_attempts(
     backend: LocalBackend, plan: Callable, home: Home, attempts: Path
 ) -> None:
     attempt = plan(LEAVES_A_DAEMON)

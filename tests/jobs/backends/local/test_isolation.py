@@ -1,4 +1,4 @@
-"""Who may run jobs on a machine that cannot isolate them, and which user ids attempts get."""
+"""Permission to run jobs on a machine that cannot isolate them, and the user ids of attempts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Person:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Isolation:
-    """One without namespaces."""
+    """A machine without namespaces."""
     found = Isolation(Mode.NONE, ("user namespaces do not work: allow them",))
     monkeypatch.setattr(isolation, "_probed", lambda uid, data: found)
     settings.LOCAL_ISOLATION = "auto"
@@ -104,12 +104,12 @@ def test_an_id_that_was_cleaned_up_is_not_the_next_one(tmp_path: Path) -> None:
 
 
 def isolated(monkeypatch: pytest.MonkeyPatch, found: Found) -> None:
-    """The machine isolates jobs, and has these cgroups."""
+    """Simulate a machine that isolates jobs and has these cgroups."""
     monkeypatch.setattr(isolation, "_probed", lambda uid, data: Isolation(Mode.USER))
     monkeypatch.setattr(isolation, "_cgroups", lambda: found)
 
 
-def test_the_cgroups_of_jobs_are_told_at_the_start_and_to_admins(
+def test_the_cgroups_of_jobs_are_reported_at_the_start_and_to_admins(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.CLUSTER_BACKEND, settings.LOCAL_ISOLATION = "local", "auto"
@@ -149,7 +149,7 @@ def test_a_private_network_that_cannot_be_had_keeps_the_portal_from_starting(
     isolated(monkeypatch, Found(None, ()))
     monkeypatch.setattr(isolation, "_network_problem", lambda mode, uid, data: problem)
     assert (why in isolation.start_problem()) if why else not isolation.start_problem()
-    # A portal of several processes has no such check: replicas get no other network.
+    # A portal of several processes has no such check: replicas must get no other network.
     assert isolation.policy().network == "user"
 
 
@@ -173,7 +173,7 @@ def test_admins_see_whether_jobs_have_networks_of_their_own(
 
 @cgroup_tree.needed
 @pytest.mark.processes
-def test_a_portal_makes_its_home_ends_what_was_left_in_it_and_removes_it(tmp_path: Path, settings: Any) -> None:
+def test_a_portal_makes_sweeps_and_removes_its_cgroup(tmp_path: Path, settings: Any) -> None:
     settings.CLUSTER_BACKEND, settings.DATA_DIR, settings.ATTEMPTS_DIR = "local", tmp_path, tmp_path / "attempts"
     assert isolation.prepare_cgroups() == ""
     home = isolation.policy().cgroups

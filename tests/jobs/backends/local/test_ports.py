@@ -1,4 +1,4 @@
-"""Ports for the processes of attempts."""
+"""Port assignment for the processes of attempts."""
 
 from __future__ import annotations
 
@@ -25,6 +25,6 @@ def test_a_port_on_which_somebody_listens_is_not_given() -> None:
         assert first + 1 not in range(again, again + 3)
 
 
-def test_where_there_are_none_left_it_is_said() -> None:
+def test_without_free_ports_choose_raises() -> None:
     with pytest.raises(ports.NoPorts, match="no 5 free ports"):
         ports.choose(5, set(range(ports.FIRST, ports.LAST)), random.Random(3))

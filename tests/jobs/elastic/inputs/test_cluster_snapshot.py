@@ -10,7 +10,7 @@ from jobs.elastic.inputs.cluster_snapshot import Ground, Wanted, ground, within
 from jobs.elastic.inputs.service_demand import REMEMBERED, Growths
 from jobs.elastic.policy.model import NOTHING, UNLIMITED, Amounts, Cluster, Job, Node
 from jobs.elastic.policy.policy import Rules, decide, head_room
-from jobs.kubernetes_objects.scheduling import Needs, NodeSeen, Placement, PodSeen, Taint, Toleration
+from jobs.kubernetes_objects.scheduling import Needs, NodeInfo, Placement, PodInfo, Taint, Toleration
 
 MB = 10**6
 CORE = Needs(1000, 100 * MB)
@@ -20,15 +20,15 @@ GPU = "nvidia.com/gpu"
 RULES = Rules(shortest_run=inf)
 
 
-def node(name: str, cores: int = 4, taints: frozenset[Taint] = frozenset(), **labels: str) -> NodeSeen:
-    return NodeSeen(name, Needs(cores * 1000, 64_000 * MB), taints, labels)
+def node(name: str, cores: int = 4, taints: frozenset[Taint] = frozenset(), **labels: str) -> NodeInfo:
+    return NodeInfo(name, Needs(cores * 1000, 64_000 * MB), taints, labels)
 
 
-def pod(name: str, on: str = "", kind: str = "", owner: str = "", namespace: str = "shop", **more: object) -> PodSeen:
-    return PodSeen(namespace, name, on, **{"needs": CORE, "kind": kind, "owner": owner, **more})  # type: ignore[arg-type]
+def pod(name: str, on: str = "", kind: str = "", owner: str = "", namespace: str = "shop", **more: object) -> PodInfo:
+    return PodInfo(namespace, name, on, **{"needs": CORE, "kind": kind, "owner": owner, **more})  # type: ignore[arg-type]
 
 
-def web(count: int, *bound: str, owner: str = "web", **more: object) -> list[PodSeen]:
+def web(count: int, *bound: str, owner: str = "web", **more: object) -> list[PodInfo]:
     """Pods of a Deployment, the first of which have nodes."""
     nodes = [*bound, *[""] * (count - len(bound))]
     return [pod(f"{owner}-{n}", on, "Deployment", owner, **more) for n, on in enumerate(nodes)]
@@ -38,12 +38,12 @@ def job(trainers: int, key: str = "a", core: Amounts = NOTHING) -> Wanted:
     return Wanted(key, ("team", f"attempt-{key}"), {"master": (int(core != NOTHING), core), "worker": (trainers, ONE)})
 
 
-def replica(index: int, on: str = "", key: str = "a", role: str = "worker", **more: object) -> PodSeen:
+def replica(index: int, on: str = "", key: str = "a", role: str = "worker", **more: object) -> PodInfo:
     place = f"attempt-{key}"
     return pod(f"{place}-{role}-{index}", on, "PaddleJob", place, "team", **more)
 
 
-def seen(nodes: list[NodeSeen], pods: list[PodSeen], *wanted: Wanted) -> Ground:
+def seen(nodes: list[NodeInfo], pods: list[PodInfo], *wanted: Wanted) -> Ground:
     return ground(nodes, pods, wanted, GPU)
 
 

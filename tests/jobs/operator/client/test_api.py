@@ -1,4 +1,4 @@
-"""The API server over HTTP: what is sent, and what is made of the answers."""
+"""The API server client over HTTP: requests and handling of responses."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from jobs.operator.client.api import ApiServer, Refusal, connect
 
 
 class Answers(BaseHTTPRequestHandler):
-    """Answers by path, and writes down what it was asked."""
+    """HTTP server that answers by path and records its requests."""
 
     protocol_version = "HTTP/1.1"
-    asked: ClassVar[list[tuple[str, str, dict[str, str], Any]]] = []
+    requests: ClassVar[list[tuple[str, str, dict[str, str], Any]]] = []
 
     def _take(self) -> None:
         size = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(size)) if size else None
-        self.asked.append((self.command, self.path, dict(self.headers), body))
+        self.requests.append((self.command, self.path, dict(self.headers), body))
         path = self.path.partition("?")[0]
         if path == "/watched":
             return self._stream()
@@ -47,7 +47,7 @@ class Answers(BaseHTTPRequestHandler):
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _take
 
     def _stream(self) -> None:
-        """Two events and a half in pieces that do not end where lines do, and the end of the connection."""
+        """Send two and a half events in chunks that do not end at lines, and close the connection."""
         text = b"".join(json.dumps({"type": "ADDED", "object": {"n": n}}).encode() + b"\n" for n in range(3))
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
@@ -62,7 +62,7 @@ class Answers(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def api(tmp_path: Path) -> Iterator[ApiServer]:
-    Answers.asked.clear()
+    Answers.requests.clear()
     with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         named = {"name": "one"}
@@ -81,7 +81,7 @@ def api(tmp_path: Path) -> Iterator[ApiServer]:
 
 def test_a_call_is_signed_and_carries_json(api: ApiServer) -> None:
     assert api.call("PATCH", "/pods/p", {"a": None}, {"x": "y z"}) == {"kind": "Pod"}
-    ((method, path, headers, body),) = Answers.asked
+    ((method, path, headers, body),) = Answers.requests
     assert (method, path, body) == ("PATCH", "/pods/p?x=y%20z", {"a": None})
     assert headers["Content-Type"] == "application/merge-patch+json"
     assert headers["authorization"] == "Bearer sesame"
@@ -91,7 +91,7 @@ def test_a_call_is_signed_and_carries_json(api: ApiServer) -> None:
     ("path", "status", "message", "retry_after"),
     [("/refused", 403, "exceeded quota", None), ("/busy", 429, "wait", 3.0)],
 )
-def test_a_refusal_tells_why_and_when_to_come_again(
+def test_a_refusal_has_a_reason_and_retry_after(
     api: ApiServer, path: str, status: int, message: str, retry_after: float | None
 ) -> None:
     with pytest.raises(Refusal) as refused:
@@ -113,20 +113,20 @@ def test_an_answer_without_an_object_is_a_refusal(api: ApiServer, path: str) -> 
 
 
 @pytest.mark.invariant("A proxy's answer never counts as an answer of the API server.")
-def test_what_a_proxy_does_not_know_is_not_gone(api: ApiServer) -> None:
-    for ask in (api.call, lambda _method, path: api.text(path), lambda _method, path: list(api.watch(path, {}, 1.0))):
+def test_a_404_of_a_proxy_is_not_missing(api: ApiServer) -> None:
+    for send in (api.call, lambda _method, path: api.text(path), lambda _method, path: list(api.watch(path, {}, 1.0))):
         with pytest.raises(Refusal) as refused:
-            ask("GET", "/proxy")
+            send("GET", "/proxy")
         assert (refused.value.status, refused.value.reason) == (0, "BadAnswer")
 
 
-def test_a_watch_gives_whole_events_and_says_when_it_was_cut(api: ApiServer) -> None:
+def test_a_watch_yields_whole_events_and_raises_when_it_was_cut(api: ApiServer) -> None:
     events = []
     with pytest.raises(Refusal, match="BrokenWatch"):
         for event in api.watch("/watched", {"resourceVersion": "7"}, 60):
             events.append(event["object"]["n"])
     assert events == [0, 1]
-    assert "timeoutSeconds=60" in Answers.asked[0][1]
+    assert "timeoutSeconds=60" in Answers.requests[0][1]
 
 
 def test_a_watch_that_is_refused_is_a_refusal(api: ApiServer) -> None:

@@ -1,4 +1,4 @@
-"""What is known of the cluster."""
+"""The cache of the cluster's objects."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def phase(cache: Cache, name: str = "p") -> str | None:
     return found["status"].get("phase") if found else None
 
 
-def test_what_is_older_than_what_is_known_changes_nothing() -> None:
+def test_an_older_object_changes_nothing() -> None:
     cache = Cache()
     cache.put("Pod", pod(version=7, phase="Running"))
     cache.put("Pod", pod(version=6, phase="Pending"))
     assert phase(cache) == "Running"
 
 
-def test_who_is_gone_never_comes_back() -> None:
+def test_a_deleted_object_never_comes_back() -> None:
     cache = Cache()
     cache.put("Pod", pod(version=7))
     cache.remove("Pod", pod(version=7))
@@ -59,16 +59,16 @@ def test_d11_children_are_found_by_their_owner_s_uid_and_not_by_its_name() -> No
     assert [item["metadata"]["name"] for item in cache.owned("first")] == ["a"]
 
 
-def test_whoever_waits_for_changes_is_told_of_real_ones() -> None:
-    told: list[tuple[str, str]] = []
-    cache = Cache(lambda kind, item: told.append((kind, item["metadata"]["name"])))
+def test_the_change_callback_gets_real_changes_alone() -> None:
+    notified: list[tuple[str, str]] = []
+    cache = Cache(lambda kind, item: notified.append((kind, item["metadata"]["name"])))
     cache.put("Pod", pod(version=7))
     cache.put("Pod", pod(version=7))
     cache.replace("Pod", [], "8")
-    assert told == [("Pod", "p"), ("Pod", "p")]
+    assert notified == [("Pod", "p"), ("Pod", "p")]
 
 
-def test_of_a_pod_only_that_is_kept_which_somebody_asks_for() -> None:
+def test_a_cached_pod_has_only_the_fields_that_are_read() -> None:
     full = pod(phase="Running", podIP="10.0.0.1", hostIP="10.1.1.1", qosClass="Burstable")
     full["spec"] = {"nodeName": "node1", "containers": [{"name": "paddle", "image": "x"}], "volumes": []}
     full["metadata"] |= {
@@ -78,12 +78,12 @@ def test_of_a_pod_only_that_is_kept_which_somebody_asks_for() -> None:
     full["status"]["containerStatuses"] = [
         {"name": "paddle", "ready": True, "imageID": "sha256:0", "state": {"running": {}}}
     ]
-    kept = trimmed("Pod", full)
-    assert kept["spec"] == {"nodeName": "node1"}
-    assert kept["status"] == {
+    stored = trimmed("Pod", full)
+    assert stored["spec"] == {"nodeName": "node1"}
+    assert stored["status"] == {
         "phase": "Running",
         "podIP": "10.0.0.1",
         "containerStatuses": [{"name": "paddle", "ready": True, "state": {"running": {}}}],
     }
-    assert kept["metadata"]["labels"] == {"batch.paddlepaddle.org/attempt": "1"}
-    assert "managedFields" not in kept["metadata"]
+    assert stored["metadata"]["labels"] == {"batch.paddlepaddle.org/attempt": "1"}
+    assert "managedFields" not in stored["metadata"]

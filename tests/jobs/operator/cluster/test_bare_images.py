@@ -1,5 +1,6 @@
-"""Programs in images of their own on a real cluster, without an agent: ``make test-kube``. What they print the portal
-reads from their pods.
+"""Programs in images of their own on a real cluster, without an agent: ``make test-kube``.
+
+The portal reads their output from their pods.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def trial(portal: Client, cluster: Cluster) -> Iterator[Trial]:
 
 
 def run(trial: Trial, program: str, **fields: Any) -> Job:
-    """Submits a program in Python."""
+    """Submit a Python program."""
     spec: dict[str, Any] = {
         "name": "bare",
         "image": trial.cluster.image,
@@ -58,7 +59,7 @@ def run(trial: Trial, program: str, **fields: Any) -> Job:
     return trial.submit({**spec, **fields})
 
 
-def said(portal: Client, job: Job, replica: str = "trainer-0") -> list[str]:
+def printed(portal: Client, job: Job, replica: str = "trainer-0") -> list[str]:
     return [line.text for line in portal.logs(job.id, replica=replica) if line.stream == "stdout"]
 
 
@@ -78,7 +79,7 @@ def test_two_programs_run_to_their_end_with_their_lines_and_curves(portal: Clien
     costs = [f"step {step} cost {1 / (step + 1)}" for step in range(5)]
     for index in (0, 1):
         lines = [f"I am {index} of 2 open $(sesame)", "False 10001", *costs, "the last"]
-        assert said(portal, job, f"trainer-{index}") == lines
+        assert printed(portal, job, f"trainer-{index}") == lines
     assert len(portal.metrics(job.id, "cost")["cost"].x) == 5
 
 
@@ -92,18 +93,18 @@ def test_of_many_lines_and_of_long_ones_each_comes_once(portal: Client, trial: T
     """
     job = run(trial, program)
     assert portal.wait(job.id, SECONDS).state == "SUCCEEDED"
-    *numbers, long = said(portal, job)
+    *numbers, long = printed(portal, job)
     assert sorted(map(int, numbers)) == list(range(20_000))
     assert long == "x" * 50_000
 
 
-def test_a_program_that_fails_is_told_by_its_code(portal: Client, trial: Trial) -> None:
+def test_a_failed_program_is_reported_with_its_code(portal: Client, trial: Trial) -> None:
     job = run(trial, "raise SystemExit(3)")
     ended = portal.wait(job.id, SECONDS)
     assert (ended.state, ended.why) == ("FAILED", "trainer-0 exited with code 3.")
 
 
-def test_a_program_that_is_not_in_the_image_is_told_by_its_name(portal: Client, trial: Trial) -> None:
+def test_a_program_missing_from_the_image_is_reported_by_name(portal: Client, trial: Trial) -> None:
     job = run(trial, "pass", entrypoint=["no-such-program"])
     ended = portal.wait(job.id, SECONDS)
     assert ended.state == "FAILED"
@@ -111,7 +112,7 @@ def test_a_program_that_is_not_in_the_image_is_told_by_its_name(portal: Client, 
     assert "no-such-program" in ended.why
 
 
-def test_an_image_that_is_not_there_is_told_before_long(portal: Client, trial: Trial, cluster: Cluster) -> None:
+def test_a_missing_image_is_reported_soon(portal: Client, trial: Trial, cluster: Cluster) -> None:
     job = run(trial, "pass", image=f"{cluster.registry}/nobody/nothing:1")
     trial.until("the job says why", lambda: "its image cannot be pulled" in portal.job(job.id).why, 60)
 
@@ -126,26 +127,26 @@ ENDLESS = """
 
 
 def numbers(portal: Client, job: Job) -> list[int]:
-    return [int(line) for line in said(portal, job) if line.isdecimal()]
+    return [int(line) for line in printed(portal, job) if line.isdecimal()]
 
 
 def is_whole(found: list[int]) -> bool:
-    """Whether every line is there, once, in order."""
+    """Whether every line is present, once, in order."""
     return found == list(range(len(found)))
 
 
-def test_a_job_that_is_cancelled_is_read_to_its_last_word(portal: Client, trial: Trial, cluster: Cluster) -> None:
+def test_the_log_of_a_cancelled_job_is_read_to_its_last_line(portal: Client, trial: Trial, cluster: Cluster) -> None:
     job = run(trial, ENDLESS)
     trial.until("it prints", lambda: len(numbers(portal, job)) > 10)
     portal.cancel(job.id)
     assert portal.wait(job.id, SECONDS).state == "CANCELLED"
-    assert said(portal, job)[-1] == "asked to end"
+    assert printed(portal, job)[-1] == "asked to end"
     assert is_whole(numbers(portal, job))
     trial.until_nothing_is_left(job)
 
 
 @pytest.mark.invariant("A killed log follower loses and duplicates no line of a program without an agent.")
-def test_whoever_follows_is_killed_and_nothing_is_lost_or_doubled(
+def test_a_killed_log_follower_loses_and_duplicates_nothing(
     portal: Client, trial: Trial, running_portal: RunningPortal
 ) -> None:
     job = run(trial, ENDLESS)

@@ -1,4 +1,4 @@
-"""The controller on a real cluster: ``make test-kube``. Each test has its own namespace; one controller serves all.
+"""The controller on a real cluster: ``make test-kube``. Each test has its own namespace; one controller handles all.
 
 It has the rights of ``deploy/kubernetes/rights.yaml`` and no others.
 """
@@ -18,8 +18,8 @@ from tests.jobs.operator.kube_cluster import Cluster, Controller
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
-# Whoever has every endpoint that it is told of answering has understood the contract. Servers serve until they are
-# stopped; trainers end when they have reached everybody.
+# A process that reaches every endpoint of its environment satisfies the contract. Servers run until they are stopped;
+# trainers end when they have reached all endpoints.
 MEET = """
 import os, socket, sys, threading, time
 mine = int(os.environ["PADDLE_PORT"])
@@ -75,7 +75,7 @@ def pods_that(cluster: Cluster, script: str, replicas: int, **spec: Any) -> dict
 
 
 def is_bare(cluster: Cluster) -> bool:
-    """Whether nothing is left of what was made for jobs."""
+    """Whether no objects of jobs are left."""
     return not any(cluster.all(kind) for kind in ("Pod", "Service", "ConfigMap"))
 
 
@@ -89,7 +89,7 @@ def test_the_manifests_of_the_founding_page_run_without_a_portal(cluster: Cluste
     job = yaml.safe_load((Path(__file__).parents[1] / "examples" / f"{example}.yaml").read_text())
     for role in ("ps", "worker"):
         if role in job["spec"]:
-            # The same job, with an image that this cluster has and no GPU.
+            # The same job, with an image of this cluster and without a GPU.
             template = job["spec"][role]["template"]["spec"]
             container = template["containers"][0]
             container |= {"image": cluster.image, "command": ["python3", "-c", MEET], "args": []}
@@ -126,15 +126,15 @@ def test_workers_are_scaled_while_they_run(cluster: Cluster) -> None:
     cluster.until("the status says so", lambda: cluster.status("grow")["worker"]["running"] == 2)
 
 
-def test_a_job_that_cannot_grow_while_it_runs_starts_anew_with_all(cluster: Cluster) -> None:
+def test_a_job_that_cannot_grow_while_it_runs_restarts_with_all_pods(cluster: Cluster) -> None:
     cluster.apply(paddle_job("whole", worker=pods_that(cluster, SLEEP, 2)))
     cluster.wait_for("whole", "Running")
     before = cluster.uids()
     cluster.kubectl("scale", "pdj/whole", "--replicas=3")
     cluster.until("three workers run", lambda: cluster.status("whole")["worker"]["running"] == 3)
     assert set(before.values()).isdisjoint(cluster.uids().values())
-    (told,) = cluster.all("ConfigMap")
-    assert told["data"]["PADDLE_TRAINERS_NUM"] == "3"
+    (config_map,) = cluster.all("ConfigMap")
+    assert config_map["data"]["PADDLE_TRAINERS_NUM"] == "3"
 
 
 def test_a_killed_pod_comes_back_and_the_others_are_left_alone(cluster: Cluster) -> None:
@@ -194,7 +194,7 @@ def test_a_failing_pod_is_tried_again_as_often_as_it_may_be(cluster: Cluster) ->
 
 
 @pytest.mark.parametrize(
-    ("spec", "reason", "says"),
+    ("spec", "reason", "expected"),
     [
         ({"containers": [{"image": "{registry}/base/nothing:1"}]}, "ImagePull", "nothing:1"),
         ({"nodeSelector": {"accelerator": "none"}}, "Unschedulable", "finds no node"),
@@ -207,7 +207,7 @@ def test_a_failing_pod_is_tried_again_as_often_as_it_may_be(cluster: Cluster) ->
     ],
     ids=["no image", "no node", "not a pod", "quota"],
 )
-def test_what_keeps_a_job_waiting_is_told(cluster: Cluster, spec: Any, reason: str, says: str) -> None:
+def test_the_reason_why_a_job_waits_is_reported(cluster: Cluster, spec: Any, reason: str, expected: str) -> None:
     worker = pods_that(cluster, SLEEP, 2)
     template = worker["template"]["spec"]
     if spec == "quota":
@@ -222,11 +222,11 @@ def test_what_keeps_a_job_waiting_is_told(cluster: Cluster, spec: Any, reason: s
     template["containers"][0]["image"] = image.replace("{registry}", cluster.registry)
     cluster.apply(paddle_job("waits", worker=worker))
     cluster.until(f"the reason is {reason}", lambda: cluster.status("waits").get("reason") == reason)
-    assert says in cluster.status("waits")["message"]
+    assert expected in cluster.status("waits")["message"]
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "expected"),
     [
         ({"cleanPodPolicy": "Sometimes"}, 'Unsupported value: "Sometimes"'),
         (
@@ -237,12 +237,12 @@ def test_what_keeps_a_job_waiting_is_told(cluster: Cluster, spec: Any, reason: s
     ],
     ids=["policy", "replicas", "containers"],
 )
-def test_the_api_server_refuses_what_cannot_be(cluster: Cluster, spec: dict[str, Any], says: str) -> None:
-    with pytest.raises(AssertionError, match=says.replace(".", r"\.")):
+def test_the_api_server_refuses_what_cannot_be(cluster: Cluster, spec: dict[str, Any], expected: str) -> None:
+    with pytest.raises(AssertionError, match=expected.replace(".", r"\.")):
         cluster.apply(paddle_job("bad", **{"worker": pods_that(cluster, SLEEP, 1), **spec}))
 
 
-def test_events_tell_what_was_done(cluster: Cluster) -> None:
+def test_events_report_what_was_done(cluster: Cluster) -> None:
     cluster.apply(paddle_job("told", worker=pods_that(cluster, SLEEP, 2)))
     cluster.wait_for("told", "Running")
     cluster.until(

@@ -1,5 +1,7 @@
-"""Elastic jobs on a real cluster (``make test-kube``): they share its node, and make room for a newcomer and for a
-service of higher priority; trainings go on through all of it."""
+"""Elastic jobs on a real cluster: ``make test-kube``.
+
+They share its node, and release capacity for a new job and for a service of higher priority; trainings go on meanwhile.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,15 @@ from tests.jobs.operator.kube_cluster import Cluster, own_prefix
 from tests.jobs.operator.surroundings import etcd_on, native, portal_on
 from tests.waiting import until
 
-# Alone: they take all that there is.
+# Alone: they take the whole capacity.
 pytestmark = [pytest.mark.kube, pytest.mark.alone, pytest.mark.timeout(600)]
 
-# Of these cores each job takes so much beside its trainers: for three jobs there is room for six of these.
+# Cores of a job besides its trainers: three jobs leave capacity for six trainers.
 CORES = 2.0
 MASTER, PSERVER, TRAINER = 0.15, 0.1, 0.2
 SECONDS = 150.0
-# Between two steps, until the test has seen enough. Four trainers would need longer for all of them than any test may
-# take, and without the pauses they are done in seconds.
+# A pause between two steps, until the test creates the file. With it four trainers would need longer than a test may
+# take for all steps; without it they finish in seconds.
 PAUSE = """
     if not os.path.exists("enough"):
         time.sleep(3)
@@ -38,9 +40,9 @@ PAUSE = """
 
 
 class Service:
-    """A Deployment of a higher priority than jobs have, whose replicas ask for as much as a trainer does.
+    """A Deployment with a higher priority than jobs, whose replicas request as much as a trainer.
 
-    The scheduler ends nobody for it: whatever room it gets the platform has made.
+    The scheduler preempts no pods for it: the platform must release the capacity.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -79,7 +81,7 @@ class Service:
         return int(status.get("readyReplicas", 0))
 
     def waited(self) -> set[str]:
-        """The pods that found no room at first."""
+        """Return the pods that were unschedulable at first."""
         path = f"/api/v1/namespaces/{self.cluster.namespace}/events"
         events = self.cluster.api.call("GET", path)["items"]
         return {each["involvedObject"]["name"] for each in events if each.get("reason") == "FailedScheduling"}
@@ -127,7 +129,7 @@ def http(running_portal: RunningPortal) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def shop(cluster: Cluster, running_portal: RunningPortal) -> Iterator[Cluster]:
-    """A namespace that is not the portal's. What nodes have beyond ``CORES`` is taken there."""
+    """Return a namespace outside the portal, whose pods take the nodes' capacity beyond ``CORES``."""
     found = Cluster()
     with found.with_namespace():
         until("the nodes have room", lambda: free_cores(found) >= CORES, SECONDS, every=0.5, story=lambda: pods(found))
@@ -150,7 +152,7 @@ def survey(cluster: Cluster) -> Sighting:
 
 
 def free_by_node(cluster: Cluster) -> dict[str, float]:
-    """Cores that no pod asks for, by node."""
+    """Return the cores that no pod requests, by node."""
     sighting = survey(cluster)
     free = {node.name: node.allocatable.cpu / 1000 for node in sighting.nodes if not node.taints}
     for pod in sighting.pods:
@@ -160,29 +162,34 @@ def free_by_node(cluster: Cluster) -> dict[str, float]:
 
 
 def free_cores(cluster: Cluster) -> float:
-    """On the node that has most."""
+    """Return the free cores of the node that has most."""
     return round(max(free_by_node(cluster).values(), default=0.0), 3)
 
 
 def leave(cluster: Cluster, cores: float) -> None:
-    """One node keeps so many, all others none."""
+    """Leave this many free cores on one node, none on the others."""
     nodes = sorted(free_by_node(cluster).items(), key=lambda each: -each[1])
     for place, (node, free) in enumerate(nodes):
         rest = free if place else free - cores
         if rest > 0.001:
-            asked = {"requests": {"cpu": f"{rest * 1000:.0f}m", "memory": "16Mi"}}
-            main = {"name": "main", "image": cluster.image, "command": ["sleep", "3600"], "resources": asked}
+            resource_requests = {"requests": {"cpu": f"{rest * 1000:.0f}m", "memory": "16Mi"}}
+            main = {
+                "name": "main",
+                "image": cluster.image,
+                "command": ["sleep", "3600"],
+                "resources": resource_requests,
+            }
             body = {"metadata": {"name": f"rest-{place}"}, "spec": {"nodeName": node, "containers": [main]}}
             cluster.api.call("POST", ALL_PODS.path(cluster.namespace), body)
 
 
 def pods(cluster: Cluster) -> str:
-    """Those of all namespaces, for who wonders what went wrong."""
+    """Return the pods of all namespaces, for the failure message."""
     return cluster.kubectl("get", "pods", "--all-namespaces", "-o", "wide", everywhere=True)
 
 
 class Fleet:
-    """The jobs of a test, and what they tell."""
+    """The jobs of a test and their state."""
 
     def __init__(self, portal: Client, http: httpx.Client, cluster: Cluster) -> None:
         self._portal, self._http, self._cluster = portal, http, cluster
@@ -193,47 +200,47 @@ class Fleet:
         self.jobs.append(self._portal.submit(elastic(self._portal, name, passes), namespace="admin").id)
         return self.jobs[-1]
 
-    def told(self, job: str) -> dict[str, Any]:
+    def overview(self, job: str) -> dict[str, Any]:
         found: dict[str, Any] = self._http.get(f"/api/v1/jobs/{job}").json()
         return found
 
-    def wanted(self, *jobs: str) -> int:
-        """How many trainers they are to have."""
-        return sum(int(self.told(job)["trainers"] or 1) for job in jobs)
+    def desired(self, *jobs: str) -> int:
+        """Return the desired number of trainers."""
+        return sum(int(self.overview(job)["trainers"] or 1) for job in jobs)
 
     def at_work(self, *jobs: str) -> int:
-        replicas = [one for job in jobs for one in self.told(job)["replicas"]]
+        replicas = [one for job in jobs for one in self.overview(job)["replicas"]]
         return sum(one["role"] == "trainer" and one["state"] == "registered" for one in replicas)
 
     def await_trainers(self, what: str, count: int, *jobs: str) -> None:
-        """Until they are to have so many together, and so many are at work."""
+        """Wait until this many trainers are desired in total, and this many are running."""
 
         def settled() -> bool:
-            return (self.wanted(*jobs), self.at_work(*jobs)) == (count, count)
+            return (self.desired(*jobs), self.at_work(*jobs)) == (count, count)
 
-        until(f"{what}: {count} trainers", settled, SECONDS, every=0.2, story=self.story)
+        until(f"{what}: {count} trainers", settled, SECONDS, every=0.2, story=self.diagnosis)
         before = {job: self.steps(job) for job in jobs}
 
         def goes_on() -> bool:
             return all(self.steps(job) > before[job] for job in jobs)
 
-        until(f"{what}, and all of them go on", goes_on, SECONDS, every=0.2, story=self.story)
+        until(f"{what}, and all of them go on", goes_on, SECONDS, every=0.2, story=self.diagnosis)
 
     def steps(self, job: str) -> int:
-        """How many costs were reported of its training so far."""
+        """Return the number of costs that its training has reported so far."""
         found = self._portal.metrics(job, "cost")
         return sum(found["cost"].count) if "cost" in found else 0
 
     def finish(self, *jobs: str) -> None:
-        """The test has seen enough: whichever trainers there are make their remaining steps without a pause."""
+        """Let all trainers make their remaining steps without a pause."""
 
         def are_over() -> bool:
-            left = [job for job in jobs if self.told(job)["state"] == "RUNNING"]
+            left = [job for job in jobs if self.overview(job)["state"] == "RUNNING"]
             for job in left:
                 self._release(job)
             return not left
 
-        until("they have ended", are_over, SECONDS, every=0.5, story=self.story)
+        until("they have ended", are_over, SECONDS, every=0.5, story=self.diagnosis)
 
     def _release(self, job: str) -> None:
         query = {"labelSelector": f"regatta/job={job}"}
@@ -248,25 +255,25 @@ class Fleet:
                 self._released.add(uid)
 
     def _runs(self, name: str, uid: str) -> bool:
-        """Whether a pod that could not be reached is there still: else it has ended in between."""
+        """Whether an unreachable pod still exists; otherwise it has ended meanwhile."""
         query = {"fieldSelector": f"metadata.name={name}"}
         pods = self._cluster.api.call("GET", ALL_PODS.path(self._cluster.namespace), query=query)["items"]
         return any(pod["metadata"]["uid"] == uid and pod["status"].get("phase") == "Running" for pod in pods)
 
     def accuracy(self, job: str) -> float:
-        """On digits that the model has not seen."""
+        """Return the accuracy on digits that were not in the training data."""
         text = "\n".join(line.text for line in self._portal.logs(job))
         return float(re.findall(r"test accuracy: ([01]\.\d+)", text)[-1])
 
     def resized(self, *jobs: str) -> list[str]:
-        """Each change of the number of their trainers, in words."""
+        """Return the messages about changes of the number of trainers."""
         return [event["text"] for job in jobs for event in self._portal.events(job) if event["kind"] == "scaled"]
 
-    def story(self) -> str:
-        """What there is to know where it has not come to what was waited for."""
+    def diagnosis(self) -> str:
+        """Return the state of jobs and pods, for the message of a failed wait."""
         lines = [pods(self._cluster)]
         for job in self.jobs:
-            now = self.told(job)
+            now = self.overview(job)
             replicas = {one["name"]: one["state"] for one in now["replicas"]}
             lines.append(f"{now['name']}: {now['state']} {now['why']!r} {now['sizing']!r} {now['trainers']} {replicas}")
             lines += [f"    {event['time']} {event['text']}" for event in self._portal.events(job)[-12:]]
@@ -275,7 +282,7 @@ class Fleet:
 
 @pytest.fixture
 def fleet(portal: Client, http: httpx.Client, cluster: Cluster) -> Iterator[Fleet]:
-    """Whatever is left of its jobs is cancelled."""
+    """Yield the fleet; cancel its remaining jobs at the end."""
     fleet = Fleet(portal, http, cluster)
     yield fleet
     for job in fleet.jobs:
@@ -284,7 +291,7 @@ def fleet(portal: Client, http: httpx.Client, cluster: Cluster) -> Iterator[Flee
 
 
 def elastic(portal: Client, name: str, passes: int) -> dict[str, Any]:
-    """The example that learns to read digits, in small steps and as an elastic job."""
+    """Return the example that trains on digits, in small steps and as an elastic job."""
     spec = code.shortened(portal.example("digits"), passes=passes)
     script = spec["files"]["train.py"].replace("import numpy", "import os, time\nimport numpy", 1)
     script = script.replace("    job.report(cost=cost)\n", f"    job.report(cost=cost)\n{PAUSE}")
@@ -311,13 +318,15 @@ def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_righ
     fleet.await_trainers("the others have its place", 6, *thirds)
 
     service.scale(2)
-    until("the service has what it asked for", lambda: service.ready == 2, SECONDS, every=0.2, story=fleet.story)
-    # Two make room for it, one more for what it may ask for next.
+    until("the service has what it asked for", lambda: service.ready == 2, SECONDS, every=0.2, story=fleet.diagnosis)
+    # Two jobs release capacity for it, one more for its next request.
     fleet.await_trainers("jobs have made room", 3, *thirds)
-    until("that is kept free", lambda: free_cores(service.cluster) >= TRAINER, SECONDS, every=0.2, story=fleet.story)
+    until(
+        "that is kept free", lambda: free_cores(service.cluster) >= TRAINER, SECONDS, every=0.2, story=fleet.diagnosis
+    )
     resized, there = fleet.resized(*thirds), service.pods()
     service.scale(3)
-    until("the service has grown", lambda: service.ready == 3, SECONDS, every=0.2, story=fleet.story)
+    until("the service has grown", lambda: service.ready == 3, SECONDS, every=0.2, story=fleet.diagnosis)
     assert not service.waited() - there, "the third had room before it asked"
     assert fleet.resized(*thirds) == resized, "nobody had to do anything for it"
     service.scale(0)
@@ -325,8 +334,8 @@ def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_righ
 
     fleet.finish(*thirds)
     ends = [portal.wait(job, SECONDS) for job in thirds]
-    assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3, fleet.story()
+    assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3, fleet.diagnosis()
     assert min(fleet.accuracy(job) for job in (*thirds, fourth)) >= 0.9
-    told = fleet.resized(*thirds)
-    for whom in ("room for others that have begun.", "room for a service of the cluster."):
-        assert any(text.endswith(whom) for text in told), (whom, told)
+    overview = fleet.resized(*thirds)
+    for recipient in ("room for others that have begun.", "room for a service of the cluster."):
+        assert any(text.endswith(recipient) for text in overview), (recipient, overview)

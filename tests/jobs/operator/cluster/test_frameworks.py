@@ -1,7 +1,7 @@
 """PaddlePaddle and PyTorch from PyPI on a real cluster: ``make test-frameworks`` with KUBECONFIG and REGISTRY.
 
-Their jobs are the shipped examples. The platform builds their images; their processes, a pod each, find one another by
-what the controller tells them.
+The jobs are the shipped examples. The platform builds their images. Each process runs in a pod of its own, and finds
+its peers by the ConfigMap of the controller.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CPU = 0.2  # of four processes at once on a small node
 
 @pytest.fixture(scope="module")
 def running_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
-    """What it has built stays in the registry: a job that nothing was changed in is not built again."""
+    """Run a portal. Its images stay in the registry, so an unchanged job is not built again."""
     cluster = Cluster()
     images = {
         "REGATTA_REGISTRY": f"{cluster.registry}/tests",

@@ -1,6 +1,6 @@
-"""Jobs on a real cluster, from the submission to the model, whatever is killed meanwhile: ``make test-kube``.
+"""Jobs on a real cluster, from the submission to the model, with kills meanwhile: ``make test-kube``.
 
-The portal is a whole one on this machine, its jobs meet in an etcd that asks for users.
+A complete portal runs on this machine. Its jobs use an etcd that requires authentication.
 """
 
 from __future__ import annotations
@@ -65,23 +65,25 @@ def trial(portal: Client, cluster: Cluster) -> Iterator[Trial]:
 
 
 @pytest.fixture(scope="module")
-def standing(portal: Client, cluster: Cluster) -> Iterator[Trial]:
-    """For what several tests do something to: see ``job``."""
+def shared(portal: Client, cluster: Cluster) -> Iterator[Trial]:
+    """Return the trial of the job that several tests share: see ``job``."""
     with Trial(portal, cluster).open() as trial:
         yield trial
 
 
 @pytest.fixture
-def job(standing: Trial) -> Job:
-    """One that trains with two trainers, in its first attempt; whatever tests before have done to it, it has gone on.
-    Where one of them has ended it, this is another."""
-    found = next((one.refresh() for one in standing.jobs[-1:]), None)
+def job(shared: Trial) -> Job:
+    """Return a job that trains with two trainers, in its first attempt.
+
+    Tests share it, since it goes on after their kills; if an earlier test has ended it, another one is submitted.
+    """
+    found = next((one.refresh() for one in shared.jobs[-1:]), None)
     if found is None or (found.state, found.attempt) != ("RUNNING", 1):
-        found = run(standing, {**endless("standing"), "env": {"API_KEY": SECRET}})
+        found = run(shared, {**endless("standing"), "env": {"API_KEY": SECRET}})
     else:
-        standing.portal.scale(found.id, trainer=2)
-    standing.until("it has two trainers", lambda: trainers(found.refresh()) == ["trainer-0", "trainer-1"])
-    standing.until_trained(found, "trainer-0", "trainer-1")
+        shared.portal.scale(found.id, trainer=2)
+    shared.until("it has two trainers", lambda: trainers(found.refresh()) == ["trainer-0", "trainer-1"])
+    shared.until_trained(found, "trainer-0", "trainer-1")
     return found
 
 
@@ -89,35 +91,37 @@ SECRET = "open sesame"
 
 
 def trainers(job: Job) -> list[str]:
-    """Those that take part."""
+    """Return the trainers that take part."""
     return [one.name for one in job.replicas if one.role == "trainer" and one.state == "registered"]
 
 
 def run(trial: Trial, spec: dict[str, Any]) -> Job:
-    """With as many trainers as a test says: the platform would give it all that the cluster has to spare, and so take
-    room from tests beside this one."""
+    """Submit a job with a fixed number of trainers.
+
+    An elastic job would get the whole free capacity of the cluster, which concurrent tests need.
+    """
     roles = {"trainer": {"replicas": 2, "max": 4, **SMALL}, "pserver": {"replicas": 2, **SMALL}}
     return trial.submit({**spec, "roles": {**roles, "master": {"cpu": SMALL["cpu"]}}, "elastic": False})
 
 
 def endless(name: str) -> dict[str, Any]:
-    """Trains until it is cancelled."""
+    """Return a job that trains until it is cancelled."""
     return code.slow(name, passes=500, pause=0.3)
 
 
 def numbers(trial: Trial, job: Job, *replicas: str) -> dict[str, list[int]]:
-    """The steps that each has told so far."""
+    """Return the steps that each replica has printed so far."""
     return {replica: trial.steps(job, replica) for replica in replicas}
 
 
 def assert_whole(before: dict[str, list[int]], after: dict[str, list[int]]) -> None:
-    """Every line that came since is there, once, in order."""
-    for replica, told in after.items():
+    """Assert that every line printed since is present, once, in order."""
+    for replica, now in after.items():
         known = before[replica]
-        assert told == [*known, *range(known[-1] + 1, known[-1] + 1 + len(told) - len(known))], replica
+        assert now == [*known, *range(known[-1] + 1, known[-1] + 1 + len(now) - len(known))], replica
 
 
-# --- The whole way ---------------------------------------------------------------------------------------------------
+# --- From submission to model ----------------------------------------------------------------------------------------
 def test_from_the_submission_to_the_downloaded_model(
     portal: Client, trial: Trial, store: EtcdServer, tmp_path: Path
 ) -> None:
@@ -144,14 +148,14 @@ def test_from_a_browser_s_submit_to_the_model_that_it_downloads(running_portal: 
         page.get_by_role("button", name="Fit a line").click()
         page.get_by_label("Trainers", exact=True).fill("2")
         page.get_by_label("Parameter servers", exact=True).fill("2")
-        ask_for_little(page)
+        request_little(page)
         page.get_by_role("button", name="Submit").click()
         page.wait_for_url("**/jobs/*-*-*")
         trial.jobs.append(trial.portal.job(page.url.rpartition("/")[2]))
         for name in ("master-0", "pserver-1", "trainer-1"):
             expect(page.locator("live-status").get_by_role("rowheader", name=name)).to_be_visible()
         trial.until("the curve is drawn", lambda: page.locator("metric-chart .js-line").count())
-        assert ada.wait_for_state("SUCCEEDED", "FAILED", seconds=SECONDS) == "SUCCEEDED", trial.story()
+        assert ada.wait_for_state("SUCCEEDED", "FAILED", seconds=SECONDS) == "SUCCEEDED", trial.diagnosis()
         page.get_by_role("tab", name="Files").click()
         with page.expect_download() as download:
             page.get_by_role("link", name="Download").first.click()
@@ -161,8 +165,8 @@ def test_from_a_browser_s_submit_to_the_model_that_it_downloads(running_portal: 
         ada.leave()
 
 
-def ask_for_little(page: Page) -> None:
-    """Beside other tests' pods, by what the page shows as YAML."""
+def request_little(page: Page) -> None:
+    """Reduce the requests in the page's YAML, to fit beside other tests' pods."""
     page.locator("#yaml-panel summary").click()
     area = page.locator("textarea#yaml")
     expect(area).to_have_value(re.compile("pserver"))
@@ -172,8 +176,8 @@ def ask_for_little(page: Page) -> None:
     expect(page.locator("[data-path='roles.pserver.cpu']")).to_have_value(str(SMALL["cpu"]))
 
 
-def test_no_secret_of_a_job_is_told_anywhere(
-    standing: Trial, job: Job, cluster: Cluster, running_portal: RunningPortal
+def test_no_secret_of_a_job_appears_anywhere(
+    shared: Trial, job: Job, cluster: Cluster, running_portal: RunningPortal
 ) -> None:
     shown = cluster.kubectl("get", "paddlejobs,pods,configmaps,events", "-o", "yaml") + running_portal.printed()
     shown += "".join(line.text for line in job.logs())
@@ -182,59 +186,59 @@ def test_no_secret_of_a_job_is_told_anywhere(
         assert secret not in shown
 
 
-# --- More and fewer --------------------------------------------------------------------------------------------------
-def test_trainers_join_and_leave_in_mid_run(standing: Trial, job: Job) -> None:
+# --- Scaling ---------------------------------------------------------------------------------------------------------
+def test_trainers_join_and_leave_in_mid_run(shared: Trial, job: Job) -> None:
     job.scale(trainer=4)
-    standing.until_trained(job, "trainer-2", "trainer-3")
+    shared.until_trained(job, "trainer-2", "trainer-3")
     job.scale(trainer=2)
-    standing.until("they have left", lambda: trainers(job.refresh()) == ["trainer-0", "trainer-1"])
-    standing.until_trained(job, "trainer-0", "trainer-1")
+    shared.until("they have left", lambda: trainers(job.refresh()) == ["trainer-0", "trainer-1"])
+    shared.until_trained(job, "trainer-0", "trainer-1")
     assert job.refresh().attempt == 1
 
 
-# --- Whoever is killed -----------------------------------------------------------------------------------------------
+# --- Kills -----------------------------------------------------------------------------------------------------------
 @pytest.mark.invariant("A killed pod is replaced in the same attempt, without a lost or duplicated log line.")
 @pytest.mark.parametrize("victim", ["trainer-1", "pserver-0", "master-0"])
-def test_a_killed_pod_is_started_again_and_the_job_goes_on(standing: Trial, job: Job, victim: str) -> None:
-    before = numbers(standing, job, "trainer-0")
-    standing.kill(job, victim)
-    standing.until_back(job, victim)
-    standing.until_trained(job, "trainer-0", more=4)
+def test_a_killed_pod_is_started_again_and_the_job_goes_on(shared: Trial, job: Job, victim: str) -> None:
+    before = numbers(shared, job, "trainer-0")
+    shared.kill(job, victim)
+    shared.until_back(job, victim)
+    shared.until_trained(job, "trainer-0", more=4)
     assert job.refresh().attempt == 1
-    assert_whole(before, numbers(standing, job, "trainer-0"))
+    assert_whole(before, numbers(shared, job, "trainer-0"))
 
 
 @pytest.mark.invariant("Jobs on a cluster lose and duplicate no log line if the portal is killed.")
-def test_a_killed_portal_loses_and_doubles_nothing(standing: Trial, job: Job, running_portal: RunningPortal) -> None:
-    before = numbers(standing, job, "trainer-0", "trainer-1")
+def test_a_killed_portal_loses_and_doubles_nothing(shared: Trial, job: Job, running_portal: RunningPortal) -> None:
+    before = numbers(shared, job, "trainer-0", "trainer-1")
     running_portal.crash()
     running_portal.start()
-    standing.until_trained(job, "trainer-0", "trainer-1", more=6)
-    assert_whole(before, numbers(standing, job, "trainer-0", "trainer-1"))
+    shared.until_trained(job, "trainer-0", "trainer-1", more=6)
+    assert_whole(before, numbers(shared, job, "trainer-0", "trainer-1"))
     assert (job.refresh().state, job.refresh().attempt) == ("RUNNING", 1)
 
 
 def test_a_portal_that_is_stopped_in_order_leaves_its_jobs_running(
-    standing: Trial, job: Job, running_portal: RunningPortal
+    shared: Trial, job: Job, running_portal: RunningPortal
 ) -> None:
-    before = numbers(standing, job, "trainer-0")
+    before = numbers(shared, job, "trainer-0")
     running_portal.interrupt()
     running_portal.start()
-    standing.until_trained(job, "trainer-0", more=6)
-    assert_whole(before, numbers(standing, job, "trainer-0"))
+    shared.until_trained(job, "trainer-0", more=6)
+    assert_whole(before, numbers(shared, job, "trainer-0"))
     assert (job.refresh().state, job.refresh().attempt) == ("RUNNING", 1)
 
 
 @pytest.mark.invariant("Jobs on a cluster keep running if the controller is killed.")
-def test_while_there_is_no_controller_jobs_go_on_and_what_is_wished_for_is_done_later(
-    standing: Trial, job: Job, running_portal: RunningPortal
+def test_without_a_controller_jobs_go_on_and_requests_are_done_later(
+    shared: Trial, job: Job, running_portal: RunningPortal
 ) -> None:
     for process in running_portal.processes():
         if "jobs.operator" in process.command:
             processes.kill(process.pid)
     job.scale(trainer=3)
-    standing.until_trained(job, "trainer-0")
-    standing.until_trained(job, "trainer-2")
+    shared.until_trained(job, "trainer-0")
+    shared.until_trained(job, "trainer-2")
     assert job.refresh().attempt == 1
 
 
@@ -246,7 +250,7 @@ def test_a_job_that_is_cancelled_leaves_nothing_on_the_cluster(trial: Trial) -> 
     trial.until_nothing_is_left(job)
 
 
-def test_whose_paddle_job_is_deleted_is_tried_again_with_a_reason(trial: Trial, cluster: Cluster) -> None:
+def test_a_job_whose_paddle_job_is_deleted_is_retried_with_a_reason(trial: Trial, cluster: Cluster) -> None:
     job = run(trial, endless("paddle-job-deleted"))
     trial.until_trained(job, "trainer-0")
     cluster.kubectl("delete", "paddlejobs", job_name(trial.attempt(job)), "--wait=false")
@@ -255,17 +259,17 @@ def test_whose_paddle_job_is_deleted_is_tried_again_with_a_reason(trial: Trial, 
     trial.until("it runs", lambda: job.refresh().state == "RUNNING")
 
 
-# --- What the cluster refuses ----------------------------------------------------------------------------------------
+# --- Refusals by the cluster -----------------------------------------------------------------------------------------
 def test_a_quota_of_the_cluster_is_the_job_s_reason_within_ten_seconds(
-    standing: Trial, job: Job, cluster: Cluster
+    shared: Trial, job: Job, cluster: Cluster
 ) -> None:
-    third = pod_name(standing.attempt(job), "trainer-2")
-    standing.until("nobody is asked for again while an earlier one still ends", lambda: third not in standing.left(job))
+    third = pod_name(shared.attempt(job), "trainer-2")
+    shared.until("nobody is asked for again while an earlier one still ends", lambda: third not in shared.left(job))
     path = f"/api/v1/namespaces/{cluster.namespace}/resourcequotas"
     cluster.api.call("POST", path, {"metadata": {"name": "none"}, "spec": {"hard": {"limits.memory": "1Mi"}}})
     try:
         job.scale(trainer=3)
-        standing.until("the job says why it waits", lambda: "exceeded quota" in job.refresh().why, 10)
+        shared.until("the job says why it waits", lambda: "exceeded quota" in job.refresh().why, 10)
     finally:
         cluster.api.call("DELETE", f"{path}/none")
-    standing.until_trained(job, "trainer-2")
+    shared.until_trained(job, "trainer-2")

@@ -1,7 +1,7 @@
-"""What a cluster loses under jobs that run: a node, and a whole namespace; ``make test-kube``.
+"""The loss of a node and of a whole namespace while jobs run: ``make test-kube``.
 
-A node dies where KUBE_NODE names one that KUBE_NODE_UP (a command) brings up, for these tests alone, and KUBE_NODE_DOWN
-ends at once, without a word to anybody.
+The tests of a lost node need KUBE_NODE, the name of a node for these tests alone. KUBE_NODE_UP (a command) brings the
+node up, and KUBE_NODE_DOWN ends it at once, without notice.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from tests.jobs.operator.trial import SMALL, Trial
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(480)]
 
 SECONDS = 240.0
-# Keeps everybody else's pods away from the node that dies.
+# Keeps all other pods away from the node that is taken down.
 TAINT = "regatta-test"
 NODE = os.environ.get("KUBE_NODE", "")
-# Ours may go there, and go there sooner than anywhere else.
+# The job's pods may run there, and prefer that node.
 THERE = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [NODE]}]}
 SOONER = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": THERE}]}
 PLACEMENT = {"tolerations": [{"key": TAINT, "operator": "Exists"}], "affinity": {"nodeAffinity": SOONER}}
@@ -74,7 +74,7 @@ def run(trial: Trial, spec: dict[str, Any]) -> Job:
 
 # --- A namespace -----------------------------------------------------------------------------------------------------
 @pytest.mark.invariant("Jobs whose namespace was deleted on the cluster run again in a new one.")
-def test_jobs_whose_namespace_is_deleted_begin_again_in_the_one_that_is_made_anew(
+def test_jobs_of_a_deleted_namespace_restart_in_the_recreated_one(
     portal: Client, trial: Trial, cluster: Cluster
 ) -> None:
     jobs = [run(trial, code.slow(f"deleted-{number}", passes=500, pause=0.3)) for number in range(2)]
@@ -84,8 +84,8 @@ def test_jobs_whose_namespace_is_deleted_begin_again_in_the_one_that_is_made_ane
     cluster.kubectl("delete", "namespace", cluster.namespace, "--wait=false", everywhere=True)
     for job in jobs:
         trial.until("it is tried again", lambda job=job: portal.job(job.id).attempt == 2, SECONDS)
-        told = [event["text"] for event in portal.events(job.id)]
-        assert any("gone" in text for text in told), told
+        lines = [event["text"] for event in portal.events(job.id)]
+        assert any("gone" in text for text in lines), lines
         trial.until("it runs again", lambda job=job: portal.job(job.id).state == "RUNNING", SECONDS)
     assert cluster.api.call("GET", f"/api/v1/namespaces/{cluster.namespace}")["metadata"]["uid"] != before
     for job in jobs:
@@ -96,13 +96,13 @@ def test_jobs_whose_namespace_is_deleted_begin_again_in_the_one_that_is_made_ane
 # --- A node ----------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def another_node(cluster: Cluster) -> Iterator[Callable[[], str]]:
-    """Brings a node up, for us alone, and tells its name."""
+    """Bring up a node for this test alone and yield its name."""
     if not NODE:
         pytest.skip("no node may die: set KUBE_NODE, KUBE_NODE_UP and KUBE_NODE_DOWN")
 
     def bring() -> str:
         with subprocess.Popen(shlex.split(os.environ["KUBE_NODE_UP"]), stdout=subprocess.DEVNULL) as rising:
-            # Before it is ready: others' pods that wait for room would be put on it at once.
+            # Before it is ready: otherwise pending pods of others would be scheduled on it at once.
             cluster.until(f"{NODE} is there", lambda: cluster.is_there(NODES.path(name=NODE)))
             cluster.kubectl("taint", "node", NODE, f"{TAINT}=:NoSchedule", "--overwrite", everywhere=True)
         assert rising.returncode == 0
@@ -125,7 +125,7 @@ def is_ready(cluster: Cluster, node: str) -> bool:
 
 
 def places(cluster: Cluster, job: Job) -> dict[str, str]:
-    """On which node each trainer's pod is, by its index."""
+    """Return the node of each trainer's pod, by its index."""
     found = cluster.api.call(
         "GET", f"/api/v1/namespaces/{cluster.namespace}/pods", query={"labelSelector": f"regatta/job={job.id}"}
     )["items"]
@@ -134,7 +134,7 @@ def places(cluster: Cluster, job: Job) -> dict[str, str]:
 
 
 @pytest.mark.invariant("A node that fails ends no job and loses no log line.")
-def test_a_node_that_dies_costs_a_job_nothing(
+def test_the_loss_of_a_node_costs_a_job_nothing(
     portal: Client, trial: Trial, cluster: Cluster, another_node: Callable[[], str], tmp_path: Path
 ) -> None:
     job = run(trial, code.slow("node-dies", passes=12, pause=0.4))
@@ -150,8 +150,8 @@ def test_a_node_that_dies_costs_a_job_nothing(
         trial.release(job, trainer)
     ended = portal.wait(job.id, SECONDS)
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), ended
-    told = trial.steps(job, "trainer-0")
-    assert told == list(range(1, len(told) + 1)), "every line is there, once, in order"
+    lines = trial.steps(job, "trainer-0")
+    assert lines == list(range(1, len(lines) + 1)), "every line is there, once, in order"
     portal.download(job.id, "model.npz", tmp_path / "model.npz")
     trained = np.load(tmp_path / "model.npz")["w"]
     assert np.isfinite(trained).all()

@@ -1,6 +1,6 @@
-"""The portal's namespaces on a real cluster (``make test-kube``), kept with the rights of the portal's own account.
+"""The portal's namespaces on a real cluster, synchronised with the rights of the portal's account: ``make test-kube``.
 
-What the walls let through and what not is tried from a pod; a pod outside of them reaches all of it.
+A pod of the namespace checks which addresses the network policies allow; a pod outside it reaches all of them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from jobs.operator.client.resources import EVENTS, JOBS, NODES, PODS
 from jobs.operator.model import names
 from jobs.operator.model.namespace_names import name_of
 from jobs.operator.tenants import namespace_manifests as manifests
-from jobs.operator.tenants.namespace_manifests import Reach, Surroundings, Tenant
+from jobs.operator.tenants.namespace_manifests import ClusterConfig, Reach, Tenant
 from jobs.operator.tenants.namespace_sync import TenantRefused, Tenants
 from tests.jobs.operator.kube_cluster import SYSTEM, Cluster, own_prefix
 
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
 GIB = 1024**3
 LISTEN = "import socket; server = socket.create_server(('', 8080))\nwhile True: server.accept()[0].close()"
-# Says for each name whether its address answered. All are tried at once, each until it answers or ten seconds are over.
+# Prints for each name whether its address answered. All are tried at once, each for at most ten seconds.
 PROBE = """
 import json, os, socket, sys, time
 from concurrent.futures import ThreadPoolExecutor
@@ -71,17 +71,17 @@ def pod(cluster: Cluster, name: str, *command: str, cpu: str = "50m", **metadata
 
 
 class Portal:
-    """The portal's side: its rights, and one namespace of it."""
+    """The portal with its rights and one of its namespaces."""
 
     def __init__(self, cluster: Cluster, folder: Path, ingest: tuple[str, int]) -> None:
         self.cluster, self.api = cluster, connect(cluster.kubeconfig_of("portal", folder), 4)
         self.server = api_server(cluster)
         prefix = own_prefix("tests")
         registry, _, port = cluster.registry.rpartition(":")
-        # The network of the API server is named with its own port: what is in there but itself could be reached.
-        around = ".".join(self.server[0].split(".")[:2]) + ".0.0/16"
-        wide = Reach(({"ipBlock": {"cidr": around}},), (self.server[1],))
-        self.around = Surroundings(
+        # The API server's network, with the API server's port: of its addresses only the API server is unreachable.
+        network = ".".join(self.server[0].split(".")[:2]) + ".0.0/16"
+        wide = Reach(({"ipBlock": {"cidr": network}},), (self.server[1],))
+        self.config = ClusterConfig(
             portal=prefix.rstrip("-"),
             prefix=prefix,
             account=f"{SYSTEM}/portal",
@@ -89,12 +89,12 @@ class Portal:
             api=(self.server,),
             credentials='{"auths": {}}',
         )
-        self.tenants = Tenants(self.api, self.around)
+        self.tenants = Tenants(self.api, self.config)
         self.tenant = Tenant("team", {"cpu": 2.0, "memory": GIB, "gpu": 0})
-        self.namespace = name_of("team", self.around.prefix)
+        self.namespace = name_of("team", self.config.prefix)
 
     def ensure(self, tenant: Tenant) -> None:
-        """Bring the namespace about; the cluster takes a moment to apply a new binding."""
+        """Create the namespace; the cluster takes a moment to apply a new binding."""
 
         def done() -> bool:
             try:
@@ -122,7 +122,7 @@ def cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def ingest(cluster: Cluster) -> Iterator[tuple[str, int]]:
-    """A server of this machine that pods can reach, as the portal's is."""
+    """A server on this machine that pods can reach, like the portal's."""
     where = urlsplit(yaml.safe_load(Path(cluster.kubeconfig).read_text())["clusters"][0]["cluster"]["server"])
     with socket.create_connection((str(where.hostname), where.port or 443)) as way:
         address = way.getsockname()[0]
@@ -144,16 +144,16 @@ def portal(cluster: Cluster, ingest: tuple[str, int], tmp_path_factory: pytest.T
     found = Portal(cluster, tmp_path_factory.mktemp("portal"), ingest)
     found.ensure(found.tenant)
     yield found
-    with_all = Tenants(cluster.api, found.around)
+    with_all = Tenants(cluster.api, found.config)
     cluster.api.call("DELETE", f"{PODS.path(found.namespace)}", {"gracePeriodSeconds": 0})
     cluster.until("the namespace is removed", lambda: with_all.sweep([], ["team"]).removed)
 
 
 def started(cluster: Cluster, namespace: str, body: dict[str, Any]) -> str:
-    """The address of a pod that runs."""
+    """Return the address of a running pod."""
     path = PODS.path(namespace)
     name = body["metadata"]["name"]
-    # The account of a namespace that was just made comes a moment after it.
+    # The service account of a new namespace is created a moment later.
     cluster.until(f"{name} is made", lambda: _made(cluster.api, path, body))
     cluster.until(f"{name} runs", lambda: cluster.api.call("GET", f"{path}/{name}")["status"]["phase"] == "Running")
     return str(cluster.api.call("GET", f"{path}/{name}")["status"]["podIP"])
@@ -169,21 +169,21 @@ def _made(api: KubeApi, path: str, body: dict[str, Any]) -> bool:
 
 
 def probed(cluster: Cluster, namespace: str, targets: dict[str, str]) -> dict[str, bool]:
-    """What a pod of the namespace reaches."""
+    """Return which addresses a pod of the namespace reaches."""
     name = f"probe-{uuid.uuid4().hex[:6]}"
     started(cluster, namespace, pod(cluster, name, "python3", "-c", PROBE, json.dumps(targets)))
-    said: list[str] = []
+    lines: list[str] = []
 
-    def has_said() -> bool:
-        said[:] = cluster.kubectl("-n", namespace, "logs", name, everywhere=True).splitlines()
-        return any(line.startswith("FOUND ") for line in said)
+    def has_reported() -> bool:
+        lines[:] = cluster.kubectl("-n", namespace, "logs", name, everywhere=True).splitlines()
+        return any(line.startswith("FOUND ") for line in lines)
 
-    cluster.until(f"{name} has looked", has_said)
-    found: dict[str, bool] = json.loads(said[-1].removeprefix("FOUND "))
+    cluster.until(f"{name} has looked", has_reported)
+    found: dict[str, bool] = json.loads(lines[-1].removeprefix("FOUND "))
     return found
 
 
-# --- The walls -------------------------------------------------------------------------------------------------------
+# --- Network policies ------------------------------------------------------------------------------------------------
 @pytest.mark.invariant(
     "Pods reach the pods of their namespace, the DNS and the addresses in the settings, and nothing else."
 )
@@ -203,7 +203,7 @@ def test_a_pod_reaches_its_own_kind_the_dns_and_the_platform_and_nothing_else(
         "api": "{}:{}".format(*portal.server),
         "api by its service": "kubernetes.default.svc.cluster.local:443",
     }
-    # Whoever is not walled in reaches it: were it not so, this test could not fail.
+    # A pod outside the policies reaches it: otherwise this test could not fail.
     free = probed(cluster, cluster.namespace, {**outside, "ingest": inside["ingest"]})
     assert free == dict.fromkeys((*outside, "ingest", "token"), True)
     found = probed(cluster, portal.namespace, {**inside, **outside, "metadata": "169.254.169.254:80"})
@@ -270,8 +270,8 @@ def _sees(survey: Survey, namespace: str, name: str) -> bool:
     )
 
 
-def test_the_portal_gives_itself_no_other_role(cluster: Cluster, portal: Portal) -> None:
-    (binding,) = [b for b in manifests.objects(portal.tenant, portal.around) if b["kind"] == "RoleBinding"]
+def test_the_portal_grants_itself_no_other_role(cluster: Cluster, portal: Portal) -> None:
+    (binding,) = [b for b in manifests.objects(portal.tenant, portal.config) if b["kind"] == "RoleBinding"]
     body = json.loads(json.dumps(binding)) | {"roleRef": {**binding["roleRef"], "name": "cluster-admin"}}
     body["metadata"]["name"] = "more"
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{portal.namespace}/rolebindings"
@@ -280,7 +280,7 @@ def test_the_portal_gives_itself_no_other_role(cluster: Cluster, portal: Portal)
     assert refused.value.status == 403
 
 
-# --- Keeping ---------------------------------------------------------------------------------------------------------
+# --- Synchronisation -------------------------------------------------------------------------------------------------
 def test_what_somebody_changed_is_as_it_was_after_a_pass(cluster: Cluster, portal: Portal) -> None:
     quota = f"/api/v1/namespaces/{portal.namespace}/resourcequotas/{manifests.QUOTA}"
     wall = f"/apis/networking.k8s.io/v1/namespaces/{portal.namespace}/networkpolicies/{manifests.DENY}"
@@ -299,7 +299,7 @@ def test_what_somebody_changed_is_as_it_was_after_a_pass(cluster: Cluster, porta
 
 def test_a_closed_namespace_goes_with_the_jobs_that_run_in_it(cluster: Cluster, portal: Portal) -> None:
     closing = Tenant("closing", {"cpu": 1.0, "memory": GIB})
-    name = name_of("closing", portal.around.prefix)
+    name = name_of("closing", portal.config.prefix)
     portal.ensure(closing)
     template = {"spec": pod(cluster, "x", "sleep", "3600")["spec"]}
     job = {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": {"name": "long"}}

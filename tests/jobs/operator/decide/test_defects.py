@@ -1,10 +1,10 @@
-"""The 17 defects of paddle-operator 0.3.5, none of which is here. Each test is called by its number."""
+"""The 17 defects of paddle-operator 0.3.5, which this controller does not have. Test names have their numbers."""
 
 from __future__ import annotations
 
 import pytest
 
-from jobs.operator.decide.peer_config import wanted_config_map
+from jobs.operator.decide.peer_config import desired_config_map
 from jobs.operator.manifests.pods import pod
 from jobs.operator.model import names
 from jobs.operator.model.actions import Create, Delete
@@ -13,11 +13,11 @@ from jobs.operator.model.spec import read
 from tests.jobs.operator.world import SUCCEEDED, World, failed, paddle_job, role, running
 
 
-def told(intranet: str, addresses: dict[str, str], **spec: object) -> dict[str, str]:
+def config_data(intranet: str, addresses: dict[str, str], **spec: object) -> dict[str, str]:
     job = paddle_job(intranet=intranet, **spec)
     job["metadata"]["annotations"] = {"host-port": "35020"}
     pods = {name: {"metadata": {"name": name, "uid": name}, "status": {"podIP": ip}} for name, ip in addresses.items()}
-    body = wanted_config_map(read(job), pods, None, 1)
+    body = desired_config_map(read(job), pods, None, 1)
     assert body is not None
     return dict(body["data"])
 
@@ -26,7 +26,7 @@ BOTH = {"wd-ps-0": "10.0.0.1", "wd-worker-0": "10.0.0.2"}
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d1_the_phase_tells_of_the_pods_that_are_there_now() -> None:
+def test_d1_the_phase_follows_the_pods_that_are_there_now() -> None:
     world = World(paddle_job(ps=1, worker=1))
     world.settle()
     world.all_pods(running())
@@ -35,7 +35,7 @@ def test_d1_the_phase_tells_of_the_pods_that_are_there_now() -> None:
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d2_a_status_that_says_the_same_is_not_written() -> None:
+def test_d2_an_equal_status_is_not_written() -> None:
     world = World(paddle_job(ps=1, worker=1)).up()
     world.later(3600)
     assert world.plan().status is None
@@ -43,23 +43,23 @@ def test_d2_a_status_that_says_the_same_is_not_written() -> None:
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
 @pytest.mark.parametrize("intranet", ["PodIP", "Service", "Host"])
-def test_d3_the_port_that_is_told_is_the_port_of_the_endpoints(intranet: str) -> None:
-    data = told(intranet, BOTH, ps=1, worker=1)
+def test_d3_the_port_variable_is_the_port_of_the_endpoints(intranet: str) -> None:
+    data = config_data(intranet, BOTH, ps=1, worker=1)
     assert data["PADDLE_PSERVERS_IP_PORT_LIST"].rpartition(":")[2] == data["PADDLE_PORT"]
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
 @pytest.mark.parametrize("intranet", ["PodIP", "Service", "Host"])
 def test_d4_gloo_meets_on_a_port_of_its_own(intranet: str) -> None:
-    data = told(intranet, BOTH, ps=1, worker=1, withGloo=1)
+    data = config_data(intranet, BOTH, ps=1, worker=1, withGloo=1)
     host, _, port = data["PADDLE_GLOO_HTTP_ENDPOINT"].rpartition(":")
     assert int(port) == int(data["PADDLE_PORT"]) + 18
     assert data["PADDLE_PSERVERS_IP_PORT_LIST"].startswith(f"{host}:")
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d5_addresses_of_ipv6_stand_in_brackets() -> None:
-    data = told("PodIP", {"wd-worker-0": "10.0.0.1", "wd-worker-1": "fd00::1"}, worker=2)
+def test_d5_addresses_of_ipv6_are_in_brackets() -> None:
+    data = config_data("PodIP", {"wd-worker-0": "10.0.0.1", "wd-worker-1": "fd00::1"}, worker=2)
     assert data["PADDLE_TRAINERS"] == "10.0.0.1,[fd00::1]"
     assert data["PADDLE_TRAINER_ENDPOINTS"] == f"10.0.0.1:{data['PADDLE_PORT']},[fd00::1]:{data['PADDLE_PORT']}"
 
@@ -70,32 +70,32 @@ def first_pod(**options: str) -> dict:  # type: ignore[type-arg]
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d6_pods_on_their_nodes_network_ask_the_cluster_s_dns() -> None:
+def test_d6_pods_on_their_nodes_network_use_the_cluster_s_dns() -> None:
     assert first_pod()["dnsPolicy"] == "ClusterFirstWithHostNet"
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d7_whoever_waits_for_names_has_mebibytes_and_limits() -> None:
+def test_d7_the_init_container_has_mebibytes_and_limits() -> None:
     (waiting,) = first_pod(init_image="busybox")["initContainers"]
     assert waiting["resources"]["requests"] == {"cpu": "10m", "memory": "10Mi"}
     assert set(waiting["resources"]["limits"]) == {"cpu", "memory"}
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d8_a_pod_that_comes_back_elsewhere_is_told_of() -> None:
+def test_d8_a_pod_that_comes_back_elsewhere_updates_the_config_map() -> None:
     world = World(paddle_job(ps=1, worker=2)).up()
-    old = world.told
+    old = world.config_data
     world.lose("wd-worker-1")
     world.settle()
     world.up()
     moved = {item["metadata"]["name"]: item["status"]["podIP"] for item in world.of("Pod")}
-    assert world.told is not None
-    assert world.told["PADDLE_TRAINERS"] == f"{moved['wd-worker-0']},{moved['wd-worker-1']}"
-    assert world.told != old
+    assert world.config_data is not None
+    assert world.config_data["PADDLE_TRAINERS"] == f"{moved['wd-worker-0']},{moved['wd-worker-1']}"
+    assert world.config_data != old
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d8_a_pod_whose_address_changes_is_told_of() -> None:
+def test_d8_a_pod_whose_address_changes_updates_the_config_map() -> None:
     world = World(paddle_job(worker=2)).up()
     world.objects["Pod", "wd-worker-1"]["status"]["podIP"] = "10.9.9.9"
     world.up()
@@ -124,7 +124,7 @@ def test_d10_everything_is_made_and_everything_is_deleted_in_one_pass() -> None:
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d11_whoever_deletes_means_one_object_and_not_its_name() -> None:
+def test_d11_a_deletion_names_the_uid_of_one_object() -> None:
     world = World(paddle_job(worker=1)).up()
     uid = world.objects["Pod", "wd-worker-0"]["metadata"]["uid"]
     world.all_pods(SUCCEEDED)
@@ -140,7 +140,7 @@ def test_d12_a_job_is_done_when_its_workers_are_though_its_servers_still_serve()
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d13_what_cannot_be_is_refused_in_a_message() -> None:
+def test_d13_an_impossible_specification_is_an_error_message() -> None:
     assert set(read(paddle_job(worker=role(0), cleanPodPolicy="Whenever")).problems) == {
         'spec.cleanPodPolicy is "Whenever". Write one of Always, Never, OnFailure, OnCompletion.',
         "spec.worker.replicas is 0. Write 1 or more, or leave spec.worker out.",
@@ -148,14 +148,14 @@ def test_d13_what_cannot_be_is_refused_in_a_message() -> None:
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d14_bounds_of_replicas_count_and_the_generation_is_told() -> None:
+def test_d14_bounds_of_replicas_count_and_the_generation_is_reported() -> None:
     world = World(paddle_job(elastic=1, worker=role(9, requests=2, limits=4)))
     world.settle()
     assert (len(world.pods()), world.status["observedGeneration"]) == (4, 1)
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d15_whoever_acts_can_name_the_kind_of_what_it_makes() -> None:
+def test_d15_every_action_has_the_kind_of_its_object() -> None:
     made = World(paddle_job(ps=1)).plan().actions
     assert {(action.kind, action.name) for action in made if isinstance(action, Create)} == {
         ("Pod", "wd-ps-0"),
@@ -164,7 +164,7 @@ def test_d15_whoever_acts_can_name_the_kind_of_what_it_makes() -> None:
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d16_every_container_is_told_who_it_is() -> None:
+def test_d16_every_container_gets_its_identity() -> None:
     job = paddle_job(worker=1)
     job["spec"]["worker"]["template"]["spec"]["containers"].append({"name": "log", "image": "log:1"})
     parsed = read(job)
@@ -174,7 +174,7 @@ def test_d16_every_container_is_told_who_it_is() -> None:
 
 
 @pytest.mark.invariant("The controller reproduces none of the 17 known defects of paddle-operator 0.3.5.")
-def test_d17_a_name_that_leaves_no_room_for_its_pods_is_refused() -> None:
+def test_d17_a_name_too_long_for_its_pods_is_refused() -> None:
     most = names.LABEL_LIMIT - len("-worker-9")
     assert read(paddle_job("j" * most, worker=10)).problems == ()
     (problem,) = read(paddle_job("j" * most, worker=11)).problems

@@ -1,4 +1,4 @@
-"""A job from its beginning to its end, by vectors L1 to L19 and K2 to K4."""
+"""The lifecycle of a job, by vectors L1 to L19 and K2 to K4."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def condition(world: World, kind: str) -> tuple[str, str]:
 def test_l1_pods_and_services_come_together_and_the_config_map_when_all_have_addresses() -> None:
     world = World(paddle_job(ps=3, worker=2))
     world.settle()
-    assert (len(world.of("Pod")), len(world.of("Service")), world.told) == (5, 5, None)
+    assert (len(world.of("Pod")), len(world.of("Service")), world.config_data) == (5, 5, None)
     world.all_pods({"phase": "Pending"})
     world.settle()
-    assert world.told is not None
+    assert world.config_data is not None
 
 
 def test_l2_with_an_address_missing_there_is_no_config_map() -> None:
@@ -36,7 +36,7 @@ def test_l2_with_an_address_missing_there_is_no_config_map() -> None:
     for name in world.pods()[:4]:
         world.pod(name, {"phase": "Pending"})
     world.settle()
-    assert world.told is None
+    assert world.config_data is None
 
 
 def scaled(world: World) -> World:
@@ -55,22 +55,22 @@ WAITING = {
 }
 
 
-def test_nodes_that_wait_for_the_config_map_are_woken_once_when_they_can_have_heard_of_it() -> None:
+def test_nodes_that_wait_for_the_config_map_are_woken_once_after_a_pause() -> None:
     world = World(paddle_job(worker=2))
     world.settle()
     world.all_pods(WAITING)
     world.settle()
-    assert (world.told is not None, world.plan().requeue_after) == (True, 1)
+    assert (world.config_data is not None, world.plan().requeue_after) == (True, 1)
     world.later(1)
-    (told,) = (item["metadata"]["uid"] for item in world.of("ConfigMap"))
+    (config_data,) = (item["metadata"]["uid"] for item in world.of("ConfigMap"))
     assert [action for action in world.step().actions if isinstance(action, Patch)] == [
-        Patch("Pod", name, {"metadata": {"annotations": {"batch.paddlepaddle.org/told": told}}})
+        Patch("Pod", name, {"metadata": {"annotations": {"batch.paddlepaddle.org/told": config_data}}})
         for name in world.pods()
     ]
     assert world.settle() == 0
 
 
-def test_a_pod_whose_node_never_says_that_it_is_gone_is_taken_for_gone() -> None:
+def test_a_leaving_pod_of_a_silent_node_is_deleted_after_a_while() -> None:
     world = World(paddle_job(worker=2), slow=True).up()
     world.change({"spec": {"worker": {"replicas": 1}}})
     world.settle()
@@ -90,13 +90,13 @@ def test_l3_u1_roles_can_be_made_larger_and_smaller() -> None:
     assert refs(world) == (1, 4)
 
 
-def test_l4_a_job_that_was_told_who_is_there_starts_anew_when_that_changes() -> None:
+def test_l4_a_job_restarts_when_its_recorded_members_change() -> None:
     world = World(paddle_job(ps=3, worker=2)).up()
     before = {pod["metadata"]["uid"] for pod in world.of("Pod")}
     scaled(world).all_pods(running())
     world.settle()
-    assert world.told is not None
-    assert world.told["PADDLE_TRAINERS_NUM"] == "4"
+    assert world.config_data is not None
+    assert world.config_data["PADDLE_TRAINERS_NUM"] == "4"
     assert before.isdisjoint(pod["metadata"]["uid"] for pod in world.of("Pod"))
     assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Running", 2, 0)
 
@@ -110,8 +110,8 @@ def test_l4_processes_that_meet_again_by_themselves_go_on(spec: dict[str, Any]) 
     world.all_pods(running())
     world.settle()
     assert before < {pod["metadata"]["uid"] for pod in world.of("Pod")}
-    assert world.told is not None
-    assert world.told["PADDLE_TRAINERS_NUM"] == "3"
+    assert world.config_data is not None
+    assert world.config_data["PADDLE_TRAINERS_NUM"] == "3"
     assert world.status["attempt"] == 1
 
 
@@ -136,7 +136,7 @@ def test_l5_l10_which_pods_and_services_stay_after_the_end(policy: str, end: dic
     world.all_pods(end)
     world.settle()
     assert (len(world.of("Pod")), len(world.of("Service"))) == ((2, 2) if kept else (0, 0))
-    assert world.told is not None
+    assert world.config_data is not None
     assert sum(world.status["worker"][state] for state in ("succeeded", "failed")) == 1
 
 
@@ -212,11 +212,11 @@ def test_a_foreign_config_map_is_not_shown_to_pods() -> None:
     assert world.pods() == []
 
 
-def test_l18_a_controller_that_dies_in_the_middle_leaves_nothing_double() -> None:
+def test_l18_a_crash_of_the_controller_duplicates_nothing() -> None:
     for done in range(9):
         world = World(paddle_job(ps=2, worker=2))
         made = world.plan()
-        world.do(made.actions[:done])  # and dies before it has written the status
+        world.do(made.actions[:done])  # and crashes before it has written the status
         world.settle()
         assert len(world.of("Pod")) == len(world.of("Service")) == 4
 
@@ -239,8 +239,8 @@ def test_a_job_on_its_nodes_network_has_its_ports_before_it_has_pods() -> None:
     world.block = 35040
     world.up()
     assert world.job["metadata"]["annotations"] == {"host-port": "35040"}
-    assert world.told is not None
-    assert world.told["PADDLE_PORT"] == "35040"
+    assert world.config_data is not None
+    assert world.config_data["PADDLE_PORT"] == "35040"
 
 
 # --- Suspended and resumed -------------------------------------------------------------------------------------------
@@ -267,10 +267,12 @@ def test_k3_a_job_is_suspended_and_goes_on_later() -> None:
     assert world.status["startTime"] > started
 
 
-@pytest.mark.parametrize(("said", "given"), [("38", 38), ("0", 0), ("soon", None), ("-1", None), ("9" * 5000, None)])
-def test_pods_of_a_suspended_job_have_the_time_to_end_that_is_written_on_it(said: str, given: int | None) -> None:
+@pytest.mark.parametrize(
+    ("annotation", "given"), [("38", 38), ("0", 0), ("soon", None), ("-1", None), ("9" * 5000, None)]
+)
+def test_pods_of_a_suspended_job_have_the_time_to_end_that_is_written_on_it(annotation: str, given: int | None) -> None:
     world = World(paddle_job(worker=1)).up()
-    annotations = {"batch.paddlepaddle.org/grace": said}
+    annotations = {"batch.paddlepaddle.org/grace": annotation}
     world.change({"metadata": {"annotations": annotations}, "spec": {"runPolicy": {"suspend": True}}})
     deleted = [action for _ in range(3) for action in world.step().actions if isinstance(action, Delete)]
     assert {action.grace for action in deleted if action.kind == "Pod"} == {given}
@@ -313,7 +315,7 @@ def test_k4_a_job_that_another_controller_manages_is_left_alone(suspend: bool) -
     ],
     ids=["name", "no container", "no image", "policy", "bounds", "exit codes", "roles", "gang"],
 )
-def test_what_a_schema_cannot_refuse_is_told_in_words_and_can_be_mended(change: dict[str, Any], message: str) -> None:
+def test_an_error_beyond_the_schema_is_a_message_and_can_be_corrected(change: dict[str, Any], message: str) -> None:
     world = World(paddle_job(worker=1))
     good = world.job
     world.change(change)

@@ -1,4 +1,4 @@
-"""The phase of a job by what its pods do, by vectors P1 to P17."""
+"""The phase of a job by the states of its pods, by vectors P1 to P17."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ STATES = {
 }
 
 
-def seen(job: dict[str, Any], before: str = "", **pods: list[str]) -> World:
-    """A job whose pods are in these states, in one look; ``before`` is the phase so far."""
+def world_of(job: dict[str, Any], before: str = "", **pods: list[str]) -> World:
+    """Return a job after one pass, with pods in these states; ``before`` is the phase so far."""
     world = World(job)
     world.settle()
     for role, states in pods.items():
@@ -60,7 +60,7 @@ WORKERS, BOTH = paddle_job(worker=2), paddle_job(ps=1, worker=2)
 def test_the_phase_follows_from_the_pods(
     job: dict[str, Any], before: str, pods: dict[str, list[str]], phase: str
 ) -> None:
-    assert seen(job, before, **pods).phase == phase
+    assert world_of(job, before, **pods).phase == phase
 
 
 def test_p1_a_new_job_is_pending() -> None:
@@ -70,20 +70,20 @@ def test_p1_a_new_job_is_pending() -> None:
 
 
 def test_p10_a_job_that_is_being_deleted_is_terminating() -> None:
-    world = seen(WORKERS, worker=["succeeded", "succeeded"])
+    world = world_of(WORKERS, worker=["succeeded", "succeeded"])
     world.job["metadata"]["deletionTimestamp"] = "2026-03-01T00:00:00Z"
     world.step()
     assert world.phase == "Terminating"
 
 
-def test_p12_a_job_without_roles_is_refused_in_words() -> None:
+def test_p12_a_job_without_roles_is_refused_with_a_message() -> None:
     world = World(paddle_job())
     world.step()
     assert (world.phase, world.status["reason"]) == ("Pending", "InvalidSpec")
     assert world.status["message"] == "The job has no role. Write spec.worker, and spec.ps for parameter servers."
 
 
-def test_p13_a_role_without_replicas_is_refused_in_words() -> None:
+def test_p13_a_role_without_replicas_is_refused_with_a_message() -> None:
     world = World(paddle_job(worker=0))
     world.step()
     assert world.status["message"] == "spec.worker.replicas is 0. Write 1 or more, or leave spec.worker out."
@@ -131,7 +131,7 @@ def test_p17_times_are_set_when_it_happens_and_never_again() -> None:
     )
 
 
-def test_the_generation_that_was_looked_at_is_told() -> None:
+def test_the_observed_generation_is_reported() -> None:
     world = World(WORKERS).up()
     world.change({"spec": {"cleanPodPolicy": "Never"}})
     world.settle()

@@ -25,14 +25,14 @@ def job(rules: list[dict[str, Any]] | None = None, limit: int | None = None, **s
     ("code", "limit", "expected"),
     [(1, 3, "Failed"), (127, 3, "Failed"), (128, 3, "Pending"), (255, 3, "Pending"), (137, 0, "Failed")],
 )
-def test_exit_codes_tell_what_may_be_tried_again(code: int, limit: int, expected: str) -> None:
+def test_exit_codes_decide_what_is_retried(code: int, limit: int, expected: str) -> None:
     world = World(job(RETRYABLE, limit)).up()
     world.pod("wd-worker-1", failed(code))
     world.step()
     assert world.phase == expected
 
 
-def test_without_a_limit_a_failed_pod_ends_the_job_and_says_why() -> None:
+def test_without_a_limit_a_failed_pod_ends_the_job_with_a_reason() -> None:
     world = World(job()).up()
     world.pod("wd-worker-1", failed(3))
     world.settle()
@@ -40,12 +40,12 @@ def test_without_a_limit_a_failed_pod_ends_the_job_and_says_why() -> None:
     assert world.status["message"] == "wd-worker-1 failed with code 3."
 
 
-def test_a_collective_job_starts_anew_as_a_whole_after_its_pods_have_gone() -> None:
+def test_a_collective_job_restarts_as_a_whole_after_its_pods_are_deleted() -> None:
     world = World(job(limit=1), slow=True).up()
     world.pod("wd-worker-1", failed())
     world.settle()
     assert world.pods() == ["wd-worker-0", "wd-worker-1"]
-    assert (world.status["attempt"], world.status["restarts"], world.told) == (2, 1, None)
+    assert (world.status["attempt"], world.status["restarts"], world.config_data) == (2, 1, None)
     world.later(5)
     world.reap()
     world.up()
@@ -65,7 +65,7 @@ def test_a_trainer_that_its_parameter_servers_can_miss_is_replaced_alone() -> No
     assert (world.phase, world.status["attempt"], world.status["restarts"]) == ("Running", 1, 1)
 
 
-def test_pods_that_fail_together_and_start_anew_together_count_once() -> None:
+def test_pods_that_fail_together_and_restart_together_count_once() -> None:
     world = World(job(limit=1)).up()
     world.all_pods(failed())
     world.step()
@@ -73,7 +73,7 @@ def test_pods_that_fail_together_and_start_anew_together_count_once() -> None:
 
 
 @pytest.mark.invariant("The controller counts each failure once, and before it deletes the pod.")
-def test_a_failure_is_counted_once_however_often_it_is_seen() -> None:
+def test_a_failure_is_counted_once_however_often_it_is_observed() -> None:
     world = World(job(limit=3, ps=1, intranet="Service"), slow=True).up()
     world.pod("wd-worker-1", failed())
     counted = world.plan()
@@ -156,7 +156,7 @@ def test_containers_that_nodes_start_again_count_against_the_limit(limit: int, a
         ({"roles": ["ps"]}, {"wd-ps-0": SUCCEEDED}, "Completed"),
     ],
 )
-def test_success_is_what_the_job_says(policy: dict[str, Any], pods: dict[str, Any], expected: str) -> None:
+def test_success_follows_the_success_policy(policy: dict[str, Any], pods: dict[str, Any], expected: str) -> None:
     world = World(job(ps=1, successPolicy=policy)).up()
     for name, status in pods.items():
         world.pod(name, status)
@@ -196,7 +196,7 @@ def progress(world: World, value: str) -> None:
     world.settle()
 
 
-def test_a_job_that_makes_no_progress_starts_anew_while_it_may_and_then_fails() -> None:
+def test_a_stalled_job_restarts_up_to_the_limit_and_then_fails() -> None:
     world = World(job(runPolicy={"stallTimeoutSeconds": 60, "backoffLimit": 1})).up()
     world.later(50)
     progress(world, "step 1")
@@ -215,7 +215,7 @@ def test_a_job_that_makes_no_progress_starts_anew_while_it_may_and_then_fails() 
     assert (world.phase, world.status["reason"]) == ("Failed", "Stalled")
 
 
-# --- All or none -----------------------------------------------------------------------------------------------------
+# --- Gang scheduling -------------------------------------------------------------------------------------------------
 def test_pods_that_hold_nodes_for_others_that_find_none_give_them_back_and_try_again() -> None:
     world = World(job(schedulingPolicy={"timeoutSeconds": 60}))
     world.settle()
@@ -252,9 +252,9 @@ def test_0_seconds_let_a_gang_hold_its_nodes_for_ever() -> None:
 
 
 # --- Elastic bounds --------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize(("asked", "there"), [(1, 2), (3, 3), (9, 4)])
-def test_workers_stay_within_their_bounds(asked: int, there: int) -> None:
-    world = World(paddle_job(elastic=1, worker=role(asked, requests=2, limits=4)))
+@pytest.mark.parametrize(("desired", "there"), [(1, 2), (3, 3), (9, 4)])
+def test_workers_stay_within_their_bounds(desired: int, there: int) -> None:
+    world = World(paddle_job(elastic=1, worker=role(desired, requests=2, limits=4)))
     world.settle()
     assert len(world.pods()) == there
 
@@ -270,9 +270,9 @@ def test_an_elastic_job_runs_with_as_few_workers_as_it_may() -> None:
     assert world.phase == "Running"
 
 
-# --- Why it waits ----------------------------------------------------------------------------------------------------
+# --- Waiting reasons -------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("status", "reason", "says"),
+    ("status", "reason", "text"),
     [
         (
             {"conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available."}]},
@@ -296,12 +296,14 @@ def test_an_elastic_job_runs_with_as_few_workers_as_it_may() -> None:
     ],
     ids=["no node", "no image", "waiting for the others"],
 )
-def test_the_status_tells_why_a_job_waits(status: dict[str, Any], reason: str | None, says: str | None) -> None:
+def test_the_status_has_the_reason_why_a_job_waits(
+    status: dict[str, Any], reason: str | None, text: str | None
+) -> None:
     world = World(job())
     world.settle()
     world.objects["Pod", "wd-worker-0"]["status"] = {"phase": "Pending", **status}
     world.settle()
-    assert (world.status.get("reason"), world.status.get("message")) == (reason, says)
+    assert (world.status.get("reason"), world.status.get("message")) == (reason, text)
 
 
 @pytest.mark.parametrize(
@@ -309,11 +311,11 @@ def test_the_status_tells_why_a_job_waits(status: dict[str, Any], reason: str | 
     [('configmap "wd" not found', None), ('secret "login" not found', "ContainerConfig")],
     ids=["the job's own, which is there by now", "the user's own"],
 )
-def test_what_a_container_lacks_is_told_unless_it_comes_by_itself(message: str, reason: str | None) -> None:
+def test_a_container_config_error_is_reported_unless_it_passes(message: str, reason: str | None) -> None:
     world = World(job())
     world.settle()
     waiting = {"waiting": {"reason": "CreateContainerConfigError", "message": message}}
     world.all_pods({"phase": "Pending", "containerStatuses": [{"state": waiting}]})
     world.settle()
-    assert world.told is not None
+    assert world.config_data is not None
     assert world.status.get("reason") == reason

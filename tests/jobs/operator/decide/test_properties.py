@@ -1,4 +1,4 @@
-"""What holds of every plan, whatever the job, its objects and its past."""
+"""Properties of every plan, for any job, objects and history."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def judge(made: Plan) -> None:
 @settings(max_examples=examples(40), deadline=None)
 def test_after_a_plan_is_carried_out_there_is_nothing_to_plan(job: dict[str, Any]) -> None:
     world = World(job)
-    world.settle(limit=5)  # the status tells of the pods after they are made
+    world.settle(limit=5)  # the status describes the pods after they are created
     assert world.plan() == Plan(requeue_after=world.plan().requeue_after)
 
 
@@ -84,21 +84,21 @@ def test_after_a_plan_is_carried_out_there_is_nothing_to_plan(job: dict[str, Any
 @settings(max_examples=examples(40), deadline=None)
 def test_from_any_part_of_its_objects_a_job_comes_to_the_same_end(job: dict[str, Any], data: st.DataObject) -> None:
     job["spec"]["runPolicy"].pop("suspend", None)
-    job["spec"].pop("starts", None)  # by it, who has gone stays away
+    job["spec"].pop("starts", None)  # with it, deleted pods are not replaced
     whole = World(copy.deepcopy(job)).up()
     part = World(job).up()
     for key in data.draw(st.sets(st.sampled_from(sorted(part.objects)))):
         del part.objects[key]
-    for _ in range(3):  # what is made anew has to come up, too
+    for _ in range(3):  # new pods have to start, too
         part.later(60)
         part.up()
     assert part.phase == whole.phase == "Running"
     assert sorted(part.objects) == sorted(whole.objects)
-    assert set(part.told or {}) == set(whole.told or {})
+    assert set(part.config_data or {}) == set(whole.config_data or {})
 
 
-class Life(RuleBasedStateMachine):
-    """Anything happens to a job, in any order; controllers die between writing and acting."""
+class JobMachine(RuleBasedStateMachine):
+    """Any event for a job, in any order; controllers crash between writing and acting."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Life(RuleBasedStateMachine):
         judge(self.world.step())
 
     @rule(done=st.integers(0, 5))
-    def look_and_die(self, done: int) -> None:
+    def plan_and_crash(self, done: int) -> None:
         made = self.world.plan()
         self.world.remember(made)
         self.world.do(made.actions[:done])
@@ -170,7 +170,7 @@ class Life(RuleBasedStateMachine):
         assert self.world.status.get("restarts", 0) <= limit
 
     def teardown(self) -> None:
-        """Whatever has happened: left alone, it comes to rest."""
+        """Check that the job settles without further events, whatever happened before."""
         for _ in range(4):
             self.world.later(400)
             self.world.reap()
@@ -179,9 +179,9 @@ class Life(RuleBasedStateMachine):
         self.world.settle()
 
 
-Life.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)
+JobMachine.TestCase.settings = settings(max_examples=examples(40), stateful_step_count=20, deadline=None)
 
 
 @pytest.mark.invariant("No plan creates and deletes the same object, whatever happens to a PaddleJob.")
-class TestLife(Life.TestCase):
+class TestJobMachine(JobMachine.TestCase):
     pass

@@ -1,4 +1,4 @@
-"""What pods are told of one another, by vectors C1 to C9."""
+"""The ConfigMap with the addresses of a job's pods, by vectors C1 to C9."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jobs.operator.decide.peer_config import port_of, wanted_config_map
+from jobs.operator.decide.peer_config import desired_config_map, port_of
 from jobs.operator.manifests.configmap import data
 from jobs.operator.model.spec import read
 from tests.jobs.operator.world import paddle_job, role
@@ -15,13 +15,13 @@ ADDRESSES = {"wd-ps-0": "10.0.0.1", "wd-ps-1": "10.0.0.2", "wd-worker-0": "10.0.
 PORT = 41000
 
 
-def told(port: int = PORT, addresses: dict[str, str] | None = None, **spec: Any) -> dict[str, str]:
+def variables(port: int = PORT, addresses: dict[str, str] | None = None, **spec: Any) -> dict[str, str]:
     roles = spec if "worker" in spec else {"ps": 2, "worker": 2, **spec}
     return data(read(paddle_job(**roles)), addresses or ADDRESSES, port)
 
 
 def test_c1_by_address() -> None:
-    assert told() == {
+    assert variables() == {
         "TRAINER_PORTS_NUM": "20",
         "PADDLE_PORT": "41000",
         "PADDLE_PSERVERS_IP_PORT_LIST": "10.0.0.1:41000,10.0.0.2:41000",
@@ -32,7 +32,7 @@ def test_c1_by_address() -> None:
 
 
 def test_c2_by_service() -> None:
-    by_name = told(36000, intranet="Service")
+    by_name = variables(36000, intranet="Service")
     assert by_name["PADDLE_PSERVERS_IP_PORT_LIST"] == "wd-ps-0:36000,wd-ps-1:36000"
     assert by_name["PADDLE_TRAINER_ENDPOINTS"] == "wd-worker-0:36000,wd-worker-1:36000"
     assert by_name["PADDLE_TRAINERS"] == "wd-worker-0,wd-worker-1"
@@ -40,7 +40,9 @@ def test_c2_by_service() -> None:
 
 @pytest.mark.parametrize("with_gloo", [1, 2])
 def test_c3_gloo_by_service(with_gloo: int) -> None:
-    gloo = {key: value for key, value in told(36000, intranet="Service", withGloo=with_gloo).items() if "GLOO" in key}
+    gloo = {
+        key: value for key, value in variables(36000, intranet="Service", withGloo=with_gloo).items() if "GLOO" in key
+    }
     assert gloo == {
         "PADDLE_WITH_GLOO": str(with_gloo),
         "PADDLE_GLOO_RENDEZVOUS": "3",
@@ -49,36 +51,36 @@ def test_c3_gloo_by_service(with_gloo: int) -> None:
 
 
 def test_c5_collective_jobs_need_no_gloo() -> None:
-    assert "PADDLE_WITH_GLOO" not in told(worker=2, withGloo=1)
+    assert "PADDLE_WITH_GLOO" not in variables(worker=2, withGloo=1)
 
 
 def test_c6_gloo_is_off_with_0() -> None:
-    assert not any("GLOO" in key for key in told(withGloo=0))
+    assert not any("GLOO" in key for key in variables(withGloo=0))
 
 
 def pods(addresses: dict[str, str]) -> dict[str, Any]:
     return {name: {"metadata": {"name": name, "uid": name}, "status": {"podIP": ip}} for name, ip in addresses.items()}
 
 
-def test_c7_endpoints_stand_in_the_order_of_the_indices() -> None:
+def test_c7_endpoints_are_in_the_order_of_the_indices() -> None:
     shuffled = dict(reversed(ADDRESSES.items()))
-    body = wanted_config_map(read(paddle_job(ps=2, worker=2)), pods(shuffled), None, 1)
+    body = desired_config_map(read(paddle_job(ps=2, worker=2)), pods(shuffled), None, 1)
     assert body is not None
     assert body["data"]["PADDLE_TRAINERS"] == "10.0.0.3,10.0.0.4"
 
 
-def test_l2_while_an_address_is_missing_nothing_is_told() -> None:
+def test_l2_while_an_address_is_missing_there_is_no_config_map() -> None:
     missing = {**ADDRESSES, "wd-worker-1": ""}
-    assert wanted_config_map(read(paddle_job(ps=2, worker=2)), pods(missing), None, 1) is None
+    assert desired_config_map(read(paddle_job(ps=2, worker=2)), pods(missing), None, 1) is None
 
 
-def test_c9_heterogeneous_workers_are_told_of() -> None:
+def test_c9_heterogeneous_workers_are_listed() -> None:
     job = paddle_job(ps=1, worker=1, heter=role(1))
     addresses = {"wd-ps-0": "10.0.0.1", "wd-worker-0": "10.0.0.2", "wd-heter-0": "10.0.0.3"}
     assert data(read(job), addresses, PORT)["PADDLE_HETER_ENDPOINTS"] == "10.0.0.3:41000"
 
 
-def test_the_master_of_the_native_framework_is_told_of() -> None:
+def test_the_master_of_the_native_framework_is_listed() -> None:
     job = paddle_job(worker=1, master=role(1))
     addresses = {"wd-master-0": "10.0.0.1", "wd-worker-0": "10.0.0.2"}
     assert data(read(job), addresses, PORT)["PADDLE_MASTER_ENDPOINTS"] == "10.0.0.1:41000"

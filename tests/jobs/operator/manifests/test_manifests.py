@@ -34,15 +34,15 @@ def test_c9_heterogeneous_workers_are_called_heter() -> None:
     assert environment(pod_of(job, "heter", 0))["TRAINING_ROLE"] == "HETER"
 
 
-def test_c10_a_pod_tells_who_it_is_in_its_name_labels_and_environment() -> None:
+def test_c10_a_pod_has_its_identity_in_name_labels_and_environment() -> None:
     body = pod_of(paddle_job(ps=1, worker=2), "worker", 1)
     metadata, spec = body["metadata"], body["spec"]
     assert metadata["name"] == spec["hostname"] == spec["subdomain"] == "wd-worker-1"
     assert {"paddle-res-name": "wd-worker-1", "paddle-res-type": "worker"}.items() <= metadata["labels"].items()
     assert metadata["annotations"]["paddle-resource"] == "worker"
-    told = environment(body)
-    assert told["PADDLE_TRAINER_ID"] == "1"
-    assert told["TRAINING_ROLE"] == told["PADDLE_TRAINING_ROLE"] == "TRAINER"
+    variables = environment(body)
+    assert variables["PADDLE_TRAINER_ID"] == "1"
+    assert variables["TRAINING_ROLE"] == variables["PADDLE_TRAINING_ROLE"] == "TRAINER"
 
 
 @pytest.mark.parametrize(
@@ -81,22 +81,26 @@ def test_c12_on_the_nodes_network_the_pod_has_it_too() -> None:
         ({"worker": role(1), "intranet": "Host"}, "worker", "Never"),
     ],
 )
-def test_c13_who_restarts_containers(spec: dict[str, Any], role_name: str, expected: str) -> None:
+def test_c13_restart_policy(spec: dict[str, Any], role_name: str, expected: str) -> None:
     assert pod_of(paddle_job(**spec), role_name, 0)["spec"]["restartPolicy"] == expected
 
 
-def test_c14_elastic_pods_are_told_how_many_they_are_and_read_no_config_map() -> None:
+def test_c14_elastic_pods_get_their_number_and_read_no_config_map() -> None:
     body = pod_of(paddle_job(elastic=1, worker=3), "worker", 0)
     assert "envFrom" not in body["spec"]["containers"][0]
-    told = environment(body)
-    assert (told["PADDLE_ELASTIC_JOB_ID"], told["PADDLE_ELASTIC_NP"], told["PADDLE_ELASTIC_TIMEOUT"]) == (
+    variables = environment(body)
+    assert (
+        variables["PADDLE_ELASTIC_JOB_ID"],
+        variables["PADDLE_ELASTIC_NP"],
+        variables["PADDLE_ELASTIC_TIMEOUT"],
+    ) == (
         "team-wd",
         "3",
         "60",
     )
 
 
-def test_elastic_pods_are_told_the_bounds() -> None:
+def test_elastic_pods_get_the_bounds() -> None:
     job = paddle_job(elastic=1)
     job["spec"]["worker"] = role(3, requests=2, limits=4)
     assert environment(pod_of(job, "worker", 0))["PADDLE_ELASTIC_NP"] == "2:4"
@@ -121,7 +125,7 @@ def test_c15_the_template_s_own_labels_stay_and_the_template_is_not_changed() ->
     assert job == before
 
 
-def test_c16_of_two_words_for_one_variable_the_controller_s_comes_last() -> None:
+def test_c16_of_two_values_of_one_variable_the_controller_s_comes_last() -> None:
     job = paddle_job(worker=1)
     job["spec"]["worker"]["template"]["spec"]["containers"][0]["env"] = [{"name": "PADDLE_TRAINER_ID", "value": "9"}]
     entries = pod_of(job, "worker", 0)["spec"]["containers"][0]["env"]
@@ -166,12 +170,12 @@ def volcano_job_with_resources() -> dict[str, Any]:
     return job
 
 
-def test_c19_c21_the_pod_group_asks_for_all_pods_and_what_they_request_or_else_may_use() -> None:
+def test_c19_c21_the_pod_group_requests_all_pods_and_their_requests_or_limits() -> None:
     spec = pod_group(read(volcano_job_with_resources()))["spec"]
     assert spec == {"minMember": 4, "minResources": {"cpu": "1"}, "queue": "default"}
 
 
-def test_c20_what_the_job_says_about_its_group_counts() -> None:
+def test_c20_the_scheduling_policy_of_the_job_counts() -> None:
     job = volcano_job_with_resources()
     job["spec"]["schedulingPolicy"] |= {"minAvailable": 3, "priorityClass": "p", "minResources": {"cpu": "7"}}
     spec = pod_group(read(job))["spec"]
@@ -212,7 +216,7 @@ def test_pods_that_volcano_places_name_their_group() -> None:
     ("name", "expected"),
     [("a-b-worker-12", ("worker", 12)), ("x-y", ("", 0)), ("job-master-0", ("master", 0)), ("ps-0", ("", 0))],
 )
-def test_c23_role_and_index_stand_in_a_pod_s_name(name: str, expected: tuple[str, int]) -> None:
+def test_c23_a_pod_s_name_has_role_and_index(name: str, expected: tuple[str, int]) -> None:
     assert pod_names.role_and_index(name) == expected
 
 

@@ -1,4 +1,4 @@
-"""The schema: what the API server takes, and what it refuses."""
+"""The schema of a PaddleJob: accepted and refused objects."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_status_that_is_written_fits_the_schema() -> None:
     assert [problem for job in statuses for problem in problems(job)] == []
 
 
-def test_workers_can_be_scaled_and_the_columns_tell_of_the_status() -> None:
+def test_workers_can_be_scaled_and_the_columns_show_the_status() -> None:
     (version,) = manifest()["spec"]["versions"]
     assert version["subresources"]["scale"]["specReplicasPath"] == ".spec.worker.replicas"
     assert version["subresources"]["status"] == {}

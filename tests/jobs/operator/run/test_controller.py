@@ -1,4 +1,4 @@
-"""The controller against API servers that fail in their own ways. Threads and time are the test's."""
+"""The controller with API servers that simulate failures. The tests control threads and time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.jobs.operator.world import START, SUCCEEDED, failed, paddle_job, runn
 
 
 class Bench:
-    """A controller, its API server, and the hands that make it go."""
+    """A controller with its API server, driven step by step by the test."""
 
     def __init__(self, server: FaithfulServer, **options: Any) -> None:
         self.server = server
@@ -35,24 +35,24 @@ class Bench:
         clocks = Clocks(lambda: self.seconds, lambda: START + timedelta(seconds=self.seconds))
         return Controller(self.server, Options(requests=4, **options), clocks, later=lambda work: work())
 
-    def hear(self, controller: Controller | None = None) -> list[float]:
+    def run_reflectors(self, controller: Controller | None = None) -> list[float]:
         return [reflector.round() for reflector in (controller or self.controller).reflectors]
 
     def work(self, controller: Controller | None = None, limit: int = 50) -> int:
-        """Passes until the queue is empty."""
+        """Run passes until the queue is empty."""
         chosen = controller or self.controller
         for passes in range(limit):
             taken = chosen.queue.get(wait=False)
             if taken is None:
                 return passes
-            chosen.look(taken[0])
+            chosen.reconcile(taken[0])
             chosen.queue.done(taken[0])
         raise AssertionError(f"still something to do after {limit} passes")
 
     def run(self, seconds: float = 0.0) -> None:
         self.seconds += seconds
         for _ in range(6):
-            self.hear()
+            self.run_reflectors()
             self.work()
 
     def submit(self, **spec: Any) -> None:
@@ -60,7 +60,7 @@ class Bench:
         self.run()
 
     def up(self) -> None:
-        self.server.pods_say(running())
+        self.server.set_pod_status(running())
         self.run()
 
     @property
@@ -68,10 +68,10 @@ class Bench:
         return self.server.of(names.KIND)[0].get("status") or {}
 
     def events(self) -> dict[str, list[str]]:
-        told: dict[str, list[str]] = {}
+        messages: dict[str, list[str]] = {}
         for event in self.server.of("Event"):
-            told.setdefault(event["reason"], []).append(event["message"])
-        return told
+            messages.setdefault(event["reason"], []).append(event["message"])
+        return messages
 
     def metric(self, line: str) -> float:
         lines = self.controller.metrics_text().decode().splitlines()
@@ -83,7 +83,7 @@ def test_a_job_goes_from_its_submission_to_its_end() -> None:
     bench.submit(ps=1, worker=2)
     bench.up()
     assert (bench.status["phase"], len(bench.server.of("ConfigMap"))) == ("Running", 1)
-    bench.server.pods_say(SUCCEEDED)
+    bench.server.set_pod_status(SUCCEEDED)
     bench.run()
     assert (bench.status["phase"], bench.server.of("Pod"), bench.server.of("Service")) == ("Completed", [], [])
 
@@ -105,13 +105,13 @@ def test_a_controller_with_a_prefix_leaves_jobs_of_other_namespaces_alone(prefix
     assert len(bench.server.of("Pod")) == pods
 
 
-def test_events_tell_what_was_done_and_of_which_kind_with_the_job_they_are_about() -> None:
+def test_events_report_the_action_its_kind_and_the_job() -> None:
     bench = Bench(FaithfulServer())
     bench.submit(ps=2, worker=5)
     bench.up()
-    told = bench.events()
-    assert "created Pod wd-ps-0, wd-ps-1, wd-worker-0, wd-worker-1 and 3 more" in told["Created"]
-    assert told["Running"] == ["The job is running."]
+    messages = bench.events()
+    assert "created Pod wd-ps-0, wd-ps-1, wd-worker-0, wd-worker-1 and 3 more" in messages["Created"]
+    assert messages["Running"] == ["The job is running."]
     about = bench.server.of("Event")[0]["involvedObject"]
     assert (about["kind"], about["apiVersion"], about["name"]) == ("PaddleJob", "batch.paddlepaddle.org/v1", "wd")
 
@@ -120,8 +120,8 @@ def test_l15_a_status_that_was_changed_meanwhile_is_tried_again_after_a_second()
     bench = Bench(FaithfulServer())
     bench.submit(worker=1)
     bench.up()
-    bench.server.pods_say(SUCCEEDED)
-    bench.hear()
+    bench.server.set_pod_status(SUCCEEDED)
+    bench.run_reflectors()
     job = bench.server.objects[names.KIND, "team", "wd"]
     bench.server.call(
         "PATCH", f"/apis/{names.API_VERSION}/namespaces/team/paddlejobs/wd", {"metadata": {"labels": {"a": "b"}}}
@@ -133,14 +133,14 @@ def test_l15_a_status_that_was_changed_meanwhile_is_tried_again_after_a_second()
     assert bench.status["phase"] == "Completed"
 
 
-def test_l16_a_refused_pod_is_told_of_and_tried_again_later_and_later() -> None:
-    said = 'pods "wd-worker-0" is forbidden: exceeded quota: compute'
-    server = RefusingServer(Refusal(403, "Forbidden", said), lambda verb, kind: (verb, kind) == ("POST", "Pod"))
+def test_l16_a_refused_pod_is_reported_and_retried_with_backoff() -> None:
+    reason = 'pods "wd-worker-0" is forbidden: exceeded quota: compute'
+    server = RefusingServer(Refusal(403, "Forbidden", reason), lambda verb, kind: (verb, kind) == ("POST", "Pod"))
     bench = Bench(server)
     bench.submit(worker=1)
     bench.run(seconds=1)
-    assert (bench.status["reason"], bench.status["message"]) == ("Refused", said)
-    assert said in bench.events()["Refused"]
+    assert (bench.status["reason"], bench.status["message"]) == ("Refused", reason)
+    assert reason in bench.events()["Refused"]
     tries = 'paddlejob_actions_total{kind="Pod",result="Refusal",verb="Create"}'
     before = bench.metric(tries)
     for _ in range(60):
@@ -155,7 +155,7 @@ def test_l17_pods_of_a_deleted_job_of_the_same_name_are_not_taken_over() -> None
     bench = Bench(FaithfulServer())
     bench.submit(worker=1)
     (old,) = bench.server.of("Pod")
-    bench.server.drop(names.KIND, "team", "wd")  # its pod is still there
+    bench.server.drop(names.KIND, "team", "wd")  # its pod still exists
     bench.submit(worker=1)
     assert bench.status["reason"] == "NameTaken"
     assert bench.server.of("Pod") == [old]
@@ -167,7 +167,7 @@ def test_l17_pods_of_a_deleted_job_of_the_same_name_are_not_taken_over() -> None
 
 @pytest.mark.invariant("The controller creates each object once, even if it never receives the answers.")
 @pytest.mark.parametrize("lost", range(1, 12))
-def test_l18_a_controller_that_never_hears_of_what_it_did_does_nothing_twice(lost: int) -> None:
+def test_l18_a_controller_without_watch_events_does_nothing_twice(lost: int) -> None:
     bench = Bench(ForgettingAnswersServer(lost))
     bench.server.times, times = 0, lost  # type: ignore[attr-defined]
     bench.server.submit(paddle_job(ps=2, worker=2))
@@ -179,13 +179,13 @@ def test_l18_a_controller_that_never_hears_of_what_it_did_does_nothing_twice(los
     assert (bench.status["phase"], bench.status["attempt"]) == ("Running", 1)
 
 
-def test_a_second_controller_goes_on_where_the_first_one_died() -> None:
-    """The first one writes the status, and dies before it has deleted anything."""
+def test_a_second_controller_goes_on_where_the_first_one_crashed() -> None:
+    """The first controller writes the status and crashes before it has deleted anything."""
     server = RefusingServer(Refusal(0, "Unreachable"), lambda verb, kind: False)
     bench = Bench(server)
     bench.submit(worker=2, runPolicy={"backoffLimit": 3})
     bench.up()
-    server.pods_say(failed())
+    server.set_pod_status(failed())
     server.refuses = lambda verb, kind: verb == "DELETE"
     bench.run()
     assert (bench.status["restarts"], len(server.of("Pod"))) == (1, 2)
@@ -196,8 +196,8 @@ def test_a_second_controller_goes_on_where_the_first_one_died() -> None:
     assert (bench.status["phase"], bench.status["restarts"]) == ("Running", 1)
 
 
-def test_a_pass_never_looks_at_a_state_from_before_the_last_one() -> None:
-    """The reflectors say nothing at all: only answers to the controller's own writes come in."""
+def test_a_pass_never_reads_a_state_from_before_the_last_one() -> None:
+    """The reflectors get no events: only responses to the controller's own writes arrive."""
     bench = Bench(SilentServer())
     bench.submit(ps=1, worker=2)
     posted = bench.server.count("POST", "pods")
@@ -208,7 +208,7 @@ def test_a_pass_never_looks_at_a_state_from_before_the_last_one() -> None:
 
 
 # --- Reflectors ------------------------------------------------------------------------------------------------------
-def test_a_history_that_was_forgotten_is_listed_anew() -> None:
+def test_an_expired_watch_causes_a_relist() -> None:
     bench = Bench(ForgetfulServer())
     bench.submit(worker=1)
     bench.up()
@@ -216,18 +216,18 @@ def test_a_history_that_was_forgotten_is_listed_anew() -> None:
     assert bench.metric('paddlejob_watch_failures_total{kind="Pod",reason="Expired"}') > 0
 
 
-@pytest.mark.parametrize(("asked", "least", "most"), [(7.0, 7.0, 7.0), (None, 0.25, 0.5)])
-def test_a_busy_server_is_left_alone_for_as_long_as_it_asks(asked: float | None, least: float, most: float) -> None:
-    bench = Bench(BusyServer(4, asked))
-    assert all(least <= pause <= most for pause in bench.hear())
+@pytest.mark.parametrize(("retry_after", "least", "most"), [(7.0, 7.0, 7.0), (None, 0.25, 0.5)])
+def test_a_busy_server_gets_no_request_before_retry_after(retry_after: float | None, least: float, most: float) -> None:
+    bench = Bench(BusyServer(4, retry_after))
+    assert all(least <= pause <= most for pause in bench.run_reflectors())
     assert bench.controller.unready() == "Not listed yet: paddlejobs, pods, services, configmaps."
-    assert bench.hear() == [0.0, 0.0, 0.0, 0.0]
+    assert bench.run_reflectors() == [0.0, 0.0, 0.0, 0.0]
     assert bench.controller.unready() == ""
 
 
-def test_a_server_that_ends_watches_at_once_and_without_a_word_is_not_asked_in_a_loop() -> None:
+def test_empty_watches_are_retried_with_backoff() -> None:
     bench = Bench(SilentServer())
-    pauses = [bench.hear()[0] for _ in range(12)]
+    pauses = [bench.run_reflectors()[0] for _ in range(12)]
     assert 0 < pauses[0] <= 0.5
     assert 15 <= pauses[-1] <= 30
 
@@ -240,12 +240,12 @@ def test_a_watch_that_ends_after_a_quiet_while_is_resumed_at_once() -> None:
         bench.seconds += 240
 
     server.linger = linger
-    assert [bench.hear()[0] for _ in range(3)] == [0, 0, 0]
+    assert [bench.run_reflectors()[0] for _ in range(3)] == [0, 0, 0]
 
 
 def test_pauses_after_failures_grow_to_half_a_minute() -> None:
     bench = Bench(RefusingServer(Refusal(0, "Unreachable"), lambda verb, kind: True))
-    pauses = [bench.hear()[0] for _ in range(12)]
+    pauses = [bench.run_reflectors()[0] for _ in range(12)]
     assert pauses[0] <= 0.5
     assert 15 <= pauses[-1] <= 30
 
@@ -254,15 +254,15 @@ def test_a_watch_that_breaks_is_resumed_where_it_was() -> None:
     bench = Bench(FaithfulServer())
     bench.submit(worker=1)
     lists = bench.server.count("GET", "pods")
-    bench.server.pods_say(running())
+    bench.server.set_pod_status(running())
     bench.run()
     assert bench.server.count("GET", "pods") == lists
 
 
-def test_everything_is_listed_anew_after_ten_minutes() -> None:
+def test_everything_is_relisted_after_ten_minutes() -> None:
     bench = Bench(SilentServer())
     bench.submit(worker=1)
-    bench.server.pods_say(running())  # nobody is told
+    bench.server.set_pod_status(running())  # without events
     bench.run(seconds=599)
     assert bench.status["phase"] == "Pending"
     bench.run(seconds=1)
@@ -273,19 +273,19 @@ def test_a_list_comes_in_pages() -> None:
     bench = Bench(FaithfulServer())
     for number in range(501):
         bench.server.submit(paddle_job(f"j{number}", worker=1))
-    bench.hear()
+    bench.run_reflectors()
     assert bench.controller.cache.count(names.KIND) == 501
 
 
-def test_a_controller_that_hears_nothing_for_too_long_is_unwell() -> None:
+def test_a_controller_without_answers_for_too_long_is_unhealthy() -> None:
     bench = Bench(FaithfulServer())
-    bench.hear()
-    assert bench.controller.unwell() == ""
+    bench.run_reflectors()
+    assert bench.controller.unhealthy() == ""
     bench.seconds += 601
-    assert "has said nothing of paddlejobs" in bench.controller.unwell()
+    assert "has said nothing of paddlejobs" in bench.controller.unhealthy()
 
 
-def test_metrics_tell_of_jobs_by_phase_and_of_what_is_known() -> None:
+def test_metrics_count_jobs_by_phase_and_cached_objects() -> None:
     bench = Bench(FaithfulServer())
     bench.submit(worker=2)
     bench.up()
@@ -299,18 +299,18 @@ def test_no_two_jobs_on_the_nodes_network_have_the_same_ports() -> None:
     for number in range(5):
         bench.server.submit(paddle_job(f"j{number}", worker=1, intranet="Host"))
     bench.run()
-    bench.controller = bench.another()  # remembers nothing but what the jobs say
+    bench.controller = bench.another()  # has no state but that of the jobs
     bench.server.submit(paddle_job("j5", worker=1, intranet="Host"))
     bench.run()
     ports = [job["metadata"]["annotations"]["host-port"] for job in bench.server.of(names.KIND)]
     assert len(set(ports)) == 6
 
 
-def test_a_job_that_is_past_its_time_is_deleted_with_nobody_asking() -> None:
+def test_a_job_past_its_ttl_is_deleted_without_a_request() -> None:
     bench = Bench(FaithfulServer())
     bench.submit(worker=1, runPolicy={"ttlSecondsAfterFinished": 30})
     bench.up()
-    bench.server.pods_say(SUCCEEDED)
+    bench.server.set_pod_status(SUCCEEDED)
     bench.run()
     bench.run(seconds=29)
     assert len(bench.server.of(names.KIND)) == 1

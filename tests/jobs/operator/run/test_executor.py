@@ -1,4 +1,4 @@
-"""What the controller writes, and what has changed since it was read."""
+"""Writes of the controller to objects that have changed since they were read."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def executor(server: FaithfulServer) -> Iterator[Executor]:
 
 
 def put_pod(server: FaithfulServer) -> str:
-    """A pod; its UID."""
+    """Create a pod and return its UID."""
     body = {"kind": "Pod", "metadata": {"name": POD}, "spec": {}}
     return str(server.call("POST", "/api/v1/namespaces/team/pods", body)["metadata"]["uid"])
 

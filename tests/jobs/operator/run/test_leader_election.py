@@ -1,4 +1,4 @@
-"""Of several controllers one acts."""
+"""Leader election: of several controllers one acts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.jobs.operator.world import START
 
 
 class Candidates:
-    """Controllers whose machines' clocks are an hour apart."""
+    """Controllers on machines whose clocks are an hour apart."""
 
     def __init__(self, server: FaithfulServer | None = None) -> None:
         self.server = server or FaithfulServer()
@@ -38,7 +38,7 @@ class Candidates:
 
 
 class SlowServer(FaithfulServer):
-    """Half of the time in which a Lease has to be renewed passes until it answers."""
+    """API server that answers after half of the time in which a Lease must be renewed."""
 
     def __init__(self, candidates: Candidates) -> None:
         super().__init__()
@@ -72,7 +72,7 @@ def test_another_takes_over_when_nothing_was_renewed_for_as_long_as_the_lease_la
 
 
 @pytest.mark.invariant("At most one controller acts at a time.")
-def test_who_cannot_renew_stops_before_another_may_begin() -> None:
+def test_a_leader_that_cannot_renew_stops_before_another_may_begin() -> None:
     both = Candidates(RefusingServer(Refusal(0, "Unreachable"), lambda verb, kind: False))
     both.first.campaign()
     both.second.campaign()
@@ -82,7 +82,7 @@ def test_who_cannot_renew_stops_before_another_may_begin() -> None:
     assert both.seconds == RENEWED_WITHIN < LASTS
 
 
-def test_who_resigns_is_followed_at_once() -> None:
+def test_after_a_resignation_another_leads_at_once() -> None:
     both = Candidates()
     both.first.campaign()
     both.first.resign()
@@ -97,7 +97,7 @@ def test_a_lease_that_another_holds_by_now_is_left_to_it() -> None:
     assert both.lease["holderIdentity"] == "second"
 
 
-def test_the_lease_counts_from_before_it_was_asked_for() -> None:
+def test_the_lease_counts_from_before_it_was_requested() -> None:
     both = Candidates()
     both.first = Election(SlowServer(both), "system", "lease", "first", lambda: both.seconds, lambda: START)
     assert not both.first.campaign()
@@ -105,7 +105,7 @@ def test_the_lease_counts_from_before_it_was_asked_for() -> None:
 
 
 @pytest.mark.invariant("At most one controller acts at a time.")
-def test_of_two_who_write_at_once_one_leads() -> None:
+def test_of_two_concurrent_writers_one_leads() -> None:
     both = Candidates()
     both.first.campaign()
     both.second.campaign()
@@ -115,7 +115,7 @@ def test_of_two_who_write_at_once_one_leads() -> None:
     assert not both.first._write("PUT", lease, "first")
 
 
-def test_who_does_not_lead_any_more_writes_nothing_more() -> None:
+def test_a_former_leader_writes_nothing_more() -> None:
     both = Candidates()
     fenced = Fenced(both.server, lambda: both.first.leads)
     path = "/api/v1/namespaces/team/pods"

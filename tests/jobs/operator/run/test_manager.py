@@ -1,4 +1,4 @@
-"""The controller as a process: its command, its probes, its beginning and its end."""
+"""The process of the controller: its command, probes, start and end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jobs.operator.__main__ import main
 from jobs.operator.model import crd, names
 from jobs.operator.run import health
 from jobs.operator.run.controller import Options
-from jobs.operator.run.manager import Surroundings, serve
+from jobs.operator.run.manager import ProcessOptions, serve
 from tests.jobs.operator.api_servers import LivingServer
 from tests.jobs.operator.world import paddle_job, running
 from tests.waiting import until
@@ -23,10 +23,10 @@ from tests.waiting import until
 
 @contextmanager
 def served(server: LivingServer, lease_namespace: str = "") -> Iterator[threading.Event]:
-    """A controller in threads of this process; it has ended when the block does."""
+    """Run a controller in threads of this process until the end of the block."""
     stop, codes = threading.Event(), []
-    around = Surroundings(lease_namespace, "127.0.0.1", 0)
-    thread = threading.Thread(target=lambda: codes.append(serve(server, Options(), around, stop)), daemon=True)
+    process = ProcessOptions(lease_namespace, "127.0.0.1", 0)
+    thread = threading.Thread(target=lambda: codes.append(serve(server, Options(), process, stop)), daemon=True)
     thread.start()
     try:
         yield stop
@@ -45,7 +45,7 @@ def test_a_controller_does_its_work_until_it_is_stopped() -> None:
     server.submit(paddle_job(ps=1, worker=2))
     with served(server):
         until("all pods are there", lambda: len(server.of("Pod")) == 3, 60)
-        server.pods_say(running())
+        server.set_pod_status(running())
         until("the job runs", lambda: phase(server) == "Running", 60)
 
 
@@ -59,7 +59,7 @@ def test_a_controller_that_ends_lets_the_next_one_begin_at_once() -> None:
         until("a pod is there", lambda: len(server.of("Pod")) == 1, 60)
 
 
-def ask(address: str) -> tuple[int, str]:
+def fetch(address: str) -> tuple[int, str]:
     try:
         with urllib.request.urlopen(address, timeout=30) as answer:
             return answer.status, answer.read().decode()
@@ -67,15 +67,15 @@ def ask(address: str) -> tuple[int, str]:
         return refused.code, refused.read().decode()
 
 
-def test_probes_say_what_is_wrong() -> None:
-    said = [""]
-    with health.server("127.0.0.1", 0, {"/healthz": health.check(lambda: said[0])}) as server:
+def test_probes_return_the_problem() -> None:
+    problem = [""]
+    with health.server("127.0.0.1", 0, {"/healthz": health.check(lambda: problem[0])}) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         address = f"http://127.0.0.1:{server.server_address[1]}"
-        assert ask(f"{address}/healthz") == (200, "ok\n")
-        said[0] = "The API server is silent."
-        assert ask(f"{address}/healthz?verbose") == (503, "The API server is silent.\n")
-        assert ask(f"{address}/")[0] == 404
+        assert fetch(f"{address}/healthz") == (200, "ok\n")
+        problem[0] = "The API server is silent."
+        assert fetch(f"{address}/healthz?verbose") == (503, "The API server is silent.\n")
+        assert fetch(f"{address}/")[0] == 404
         server.shutdown()
 
 
@@ -93,15 +93,19 @@ def test_the_command_writes_the_definition(capsys: pytest.CaptureFixture[str]) -
         (["run", "--scheduling", "kueue"], "invalid choice: 'kueue'"),
     ],
 )
-def test_what_cannot_be_is_told(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_impossible_options_are_error_messages(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     assert ended.value.code == 2
     assert message in capsys.readouterr().err
 
 
-def test_without_a_cluster_the_command_says_how_to_name_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_cluster_the_command_reports_how_to_name_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(["run", "--kubeconfig", str(tmp_path / "none")]) == 1
-    said = capsys.readouterr().err
-    assert "There is no configuration of a cluster" in said
-    assert "--kubeconfig" in said
+    problem = capsys.readouterr().err
+    assert "There is no configuration of a cluster" in problem
+    assert "--kubeconfig" in problem

@@ -1,4 +1,4 @@
-"""What a namespace of the portal is on the cluster."""
+"""The objects of a portal's namespace on the cluster."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 from jobs.operator.manifests.podgroup import amount_of
 from jobs.operator.tenants import namespace_manifests as manifests
-from jobs.operator.tenants.namespace_manifests import BadReach, Reach, Surroundings, Tenant
+from jobs.operator.tenants.namespace_manifests import BadReach, ClusterConfig, Reach, Tenant
 
 GIB = 1024**3
 TENANT = Tenant("team", {"cpu": 16.0, "memory": 16 * GIB, "gpu": 2, "jobs": 8, "storage": 1}, {"cpu": 4.0})
-AROUND = Surroundings(
+CONFIG = ClusterConfig(
     portal="regatta",
     prefix="regatta-",
     account="regatta-system/portal",
@@ -34,23 +34,23 @@ networks = st.builds(
 ports = st.sampled_from([53, 443, 5000, 6443, 8000])
 
 
-def of(kind: str, tenant: Tenant = TENANT, around: Surroundings = AROUND) -> list[dict[str, Any]]:
-    return [json.loads(json.dumps(body)) for body in manifests.objects(tenant, around) if body["kind"] == kind]
+def of(kind: str, tenant: Tenant = TENANT, config: ClusterConfig = CONFIG) -> list[dict[str, Any]]:
+    return [json.loads(json.dumps(body)) for body in manifests.objects(tenant, config) if body["kind"] == kind]
 
 
-def the(kind: str, tenant: Tenant = TENANT, around: Surroundings = AROUND) -> dict[str, Any]:
-    (found,) = of(kind, tenant, around)
+def the(kind: str, tenant: Tenant = TENANT, config: ClusterConfig = CONFIG) -> dict[str, Any]:
+    (found,) = of(kind, tenant, config)
     return found
 
 
-def outward(around: Surroundings = AROUND) -> Iterator[dict[str, Any]]:
-    for policy in of("NetworkPolicy", around=around):
+def outward(config: ClusterConfig = CONFIG) -> Iterator[dict[str, Any]]:
+    for policy in of("NetworkPolicy", config=config):
         yield from policy["spec"].get("egress", ())
 
 
-def lets_out(around: Surroundings, address: str, port: int) -> bool:
-    """Whether the policies let a pod speak TCP to an address outside the cluster."""
-    for rule in outward(around):
+def lets_out(config: ClusterConfig, address: str, port: int) -> bool:
+    """Whether the policies allow TCP from a pod to an address outside the cluster."""
+    for rule in outward(config):
         if port in {each["port"] for each in rule.get("ports", ()) if each["protocol"] == "TCP"} or "ports" not in rule:
             for block in (peer["ipBlock"] for peer in rule["to"] if "ipBlock" in peer):
                 closed = [ip_network(each) for each in block.get("except", ())]
@@ -60,28 +60,28 @@ def lets_out(around: Surroundings, address: str, port: int) -> bool:
     return False
 
 
-# --- What there is ---------------------------------------------------------------------------------------------------
+# --- Objects ---------------------------------------------------------------------------------------------------------
 def test_a_namespace_has_a_binding_an_account_a_pull_secret_amounts_and_walls() -> None:
-    kinds = [body["kind"] for body in manifests.objects(TENANT, AROUND)]
+    kinds = [body["kind"] for body in manifests.objects(TENANT, CONFIG)]
     assert kinds[:6] == ["Namespace", "RoleBinding", "ServiceAccount", "Secret", "ResourceQuota", "LimitRange"]
     assert set(kinds[6:]) == {"NetworkPolicy"}
 
 
 def test_everything_is_made_in_an_order_that_the_kinds_have() -> None:
-    places = [manifests.ORDER.index(body["kind"]) for body in manifests.objects(replace(TENANT), AROUND)]
+    places = [manifests.ORDER.index(body["kind"]) for body in manifests.objects(replace(TENANT), CONFIG)]
     assert places[0] == 0
-    assert manifests.objects(TENANT, AROUND)[6]["metadata"]["name"] == manifests.DENY
+    assert manifests.objects(TENANT, CONFIG)[6]["metadata"]["name"] == manifests.DENY
 
 
-def test_all_of_it_says_whose_it_is_and_lies_in_the_namespace() -> None:
-    for body in manifests.objects(TENANT, AROUND):
-        assert manifests.is_ours(body, AROUND)
+def test_all_objects_have_the_portals_labels_and_the_namespace() -> None:
+    for body in manifests.objects(TENANT, CONFIG):
+        assert manifests.is_ours(body, CONFIG)
         assert body["metadata"].get("namespace", "regatta-team") == "regatta-team"
 
 
 def test_another_portal_s_is_not_ours() -> None:
-    other = replace(AROUND, portal="staging")
-    assert not any(manifests.is_ours(body, other) for body in manifests.objects(TENANT, AROUND))
+    other = replace(CONFIG, portal="staging")
+    assert not any(manifests.is_ours(body, other) for body in manifests.objects(TENANT, CONFIG))
 
 
 def test_pods_are_given_no_token_and_find_the_pull_secret() -> None:
@@ -92,16 +92,16 @@ def test_pods_are_given_no_token_and_find_the_pull_secret() -> None:
 
 
 def test_without_credentials_there_is_no_pull_secret() -> None:
-    around = replace(AROUND, credentials="")
-    assert of("Secret", around=around) == []
-    assert the("ServiceAccount", around=around)["imagePullSecrets"] == []
+    config = replace(CONFIG, credentials="")
+    assert of("Secret", config=config) == []
+    assert the("ServiceAccount", config=config)["imagePullSecrets"] == []
 
 
 def test_the_portal_is_bound_in_the_namespace_to_the_one_role() -> None:
     binding = the("RoleBinding")
     assert binding["roleRef"]["name"] == manifests.TENANT_ROLE
     assert binding["subjects"] == [{"kind": "ServiceAccount", "namespace": "regatta-system", "name": "portal"}]
-    assert of("RoleBinding", around=replace(AROUND, account="")) == []
+    assert of("RoleBinding", config=replace(CONFIG, account="")) == []
 
 
 # --- Amounts ---------------------------------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def test_what_has_no_end_in_the_portal_has_none_on_the_cluster() -> None:
 
 
 @given(st.floats(0, 1000), st.floats(0, 64 * GIB))
-def test_a_container_that_says_nothing_gets_no_more_than_the_namespace_has(cpu: float, memory: float) -> None:
+def test_a_container_without_requests_gets_no_more_than_the_namespace_has(cpu: float, memory: float) -> None:
     (limits,) = the("LimitRange", Tenant("team", {"cpu": cpu, "memory": memory}))["spec"]["limits"]
     assert amount_of(limits["default"]["memory"]) <= amount_of(limits["max"]["memory"])
     assert float(amount_of(limits["default"]["cpu"])) <= cpu + 0.001
@@ -129,7 +129,7 @@ def test_a_container_that_says_nothing_gets_no_more_than_the_namespace_has(cpu: 
     assert "cpu" not in limits["max"]
 
 
-# --- Walls -----------------------------------------------------------------------------------------------------------
+# --- Network policies ------------------------------------------------------------------------------------------------
 def test_everything_is_forbidden_first() -> None:
     deny = of("NetworkPolicy")[0]["spec"]
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
@@ -144,10 +144,10 @@ def test_nobody_comes_in_but_the_namespace_s_own_pods() -> None:
     "Pods reach the pods of their namespace, the DNS and the addresses in the settings, and nothing else."
 )
 def test_pods_reach_what_the_installation_names_and_nothing_beside_it() -> None:
-    assert lets_out(AROUND, "10.0.0.5", 8000)
-    assert lets_out(AROUND, "10.0.0.6", 5000)
-    assert not lets_out(AROUND, "10.0.0.5", 5000)
-    assert not lets_out(AROUND, "8.8.8.8", 443)
+    assert lets_out(CONFIG, "10.0.0.5", 8000)
+    assert lets_out(CONFIG, "10.0.0.6", 5000)
+    assert not lets_out(CONFIG, "10.0.0.5", 5000)
+    assert not lets_out(CONFIG, "8.8.8.8", 443)
 
 
 def test_every_rule_but_that_of_the_own_pods_names_its_ports() -> None:
@@ -161,48 +161,48 @@ def test_whatever_is_named_neither_the_api_server_nor_the_metadata_is_in_reach(
     named: list[tuple[str, int]], api: str
 ) -> None:
     reach = tuple(Reach(({"ipBlock": {"cidr": network}},), (port,)) for network, port in named)
-    around = replace(AROUND, reach=reach, api=((api, 6443), (api, 443)))
+    config = replace(CONFIG, reach=reach, api=((api, 6443), (api, 443)))
     try:
-        manifests.objects(TENANT, around)
+        manifests.objects(TENANT, config)
     except BadReach:
         return
     for port in (443, 6443):
-        assert not lets_out(around, api, port)
+        assert not lets_out(config, api, port)
     for port in (53, 80, 443, 5000, 6443, 8000):
-        assert not lets_out(around, "169.254.169.254", port)
+        assert not lets_out(config, "169.254.169.254", port)
 
 
 @pytest.mark.parametrize(("address", "port"), [("169.254.169.254", 80), ("10.0.0.1", 6443)])
-def test_who_names_the_metadata_or_the_api_server_is_told_that_it_cannot_be(address: str, port: int) -> None:
+def test_a_reach_to_the_metadata_or_the_api_server_is_an_error(address: str, port: int) -> None:
     with pytest.raises(BadReach, match="which no pod may reach"):
-        manifests.objects(TENANT, replace(AROUND, reach=(Reach.address(address, port),)))
+        manifests.objects(TENANT, replace(CONFIG, reach=(Reach.address(address, port),)))
 
 
 def test_another_port_of_the_api_server_s_machine_can_be_named() -> None:
-    around = replace(AROUND, reach=(Reach.address("10.0.0.1", 5000),))
-    assert lets_out(around, "10.0.0.1", 5000)
-    assert not lets_out(around, "10.0.0.1", 6443)
+    config = replace(CONFIG, reach=(Reach.address("10.0.0.1", 5000),))
+    assert lets_out(config, "10.0.0.1", 5000)
+    assert not lets_out(config, "10.0.0.1", 6443)
 
 
 def test_an_address_without_ports_is_refused() -> None:
     with pytest.raises(BadReach, match="needs its ports"):
-        manifests.objects(TENANT, replace(AROUND, reach=(Reach(({"ipBlock": {"cidr": "10.0.0.5/32"}},), ()),)))
+        manifests.objects(TENANT, replace(CONFIG, reach=(Reach(({"ipBlock": {"cidr": "10.0.0.5/32"}},), ()),)))
 
 
 # --- Drift -----------------------------------------------------------------------------------------------------------
-def as_kept(body: Any) -> dict[str, Any]:
-    """As an API server gives it back: with fields of its own, and amounts written in its way."""
-    kept: dict[str, Any] = json.loads(json.dumps(body))
-    kept["metadata"] |= {"uid": "1", "resourceVersion": "7"}
-    kept["status"] = {"phase": "Active"}
-    hard = kept.get("spec", {}).get("hard", {})
+def as_stored(body: Any) -> dict[str, Any]:
+    """Return the object as an API server stores it: with fields of its own, and normalised amounts."""
+    stored: dict[str, Any] = json.loads(json.dumps(body))
+    stored["metadata"] |= {"uid": "1", "resourceVersion": "7"}
+    stored["status"] = {"phase": "Active"}
+    hard = stored.get("spec", {}).get("hard", {})
     hard |= {"limits.memory": "16Gi", "requests.cpu": "20"} if hard else {}
-    return kept
+    return stored
 
 
-@pytest.mark.parametrize("body", manifests.objects(TENANT, AROUND), ids=lambda body: body["metadata"]["name"])
+@pytest.mark.parametrize("body", manifests.objects(TENANT, CONFIG), ids=lambda body: body["metadata"]["name"])
 def test_what_is_as_it_should_be_is_not_written_again(body: Any) -> None:
-    assert not manifests.drifted(body, as_kept(body))
+    assert not manifests.drifted(body, as_stored(body))
     assert manifests.drifted(body, None)
 
 
@@ -214,11 +214,11 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
         yield path
 
 
-@pytest.mark.parametrize("body", manifests.objects(TENANT, AROUND), ids=lambda body: body["metadata"]["name"])
-def test_whatever_of_it_is_changed_or_taken_away_is_seen(body: Any) -> None:
+@pytest.mark.parametrize("body", manifests.objects(TENANT, CONFIG), ids=lambda body: body["metadata"]["name"])
+def test_any_changed_or_removed_field_counts_as_drift(body: Any) -> None:
     for path in leaves(json.loads(json.dumps(body))):
         for change in (lambda _: "77", None):
-            actual = as_kept(body)
+            actual = as_stored(body)
             inner: Any = actual
             for key in path[:-1]:
                 inner = inner[key]
@@ -229,7 +229,7 @@ def test_whatever_of_it_is_changed_or_taken_away_is_seen(body: Any) -> None:
             assert manifests.drifted(body, actual), (path, inner)
 
 
-def test_an_amount_and_a_rule_that_somebody_added_are_seen() -> None:
+def test_an_added_amount_or_rule_counts_as_drift() -> None:
     quota = the("ResourceQuota")
     more = copy.deepcopy(quota)
     more["spec"]["hard"]["requests.storage"] = "1"

@@ -1,4 +1,4 @@
-"""Namespaces on the cluster are kept as they should be, from whatever is there."""
+"""Synchronisation of namespaces on the cluster, from any existing state."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.operator.tenants import namespace_manifests as manifests
-from jobs.operator.tenants.namespace_manifests import Surroundings, Tenant
+from jobs.operator.tenants.namespace_manifests import ClusterConfig, Tenant
 from jobs.operator.tenants.namespace_sync import TenantRefused, Tenants
 from tests.jobs.operator.secretive_server import SecretiveServer
 
-AROUND = Surroundings(portal="regatta", prefix="regatta-", account="regatta-system/portal", credentials="{}")
+CONFIG = ClusterConfig(portal="regatta", prefix="regatta-", account="regatta-system/portal", credentials="{}")
 TEAM = Tenant("team", {"cpu": 4.0, "memory": 1024.0, "gpu": 0})
 NAMESPACE = "/api/v1/namespaces/regatta-team"
 JOBS = "/apis/batch.paddlepaddle.org/v1/namespaces/regatta-team/paddlejobs"
@@ -22,7 +22,7 @@ PODS = f"{NAMESPACE}/pods"
 
 def ready() -> tuple[SecretiveServer, Tenants]:
     server = SecretiveServer()
-    tenants = Tenants(server, AROUND)
+    tenants = Tenants(server, CONFIG)
     tenants.ensure(TEAM)
     server.calls.clear()
     return server, tenants
@@ -30,7 +30,7 @@ def ready() -> tuple[SecretiveServer, Tenants]:
 
 def test_the_namespace_is_made_before_what_is_in_it_and_the_walls_before_any_pod_could_be() -> None:
     server = SecretiveServer()
-    Tenants(server, AROUND).ensure(TEAM)
+    Tenants(server, CONFIG).ensure(TEAM)
     assert server.written[0] == NAMESPACE
     assert server.written[1].endswith("rolebindings/regatta-portal")
 
@@ -72,7 +72,7 @@ def test_a_namespace_that_others_made_is_not_taken_over() -> None:
     server = SecretiveServer()
     server.objects[NAMESPACE] = {"metadata": {"name": "regatta-team"}}
     with pytest.raises(TenantRefused, match="that this portal did not make") as refused:
-        Tenants(server, AROUND).ensure(TEAM)
+        Tenants(server, CONFIG).ensure(TEAM)
     assert not refused.value.passing
     assert server.written == []
 
@@ -89,7 +89,7 @@ def test_a_pass_repairs_what_is_there_and_makes_no_namespace_that_nobody_needs_y
     server, tenants = ready()
     del server.objects[f"/apis/networking.k8s.io/v1/namespaces/regatta-team/networkpolicies/{manifests.DENY}"]
     done = tenants.sweep([TEAM, Tenant("idle", {})], [])
-    assert done.written == 2  # the wall, and the secret
+    assert done.written == 2  # the network policy, and the Secret
     assert done.problems == {}
     assert "/api/v1/namespaces/regatta-idle" not in server.objects
 
@@ -116,7 +116,7 @@ def test_of_a_closed_namespace_the_jobs_go_first_then_their_pods_then_the_namesp
     assert NAMESPACE not in server.objects
 
 
-def test_a_namespace_that_the_portal_does_not_know_is_left_alone() -> None:
+def test_an_unknown_namespace_is_left_alone() -> None:
     server, tenants = ready()
     assert tenants.sweep([], []).removed == 0
     assert NAMESPACE in server.objects
