@@ -94,10 +94,10 @@ class WishOutput(serializers.Serializer[Any]):
     answered_by = serializers.CharField(allow_null=True)
 
 
-_WISHES = inline_serializer(
+_REQUESTS = inline_serializer(
     "QuotaWishPage", {"results": WishOutput(many=True), "next": serializers.CharField(allow_null=True)}
 )
-_NEW_WISH = inline_serializer(
+_NEW_REQUEST = inline_serializer(
     "NewQuotaWish",
     {
         "limits": _numbers("NewQuotaWishLimits", RESOURCES, null=False, required=False),
@@ -109,7 +109,7 @@ _ANSWER = inline_serializer(
 )
 
 
-def _wish(row: QuotaRequest) -> dict[str, Any]:
+def _rendered(row: QuotaRequest) -> dict[str, Any]:
     return {
         "id": row.pk,
         "namespace": row.namespace.name,
@@ -183,36 +183,36 @@ def _days(text: str) -> int:
     return int(text)
 
 
-class WishesView(APIView):
+class QuotaRequestsView(APIView):
     """A namespace's wishes for more, newest first."""
 
-    @extend_schema(parameters=[*PARAMETERS], responses=_WISHES)
+    @extend_schema(parameters=[*PARAMETERS], responses=_REQUESTS)
     def get(self, request: Request, ns: str) -> Response:
         namespace = namespace_for(request.user, ns, Scope.QUOTA_READ)
-        rows = selectors.wishes(namespace=namespace)
-        return Response(paginate(rows, request.query_params, order=("-asked", "-id"), render=_wish))
+        rows = selectors.quota_requests(namespace=namespace)
+        return Response(paginate(rows, request.query_params, order=("-asked", "-id"), render=_rendered))
 
-    @extend_schema(request=_NEW_WISH, responses={201: WishOutput})
+    @extend_schema(request=_NEW_REQUEST, responses={201: WishOutput})
     def post(self, request: Request, ns: str) -> Response:
         """Ask for other limits. One wish at a time can be open."""
-        wish = services.ask_for_more(
+        quota_request = services.ask_for_more(
             actor=signed_in(request.user),
             namespace_name=ns,
             limits=_mapping(request.data, "limits"),
             reason=_reason(request.data),
             request=request._request,
         )
-        return Response(_wish(wish), status=status.HTTP_201_CREATED)
+        return Response(_rendered(quota_request), status=status.HTTP_201_CREATED)
 
 
-class WishView(APIView):
+class QuotaRequestView(APIView):
     """One wish."""
 
     @extend_schema(responses={200: WishOutput})
     def delete(self, request: Request, wish_id: int) -> Response:
         """Withdraw one's own."""
-        wish = services.withdraw(actor=signed_in(request.user), request_id=wish_id, request=request._request)
-        return Response(_wish(wish))
+        quota_request = services.withdraw(actor=signed_in(request.user), request_id=wish_id, request=request._request)
+        return Response(_rendered(quota_request))
 
     @extend_schema(responses=WishOutput, request=_ANSWER)
     def post(self, request: Request, wish_id: int) -> Response:
@@ -221,32 +221,32 @@ class WishView(APIView):
         approve = request.data.get("approve") if isinstance(request.data, Mapping) else None
         if not isinstance(approve, bool):
             raise ValidationFailed({"approve": ["Write true or false."]})
-        wish = services.answer(
+        quota_request = services.answer(
             actor=signed_in(request.user),
             request_id=wish_id,
             approve=approve,
             reason=_reason(request.data),
             request=request._request,
         )
-        return Response(_wish(wish))
+        return Response(_rendered(quota_request))
 
 
 # --- The platform ----------------------------------------------------------------------------------------------------
-class AllWishesView(APIView):
+class AllQuotaRequestsView(APIView):
     """Everybody's wishes, newest first; for admins."""
 
     @extend_schema(
         parameters=[OpenApiParameter("state", str, enum=[str(each) for each in RequestState]), *PARAMETERS],
-        responses=_WISHES,
+        responses=_REQUESTS,
     )
     def get(self, request: Request) -> Response:
         require_admin(signed_in(request.user))
-        rows = selectors.wishes()
+        rows = selectors.quota_requests()
         if (wanted := request.query_params.get("state")) is not None:
             if wanted not in RequestState.values:
                 raise ValidationFailed({"state": [f"Choose one of {', '.join(RequestState.values)}."]})
             rows = rows.filter(state=wanted)
-        return Response(paginate(rows, request.query_params, order=("-asked", "-id"), render=_wish))
+        return Response(paginate(rows, request.query_params, order=("-asked", "-id"), render=_rendered))
 
 
 class CapacityView(APIView):

@@ -160,26 +160,28 @@ def _growth(namespace: Namespace, held: Reservation, amounts: Amounts, at: datet
     grown = {name: amount for name, amount in amounts.items() if amount > held.amounts.get(name, 0)}
     if not grown:
         return ADMITTED
-    looked_at = _as_if_anew(state(at, around=namespace), namespace.name, held, grown, at)
+    looked_at = _with_growth_claim(state(at, around=namespace), namespace.name, held, grown, at)
     found = policy.outlook(looked_at, at.timestamp())
     if found.granted:
         return ADMITTED
     # Nothing is promised: it does not wait for its growth, it is refused.
     (refused,) = found.waiting.values()
-    return verdict(refused._replace(latest=None), looked_at.rooms[namespace.name], looked_at.capacity)
+    return verdict(refused._replace(latest=None), looked_at.namespaces[namespace.name], looked_at.capacity)
 
 
-def _as_if_anew(around: policy.State, room: str, held: Reservation, grown: Amounts, at: datetime) -> policy.State:
+def _with_growth_claim(
+    around: policy.State, namespace: str, held: Reservation, grown: Amounts, at: datetime
+) -> policy.State:
     """The platform without what grows of the reservation, and with the claim of an attempt that asks for the larger
     amounts until the same end."""
     length = max(0.0, (held.until - at).total_seconds()) if held.until else 0.0
     kept = hours({name: held.amounts.get(name, 0) for name in grown}, length)
-    of = around.rooms[room]
+    of = around.namespaces[namespace]
     spent = {name: amount - kept[name] for name, amount in of.spent.items()}
     others = [each for each in around.held if each.key != (held.job, held.attempt)]
-    asked = policy.Claim("growth", room, grown, at.timestamp(), length, held.priority)
-    rooms = {**around.rooms, room: replace(of, spent=spent)}
-    return policy.State(rooms, around.capacity, others, [asked])
+    asked = policy.Claim("growth", namespace, grown, at.timestamp(), length, held.priority)
+    namespaces = {**around.namespaces, namespace: replace(of, spent=spent)}
+    return policy.State(namespaces, around.capacity, others, [asked])
 
 
 @transaction.atomic
@@ -223,7 +225,7 @@ class Review:
         return tuple(map(_pair, self.decision.found.granted))
 
     @cached_property
-    def told(self) -> Mapping[Key, str]:
+    def reasons(self) -> Mapping[Key, str]:
         return {_pair(key): self.decision.verdict(_pair(key)).why for key in self.decision.found.waiting}
 
     @cached_property
@@ -236,7 +238,7 @@ class Review:
         looked_at, keys = self.decision.looked_at, set(self.granted)
         groups: dict[str, list[policy.Claim]] = {}
         for claim in looked_at.waiting:
-            groups.setdefault("" if looked_at.capacity else claim.room, []).append(claim)
+            groups.setdefault("" if looked_at.capacity else claim.namespace, []).append(claim)
         return [group for group in groups.values() if any(claim.key in keys for claim in group)]
 
 
@@ -294,7 +296,7 @@ def admit(claims: Sequence[policy.Claim], take: Callable[[Sequence[Claim]], Answ
     them start, in the order of the decision. ``take`` runs inside the transaction, so that what it writes and the
     reservations are committed together.
     """
-    locked = list(Namespace.objects.filter(name__in={claim.room for claim in claims}).order_by("pk"))
+    locked = list(Namespace.objects.filter(name__in={claim.namespace for claim in claims}).order_by("pk"))
     _lock(*locked)
     decision = decide_again(claims, now, locked[0] if len(locked) == 1 else None)
     turns = [_pair(key) for key in decision.found.granted][:MOST_AT_ONCE]
@@ -326,8 +328,10 @@ def _call_back(now: datetime, least: Held) -> None:
     found = decide(now, least=least).found
     for key, claim in found.recalled.items():
         job, attempt = _pair(key)
-        why = f"It ran on capacity that `{claim.room}` had lent and needs now."
+        why = f"It ran on capacity that `{claim.namespace}` had lent and needs now."
         rows = Reservation.objects.filter(job=job, attempt=attempt, released=None, recalled=None)
         row = rows.select_related("namespace").first()
         if row is not None and rows.update(recalled=now, recalled_why=why):
-            audit_log.record("quota.recall", str(job), actor=None, namespace=row.namespace, detail={"for": claim.room})
+            audit_log.record(
+                "quota.recall", str(job), actor=None, namespace=row.namespace, detail={"for": claim.namespace}
+            )

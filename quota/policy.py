@@ -54,7 +54,7 @@ RULES = Rules()
 
 
 @dataclass(frozen=True)
-class Room:
+class NamespaceQuota:
     """A namespace. ``budgets`` are hours a month, ``spent`` is what of them was used or is kept for running jobs."""
 
     name: str
@@ -69,7 +69,7 @@ class Claim:
     """An attempt that waits since ``since`` and would hold the amounts for ``length`` seconds at most."""
 
     key: Key
-    room: str
+    namespace: str
     amounts: Amounts
     since: float
     length: float = 3600.0
@@ -82,7 +82,7 @@ class Holding:
     give them back."""
 
     key: Key
-    room: str
+    namespace: str
     amounts: Amounts
     since: float
     until: float
@@ -94,7 +94,7 @@ class Holding:
 class State:
     """The platform at one moment. A resource without capacity has no end."""
 
-    rooms: Mapping[str, Room]
+    namespaces: Mapping[str, NamespaceQuota]
     capacity: Limits = field(default_factory=dict)
     held: Sequence[Holding] = ()
     waiting: Sequence[Claim] = ()
@@ -119,15 +119,15 @@ class Waiting(NamedTuple):
     claim: Claim
     obstacle: Obstacle
     before: int
-    room_left: _Vector
+    namespace_left: _Vector
     platform_left: _Vector
     latest: float | None = None
     coming: bool = False
 
     @property
-    def room_free(self) -> dict[str, float]:
+    def namespace_free(self) -> dict[str, float]:
         """What its room could still hold when it was looked at; a resource without an end is left out."""
-        return _plain(self.room_left)
+        return _plain(self.namespace_left)
 
     @property
     def platform_free(self) -> dict[str, float]:
@@ -197,7 +197,7 @@ class _Place:
     need: _Vector
     until: float
     spare: list[int]  # of the platform
-    room_spare: list[int]
+    namespace_spare: list[int]
 
     def leaves(self, need: _Vector, spare: Sequence[int], ends: float) -> bool:
         """Whether somebody who holds ``need`` until ``ends`` takes nothing from it."""
@@ -206,10 +206,10 @@ class _Place:
 
 
 @dataclass
-class _Desk:
+class _Account:
     """One room's books during a pass."""
 
-    room: Room
+    namespace: NamespaceQuota
     limit: _Vector
     ceiling: _Vector
     used: list[int]
@@ -248,31 +248,31 @@ class _Pass:
         self._waiting: dict[Key, Waiting] = {}
         self._recalled: dict[Key, Claim] = {}
         self._coming: set[Key] = set()
-        self._desks = {name: _desk(room) for name, room in state.rooms.items()}
+        self._accounts = {name: _account(namespace) for name, namespace in state.namespaces.items()}
         # (end, room, amounts) of all that is held, also of what is granted on the way.
         self._ends: list[tuple[float, str, _Vector]] = []
         for holding in state.held:
             ends = now if holding.recalled else max(now, holding.until)
-            self._take(holding.room, _needs(holding.amounts), ends)
+            self._take(holding.namespace, _needs(holding.amounts), ends)
         for claim in state.waiting:
-            self._desks[claim.room].queue.append(claim)
+            self._accounts[claim.namespace].queue.append(claim)
         # Of each resource, what every claim needs of it at least.
         self._least = tuple(map(min, zip(*{_needs(claim.amounts) for claim in state.waiting}, strict=True))) or _NOTHING
-        for desk in self._desks.values():
-            self._put_in_order(desk.queue)
+        for account in self._accounts.values():
+            self._put_in_order(account.queue)
 
     def run(self) -> Outlook:
-        turns = [self._turn(desk) for desk in self._desks.values() if self._has_head(desk)]
+        turns = [self._turn(account) for account in self._accounts.values() if self._has_head(account)]
         heapq.heapify(turns)
         while turns and not self._is_exhausted():
-            desk = self._desks[heapq.heappop(turns)[-1]]
-            self._decide(desk)
-            if desk.passed_over < self._rules.depth and self._has_head(desk):
-                heapq.heappush(turns, self._turn(desk))
-        for *_turn, room in turns:
-            self._turn_away(self._desks[room])
-        for desk in self._desks.values():
-            self._leave_behind(desk)
+            account = self._accounts[heapq.heappop(turns)[-1]]
+            self._decide(account)
+            if account.passed_over < self._rules.depth and self._has_head(account):
+                heapq.heappush(turns, self._turn(account))
+        for *_turn, namespace in turns:
+            self._turn_away(self._accounts[namespace])
+        for account in self._accounts.values():
+            self._leave_behind(account)
         return Outlook(tuple(self._granted), self._waiting, self._recalled)
 
     def _overdue(self, claim: Claim) -> bool:
@@ -291,86 +291,86 @@ class _Pass:
             return False, since, since
         return True, since - self._rules.head_start.get(claim.priority, 0.0), since
 
-    def _turn(self, desk: _Desk) -> tuple[bool, bool, float, float, str]:
+    def _turn(self, account: _Account) -> tuple[bool, bool, float, float, str]:
         """Its place among the rooms; the smallest comes first. The name makes the order total."""
-        head = desk.head
+        head = account.head
         overdue = self._overdue(head)
-        share = 0.0 if overdue else self._share(desk)
-        borrows = not _within(desk.need, desk.left(desk.limit))
-        return borrows, not overdue, share, self._age(head)[1], desk.room.name
+        share = 0.0 if overdue else self._share(account)
+        borrows = not _within(account.need, account.left(account.limit))
+        return borrows, not overdue, share, self._age(head)[1], account.namespace.name
 
-    def _share(self, desk: _Desk) -> float:
+    def _share(self, account: _Account) -> float:
         """The largest part that the room holds of any resource that has an end."""
-        return max([desk.used[i] / amount for i, amount in self._shared], default=0.0)
+        return max([account.used[i] / amount for i, amount in self._shared], default=0.0)
 
-    def _take(self, room: str, amounts: _Vector, ends: float) -> None:
+    def _take(self, namespace: str, amounts: _Vector, ends: float) -> None:
         _add(self._free, amounts, -1)
-        _add(self._desks[room].used, amounts)
-        self._ends.append((ends, room, amounts))
+        _add(self._accounts[namespace].used, amounts)
+        self._ends.append((ends, namespace, amounts))
 
-    def _has_head(self, desk: _Desk) -> bool:
+    def _has_head(self, account: _Account) -> bool:
         """Whether a claim is left to look at. Those that wait for nothing that others hold stand in nobody's way."""
-        while desk.at < len(desk.queue):
-            desk.need = _needs(desk.head.amounts)
-            obstacle = self._hopeless(desk, desk.head, desk.need)
+        while account.at < len(account.queue):
+            account.need = _needs(account.head.amounts)
+            obstacle = self._hopeless(account, account.head, account.need)
             if obstacle is None:
                 return True
-            desk.at += 1
-            self._let_wait(desk, desk.queue[desk.at - 1], obstacle)
+            account.at += 1
+            self._let_wait(account, account.queue[account.at - 1], obstacle)
         return False
 
-    def _hopeless(self, desk: _Desk, claim: Claim, need: _Vector) -> Obstacle | None:
-        if need not in desk.possible:
-            if not (_within(need, desk.ceiling) and _within(need, self._capacity)):
+    def _hopeless(self, account: _Account, claim: Claim, need: _Vector) -> Obstacle | None:
+        if need not in account.possible:
+            if not (_within(need, account.ceiling) and _within(need, self._capacity)):
                 return Obstacle.NEVER
-            desk.possible.add(need)
-        if not desk.budgeted:
+            account.possible.add(need)
+        if not account.budgeted:
             return None
-        used, budgets = hours(claim.amounts, claim.length), desk.room.budgets
+        used, budgets = hours(claim.amounts, claim.length), account.namespace.budgets
         if _overdraws(budgets, used, {}):
             return Obstacle.NEVER
-        return Obstacle.BUDGET if _overdraws(budgets, used, desk.spent) else None
+        return Obstacle.BUDGET if _overdraws(budgets, used, account.spent) else None
 
-    def _decide(self, desk: _Desk) -> None:
-        claim, need = desk.head, desk.need
-        desk.at += 1
+    def _decide(self, account: _Account) -> None:
+        claim, need = account.head, account.need
+        account.at += 1
         ends = self._now + claim.length
-        obstacle = self._obstacle(desk, need, ends)
+        obstacle = self._obstacle(account, need, ends)
         if obstacle is None:
-            self._grant(desk, claim, need, ends)
+            self._grant(account, claim, need, ends)
             return
-        first = not desk.passed_over and obstacle is not Obstacle.TURN
+        first = not account.passed_over and obstacle is not Obstacle.TURN
         if first:
-            self._keep_place(desk, claim, need, obstacle)
-        desk.passed_over += 1
-        self._let_wait(desk, claim, obstacle, desk.place if first else None)
+            self._keep_place(account, claim, need, obstacle)
+        account.passed_over += 1
+        self._let_wait(account, claim, obstacle, account.place if first else None)
 
-    def _obstacle(self, desk: _Desk, need: _Vector, ends: float) -> Obstacle | None:
-        if not _within(need, desk.left(desk.ceiling)):
+    def _obstacle(self, account: _Account, need: _Vector, ends: float) -> Obstacle | None:
+        if not _within(need, account.left(account.ceiling)):
             return Obstacle.LIMIT
         if not _within(need, self._free):
             return Obstacle.CAPACITY
-        place, own = self._place, desk.place
+        place, own = self._place, account.place
         waits = place is not None and not place.leaves(need, place.spare, ends)
-        waits = waits or (own is not None and not own.leaves(need, own.room_spare, ends))
+        waits = waits or (own is not None and not own.leaves(need, own.namespace_spare, ends))
         return Obstacle.TURN if waits else None
 
-    def _grant(self, desk: _Desk, claim: Claim, need: _Vector, ends: float) -> None:
+    def _grant(self, account: _Account, claim: Claim, need: _Vector, ends: float) -> None:
         self._granted.append(claim.key)
-        self._take(claim.room, need, ends)
+        self._take(claim.namespace, need, ends)
         for name, amount in hours(claim.amounts, claim.length).items():
-            desk.spent[name] += amount
+            account.spent[name] += amount
         if self._place is not None and ends > self._place.until:
             _add(self._place.spare, need, -1)
-        if desk.place is not None and ends > desk.place.until:
-            _add(desk.place.room_spare, need, -1)
+        if account.place is not None and ends > account.place.until:
+            _add(account.place.namespace_spare, need, -1)
 
-    def _let_wait(self, desk: _Desk, claim: Claim, obstacle: Obstacle, place: _Place | None = None) -> None:
-        left, free = tuple(desk.left(desk.ceiling)), tuple(self._free)
+    def _let_wait(self, account: _Account, claim: Claim, obstacle: Obstacle, place: _Place | None = None) -> None:
+        left, free = tuple(account.left(account.ceiling)), tuple(self._free)
         latest = place.until if place is not None else None
-        waiting = Waiting(claim, obstacle, desk.waiting, left, free, latest, claim.key in self._coming)
+        waiting = Waiting(claim, obstacle, account.waiting, left, free, latest, claim.key in self._coming)
         self._waiting[claim.key] = waiting
-        desk.waiting += obstacle is not Obstacle.NEVER
+        account.waiting += obstacle is not Obstacle.NEVER
 
     # --- When nothing is left to give ---
     def _is_exhausted(self) -> bool:
@@ -378,44 +378,48 @@ class _Pass:
         decided from here on depends on whose turn it is."""
         return self._place is not None and not _within(self._least, self._free)
 
-    def _turn_away(self, desk: _Desk) -> None:
+    def _turn_away(self, account: _Account) -> None:
         """What ``_decide`` would say to each that is still to be looked at, one after the other."""
-        left, free = tuple(desk.left(desk.ceiling)), tuple(self._free)
-        while desk.passed_over < self._rules.depth and self._has_head(desk):
-            claim, need = desk.head, desk.need
+        left, free = tuple(account.left(account.ceiling)), tuple(self._free)
+        while account.passed_over < self._rules.depth and self._has_head(account):
+            claim, need = account.head, account.need
             obstacle = Obstacle.CAPACITY if _within(need, left) else Obstacle.LIMIT
             latest = None
-            if not desk.passed_over:
-                desk.place = self._when(desk, claim, need)
-                latest = desk.place.until
-            self._waiting[claim.key] = Waiting(claim, obstacle, desk.waiting, left, free, latest)
-            desk.at, desk.passed_over, desk.waiting = desk.at + 1, desk.passed_over + 1, desk.waiting + 1
+            if not account.passed_over:
+                account.place = self._when(account, claim, need)
+                latest = account.place.until
+            self._waiting[claim.key] = Waiting(claim, obstacle, account.waiting, left, free, latest)
+            account.at, account.passed_over, account.waiting = (
+                account.at + 1,
+                account.passed_over + 1,
+                account.waiting + 1,
+            )
 
-    def _leave_behind(self, desk: _Desk) -> None:
+    def _leave_behind(self, account: _Account) -> None:
         """Those that nobody looked at: nothing changes any more, so all of them see the same."""
-        left, free = tuple(desk.left(desk.ceiling)), tuple(self._free)
-        for claim in desk.queue[desk.at :]:
-            self._waiting[claim.key] = Waiting(claim, Obstacle.BEHIND, desk.waiting, left, free)
-            desk.waiting += 1
+        left, free = tuple(account.left(account.ceiling)), tuple(self._free)
+        for claim in account.queue[account.at :]:
+            self._waiting[claim.key] = Waiting(claim, Obstacle.BEHIND, account.waiting, left, free)
+            account.waiting += 1
 
     # --- The place of the first that waits ---
-    def _keep_place(self, desk: _Desk, claim: Claim, need: _Vector, obstacle: Obstacle) -> None:
+    def _keep_place(self, account: _Account, claim: Claim, need: _Vector, obstacle: Obstacle) -> None:
         of_platform = obstacle is Obstacle.CAPACITY and self._place is None
-        if of_platform and _within(need, desk.left(desk.limit)):
+        if of_platform and _within(need, account.left(account.limit)):
             self._call_back(claim, need)
-        desk.place = self._when(desk, claim, need)
+        account.place = self._when(account, claim, need)
         if of_platform:
-            self._place = desk.place
+            self._place = account.place
 
-    def _when(self, desk: _Desk, claim: Claim, need: _Vector) -> _Place:
+    def _when(self, account: _Account, claim: Claim, need: _Vector) -> _Place:
         """The first moment at which enough has ended, at the latest. Once all has ended it fits: it is not NEVER."""
-        free, left, until = list(self._free), desk.left(desk.ceiling), self._now
-        for ends, room, amounts in sorted(self._ends):
+        free, left, until = list(self._free), account.left(account.ceiling), self._now
+        for ends, namespace, amounts in sorted(self._ends):
             if _within(need, free) and _within(need, left):
                 break
             until = ends
             _add(free, amounts)
-            if room == claim.room:
+            if namespace == claim.namespace:
                 _add(left, amounts)
         _add(free, need, -1)
         _add(left, need, -1)
@@ -433,20 +437,20 @@ class _Pass:
             self._coming.add(claim.key)
         for holding in chosen:
             self._recalled[holding.key] = claim
-            gone = (max(self._now, holding.until), holding.room, _needs(holding.amounts))
+            gone = (max(self._now, holding.until), holding.namespace, _needs(holding.amounts))
             self._ends[self._ends.index(gone)] = (self._now, *gone[1:])
 
     def _lenders(self, claim: Claim, lacking: list[int]) -> list[Holding]:
         """The fewest of those who may be called back, or none."""
-        used = {name: list(desk.used) for name, desk in self._desks.items()}
+        used = {name: list(account.used) for name, account in self._accounts.items()}
         chosen: list[Holding] = []
         for holding in sorted(self._held, key=self._least_loss):
             if all(amount <= 0 for amount in lacking):
                 break
             amounts = _needs(holding.amounts)
-            if self._may_be_called_back(holding, claim, used[holding.room], lacking):
+            if self._may_be_called_back(holding, claim, used[holding.namespace], lacking):
                 chosen.append(holding)
-                _add(used[holding.room], amounts, -1)
+                _add(used[holding.namespace], amounts, -1)
                 _add(lacking, amounts, -1)
         if any(amount > 0 for amount in lacking):
             return []
@@ -456,18 +460,22 @@ class _Pass:
         return self._rules.head_start.get(holding.priority, 0.0), -holding.since, str(holding.key)
 
     def _may_be_called_back(self, holding: Holding, claim: Claim, used: list[int], lacking: list[int]) -> bool:
-        if holding.room == claim.room or holding.recalled or self._now - holding.since < self._rules.shortest_run:
+        if (
+            holding.namespace == claim.namespace
+            or holding.recalled
+            or self._now - holding.since < self._rules.shortest_run
+        ):
             return False
-        limit, amounts = self._desks[holding.room].limit, _needs(holding.amounts)
+        limit, amounts = self._accounts[holding.namespace].limit, _needs(holding.amounts)
         return any(lacking[i] > 0 and amounts[i] and used[i] > limit[i] for i in _INDICES)
 
 
-def _desk(room: Room) -> _Desk:
-    limit, borrow = _bounds(room.limits), _needs(room.borrow)
+def _account(namespace: NamespaceQuota) -> _Account:
+    limit, borrow = _bounds(namespace.limits), _needs(namespace.borrow)
     ceiling = tuple(limit[i] + borrow[i] for i in _INDICES)
-    spent = {name: room.spent.get(name, 0.0) for name in HOURS_OF}
-    budgeted = any(budget is not None for budget in room.budgets.values())
-    return _Desk(room, limit, ceiling, list(_NOTHING), spent, [], budgeted)
+    spent = {name: namespace.spent.get(name, 0.0) for name in HOURS_OF}
+    budgeted = any(budget is not None for budget in namespace.budgets.values())
+    return _Account(namespace, limit, ceiling, list(_NOTHING), spent, [], budgeted)
 
 
 def _overdraws(budgets: Limits, used: Amounts, spent: Amounts) -> bool:

@@ -94,9 +94,9 @@ def uses(since: datetime, now: datetime, *, namespace: Namespace | None = None) 
         rows = rows.filter(reservation__namespace=namespace)
     of = "reservation__"
     names = ("amounts", "begun", "ended", f"{of}namespace_id", f"{of}job", f"{of}label", f"{of}owner__username")
-    for amounts, begun, ended, room, job, label, owner in rows.values_list(*names).iterator():
+    for amounts, begun, ended, namespace_id, job, label, owner in rows.values_list(*names).iterator():
         seconds = (min(ended or now, now) - max(begun, since)).total_seconds()
-        yield Use(room, job, label, owner or "", hours(amounts, max(0.0, seconds)))
+        yield Use(namespace_id, job, label, owner or "", hours(amounts, max(0.0, seconds)))
 
 
 def added(found: Iterable[Use]) -> dict[str, float]:
@@ -185,8 +185,8 @@ def _reaches_its_depth(found: policy.Outlook, cut: set[str]) -> bool:
     """Whether in each of the rooms whose queue was cut the policy would have looked at no claim beyond the cut."""
     looked_at = dict.fromkeys(cut, 0)
     for waiting in found.waiting.values():
-        if waiting.claim.room in cut and waiting.obstacle not in (Obstacle.NEVER, Obstacle.BUDGET):
-            looked_at[waiting.claim.room] += 1
+        if waiting.claim.namespace in cut and waiting.obstacle not in (Obstacle.NEVER, Obstacle.BUDGET):
+            looked_at[waiting.claim.namespace] += 1
     # One more than the depth, so that all beyond the cut have more before them than messages count.
     return all(count > policy.RULES.depth + 1 for count in looked_at.values())
 
@@ -194,7 +194,9 @@ def _reaches_its_depth(found: policy.Outlook, cut: set[str]) -> bool:
 def behind() -> Verdict:
     """The verdict on a claim that has too many before it to be looked at."""
     claim, nothing = policy.Claim("behind", "", {}, 0.0), (0,) * len(HELD)
-    return verdict(policy.Waiting(claim, Obstacle.BEHIND, MOST_COUNTED + 1, nothing, nothing), policy.Room(""), {})
+    return verdict(
+        policy.Waiting(claim, Obstacle.BEHIND, MOST_COUNTED + 1, nothing, nothing), policy.NamespaceQuota(""), {}
+    )
 
 
 def is_far_behind(claim: Claim) -> bool:
@@ -235,9 +237,11 @@ def _beside(
     """The platform with these claims and all that is held."""
     rows = Reservation.objects.filter(_only(around), released=None)
     held = [_holding(_Held(*row), least or {}) for row in rows.values_list(*_HELD_COLUMNS)]
-    names = {each.room for each in held} | {each.room for each in waiting} | ({around.name} if around else set())
-    rooms = {room.name: room for room in _rooms(names, held, now)}
-    return policy.State(rooms, capacity(), held, waiting)
+    names = (
+        {each.namespace for each in held} | {each.namespace for each in waiting} | ({around.name} if around else set())
+    )
+    namespaces = {quota.name: quota for quota in _namespaces(names, held, now)}
+    return policy.State(namespaces, capacity(), held, waiting)
 
 
 class _Held(NamedTuple):
@@ -245,7 +249,7 @@ class _Held(NamedTuple):
 
     job: UUID
     attempt: int
-    room: str
+    namespace: str
     amounts: Mapping[str, float]
     created: datetime
     until: datetime | None
@@ -271,17 +275,17 @@ def _heads_of_queues(only: Q, heads: int, now: datetime) -> tuple[list[policy.Cl
     cut: set[str] = set()
     for part in parts:
         # What comes behind a part that is cut would not be the next in the queue.
-        read = [claim for claim in _claims(part.filter(place__lte=heads)) if claim.room not in cut]
+        read = [claim for claim in _claims(part.filter(place__lte=heads)) if claim.namespace not in cut]
         found += read
-        cut |= {name for name, count in Counter(claim.room for claim in read).items() if count >= heads}
+        cut |= {name for name, count in Counter(claim.namespace for claim in read).items() if count >= heads}
     return found, cut
 
 
 def _claims(rows: QuerySet[Claim]) -> list[policy.Claim]:
     texts = rows.annotate(text=Cast("amounts", TextField()))
     return [
-        policy.Claim((job, attempt), room, _parsed(text), since.timestamp(), length, priority)
-        for job, attempt, room, text, since, length, priority in texts.values_list(*_CLAIM_COLUMNS)
+        policy.Claim((job, attempt), namespace, _parsed(text), since.timestamp(), length, priority)
+        for job, attempt, namespace, text, since, length, priority in texts.values_list(*_CLAIM_COLUMNS)
     ]
 
 
@@ -295,29 +299,29 @@ def _place_in_queue(*order: str) -> Window:
     return Window(RowNumber(), partition_by="namespace", order_by=[*order, "job"])
 
 
-def _rooms(names: set[str], held: list[policy.Holding], now: datetime) -> Iterator[policy.Room]:
+def _namespaces(names: set[str], held: list[policy.Holding], now: datetime) -> Iterator[policy.NamespaceQuota]:
     own: dict[int, list[Limit]] = {}
     for limit in Limit.objects.filter(namespace__name__in=names):
         own.setdefault(limit.namespace_id, []).append(limit)
     for namespace in Namespace.objects.filter(name__in=names):
-        room = _room(namespace.name, own.get(namespace.pk, []))
-        bounded = any(budget is not None for budget in room.budgets.values())
-        yield replace(room, spent=_spent(namespace, held, now)) if bounded else room
+        quota = _namespace_quota(namespace.name, own.get(namespace.pk, []))
+        bounded = any(budget is not None for budget in quota.budgets.values())
+        yield replace(quota, spent=_spent(namespace, held, now)) if bounded else quota
 
 
-def _room(name: str, own: Iterable[Limit]) -> policy.Room:
+def _namespace_quota(name: str, own: Iterable[Limit]) -> policy.NamespaceQuota:
     """A namespace that has used none of its hours."""
     rows = {row.resource: row for row in own}
     limits = _with_defaults({name: row.amount for name, row in rows.items()})
     budgets = {name: limits.pop(name) for name in HOURS_OF}
-    return policy.Room(name, limits, {name: row.borrow for name, row in rows.items()}, budgets)
+    return policy.NamespaceQuota(name, limits, {name: row.borrow for name, row in rows.items()}, budgets)
 
 
 def _spent(namespace: Namespace, held: list[policy.Holding], now: datetime) -> dict[str, float]:
     """What was used of the month's hours, and what running attempts may still use of them until their timeouts."""
     spent = used_this_month(namespace, now)
     for each in held:
-        if each.room == namespace.name and math.isfinite(each.until):
+        if each.namespace == namespace.name and math.isfinite(each.until):
             for name, amount in hours(each.amounts, max(0.0, each.until - now.timestamp())).items():
                 spent[name] += amount
     return spent
@@ -326,7 +330,7 @@ def _spent(namespace: Namespace, held: list[policy.Holding], now: datetime) -> d
 def _holding(row: _Held, least: Held) -> policy.Holding:
     return policy.Holding(
         key=(row.job, row.attempt),
-        room=row.room,
+        namespace=row.namespace,
         amounts=least.get((row.job, row.attempt), row.amounts),
         since=row.created.timestamp(),
         until=row.until.timestamp() if row.until else math.inf,
@@ -351,11 +355,11 @@ def prospect(now: datetime, least: Held) -> Prospect:
     looked_at, found = decision.looked_at, decision.found
     ceilings = {
         name: {
-            resource: limit + room.borrow.get(resource, 0.0)
-            for resource, limit in room.limits.items()
+            resource: limit + quota.borrow.get(resource, 0.0)
+            for resource, limit in quota.limits.items()
             if limit is not None
         }
-        for name, room in looked_at.rooms.items()
+        for name, quota in looked_at.namespaces.items()
     }
     capacity = {name: amount for name, amount in looked_at.capacity.items() if amount is not None}
     return Prospect(tuple(cast(Key, key) for key in found.granted), ceilings, capacity)
@@ -363,7 +367,7 @@ def prospect(now: datetime, least: Held) -> Prospect:
 
 def verdict_on(claim: policy.Claim, looked_at: policy.State, found: policy.Outlook) -> Verdict:
     """What is told of a claim that does not start now."""
-    return verdict(found.waiting[claim.key], looked_at.rooms[claim.room], looked_at.capacity)
+    return verdict(found.waiting[claim.key], looked_at.namespaces[claim.namespace], looked_at.capacity)
 
 
 def preview(
@@ -373,7 +377,7 @@ def preview(
     at = now or wall_clock()
     before = state(at, around=namespace)
     asked = policy.Claim("preview", namespace.name, amounts, at.timestamp(), length, priority)
-    looked_at = policy.State(before.rooms, before.capacity, before.held, [*before.waiting, asked])
+    looked_at = policy.State(before.namespaces, before.capacity, before.held, [*before.waiting, asked])
     found = policy.outlook(looked_at, at.timestamp())
     return Verdict(admitted=True) if asked.key in found.granted else verdict_on(asked, looked_at, found)
 
@@ -382,19 +386,19 @@ def preview(
 class Bounds:
     """All ends that a namespace knows: its own, and those of the platform. Read once for all that is asked of them."""
 
-    room: policy.Room
+    quota: policy.NamespaceQuota
     capacity: Mapping[str, float]
 
 
 def bounds_of(namespace: Namespace) -> Bounds:
-    return Bounds(_room(namespace.name, Limit.objects.filter(namespace=namespace)), capacity())
+    return Bounds(_namespace_quota(namespace.name, Limit.objects.filter(namespace=namespace)), capacity())
 
 
 def if_alone(bounds: Bounds, amounts: Amounts, *, length: float) -> Verdict:
     """What would be decided if nothing else ran or waited, and the month had just begun: whether it can ever start."""
-    room = bounds.room
-    asked = policy.Claim("alone", room.name, amounts, 0.0, length)
-    looked_at = policy.State({room.name: room}, bounds.capacity, (), [asked])
+    quota = bounds.quota
+    asked = policy.Claim("alone", quota.name, amounts, 0.0, length)
+    looked_at = policy.State({quota.name: quota}, bounds.capacity, (), [asked])
     found = policy.outlook(looked_at, 0.0)
     return Verdict(admitted=True) if found.granted else verdict_on(asked, looked_at, found)
 
@@ -482,7 +486,7 @@ def _largest(sums: _Sums, names: tuple[str, ...]) -> list[dict[str, Any]]:
     return [dict(zip(names, key, strict=True)) | used for key, used in largest]
 
 
-def wishes(**filters: Any) -> QuerySet[QuotaRequest]:
+def quota_requests(**filters: Any) -> QuerySet[QuotaRequest]:
     """Requests for more quota, ready to be shown."""
     return QuotaRequest.objects.filter(**filters).select_related("namespace", "asker", "answered_by")
 
@@ -512,7 +516,7 @@ def queue_of(namespace: Namespace, now: datetime, most: int = MOST_WAITERS) -> Q
     decision = decide(now, around=namespace)
     waiting = Claim.objects.filter(namespace=namespace)
     looked_at = sorted(
-        (claim for claim in decision.looked_at.waiting if claim.room == namespace.name),
+        (claim for claim in decision.looked_at.waiting if claim.namespace == namespace.name),
         key=lambda claim: (_before(decision, cast(Key, claim.key)), claim.since),
     )
     keys = [cast(Key, claim.key) for claim in looked_at]
@@ -549,7 +553,7 @@ def _before(decision: Decision, key: Key) -> int:
 
 
 @dataclass(frozen=True)
-class Strand:
+class HeldSeries:
     """What one job held of a resource at each of some moments."""
 
     job: UUID
@@ -558,7 +562,7 @@ class Strand:
     amounts: list[float]
 
 
-def held_over_time(resource: str, moments: Sequence[datetime], most: int) -> tuple[list[Strand], list[float]]:
+def held_over_time(resource: str, moments: Sequence[datetime], most: int) -> tuple[list[HeldSeries], list[float]]:
     """The ``most`` jobs that held most of a resource at those moments (in order), the largest first, and what all
     others held together at each moment; empty where there are no others.
 
@@ -569,18 +573,18 @@ def held_over_time(resource: str, moments: Sequence[datetime], most: int) -> tup
     for amount, job, covered in _covered(rows, resource, moments):
         sums[job] = sums.get(job, 0.0) + amount * len(covered)
     largest = nsmallest(most, sums, key=lambda job: (-sums[job], str(job)))
-    names = rows.filter(reservation__job__in=largest).values_list(*_STRAND_COLUMNS)
-    strands = {job: Strand(job, label, namespace, [0.0] * len(moments)) for job, label, namespace in names}
+    names = rows.filter(reservation__job__in=largest).values_list(*_SERIES_COLUMNS)
+    series = {job: HeldSeries(job, label, namespace, [0.0] * len(moments)) for job, label, namespace in names}
     # A row may come or go between the two readings.
     rest = [0.0] * len(moments)
     for amount, job, covered in _covered(rows, resource, moments):
-        amounts = strands[job].amounts if job in strands else rest
+        amounts = series[job].amounts if job in series else rest
         for at in covered:
             amounts[at] += amount
-    return [strands[job] for job in largest if job in strands], rest if any(rest) else []
+    return [series[job] for job in largest if job in series], rest if any(rest) else []
 
 
-_STRAND_COLUMNS = ("reservation__job", "reservation__label", "reservation__namespace__name")
+_SERIES_COLUMNS = ("reservation__job", "reservation__label", "reservation__namespace__name")
 
 
 def _covered(
@@ -596,17 +600,17 @@ def overheld(namespace: Namespace) -> str:
     """The messages for limits below what is held or kept; empty where there is none."""
     limits, held = limits_of(namespace), reserved_in(namespace)
     over = [name for name in HELD if (limit := limits[name]) is not None and held[name] > limit]
-    told = []
+    texts = []
     if over:
         parts = ", ".join(f"{in_words(name, held[name])} (limit {bare(name, limits[name] or 0)})" for name in over)
-        told.append(f"Running jobs hold more than that now: {parts}. They keep it; nothing new starts until it fits.")
+        texts.append(f"Running jobs hold more than that now: {parts}. They keep it; nothing new starts until it fits.")
     kept, limit = sum(kept_by_kind(namespace).values()), limits["storage"]
     if limit is not None and kept > limit:
-        told.append(f"{in_words('storage', kept)} is kept already. Nothing is deleted; nothing more is taken.")
-    return " ".join(told)
+        texts.append(f"{in_words('storage', kept)} is kept already. Nothing is deleted; nothing more is taken.")
+    return " ".join(texts)
 
 
-def rooms_at_a_glance(query: Mapping[str, str]) -> Page:
+def namespace_overview(query: Mapping[str, str]) -> Page:
     """A page of the open namespaces by name, each with what it holds of cores and GPUs, its limits, and how many
     attempts hold and wait. Raises ValidationFailed for a cursor or limit that is not one."""
     page = paginate(Namespace.objects.filter(closed=None), query, order=("name",), render=lambda row: row)

@@ -48,18 +48,18 @@ def check(namespace: Namespace, size: int, bounds: Bounds) -> None:
     Raises QuotaExceeded with the numbers and the message that says what to delete.
     """
     used = kept_by_kind(namespace)
-    limit, shared = bounds.room.limits["storage"], bounds.capacity.get("storage")
+    limit, shared = bounds.quota.limits["storage"], bounds.capacity.get("storage")
     needed, total = max(size, 1), sum(used.values())
     if limit is not None and total + needed > limit:
         largest = largest_kept(namespace).first()
         most = messages.Most(largest.kind, largest.label or largest.subject, largest.size) if largest else None
-        told = messages.storage_full(namespace.name, size, limit, used, most)
-        raise QuotaExceeded(told, numbers={"storage": messages.numbers(size, limit, limit - total)})
+        message = messages.storage_full(namespace.name, size, limit, used, most)
+        raise QuotaExceeded(message, numbers={"storage": messages.numbers(size, limit, limit - total)})
     if shared is not None:
         everywhere = Stored.objects.aggregate(sum=Sum("size"))["sum"] or 0
         if everywhere + needed > shared:
-            told = messages.platform_storage_full(size, shared, shared - everywhere)
-            raise QuotaExceeded(told, numbers={"storage": messages.numbers(size, shared, shared - everywhere)})
+            message = messages.platform_storage_full(size, shared, shared - everywhere)
+            raise QuotaExceeded(message, numbers={"storage": messages.numbers(size, shared, shared - everywhere)})
 
 
 @transaction.atomic

@@ -37,7 +37,7 @@ def page(request: HttpRequest, ns: str) -> HttpResponse:
     span = span if span in _SPANS else "week"
     at = now()
     holders = selectors.holders(_MOST_ROWS, namespace)
-    wishes = selectors.wishes(namespace=namespace).order_by("-asked")
+    quota_requests = selectors.quota_requests(namespace=namespace).order_by("-asked")
     context = {
         "namespace": namespace,
         "bars": bars(namespace),
@@ -50,8 +50,8 @@ def page(request: HttpRequest, ns: str) -> HttpResponse:
         "spans": list(_SPANS),
         "span": span,
         "usage": selectors.usage(namespace, at - timedelta(days=_SPANS[span]), at),
-        "open_wish": wishes.filter(state=RequestState.OPEN).first(),
-        "answered": wishes.exclude(state=RequestState.OPEN)[:5],
+        "open_request": quota_requests.filter(state=RequestState.OPEN).first(),
+        "answered": quota_requests.exclude(state=RequestState.OPEN)[:5],
         "may_ask": may(request.user, Scope.JOB_WRITE, namespace),
         "fields": SHOWN,
         "in_gib": IN_GIB,
@@ -93,7 +93,7 @@ def _part(used: float, limit: float | None) -> float:
 def ask(request: HttpRequest, ns: str) -> HttpResponse:
     """Leave a wish for other limits."""
 
-    def deed() -> None:
+    def action() -> None:
         wanted = given(amounts_in(request.POST, SHOWN))
         if not wanted:
             raise ValidationFailed({"limits": ["Say of which resource you need how much."]})
@@ -105,7 +105,7 @@ def ask(request: HttpRequest, ns: str) -> HttpResponse:
             request=request,
         )
 
-    attempt(request, deed, _("Your request has been sent to the admins."))
+    attempt(request, action, _("Your request has been sent to the admins."))
     return redirect("quota", ns=ns)
 
 
@@ -114,8 +114,8 @@ def ask(request: HttpRequest, ns: str) -> HttpResponse:
 def withdraw(request: HttpRequest, ns: str, wish_id: int) -> HttpResponse:
     """Take one's own open wish back."""
 
-    def deed() -> None:
+    def action() -> None:
         services.withdraw(actor=user_of(request), request_id=wish_id, request=request)
 
-    attempt(request, deed, _("The request has been withdrawn."))
+    attempt(request, action, _("The request has been withdrawn."))
     return redirect("quota", ns=ns)

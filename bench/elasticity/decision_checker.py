@@ -13,7 +13,7 @@ from typing import NamedTuple
 from jobs.elastic.policy.model import Cluster, Decision, Policy
 from jobs.elastic.policy.parameters import RULES
 
-_WHOM = re.compile(r"room for `([^`]+)`")
+_BENEFICIARY = re.compile(r"room for `([^`]+)`")
 
 
 class _Change(NamedTuple):
@@ -39,7 +39,7 @@ class CheckedPolicy:
 
     def __call__(self, cluster: Cluster, now: float) -> Decision:
         decision = self._policy(cluster, now)
-        self.preemptions.update((job, whom) for job, whom in decision.preempted.items() if whom)
+        self.preemptions.update((job, beneficiary) for job, beneficiary in decision.preempted.items() if beneficiary)
         waiting = {job.key for job in cluster.jobs if job.started is None or job.size < job.least}
         waiting |= {service.key for service in cluster.services}
         for job in cluster.jobs:
@@ -58,6 +58,6 @@ class CheckedPolicy:
         grew, grows = last.after > last.before, change.after > change.before
         if grew == grows or (change.after > last.before if grew else change.after < last.before):
             return
-        found = _WHOM.search(decision.messages.get(key, ""))
+        found = _BENEFICIARY.search(decision.messages.get(key, ""))
         for_waiting = not grows and found is not None and found[1] in waiting
         (self.taken_back_for_waiting if for_waiting else self.taken_back).append((change.at, key))

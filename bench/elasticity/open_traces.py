@@ -70,7 +70,7 @@ def measure() -> Iterator[Row]:
         for name in ("regatta", PREEMPTING, *PEERS):
             outcomes = [runs[trace, name, seed].outcome for seed in SEEDS]
             means[name] = fmean(each.completion_mean or 0.0 for each in outcomes)
-            print(f"{trace:<20}{name:<20}{_told(outcomes)}")
+            print(f"{trace:<20}{name:<20}{_text(outcomes)}")
         best = min(PEERS, key=means.__getitem__)
         yield _e8(trace, means["regatta"], means[best], best)
     yield from _e9([run for (_, name, _), run in runs.items() if name in ("regatta", PREEMPTING)])
@@ -111,7 +111,7 @@ def workload(trace: str, seed: int = 0) -> Workload:
         return replace(traces.workload(path, None, cluster, None), profiled=PROFILED)
 
 
-def _told(outcomes: Sequence[Outcome]) -> str:
+def _text(outcomes: Sequence[Outcome]) -> str:
     times = sorted(each for outcome in outcomes for each in outcome.completions.values())
     mean, late = fmean(times), times[int(0.99 * (len(times) - 1))]
     wait, use = fmean(each.wait_mean for each in outcomes), 100 * fmean(each.utilisation for each in outcomes)

@@ -174,8 +174,8 @@ def _compare() -> None:
             back = sum(each.service_full_recovery or False for each in runs)
             figures = (100 * fmean(each.utilisation for each in runs), fmean(each.wait_mean for each in runs))
             never, seconds = fmean(each.never_started for each in runs), fmean(each.trainer_seconds for each in runs)
-            told = f"{figures[0]:>8.2f}{figures[1]:>8.1f}{never:>7.1f}{seconds:>11,.0f}"
-            print(f"{title[-1]:<6}{name:<11}{told}{fmean(each.jain for each in runs):>6.2f}{slowest:>11.1f}{back:>6}")
+            text = f"{figures[0]:>8.2f}{figures[1]:>8.1f}{never:>7.1f}{seconds:>11,.0f}"
+            print(f"{title[-1]:<6}{name:<11}{text}{fmean(each.jain for each in runs):>6.2f}{slowest:>11.1f}{back:>6}")
 
 
 def _at_least(

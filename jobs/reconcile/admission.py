@@ -147,13 +147,13 @@ def _open(batch: Sequence[Written]) -> None:
 def _explain(waiting: QuerySet[Job], seen: Review, now: datetime) -> None:
     """Write of each job what it waits for, where that is not what it says already."""
     behind = quota_questions.waiting(seen.behind)
-    told = seen.told
+    reasons = seen.reasons
     columns = ("pk", "attempt", "revision", "why", "changed", "namespace__name")
     rows = list(map(Waiter._make, waiting.order_by("created").values_list(*columns)))
     refusals = []
     for waiter in rows:
         key = (waiter.job, waiter.attempt)
-        why = quota_questions.waiting(told[key]) if key in told else behind
+        why = quota_questions.waiting(reasons[key]) if key in reasons else behind
         if key not in seen.decision.found.granted and waiter.why != why:
             refusals.append((waiter, why))
     for chunk in _chunks(refusals):

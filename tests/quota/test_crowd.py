@@ -32,14 +32,14 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", 250)
 
 
-def at_once(deed: Callable[[int], object]) -> list[object]:
+def at_once(action: Callable[[int], object]) -> list[object]:
     """What became of the deed in each of many threads that begin together. Raises what one of them raised."""
     together = threading.Barrier(THREADS)
 
     def one(number: int) -> object:
         try:
             together.wait(timeout=120)
-            return deed(number)
+            return action(number)
         finally:
             connection.close()
 
@@ -60,19 +60,19 @@ def test_many_of_several_namespaces_never_over_commit_what_they_share(settings) 
     """Some of them give back and ask again meanwhile, one resizes."""
     settings.DEFAULT_QUOTA = {"cpu": SLOTS}
     Capacity.objects.create(resource="cpu", amount=SLOTS)
-    rooms = [make_namespace(f"crowd{number}") for number in range(3)]
-    Limit.objects.create(namespace=rooms[0], resource="cpu", amount=1, borrow=SLOTS)
+    namespaces = [make_namespace(f"crowd{number}") for number in range(3)]
+    Limit.objects.create(namespace=namespaces[0], resource="cpu", amount=1, borrow=SLOTS)
 
     def come_and_go(number: int) -> None:
         asked = Ask(uuid.uuid4(), 1, {"cpu": 1})
-        held = ledger.reserve(rooms[number % 3], asked)
+        held = ledger.reserve(namespaces[number % 3], asked)
         if held.admitted and number % 5 == 0:
-            ledger.resize(namespace=rooms[number % 3], job=asked.job, attempt=1, amounts={"cpu": 2})
+            ledger.resize(namespace=namespaces[number % 3], job=asked.job, attempt=1, amounts={"cpu": 2})
         if number % 2 == 0:
             ledger.release(job=asked.job, attempt=1)
 
     at_once(come_and_go)
-    assert sum(reserved_in(room)["cpu"] for room in Namespace.objects.all()) <= SLOTS
+    assert sum(reserved_in(namespace)["cpu"] for namespace in Namespace.objects.all()) <= SLOTS
     held = Reservation.objects.filter(released=None).count()
     assert held > 0
     assert Stretch.objects.filter(ended=None).count() == held
@@ -114,9 +114,9 @@ def test_two_admitters_with_the_same_review_never_over_commit(settings) -> None:
     """Both have read that all could start before either has its locks; others ask by themselves meanwhile."""
     settings.DEFAULT_QUOTA = {"cpu": SLOTS}
     Capacity.objects.create(resource="cpu", amount=SLOTS)
-    rooms = [make_namespace(f"crowd{number}") for number in range(2)]
+    namespaces = [make_namespace(f"crowd{number}") for number in range(2)]
     at = now()
-    ledger.queue_up([(rooms[number % 2], Ask(uuid.uuid4(), 1, {"cpu": 1})) for number in range(3 * SLOTS)], at)
+    ledger.queue_up([(namespaces[number % 2], Ask(uuid.uuid4(), 1, {"cpu": 1})) for number in range(3 * SLOTS)], at)
     review = ledger.review(at)
     assert len(review.granted) == SLOTS
     both = threading.Barrier(3)
@@ -129,7 +129,7 @@ def test_two_admitters_with_the_same_review_never_over_commit(settings) -> None:
             both.wait(timeout=60)
             if number == 2:
                 for _ in range(SLOTS):
-                    ledger.reserve(rooms[0], Ask(uuid.uuid4(), 1, {"cpu": 1}, priority="high"))
+                    ledger.reserve(namespaces[0], Ask(uuid.uuid4(), 1, {"cpu": 1}, priority="high"))
             else:
                 for claims in review.groups():
                     ledger.admit(claims, take_all, at)

@@ -13,8 +13,8 @@ from django.conf import settings
 
 from jobs.backends import factory as backend_factory
 from jobs.elastic.inputs import conversions
-from jobs.elastic.inputs.cluster_snapshot import NAMELESS, Ground, Wanted, Whereabouts, ground, within
-from jobs.elastic.inputs.service_demand import Growths
+from jobs.elastic.inputs.cluster_snapshot import NAMELESS, Snapshot, Wanted, Whereabouts, snapshot, within
+from jobs.elastic.inputs.service_demand import DemandHistory
 from jobs.elastic.policy.model import NOTHING, Amounts, Node, Service, total
 from jobs.kubernetes_objects.scheduling import placement
 from runtime import contract
@@ -48,7 +48,7 @@ class Neighbours(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lie:
+class Layout:
     """How everything lies. ``tolerates``: what replicas of jobs tolerate. ``is_exact``: a node takes no more than it
     has. ``neighbours``: of a cluster, how many cores its nodes have, and what others than jobs take of them."""
 
@@ -61,15 +61,15 @@ class Lie:
 
 
 @dataclass
-class Terrain:
+class CapacityReader:
     """``follows``: it is looked at again and again, and what happens on a cluster is followed meanwhile."""
 
     follows: bool = False
     _survey: Survey | None = None
-    _growths: Growths = field(default_factory=Growths)
-    _told: bool = False
+    _demand_history: DemandHistory = field(default_factory=DemandHistory)
+    _warned: bool = False
 
-    def lie(self, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime) -> Lie | None:
+    def layout(self, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime) -> Layout | None:
         """None where it is not known. ``capacity``: what admins have said that there is for jobs."""
         machine = backend_factory.machine()
         if machine is not None:
@@ -80,7 +80,7 @@ class Terrain:
             sighting = survey.follow() if self.follows else survey.look()
             if not survey.forbidden:
                 return None if sighting is None else self._on_cluster(sighting, tenants, capacity, now)
-            self._tell_once()
+            self._warn_once()
         known = {"cpu", "memory"} <= capacity.keys()
         return _on_one(conversions.one_node("platform", {}, capacity), tenants) if known else None
 
@@ -91,9 +91,9 @@ class Terrain:
         self._survey = self._survey or Survey(backend_factory.api_server())
         return self._survey
 
-    def _tell_once(self) -> None:
-        if not self._told:
-            self._told = True
+    def _warn_once(self) -> None:
+        if not self._warned:
+            self._warned = True
             _log.warning(
                 "The portal may not look at the cluster's nodes and pods (deploy/kubernetes/portal-rights.yaml): "
                 "elastic jobs share the capacity that admins have set, and services get no room beforehand."
@@ -101,16 +101,16 @@ class Terrain:
 
     def _on_cluster(
         self, sighting: Sighting, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime
-    ) -> Lie:
+    ) -> Layout:
         wanted, own = [_wanted(one) for one in tenants], placement(settings.KUBERNETES_PLACEMENT)
-        seen = ground(sighting.nodes, sighting.pods, wanted, settings.KUBERNETES_GPU, own)
-        services = self._growths.learned(seen.services, now.timestamp())
+        seen = snapshot(sighting.nodes, sighting.pods, wanted, settings.KUBERNETES_GPU, own)
+        services = self._demand_history.with_history(seen.services, now.timestamp())
         nodes = within(seen.nodes, _taken(seen, tenants), _of(services), conversions.offered(capacity))
-        return Lie(nodes, seen.whereabouts, services, seen.tolerates, is_exact=True, neighbours=_neighbours(seen))
+        return Layout(nodes, seen.whereabouts, services, seen.tolerates, is_exact=True, neighbours=_neighbours(seen))
 
 
-def _on_one(node: Node, tenants: Sequence[Tenant]) -> Lie:
-    return Lie([node], {one.key: _stands(one, node.name) for one in tenants})
+def _on_one(node: Node, tenants: Sequence[Tenant]) -> Layout:
+    return Layout([node], {one.key: _stands(one, node.name) for one in tenants})
 
 
 def _stands(one: Tenant, node: str) -> Whereabouts:
@@ -130,7 +130,7 @@ def _wanted(one: Tenant) -> Wanted:
     return Wanted(one.key, place, {ROLES[role]: each for role, each in one.roles.items()})
 
 
-def _taken(seen: Ground, tenants: Sequence[Tenant]) -> dict[str, Amounts]:
+def _taken(seen: Snapshot, tenants: Sequence[Tenant]) -> dict[str, Amounts]:
     """What jobs take, by node."""
     taken: dict[str, Amounts] = {}
     for one in tenants:
@@ -152,7 +152,7 @@ def _held(service: Service) -> Amounts:
     return service.need.times(sum(service.bound.values())).plus(total(service.leaving.values()))
 
 
-def _neighbours(seen: Ground) -> Neighbours:
+def _neighbours(seen: Snapshot) -> Neighbours:
     taken = {"": total(node.taken for node in seen.nodes).cpu}
     for service in seen.services:
         key = "" if service.key in NAMELESS else service.key

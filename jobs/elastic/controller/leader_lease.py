@@ -44,9 +44,9 @@ def resign(term: Term) -> None:
     _mine(*term).update(until=None)
 
 
-def note(term: Term, told: dict[str, dict[str, object]], now: datetime) -> None:
+def note(term: Term, decisions: dict[str, dict[str, object]], now: datetime) -> None:
     """Keep what was decided, for those who look."""
-    _mine(*term).update(told=told, decided=now)
+    _mine(*term).update(told=decisions, decided=now)
 
 
 def _mine(holder: str, number: int) -> QuerySet[Elastic]:

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import F, Max
 
-from jobs.elastic.controller.capacity import Lie, Neighbours, Tenant, Terrain
+from jobs.elastic.controller.capacity import CapacityReader, Layout, Neighbours, Tenant
 from jobs.elastic.inputs import conversions
 from jobs.elastic.policy.model import Amounts, Cluster, Core
 from jobs.elastic.policy.model import Job as Member
@@ -47,7 +47,7 @@ class Seen:
 class Observer:
     """Remembers speeds for a while, which are not worth reading each time, and what services did of late."""
 
-    terrain: Terrain = field(default_factory=Terrain)
+    capacity_reader: CapacityReader = field(default_factory=CapacityReader)
     _speeds: dict[tuple[UUID, int], tuple[datetime, dict[int, float]]] = field(default_factory=dict)
 
     def observe(self, now: datetime, *, queued: int = 0) -> Seen | None:
@@ -56,26 +56,26 @@ class Observer:
         prospect = quota.prospect(now, elastic_jobs.least_of_running())
         rows = list(Job.objects.filter(state__in=HOLDS_QUOTA).select_related("namespace").order_by("created"))
         holders = list(_holders(rows))
-        lie = self.terrain.lie([one.tenant for one in holders], prospect.capacity, now)
-        if lie is None:
+        layout = self.capacity_reader.layout([one.tenant for one in holders], prospect.capacity, now)
+        if layout is None:
             return None
         turns = {pk for pk, _ in prospect.turns}
         if queued:
             turns.update(Claim.objects.order_by("since", "pk").values_list("job", flat=True)[:queued])
         waiting = list(Job.objects.filter(state=JobState.QUEUED, pk__in=turns).select_related("namespace"))
         movable = frozenset(one.tenant.key for one in holders if one.free)
-        members = [*self._running(holders, lie, now), *_newcomers(waiting, lie)]
+        members = [*self._running(holders, layout, now), *_newcomers(waiting, layout)]
         limits = {name: conversions.offered(ceiling) for name, ceiling in prospect.ceilings.items()}
         every = [*rows, *waiting]
         return Seen(
-            Cluster(lie.nodes, members, lie.services, limits=limits),
+            Cluster(layout.nodes, members, layout.services, limits=limits),
             movable,
             {str(job.pk): job.attempt for job in every},
             {str(job.pk): job.name for job in every},
-            lie.neighbours,
+            layout.neighbours,
         )
 
-    def _running(self, holders: list[Holder], lie: Lie, now: datetime) -> Iterator[Member]:
+    def _running(self, holders: list[Holder], layout: Layout, now: datetime) -> Iterator[Member]:
         rows = [one.job for one in holders]
         present = {(job.pk, job.attempt) for job in rows}
         self._speeds = {key: found for key, found in self._speeds.items() if key in present}
@@ -85,7 +85,7 @@ class Observer:
             changed, change = _last_change(job, one.spec, scalings.get(job.pk))
             age = (now - checkpoints.get(job.pk, job.changed)).total_seconds()
             speed = self._measured(job, now) if one.free else {}
-            yield _member(one, lie, _Story(changed.timestamp(), change, age, speed))
+            yield _member(one, layout, _JobHistory(changed.timestamp(), change, age, speed))
 
     def _measured(self, job: Job, now: datetime) -> dict[int, float]:
         key = job.pk, job.attempt
@@ -205,7 +205,7 @@ def _speeds(job: Job, now: datetime) -> dict[int, float]:
 
 # --- As a policy sees them --------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class _Story:
+class _JobHistory:
     """When the number of trainers changed last and by how many; the last checkpoint's age, in seconds; records a second
     by number of trainers."""
 
@@ -215,9 +215,9 @@ class _Story:
     speeds: Mapping[int, float]
 
 
-def _member(one: Holder, lie: Lie, story: _Story) -> Member:
+def _member(one: Holder, layout: Layout, job_history: _JobHistory) -> Member:
     job, spec, size = one.job, one.spec, one.spec.trainer.replicas
-    stops, standing = job.state == JobState.STOPPING, lie.whereabouts[one.tenant.key]
+    stops, standing = job.state == JobState.STOPPING, layout.whereabouts[one.tenant.key]
     least = 0 if stops else spec.trainer.min if one.free else size
     return Member(
         key=one.tenant.key,
@@ -232,18 +232,18 @@ def _member(one: Holder, lie: Lie, story: _Story) -> Member:
         pending=standing.pending,
         running=0 if stops else size,
         # Where all have a machine in common they also share its cores for a while. Pods wait for theirs.
-        first=least if lie.is_exact else spec_of_submission(job).trainer.replicas,
+        first=least if layout.is_exact else spec_of_submission(job).trainer.replicas,
         held=standing.held,
         leaving=standing.leaving,
-        tolerates=lie.tolerates,
-        changed=story.changed,
-        change=story.change,
-        checkpoint_age=story.checkpoint_age,
-        speeds=story.speeds,
+        tolerates=layout.tolerates,
+        changed=job_history.changed,
+        change=job_history.change,
+        checkpoint_age=job_history.checkpoint_age,
+        speeds=job_history.speeds,
     )
 
 
-def _newcomers(waiting: list[Job], lie: Lie) -> Iterator[Member]:
+def _newcomers(waiting: list[Job], layout: Layout) -> Iterator[Member]:
     since = {row.job: row.since for row in Claim.objects.filter(job__in=[job.pk for job in waiting])}
     for job in waiting:
         spec, elastic = elastic_jobs.present_spec(job, job.pservers or 0), elastic_jobs.is_elastic(job)
@@ -258,7 +258,7 @@ def _newcomers(waiting: list[Job], lie: Lie) -> Iterator[Member]:
             priority=conversions.PRIORITIES[spec.priority],
             submitted=since.get(job.pk, job.changed).timestamp(),
             first=size,
-            tolerates=lie.tolerates,
+            tolerates=layout.tolerates,
         )
 
 

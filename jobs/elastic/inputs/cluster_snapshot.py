@@ -49,7 +49,7 @@ class Whereabouts:
 
 
 @dataclass(frozen=True)
-class Ground:
+class Snapshot:
     """``tolerates``: what pods of our jobs tolerate."""
 
     nodes: list[Node]
@@ -58,13 +58,13 @@ class Ground:
     tolerates: frozenset[str]
 
 
-def ground(
+def snapshot(
     nodes: Sequence[NodeSeen],
     pods: Iterable[PodSeen],
     wanted: Sequence[Wanted],
     gpu: str,
     own: Placement = ANYWHERE,
-) -> Ground:
+) -> Snapshot:
     """``gpu``: the name of the resource that stands for one. ``own``: on which nodes pods of our jobs may be."""
     ours: dict[tuple[str, str], list[PodSeen]] = {each.place: [] for each in wanted}
     others: list[PodSeen] = []
@@ -80,7 +80,7 @@ def ground(
     taints = {taint for node in nodes for taint in node.taints}
     tolerates = _tolerated(own.tolerations, taints) | open_to_all - {_chosen(own.selector)}
     whereabouts = _Placing(seen, [service for _, service in services], tolerates).all(wanted, ours, gpu)
-    return Ground(
+    return Snapshot(
         seen,
         [
             replace(service, tolerates=_tolerated(group.tolerations, taints) | open_to_all - {_chosen(group.selector)})
@@ -173,16 +173,16 @@ def _priority(priority: int, rank: int) -> int:
 
 # --- Nodes ------------------------------------------------------------------------------------------------------------
 def _node(node: NodeSeen, taken: Amounts, selectors: Iterable[Selector], gpu: str) -> Node:
-    taints = {_told(taint) for taint in node.taints}
+    taints = {_taint_text(taint) for taint in node.taints}
     taints |= {_chosen(selector) for selector in selectors if not matches(selector, node)}
     return Node(node.name, _amounts(node.allocatable, gpu, up=False), frozenset(taints), taken)
 
 
 def _tolerated(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> frozenset[str]:
-    return frozenset(_told(taint) for taint in taints if any(each.covers(taint) for each in tolerations))
+    return frozenset(_taint_text(taint) for taint in taints if any(each.covers(taint) for each in tolerations))
 
 
-def _told(taint: Taint) -> str:
+def _taint_text(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}"
 
 

@@ -16,7 +16,7 @@ _FOREIGN, _SERVICE = "a job of another namespace", "a service of the cluster"
 PRIORITIES: Mapping[str, int] = {"low": -1, "normal": 0, "high": 1}
 
 
-class Wish(NamedTuple):
+class ScalingRequest(NamedTuple):
     """A job shall have another number of trainers."""
 
     job: str
@@ -46,15 +46,15 @@ def one_node(name: str, machine: Mapping[str, float], capacity: Mapping[str, flo
     return Node(name, offered({**machine, **capacity}))
 
 
-def wishes(cluster: Cluster, decision: Decision, movable: Collection[str]) -> list[Wish]:
+def scaling_requests(cluster: Cluster, decision: Decision, movable: Collection[str]) -> list[ScalingRequest]:
     """What is to be done now, those first that give something up."""
     found = []
     for job in cluster.jobs:
         fewer, more = sum(decision.victims.get(job.key, {}).values()), sum(decision.grants.get(job.key, {}).values())
         after = max(job.least, min(job.most, job.size - fewer + more))
         if job.key in movable and after != job.size:
-            found.append(Wish(job.key, job.size, after, decision.messages[job.key]))
-    return sorted(found, key=lambda wish: wish.after > wish.before)
+            found.append(ScalingRequest(job.key, job.size, after, decision.messages[job.key]))
+    return sorted(found, key=lambda request: request.after > request.before)
 
 
 def worded(message: str, cluster: Cluster, names: Mapping[str, str], reader: str) -> str:

@@ -17,13 +17,13 @@ REMEMBERED = 600.0
 
 
 @dataclass
-class Growths:
+class DemandHistory:
     """``_stories``: (moment, wanted) of each change, oldest first, by service."""
 
-    _stories: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
-    _looked: float | None = None
+    _histories: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+    _last_update: float | None = None
 
-    def learned(self, services: Sequence[Service], now: float) -> list[Service]:
+    def with_history(self, services: Sequence[Service], now: float) -> list[Service]:
         """The services with their history, that of this moment included. Those of one name are one service, which is
         being replaced by another edition of itself: what counts is how many they are together. One that was not there
         at the last look has come since."""
@@ -31,15 +31,15 @@ class Growths:
         for service in services:
             if service.key not in NAMELESS:
                 wanted[service.key] += service.wanted
-        fresh = [] if self._looked is None else [(self._looked, 0)]
-        self._stories = {key: _told(self._stories.get(key, fresh), count, now) for key, count in wanted.items()}
-        self._looked = now
-        return [replace(service, history=tuple(self._stories.get(service.key, ()))) for service in services]
+        fresh = [] if self._last_update is None else [(self._last_update, 0)]
+        self._histories = {key: _updated(self._histories.get(key, fresh), count, now) for key, count in wanted.items()}
+        self._last_update = now
+        return [replace(service, history=tuple(self._histories.get(service.key, ()))) for service in services]
 
 
-def _told(story: list[tuple[float, int]], wanted: int, now: float) -> list[tuple[float, int]]:
+def _updated(history: list[tuple[float, int]], wanted: int, now: float) -> list[tuple[float, int]]:
     """With what is wanted now, if that is another number, and without what is old."""
-    if not story or story[-1][1] != wanted:
-        story = [*story, (now, wanted)]
-    recent = [number for number, (at, _) in enumerate(story) if now - at <= REMEMBERED]
-    return story[max(0, (recent[0] if recent else len(story)) - 1) :]
+    if not history or history[-1][1] != wanted:
+        history = [*history, (now, wanted)]
+    recent = [number for number, (at, _) in enumerate(history) if now - at <= REMEMBERED]
+    return history[max(0, (recent[0] if recent else len(history)) - 1) :]

@@ -13,7 +13,7 @@ from functools import partial
 from jobs.elastic.policy import fair_share
 from jobs.elastic.policy.model import Amounts, Cluster, Job, total
 from jobs.elastic.policy.parameters import Rules
-from jobs.elastic.policy.placement import Room, Shape, Tiling
+from jobs.elastic.policy.placement import FreeCapacity, Shape, Tiling
 
 
 class Standing:
@@ -30,7 +30,7 @@ class Standing:
 
     def __init__(self, cluster: Cluster, now: float, rules: Rules) -> None:
         self.jobs, self.services, self.now, self.rules = cluster.jobs, cluster.services, now, rules
-        self.room = _room(cluster)
+        self.free_capacity = _free_capacity(cluster)
         self.most = [fair_share.useful(job) for job in self.jobs]
         self.limits = cluster.limits
         self.left = _left(cluster)
@@ -59,7 +59,7 @@ class Standing:
         self.undo: list[Callable[[], object]] = []
 
     def _by_number(self, job: Job) -> dict[int, int]:
-        known = self.room.number
+        known = self.free_capacity.number
         return {known[name]: count for name, count in job.trainers.items() if count and name in known}
 
     # --- Questions ---
@@ -109,39 +109,39 @@ class Standing:
             left[:] = [there + sign * amount for there, amount in zip(left, need, strict=True)]
 
     def occupy(self, number: int, need: Amounts, namespace: str | None) -> None:
-        self.room.take(number, need)
+        self.free_capacity.take(number, need)
         self.count(namespace, need, -1)
 
     def free(self, number: int, need: Amounts, namespace: str | None) -> None:
-        self.room.give_back(number, need)
+        self.free_capacity.give_back(number, need)
         self.count(namespace, need, 1)
 
     def give(self, index: int, number: int) -> None:
         """One more trainer: now where there is room now and the job runs, else as soon as there is."""
         self.height[index] += 1
-        if self.placed.get(index, True) and self.room.begin_one(number, self.jobs[index].trainer):
-            grants, name = self.grants.setdefault(index, {}), self.room.names[number]
+        if self.placed.get(index, True) and self.free_capacity.begin_one(number, self.jobs[index].trainer):
+            grants, name = self.grants.setdefault(index, {}), self.free_capacity.names[number]
             grants[name] = grants.get(name, 0) + 1
         else:
             self.planned[index] += 1
 
-    def stop(self, index: int, number: int, whom: str) -> None:
+    def stop(self, index: int, number: int, beneficiary: str) -> None:
         """One trainer fewer, on this node."""
-        self._shift(index, number, -1, whom)
-        self.undo.append(lambda: self._shift(index, number, 1, whom))
+        self._shift(index, number, -1, beneficiary)
+        self.undo.append(lambda: self._shift(index, number, 1, beneficiary))
 
-    def preempt(self, index: int, whom: str) -> None:
+    def preempt(self, index: int, beneficiary: str) -> None:
         """A job stops whole."""
         job = self.jobs[index]
         for number, count in list(self.stay[index].items()):
             for _ in range(count):
-                self.stop(index, number, whom)
+                self.stop(index, number, beneficiary)
         for name, held in job.held.items():
-            number = self.room.number.get(name, -1)
+            number = self.free_capacity.number.get(name, -1)
             if number >= 0:
                 self.free(number, held, job.namespace)
                 self.undo.append(partial(self.occupy, number, held, job.namespace))
-        self.preempted[index] = whom
+        self.preempted[index] = beneficiary
         self.undo.append(lambda: self.preempted.pop(index))
 
     def rewind(self) -> None:
@@ -149,7 +149,7 @@ class Standing:
         while self.undo:
             self.undo.pop()()
 
-    def _shift(self, index: int, number: int, by: int, whom: str) -> None:
+    def _shift(self, index: int, number: int, by: int, beneficiary: str) -> None:
         stay, job = self.stay[index], self.jobs[index]
         stay[number] = stay.get(number, 0) + by
         self.size[index] += by
@@ -157,7 +157,7 @@ class Standing:
         self.stopping -= by
         victims = self.victims.setdefault(index, Counter())
         victims[number] -= by
-        self.given.setdefault(index, Counter())[whom] -= by
+        self.given.setdefault(index, Counter())[beneficiary] -= by
         if by < 0:
             self.free(number, job.trainer, job.namespace)
         else:
@@ -171,28 +171,28 @@ class Standing:
             del victims[number]
 
 
-def _room(cluster: Cluster) -> Room:
+def _free_capacity(cluster: Cluster) -> FreeCapacity:
     demand: Counter[int] = Counter()
     for job in cluster.jobs:
         demand[job.trainer.cpu] += max(job.most, 1)
         demand[job.core.server.cpu] += job.core.servers if job.started is None else 0
     for service in cluster.services:
         demand[service.need.cpu] += service.missing
-    room = Room(cluster.nodes, Tiling(demand))
+    free_capacity = FreeCapacity(cluster.nodes, Tiling(demand))
     for job in cluster.jobs:
         for name, count in job.trainers.items():
-            room.occupy(name, job.trainer, count)
+            free_capacity.occupy(name, job.trainer, count)
         for name, held in job.held.items():
-            room.occupy(name, held, 1)
+            free_capacity.occupy(name, held, 1)
         for name, left in job.leaving.items():
-            room.occupy(name, left, 1, stays=False)
+            free_capacity.occupy(name, left, 1, stays=False)
     for service in cluster.services:
         for name, count in service.bound.items():
-            room.occupy(name, service.need, count)
+            free_capacity.occupy(name, service.need, count)
         for name, left in service.leaving.items():
-            room.occupy(name, left, 1, stays=False)
-    room.ready()
-    return room
+            free_capacity.occupy(name, left, 1, stays=False)
+    free_capacity.ready()
+    return free_capacity
 
 
 def _left(cluster: Cluster) -> dict[str, list[int]]:

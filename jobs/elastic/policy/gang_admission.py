@@ -9,7 +9,7 @@ from functools import partial
 from jobs.elastic.policy import fair_share, messages
 from jobs.elastic.policy.allocation import Standing
 from jobs.elastic.policy.model import NOTHING, Amounts, Job, total
-from jobs.elastic.policy.preemption import ANY, GENTLE, Claim, Level, RoomMaker
+from jobs.elastic.policy.preemption import ANY, GENTLE, Claim, Level, Preemptor
 
 # How often more room is made for a gang that would not fit in again.
 _ROUNDS = 3
@@ -43,10 +43,10 @@ class _First:
 class Newcomers:
     """``gangs``: by job, those for which there is a place. ``said``: by job, why there is none."""
 
-    def __init__(self, standing: Standing, maker: RoomMaker) -> None:
-        self.standing, self._maker = standing, maker
+    def __init__(self, standing: Standing, preemptor: Preemptor) -> None:
+        self.standing, self._preemptor = standing, preemptor
         self.gangs: dict[int, Gang] = {}
-        self.said: dict[int, str] = {}
+        self.reasons: dict[int, str] = {}
         # By the namespace whose limit they wait for; None: for the nodes.
         self._firsts: dict[str | None, _First] = {}
 
@@ -61,10 +61,10 @@ class Newcomers:
             firsts = [self._firsts[key] for key in (None, job.namespace) if key in self._firsts]
             before = next((first for first in firsts if not first.lets_pass(need)), None)
             if before is not None:
-                self.said[index] = messages.behind(before.key)
+                self.reasons[index] = messages.behind(before.key)
             elif mould in failed or not self._fits(index, search=len(failed) < depth):
                 failed.add(mould)
-                self.said[index] = messages.no_room(job.least)
+                self.reasons[index] = messages.no_capacity(job.least)
                 self._note_first(job, need)
             else:
                 for first in firsts:
@@ -100,7 +100,7 @@ class Newcomers:
         standing.undo.clear()
         fits = self._gather(gang, GENTLE if search else ())
         if not fits and search:
-            for other in self._maker.stoppable_for(job):
+            for other in self._preemptor.stoppable_for(job):
                 standing.preempt(other, f"`{job.key}`")
                 fits = self._gather(gang, ANY)
                 if fits:
@@ -109,7 +109,7 @@ class Newcomers:
             standing.rewind()
             return False
         gang.stopping = standing.stopping - stopped
-        gang.begins = standing.room.begin(self._replicas(gang))
+        gang.begins = standing.free_capacity.begin(self._replicas(gang))
         self.gangs[index] = gang
         standing.height[index] += len(gang.trainers)
         standing.placed[index] = gang.begins
@@ -141,7 +141,7 @@ class Newcomers:
             (gang.masters, job.core.master, int(job.core.master != NOTHING)),
         )
         for placed, need, count in parts:
-            placed.extend(self._maker.claim((need, job.tolerates), count - len(placed), levels, claim))
+            placed.extend(self._preemptor.claim((need, job.tolerates), count - len(placed), levels, claim))
             if len(placed) < count:
                 return False
         return True

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from jobs.elastic.policy.allocation import Standing
-from jobs.elastic.policy.preemption import Claim, Level, RoomMaker
+from jobs.elastic.policy.preemption import Claim, Level, Preemptor
 
 # How many trainers of each job are put in order at once.
 _AHEAD = 16
@@ -16,13 +16,13 @@ _AHEAD = 16
 
 def grow(standing: Standing) -> None:
     """One trainer at a time, always for the job with the smallest share; of equal ones for the eldest."""
-    room, jobs, limited = standing.room, standing.jobs, bool(standing.left)
-    room.exact = False
+    free_capacity, jobs, limited = standing.free_capacity, standing.jobs, bool(standing.left)
+    free_capacity.exact = False
     out: set[int] = set()
     for index in _turns(standing, out):
         job = jobs[index]
         allowed = not limited or standing.allowed(job.namespace, job.trainer)
-        number = room.place(standing.shape[index]) if allowed else -1
+        number = free_capacity.place(standing.shape[index]) if allowed else -1
         if number < 0:
             out.add(index)
             continue
@@ -57,7 +57,7 @@ def _turns(standing: Standing, out: set[int]) -> Iterator[int]:
         numbers, cost, height, most = numbers[stay], cost[stay], height[stay], most[stay]
 
 
-def even_out(standing: Standing, maker: RoomMaker, newcomers: frozenset[int]) -> None:
+def even_out(standing: Standing, preemptor: Preemptor, newcomers: frozenset[int]) -> None:
     """What is fair now is measured by what there is room for: on real nodes it is less than their sum."""
     calm = [
         index
@@ -71,8 +71,8 @@ def even_out(standing: Standing, maker: RoomMaker, newcomers: frozenset[int]) ->
         lacking = math.floor(standing.fair[index]) - standing.height[index]
         if lacking > max(1.0, standing.rules.slack * standing.fair[index]):
             above = (standing.height[index] + lacking) * standing.cost[index]
-            whom, namespace = "jobs that have less than their share", standing.jobs[index].namespace
-            claim = Claim(whom, above=above, namespace=namespace)
-            promised = len(maker.claim(standing.shape[index], lacking, (Level.SLACK,), claim))
+            beneficiary, namespace = "jobs that have less than their share", standing.jobs[index].namespace
+            claim = Claim(beneficiary, above=above, namespace=namespace)
+            promised = len(preemptor.claim(standing.shape[index], lacking, (Level.SLACK,), claim))
             standing.planned[index] += promised
             standing.height[index] += promised

@@ -20,8 +20,8 @@ class Rules:
     patience: float = 4 * 3600.0
     head_start: float = 3600.0
     slack: float = 0.1
-    head_room: float = 0.05
-    head_room_for: float = 120.0
+    headroom: float = 0.05
+    headroom_for: float = 120.0
     depth: int = 50
 
 

@@ -40,7 +40,7 @@ class Tiling:
         return known
 
 
-class Room:
+class FreeCapacity:
     """``now`` and ``soon`` by the number of the node: what is free of cpu, memory and GPUs.
 
     While it is ``exact``, a placement is that which would be found if all were looked at anew; else it may be a little
@@ -105,19 +105,19 @@ class Room:
         else:
             heapq.heapreplace(heap, left)
         if self.exact:
-            self._tell(number)
+            self._update_heaps(number)
 
     def give_back(self, number: int, need: Amounts) -> None:
         """Room that comes soon, or that is not taken after all."""
         _add(self.soon[number], need, 1)
-        self._tell(number)
+        self._update_heaps(number)
 
     def take(self, number: int, need: Amounts) -> None:
         """The opposite of ``give_back``."""
         _add(self.soon[number], need, -1)
-        self._tell(number)
+        self._update_heaps(number)
 
-    def _tell(self, number: int) -> None:
+    def _update_heaps(self, number: int) -> None:
         """A node has changed: where it stands now in the order of each need."""
         for shape, heap in self._heaps.items():
             entry = self._entry(number, shape[0])

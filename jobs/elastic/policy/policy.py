@@ -40,24 +40,24 @@ from jobs.elastic.policy.allocation import Standing
 from jobs.elastic.policy.gang_admission import Newcomers
 from jobs.elastic.policy.model import Cluster, Decision, Launch, Service
 from jobs.elastic.policy.parameters import RULES, Rules
-from jobs.elastic.policy.preemption import ANY, GENTLE, Claim, RoomMaker
+from jobs.elastic.policy.preemption import ANY, GENTLE, Claim, Preemptor
 
-__all__ = ["RULES", "Rules", "decide", "head_room"]
+__all__ = ["RULES", "Rules", "decide", "headroom"]
 
 
 def decide(cluster: Cluster, now: float, rules: Rules = RULES) -> Decision:
     """The decision of this moment."""
     standing = Standing(cluster, now, rules)
-    maker = RoomMaker(standing)
-    newcomers = Newcomers(standing, maker)
+    preemptor = Preemptor(standing)
+    newcomers = Newcomers(standing, preemptor)
     _keep_bounds(standing)
     _relieve(standing)
-    _serve(standing, maker)
-    _restore(standing, maker)
+    _serve(standing, preemptor)
+    _restore(standing, preemptor)
     newcomers.launch()
-    _keep_head_room(standing, maker)
+    _keep_headroom(standing, preemptor)
     growth.grow(standing)
-    growth.even_out(standing, maker, frozenset(newcomers.gangs))
+    growth.even_out(standing, preemptor, frozenset(newcomers.gangs))
     return _decision(standing, newcomers)
 
 
@@ -70,7 +70,7 @@ def _keep_bounds(standing: Standing) -> None:
 
 
 def _relieve(standing: Standing) -> None:
-    for number, free in enumerate(standing.room.soon):
+    for number, free in enumerate(standing.free_capacity.soon):
         while min(free) < 0 and (index := _overgrown(standing, standing.on_node[number])) >= 0:
             standing.stop(index, number, messages.OTHERS)
     for namespace, left in standing.left.items():
@@ -88,50 +88,50 @@ def _overgrown(standing: Standing, indices: Iterable[int]) -> int:
 
 
 # --- 1. Services ---
-def _serve(standing: Standing, maker: RoomMaker) -> None:
+def _serve(standing: Standing, preemptor: Preemptor) -> None:
     for service in sorted(standing.services, key=lambda each: (-each.priority, each.key)):
         claim = Claim(f"`{service.key}`", service.priority)
         shape, missing = (service.need, service.tolerates), service.missing
-        missing -= len(maker.claim(shape, missing, GENTLE, claim))
-        for index in maker.stoppable_for_service(service.priority) if missing else ():
-            standing.preempt(index, claim.whom)
-            missing -= len(maker.claim(shape, missing, ANY, claim))
+        missing -= len(preemptor.claim(shape, missing, GENTLE, claim))
+        for index in preemptor.stoppable_for_service(service.priority) if missing else ():
+            standing.preempt(index, claim.beneficiary)
+            missing -= len(preemptor.claim(shape, missing, ANY, claim))
             if missing <= 0:
                 break
         standing.undo.clear()
 
 
 # --- 2. Who lacks its least ---
-def _restore(standing: Standing, maker: RoomMaker) -> None:
+def _restore(standing: Standing, preemptor: Preemptor) -> None:
     """Jobs that have lost trainers come before newcomers: they hold what else they began with."""
     for index, job in enumerate(standing.jobs):
         if job.started is not None and index not in standing.preempted and standing.height[index] < job.least:
             missing = job.least - standing.height[index]
             claim = Claim(f"`{job.key}`", namespace=job.namespace)
-            for number in maker.claim(standing.shape[index], missing, GENTLE, claim):
+            for number in preemptor.claim(standing.shape[index], missing, GENTLE, claim):
                 standing.give(index, number)
 
 
 # --- 3. Head-room ---
-def _keep_head_room(standing: Standing, maker: RoomMaker) -> None:
+def _keep_headroom(standing: Standing, preemptor: Preemptor) -> None:
     for service in standing.services:
-        count = head_room(service, standing.now, standing.rules)
+        count = headroom(service, standing.now, standing.rules)
         claim = Claim(f"`{service.key}`", service.priority)
-        maker.claim((service.need, service.tolerates), count, GENTLE, claim)
+        preemptor.claim((service.need, service.tolerates), count, GENTLE, claim)
 
 
-def head_room(service: Service, now: float, rules: Rules) -> int:
+def headroom(service: Service, now: float, rules: Rules) -> int:
     """For how many replicas more room is kept: a part of its largest growth of late."""
     rises = [0]
     for (_, before), (at, after) in pairwise(service.history):
-        if now - at <= rules.head_room_for:
+        if now - at <= rules.headroom_for:
             rises.append(after - before)
-    return math.ceil(rules.head_room * max(rises))
+    return math.ceil(rules.headroom * max(rises))
 
 
 # --- What comes of it ---
 def _decision(standing: Standing, newcomers: Newcomers) -> Decision:
-    names, jobs = standing.room.names, standing.jobs
+    names, jobs = standing.free_capacity.names, standing.jobs
     launches = {
         jobs[index].key: Launch(
             tuple(names[number] for number in gang.masters),
@@ -150,7 +150,7 @@ def _decision(standing: Standing, newcomers: Newcomers) -> Decision:
             for index, by_node in sorted(standing.victims.items())
             if by_node and index not in standing.preempted
         },
-        preempted={jobs[index].key: whom.strip("`") for index, whom in standing.preempted.items()},
+        preempted={jobs[index].key: beneficiary.strip("`") for index, beneficiary in standing.preempted.items()},
         messages={job.key: _message(standing, newcomers, index) for index, job in enumerate(jobs)},
     )
 
@@ -158,16 +158,16 @@ def _decision(standing: Standing, newcomers: Newcomers) -> Decision:
 def _message(standing: Standing, newcomers: Newcomers, index: int) -> str:
     job, height, planned = standing.jobs[index], standing.height[index], standing.planned[index]
     gang = newcomers.gangs.get(index)
-    if index in newcomers.said:
-        return newcomers.said[index]
+    if index in newcomers.reasons:
+        return newcomers.reasons[index]
     if gang is not None:
-        return messages.starts(height - planned) if gang.begins else messages.room_is_made(gang.stopping)
+        return messages.starts(height - planned) if gang.begins else messages.capacity_is_freed(gang.stopping)
     if index in standing.preempted:
         return messages.stops(standing.preempted[index])
     if standing.victims.get(index):
         given = standing.given[index]
-        whom = max(sorted(given), key=lambda each: given[each])
-        return messages.shrinks(job.size, height, whom) if whom else messages.bounded(job.size, height)
+        beneficiary = max(sorted(given), key=lambda each: given[each])
+        return messages.shrinks(job.size, height, beneficiary) if beneficiary else messages.bounded(job.size, height)
     if index in standing.grants:
         return messages.grows(job.size, job.size + sum(standing.grants[index].values()))
     return messages.will_grow(job.size, height) if planned else _why_it_stays(standing, index)

@@ -38,13 +38,13 @@ class Claim:
     only those make it who keep a larger one: so it gets fairer with every step, and there is a last one.
     ``namespace``: whose limit it counts against; None: nobody's."""
 
-    whom: str
+    beneficiary: str
     below: int | None = None
     above: float = 0.0
     namespace: str | None = None
 
 
-class RoomMaker:
+class Preemptor:
     def __init__(self, standing: Standing) -> None:
         self.standing = standing
         self._pools: dict[tuple[Shape, Level, int | None], tuple[Iterator[int], _Pool]] = {}
@@ -57,7 +57,7 @@ class RoomMaker:
                 if not any(self._make_allowed(level, claim) for level in levels):
                     break
                 continue
-            number = standing.room.place(shape)
+            number = standing.free_capacity.place(shape)
             if number >= 0:
                 placed.append(number)
                 standing.count(claim.namespace, shape[0], -1)
@@ -106,7 +106,7 @@ class RoomMaker:
         own = standing.of(claim.namespace or "")
         index = standing.first_to_give(i for i in own if standing.stay[i] and self._spare(i, level, claim) > 0)
         if index >= 0:
-            standing.stop(index, standing.anywhere(index), claim.whom)
+            standing.stop(index, standing.anywhere(index), claim.beneficiary)
         return index >= 0
 
     def _evict(self, shape: Shape, wanted: int, level: Level, claim: Claim) -> bool:
@@ -123,14 +123,14 @@ class RoomMaker:
             if pool[0][0] < fresh != cost:
                 continue
             for index in chosen:
-                self.standing.stop(index, number, claim.whom)
+                self.standing.stop(index, number, claim.beneficiary)
             return True
         return False
 
     def _fill(self, numbers: Iterator[int], pool: _Pool, shape: Shape, level: Level, claim: Claim) -> None:
         """Look at more nodes until there are enough to compare."""
         for number in numbers:
-            if self.standing.on_node[number] and self.standing.room.tolerable(number, shape):
+            if self.standing.on_node[number] and self.standing.free_capacity.tolerable(number, shape):
                 chosen, cost = self._cheapest(number, shape, _MOST_VICTIMS_AT_ONCE, level, claim)
                 if chosen:
                     heapq.heappush(pool, (cost, number))
@@ -139,7 +139,7 @@ class RoomMaker:
 
     def _cheapest(self, number: int, shape: Shape, wanted: int, level: Level, claim: Claim) -> tuple[list[int], _Cost]:
         """Whose trainers stop on a node so that most replicas fit for each of them, and what that costs."""
-        room = self.standing.room
+        free_capacity = self.standing.free_capacity
         best: tuple[list[int], _Cost] = ([], (0.0, 0))
         chosen: list[int] = []
         freed = [0, 0, 0]
@@ -147,8 +147,8 @@ class RoomMaker:
             chosen.append(index)
             need = self.standing.jobs[index].trainer
             freed = [freed[0] + need[0], freed[1] + need[1], freed[2] + need[2]]
-            fitting = min(wanted, room.slots(number, freed, shape[0]))
-            cost = (-fitting / len(chosen), shape[0].cpu * fitting - room.soon[number][0] - freed[0])
+            fitting = min(wanted, free_capacity.slots(number, freed, shape[0]))
+            cost = (-fitting / len(chosen), shape[0].cpu * fitting - free_capacity.soon[number][0] - freed[0])
             if fitting > 0 and cost < best[1]:
                 best = (list(chosen), cost)
         return best

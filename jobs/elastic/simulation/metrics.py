@@ -156,7 +156,7 @@ class Meter:
     def resized(self) -> None:
         self._resizes += self._time <= self._window
 
-    def wish(self, name: str, wanted: int) -> None:
+    def demand(self, name: str, wanted: int) -> None:
         watched = self._watched.setdefault(name, _Watched())
         if watched.since is not None:
             watched.times.append(self._time - watched.since)

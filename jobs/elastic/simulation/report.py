@@ -37,8 +37,8 @@ def write_csv(outcome: Outcome, folder: Path) -> None:
         writer.writerow(["name", "wait", "completion", "trainers"])
         for name, wait in outcome.waits.items():
             completion = outcome.completions.get(name)
-            told = "" if completion is None else f"{completion:.3f}"
-            writer.writerow([name, f"{wait:.3f}", told, outcome.trainers.get(name, 0)])
+            text = "" if completion is None else f"{completion:.3f}"
+            writer.writerow([name, f"{wait:.3f}", text, outcome.trainers.get(name, 0)])
 
 
 def write_page(outcome: Outcome, path: Path) -> None:

@@ -20,7 +20,7 @@ from dataclasses import replace
 from jobs.elastic.baselines import optimus, paddle_edl, tiresias
 from jobs.elastic.policy import policy
 from jobs.elastic.policy.model import Amounts, Core, Job, Node, Policy, Service
-from jobs.elastic.simulation.simulator import Arrival, Timing, Wish, Workload
+from jobs.elastic.simulation.simulator import Arrival, Demand, Timing, Workload
 
 NODES, CORES, MEMORY, OTHERS = 133, 2348, 13_665_210, 0.0215
 TRAINER = Amounts(5000, 8590)
@@ -61,11 +61,11 @@ def published_1(seed: int, *, sized: bool = False) -> Workload:
 def published_2(seed: int, *, sized: bool = False) -> Workload:
     """Six jobs, submitted with 15 trainers, beside a service that goes from 400 replicas down to 100 and back."""
     arrivals = _arrivals(6, 8.0, seed, replace(_job(sized=sized), first=15))
-    at, wishes = arrivals[-1].at + 60.0, []
+    at, demands = arrivals[-1].at + 60.0, []
     for wanted, length in _STEPS:
-        wishes.append(Wish(at, "nginx", wanted))
+        demands.append(Demand(at, "nginx", wanted))
         at += length
-    return Workload(cluster(), arrivals, [Service("nginx", NGINX, 400)], wishes, WINDOW, at)
+    return Workload(cluster(), arrivals, [Service("nginx", NGINX, 400)], demands, WINDOW, at)
 
 
 SCENARIOS: Mapping[str, Callable[[int], Workload]] = {"published-1": published_1, "published-2": published_2}

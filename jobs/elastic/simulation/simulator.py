@@ -61,7 +61,7 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Wish:
+class Demand:
     """From ``at`` seconds on a service wants so many replicas."""
 
     at: float
@@ -78,7 +78,7 @@ class Workload:
     nodes: Sequence[Node]
     arrivals: Sequence[Arrival]
     services: Sequence[Service] = ()
-    wishes: Sequence[Wish] = ()
+    demands: Sequence[Demand] = ()
     window: float = 550.0
     until: float = 550.0
     until_done: bool = False
@@ -175,8 +175,8 @@ class _Simulation:
         self._fill_services()
         for arrival in self.workload.arrivals:
             self._at(arrival.at, partial(self._arrive, arrival))
-        for wish in self.workload.wishes:
-            self._at(wish.at, partial(self._wish, wish))
+        for demand in self.workload.demands:
+            self._at(demand.at, partial(self._change_demand, demand))
         self._at(0.0, self._tick)
         while self._events[0][0] <= self.workload.until and not self._is_done():
             self.now, _, happen = heapq.heappop(self._events)
@@ -199,7 +199,7 @@ class _Simulation:
         for service in self.workload.services:
             served = _Served(service.key, service=service, history=[(0.0, service.wanted)])
             self._services[service.key] = served
-            self.meter.wish(service.key, service.wanted)
+            self.meter.demand(service.key, service.wanted)
             for _ in range(service.wanted):
                 pod = _Pod(served, service.need)
                 served.pods[pod] = None
@@ -218,17 +218,17 @@ class _Simulation:
         self.meter.submitted(job.key)
         self._wake(always=True)
 
-    def _wish(self, wish: Wish) -> None:
-        served = self._services[wish.service]
-        served.service = replace(served.service, wanted=wish.wanted)
-        served.history.append((self.now, wish.wanted))
-        self.meter.wish(wish.service, wish.wanted)
+    def _change_demand(self, demand: Demand) -> None:
+        served = self._services[demand.service]
+        served.service = replace(served.service, wanted=demand.wanted)
+        served.history.append((self.now, demand.wanted))
+        self.meter.demand(demand.service, demand.wanted)
         staying = [pod for pod in served.pods if pod.state is not _State.STOPPING]
-        for _ in range(wish.wanted - len(staying)):
+        for _ in range(demand.wanted - len(staying)):
             pod = _Pod(served, served.service.need)
             served.pods[pod] = None
             self._at(self._their_call(), partial(self._queue, pod))
-        surplus = len(staying) - wish.wanted
+        surplus = len(staying) - demand.wanted
         if surplus > 0:
             unbound = [pod for pod in staying if pod.node < 0]
             bound = [pod for pod in staying if pod.node >= 0]

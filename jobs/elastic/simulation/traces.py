@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jobs.elastic.policy.model import Amounts, Core, Job, Node, Service
-from jobs.elastic.simulation.simulator import Arrival, Wish, Workload
+from jobs.elastic.simulation.simulator import Arrival, Demand, Workload
 from jobs.spec.quantities import cores, memory, span
 
 _JOB_COLUMNS = ("time", "name", "min", "max", "cpu", "memory")
@@ -36,9 +36,9 @@ def workload(jobs: Path, services: Path | None, cluster: Path, until: float | No
         raise ValueError(f"{jobs}: two jobs have the same name. Give every job its own.")
     if until is None and any(arrival.work is None and arrival.duration is None for arrival in arrivals):
         raise ValueError(f"{jobs}: a job without duration or work never ends. Say with --until how long to simulate.")
-    there, wishes = _services(services) if services is not None else ([], [])
+    there, demands = _services(services) if services is not None else ([], [])
     length = math.inf if until is None else until
-    return Workload(_nodes(cluster), arrivals, there, wishes, length, length, until_done=until is None)
+    return Workload(_nodes(cluster), arrivals, there, demands, length, length, until_done=until is None)
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
@@ -103,10 +103,10 @@ def _arrival(row: _Row) -> Arrival:
     )
 
 
-def _services(path: Path) -> tuple[list[Service], list[Wish]]:
+def _services(path: Path) -> tuple[list[Service], list[Demand]]:
     """Those that are named at time 0 are there from the beginning; the others come with nothing."""
     services: dict[str, Service] = {}
-    wishes = []
+    demands = []
     for row in _rows(path, _SERVICE_COLUMNS):
         at, name, wanted = row.get("time", _seconds), row.text("name"), row.get("replicas", _count)
         need = Amounts(row.get("cpu", _cpu), row.get("memory", _memory))
@@ -114,8 +114,8 @@ def _services(path: Path) -> tuple[list[Service], list[Wish]]:
         if at == 0:
             services[name] = Service(name, known.need, wanted, priority=known.priority)
         else:
-            wishes.append(Wish(at, name, wanted))
-    return list(services.values()), wishes
+            demands.append(Demand(at, name, wanted))
+    return list(services.values()), demands
 
 
 def _nodes(path: Path) -> list[Node]:

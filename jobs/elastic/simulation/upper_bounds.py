@@ -72,11 +72,11 @@ def trainer_seconds(workload: Workload) -> float:
     over on any node; its servers and master take theirs."""
     there = total(node.allocatable.minus(node.taken) for node in workload.nodes).cpu
 
-    def room(jobs: Sequence[Job]) -> float:
+    def capacity(jobs: Sequence[Job]) -> float:
         kept = sum(job.core.master.cpu + job.core.server.cpu * job.core.servers for job in jobs)
         return (there - kept) / jobs[0].trainer.cpu
 
-    return _while_they_come(workload, room)
+    return _while_they_come(workload, capacity)
 
 
 def packed_trainer_seconds(workload: Workload) -> float:
@@ -88,13 +88,13 @@ def packed_trainer_seconds(workload: Workload) -> float:
     )
 
 
-def _while_they_come(workload: Workload, room: Callable[[Sequence[Job]], float]) -> float:
+def _while_they_come(workload: Workload, capacity: Callable[[Sequence[Job]], float]) -> float:
     moments = sorted({0.0, workload.window, *(arrival.at for arrival in workload.arrivals)})
     seconds = 0.0
     for begin, end in pairwise(moments):
         jobs = [arrival.job for arrival in workload.arrivals if arrival.at <= begin]
         if jobs:
-            seconds += (end - begin) * min(room(jobs), sum(job.most for job in jobs))
+            seconds += (end - begin) * min(capacity(jobs), sum(job.most for job in jobs))
     return seconds
 
 
@@ -119,11 +119,11 @@ def utilisation(workload: Workload, timing: Timing) -> float:
     for step in range(round(workload.window / _STEP)):
         at = (step + 0.5) * _STEP
         there = [arrival for arrival in workload.arrivals if arrival.at <= at]
-        room = packed(len(there))
-        started = room if at > full else sum(_started(each.job, at - each.at, timing) for each in there)
-        if there and started >= room:
+        capacity = packed(len(there))
+        started = capacity if at > full else sum(_started(each.job, at - each.at, timing) for each in there)
+        if there and started >= capacity:
             full = min(full, at)
-        cores += _STEP * (others + min(room, started))
+        cores += _STEP * (others + min(capacity, started))
     late = [arrival.job for arrival in workload.arrivals if arrival.at > full]
     idle = sum(timing.start) / 2 * sum(_beginning(job) for job in late)
     return (cores - idle) / (workload.window * sum(each.allocatable.cpu for each in workload.nodes))
@@ -158,22 +158,22 @@ def utilisation_beside_a_service(workload: Workload, seed: int) -> float:
     cores = 0.0
     events = [
         *((arrival.at, None) for arrival in workload.arrivals),
-        *((wish.at, wish.wanted) for wish in workload.wishes),
+        *((demand.at, demand.wanted) for demand in workload.demands),
     ]
-    for (begin, wish), (end, _) in pairwise([(0.0, None), *events, (window, None)]):
+    for (begin, demand), (end, _) in pairwise([(0.0, None), *events, (window, None)]):
         if begin >= window:
             break
         there = [arrival.job for arrival in workload.arrivals if arrival.at <= begin]
         _put_servers(nodes, kinds, sum(job.core.servers for job in there))
-        if wish is not None:
+        if demand is not None:
             on = [number for number, (replicas, _) in enumerate(nodes) for _ in range(replicas)]
-            for number in chance.sample(on, max(0, len(on) - wish)):
+            for number in chance.sample(on, max(0, len(on) - demand)):
                 nodes[number][0] -= 1
-            wanted = wish
+            wanted = demand
         most = sum(job.trainer.cpu * job.most + job.core.server.cpu * job.core.servers for job in there)
         masters = sum(job.core.master.cpu for job in there)
-        room = _beside(Counter((replicas, servers) for replicas, servers in nodes), wanted, kinds)
-        cores += (min(end, window) - begin) * (masters + min(room, most + wanted * kinds.service))
+        capacity = _beside(Counter((replicas, servers) for replicas, servers in nodes), wanted, kinds)
+        cores += (min(end, window) - begin) * (masters + min(capacity, most + wanted * kinds.service))
     others = window * sum(node.taken.cpu for node in workload.nodes)
     return (cores + others) / (window * sum(node.allocatable.cpu for node in workload.nodes))
 

@@ -77,10 +77,10 @@ class Question:
 def question(cluster: Cluster, settings: Settings) -> Question:
     """About what there is now: those that run come first, then those that wait, each by its age."""
     jobs = sorted(cluster.jobs, key=lambda job: (job.started is None, job.submitted, job.key))
-    return Question(cluster.nodes, [_anew(job) for job in jobs if job.most][:MOST_JOBS], cluster.limits, settings)
+    return Question(cluster.nodes, [_as_submitted(job) for job in jobs if job.most][:MOST_JOBS], cluster.limits, settings)
 
 
-def _anew(job: Job) -> Job:
+def _as_submitted(job: Job) -> Job:
     """As if it had just been submitted: what it holds beside its trainers it will hold again."""
     core = job.core if job.started is None else Core(master=total(job.held.values()))
     return Job(job.key, job.least, job.most, job.trainer, core, job.namespace, job.priority, first=job.first)

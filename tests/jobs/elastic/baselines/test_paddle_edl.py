@@ -90,7 +90,7 @@ def test_sweeps_that_are_not_made_would_have_changed_nothing(
     named = [replace(job, key=str(number)) for number, job in enumerate(jobs)]
 
     def at() -> Resources:
-        idle = {f"n{number}": room for number, room in enumerate(nodes)}
+        idle = {f"n{number}": free for number, free in enumerate(nodes)}
         return Resources(Amounts(3, 3, 1), there.times(4), idle)
 
     *_, last = islice(paddle_edl.sweeps(at(), named, 0.97), paddle_edl.MOST_SWEEPS)

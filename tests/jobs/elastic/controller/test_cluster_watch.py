@@ -49,7 +49,7 @@ def seen(survey: Survey) -> dict[str, int]:
     return {} if sighting is None else {pod.name: pod.needs.cpu for pod in sighting.pods}
 
 
-def test_it_looks_once() -> None:
+def test_a_single_read_lists_nodes_and_pods() -> None:
     server = with_node(FaithfulServer())
     make_pod(server, "web")
     sighting = Survey(server).look()
@@ -58,7 +58,7 @@ def test_it_looks_once() -> None:
     assert [(pod.name, pod.node, pod.needs.cpu) for pod in sighting.pods] == [("web", "n1", 1000)]
 
 
-def test_it_hears_what_happens(follow: Follow) -> None:
+def test_changes_are_followed(follow: Follow) -> None:
     server = with_node(LivingServer())
     make_pod(server, "first")
     survey = follow(server)
@@ -73,7 +73,7 @@ def refusing(status: int) -> FaithfulServer:
     return with_node(RefusingServer(Refusal(status, "No"), lambda method, kind: (method, kind) == ("GET", "Pod")))
 
 
-def test_who_may_not_look_knows_that_it_may_not(follow: Follow) -> None:
+def test_a_refused_read_is_reported_as_forbidden(follow: Follow) -> None:
     survey = Survey(refusing(403))
     assert survey.look() is None
     assert survey.forbidden
@@ -110,7 +110,7 @@ def test_an_event_that_cannot_be_read_ends_no_watch_for_good(follow: Follow, dam
     until("it knows again", lambda: seen(survey) == {"new": 1000}, 30)
 
 
-def test_once_it_is_ended_nobody_looks_any_more(follow: Follow) -> None:
+def test_once_it_is_ended_its_threads_end(follow: Follow) -> None:
     before = set(threading.enumerate())
     survey = follow(with_node(FaithfulServer()))
     followers = set(threading.enumerate()) - before

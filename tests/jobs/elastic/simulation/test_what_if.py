@@ -20,7 +20,7 @@ def there(cores: int = 8, waiting: int = 2) -> Cluster:
     return Cluster([Node("n", Amounts(cores * 1000, 64_000))], [*reversed(waits), runs])
 
 
-def test_everybody_begins_anew_those_that_run_first() -> None:
+def test_all_jobs_start_again_the_running_ones_first() -> None:
     asked = question(there(), Settings(window=600.0))
     assert [job.key for job in asked.jobs] == ["runs", "waits-0", "waits-1"]
     found = answer(asked)
@@ -28,7 +28,7 @@ def test_everybody_begins_anew_those_that_run_first() -> None:
     assert found["figures"]["never_started"] == 0
 
 
-def test_more_cores_shorten_the_wait_of_whom_there_was_no_room_for() -> None:
+def test_more_cores_shorten_the_wait_of_jobs_that_did_not_fit() -> None:
     asked = question(there(cores=4, waiting=2), Settings(window=600.0, work=6000.0))
     few, many = answer(asked), answer(asked.with_cores(12))
     assert (few["figures"]["never_started"], many["figures"]["never_started"]) == (2, 0)
