@@ -1,4 +1,4 @@
-"""The admins' pages about quotas: who may use and uses what, capacity, limits with their history, wishes."""
+"""Admin pages for quotas: usage by holder, capacity, limits with their history, and requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_ROWS = 200
 @require_safe
 @admins_only
 def overview(request: HttpRequest) -> HttpResponse:
-    """The platform's capacity, who holds what now, and every namespace's part."""
+    """Show the platform's capacity, the present holders, and the usage of each namespace."""
     holders = selectors.holders(_MOST_ROWS)
     capacity, held = selectors.capacity(), holders.held
     context = {
@@ -49,7 +49,7 @@ def _part(held: dict[str, float], capacity: dict[str, float], name: str) -> floa
 @require_POST
 @admins_only
 def set_capacity(request: HttpRequest) -> HttpResponse:
-    """How much the platform has for all."""
+    """Set the capacities of the platform."""
 
     def action() -> None:
         services.set_capacity(
@@ -66,7 +66,7 @@ def set_capacity(request: HttpRequest) -> HttpResponse:
 @require_safe
 @admins_only
 def namespace(request: HttpRequest, ns: str) -> HttpResponse:
-    """One namespace's limits, how they came about, and who uses them now."""
+    """Show the limits of one namespace with their history, and the present holders."""
     target = get_object_or_404(Namespace, name=ns, closed=None)
     own = {row.resource: row for row in Limit.objects.filter(namespace=target)}
     holders = selectors.holders(_MOST_ROWS, target)
@@ -94,7 +94,7 @@ def namespace(request: HttpRequest, ns: str) -> HttpResponse:
 @require_POST
 @admins_only
 def set_limits(request: HttpRequest, ns: str) -> HttpResponse:
-    """Other limits; an empty field is the default. What is held stays held."""
+    """Set the limits of a namespace. An empty field means the default. Held amounts stay held."""
     target = get_object_or_404(Namespace, name=ns, closed=None)
 
     def action() -> None:
@@ -115,7 +115,7 @@ def set_limits(request: HttpRequest, ns: str) -> HttpResponse:
 @require_safe
 @admins_only
 def quota_requests(request: HttpRequest) -> HttpResponse:
-    """Requests for more: the open ones first, the oldest of them first; then what was answered lately."""
+    """Show requests for more: the open ones, the oldest first, then those answered most recently."""
     context = {
         "open": selectors.quota_requests(state=RequestState.OPEN).order_by("asked")[:_MOST_ROWS],
         "answered": selectors.quota_requests().exclude(state=RequestState.OPEN).order_by("-answered")[:50],
@@ -126,7 +126,7 @@ def quota_requests(request: HttpRequest) -> HttpResponse:
 @require_POST
 @admins_only
 def answer(request: HttpRequest, wish_id: int) -> HttpResponse:
-    """Approve or refuse one."""
+    """Approve or refuse a request."""
     approve = request.POST.get("answer") == "approve"
 
     def action() -> None:

@@ -1,4 +1,4 @@
-"""What people are told of a decision: messages and numbers. Pure."""
+"""Messages and numbers that explain a decision. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from quota.policy import NamespaceQuota, Obstacle, Waiting
 from quota.resources import HELD, HOURS_OF, Amounts, bare, hours, in_bytes, in_words
 
-# From so many on, a place in the queue is told as a bound: else each start would rewrite the messages of thousands.
+# Messages give a larger number of claims as a bound: else each start would rewrite the messages of thousands.
 MOST_COUNTED = 100
 _PLATFORM = " on the platform"
 _ASK = "Ask for less, or an admin for more."
@@ -18,8 +18,12 @@ _ASK = "Ask for less, or an admin for more."
 
 @dataclass(frozen=True)
 class Verdict:
-    """``never``: would not fit if nothing else ran. ``why`` is a message, empty when admitted. ``numbers`` maps each
-    resource that is short to {"needed", "limit", "held", "free"}."""
+    """The decision on one claim.
+
+    ``never``: it would not fit even if nothing else ran. ``why``: a message, empty if admitted. ``numbers``: for each
+    resource that is short, {"needed", "limit", "held", "free"}. ``before``: the claims before it in its namespace.
+    ``latest``: its latest start, if known.
+    """
 
     admitted: bool
     never: bool = False
@@ -33,7 +37,7 @@ ADMITTED = Verdict(admitted=True)
 
 
 def verdict(waiting: Waiting, namespace: NamespaceQuota, capacity: Mapping[str, float | None]) -> Verdict:
-    """What is told to whoever waits."""
+    """Return the verdict on a waiting claim."""
     never = waiting.obstacle is Obstacle.NEVER
     short = list(_shortages(waiting, namespace, capacity))
     latest = _moment(waiting.latest)
@@ -48,7 +52,7 @@ def verdict(waiting: Waiting, namespace: NamespaceQuota, capacity: Mapping[str, 
     )
 
 
-# --- What is short ---------------------------------------------------------------------------------------------------
+# --- Shortages -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Shortage:
     resource: str
@@ -62,14 +66,14 @@ class _Shortage:
 
 
 def numbers(needed: float, limit: float, free: float) -> dict[str, float]:
-    """What programs are told of a shortage."""
+    """Return the numbers of a shortage for programs."""
     return {"needed": needed, "limit": limit, "held": limit - free, "free": max(0.0, free)}
 
 
 def _shortages(
     waiting: Waiting, namespace: NamespaceQuota, capacity: Mapping[str, float | None]
 ) -> Iterator[_Shortage]:
-    """What of the claim does not fit, in the order of the resources: first into the room, else into the platform."""
+    """Return the resources that are short, in their order: first those of the namespace, then of the platform."""
     if waiting.obstacle in (Obstacle.NEVER, Obstacle.BUDGET):
         yield from _budget_shortages(waiting, namespace)
     if waiting.obstacle is Obstacle.BUDGET:
@@ -155,7 +159,7 @@ _REASONS = {
 
 
 def _place(waiting: Waiting, latest: datetime | None) -> str:
-    """How many are before it, and until when it waits at the longest."""
+    """Return the message about the number of claims before it and its latest start."""
     if waiting.obstacle is Obstacle.NEVER:
         return ""
     parts = []
@@ -169,19 +173,19 @@ def _place(waiting: Waiting, latest: datetime | None) -> str:
 
 
 def _moment(seconds: float | None) -> datetime | None:
-    """The next whole minute, so that the message does not change with every second."""
+    """Round up to the next minute, so that the message does not change every second."""
     if seconds is None or not math.isfinite(seconds):
         return None
     return datetime.fromtimestamp(math.ceil(seconds / 60) * 60, UTC)
 
 
 def free_in(amounts: Amounts, limits: Mapping[str, float | None]) -> dict[str, float | None]:
-    """What is left of each limit; None where there is none."""
+    """Return the amount left of each limit; None if unlimited."""
     return {name: None if limit is None else max(0.0, limit - amounts.get(name, 0)) for name, limit in limits.items()}
 
 
 # --- Storage ---------------------------------------------------------------------------------------------------------
-# How a message about the largest begins, and one about all of a kind.
+# By kind: the beginnings of the messages about its largest thing and about its sum.
 _KEEPERS: Mapping[str, tuple[str, str]] = {
     "artifacts": ("The most is kept by the artifacts of `", "Artifacts keep"),
     "checkpoints": ("The most is kept by the checkpoints of `", "Checkpoints keep"),
@@ -193,7 +197,7 @@ _KEEPERS: Mapping[str, tuple[str, str]] = {
 
 @dataclass(frozen=True)
 class Most:
-    """What keeps most: of which kind, called what, how many bytes."""
+    """The thing that uses most storage: its kind, name and bytes."""
 
     kind: str
     label: str
@@ -201,7 +205,7 @@ class Most:
 
 
 def storage_full(namespace: str, needed: int, limit: float, kept: Mapping[str, int], most: Most | None) -> str:
-    """What is told to whoever wants to keep more than the room may: what is used, by what, and what to delete."""
+    """Return the message for a namespace without enough storage: the usage by kind, and what to delete."""
     free = in_bytes(max(0.0, limit - sum(kept.values())))
     parts = [f"This needs {in_bytes(needed)} of storage; {free} of {in_bytes(limit)} are left in `{namespace}`."]
     parts += [f"{_KEEPERS[kind][1]} {in_bytes(size)}." for kind, size in sorted(kept.items(), key=_by_size) if size]
@@ -216,7 +220,7 @@ def _by_size(pair: tuple[str, int]) -> tuple[int, str]:
 
 
 def platform_storage_full(needed: int, limit: float, free: float) -> str:
-    """The same where the whole platform has no more."""
+    """Return the message for a platform without enough storage."""
     return (
         f"This needs {in_bytes(needed)} of storage; {in_bytes(max(0.0, free))} of {in_bytes(limit)} are left on the "
         "platform. Delete what nobody needs any more, and tell an admin."

@@ -1,20 +1,21 @@
-"""Admission: who may start now, who waits and why, and who has to give back what was lent. Pure.
+"""Admission policy: the claims that start now, those that wait and why, and recalls of borrowed capacity. Pure.
 
-``outlook`` looks at the whole platform at one moment. Times are unix seconds, amounts as in ``quota.models``.
+``outlook`` decides on the state of the whole platform at one moment. Times are unix seconds, amounts as in
+``quota.models``.
 
-* A namespace (a *room* here) may hold up to its limits. What it may *borrow* comes on top, from idle capacity.
-* Within a room the order is age, and a priority is a head start in age: whoever comes later overtakes for so long and
-  no longer. Between rooms that wait for the same capacity, the one that holds the least of it goes first (its dominant
-  share). Who has waited longer than ``Rules.patience`` goes before all that, the oldest first: so nobody is overtaken
-  for longer, and nobody starves.
-* Who stays within the limits goes before all who borrow. Where such a one lacks capacity that others have borrowed,
-  just enough of theirs is called back: of low priority first, then what began last, nothing that began a moment ago.
-  Whoever is called back held more than its room's limit, and whoever it makes room for does not: so nobody is called
-  back in turn.
-* The first that lacks something keeps its place: a later one may start before it (back-fill) if that takes nothing of
-  what the first waits for, or ends before the first could have started. The ends are those of the jobs' timeouts, so
-  the moment until which the first waits at the longest never moves away by who is let in before it.
-* A month's budget of hours is never overdrawn: whoever starts needs as much of it as it can use until its timeout.
+* A namespace holds at most its limits. The amount that it may *borrow* comes on top, from idle capacity.
+* Claims of one namespace are ordered by age. A priority is a head start in age: a later claim overtakes for that long
+  and no longer. Between namespaces that wait for the same capacity, the one with the smallest dominant share goes
+  first. A claim that has waited longer than ``Rules.patience`` goes before all others, the oldest first. So a claim is
+  overtaken for a bounded time, and none starves.
+* A claim within the limits of its namespace goes before all claims that borrow. If it lacks capacity that others have
+  borrowed, just enough of that is recalled: low priorities first, then the most recent holdings, and none that began
+  within ``Rules.shortest_run``. A recalled holding was above the limit of its namespace, and the claim that gets its
+  capacity is not. So recalls never form a cycle.
+* The first claim that lacks something keeps its place. A later claim may start before it (back-fill) if it takes none
+  of the resources that the first waits for, or ends before the first could start. Ends are the timeouts of jobs, so
+  back-filling never delays the latest start of the first claim.
+* The monthly budget of hours is never overdrawn: a claim starts only if the budget covers its hours until its timeout.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from quota.resources import HELD, HOURS_OF, Amounts, Limits, hours
 Key = Hashable
 _Vector = tuple[int, ...]
 _INDICES = range(len(HELD))
-# Cores are counted in thousandths, so that tenths of them add up exactly.
+# Cores are counted in thousandths, so that tenths of a core add up exactly.
 _SCALE = tuple(1000 if resource == "cpu" else 1 for resource in HELD)
 _SCALED = tuple(zip(HELD, _SCALE, strict=True))
 _UNLIMITED = 1 << 100
@@ -40,9 +41,12 @@ _NOTHING: _Vector = (0,) * len(HELD)
 
 @dataclass(frozen=True)
 class Rules:
-    """``head_start``: seconds of age that a priority is worth. ``patience``: after so many seconds a claim goes before
-    fair shares. ``shortest_run``: seconds that a borrower may keep what it has. ``depth``: how many claims behind the
-    first that waits are looked at for back-filling."""
+    """Parameters of the policy.
+
+    ``head_start``: seconds of age that a priority is worth. ``patience``: seconds of waiting after which a claim goes
+    before fair shares. ``shortest_run``: seconds that a borrower keeps its amounts at least. ``depth``: the number of
+    claims behind the first waiting one that are considered for back-filling.
+    """
 
     head_start: Mapping[str, float] = field(default_factory=lambda: {"low": 0.0, "normal": 3600.0, "high": 4 * 3600.0})
     patience: float = 4 * 3600.0
@@ -55,7 +59,10 @@ RULES = Rules()
 
 @dataclass(frozen=True)
 class NamespaceQuota:
-    """A namespace. ``budgets`` are hours a month, ``spent`` is what of them was used or is kept for running jobs."""
+    """Limits and usage of a namespace.
+
+    ``budgets`` are hours per month. ``spent`` are the hours used this month or reserved for running jobs.
+    """
 
     name: str
     limits: Limits = field(default_factory=dict)
@@ -66,7 +73,7 @@ class NamespaceQuota:
 
 @dataclass(frozen=True)
 class Claim:
-    """An attempt that waits since ``since`` and would hold the amounts for ``length`` seconds at most."""
+    """An attempt that has waited since ``since`` and would hold the amounts for at most ``length`` seconds."""
 
     key: Key
     namespace: str
@@ -78,8 +85,10 @@ class Claim:
 
 @dataclass(frozen=True)
 class Holding:
-    """An attempt that holds amounts since ``since``, until ``until`` at the latest. ``recalled``: it has been asked to
-    give them back."""
+    """An attempt that holds amounts from ``since`` until ``until`` at the latest.
+
+    ``recalled``: its amounts have been recalled already.
+    """
 
     key: Key
     namespace: str
@@ -92,7 +101,7 @@ class Holding:
 
 @dataclass(frozen=True)
 class State:
-    """The platform at one moment. A resource without capacity has no end."""
+    """The platform at one moment. A resource without a capacity is unlimited."""
 
     namespaces: Mapping[str, NamespaceQuota]
     capacity: Limits = field(default_factory=dict)
@@ -101,20 +110,22 @@ class State:
 
 
 class Obstacle(StrEnum):
-    """Why a claim is not granted now."""
+    """The reason why a claim is not granted now."""
 
-    NEVER = "never"  # would not be if nothing else ran
-    BUDGET = "budget"  # the month's hours are used up or kept for running jobs
-    LIMIT = "limit"  # the room holds too much
+    NEVER = "never"  # would not be granted even if nothing else ran
+    BUDGET = "budget"  # the month's hours are used up or reserved for running jobs
+    LIMIT = "limit"  # the namespace holds too much
     CAPACITY = "capacity"  # the platform has too little left
-    TURN = "turn"  # it would take from one before it
-    BEHIND = "behind"  # too many are before it to look
+    TURN = "turn"  # it would take resources from a claim before it
+    BEHIND = "behind"  # too many claims are before it for it to be considered
 
 
 class Waiting(NamedTuple):
-    """A claim that is not granted. ``before``: how many wait before it in its room. ``latest``: when it can start at
-    the latest, unless somebody with precedence comes; None where that cannot be said. ``coming``: capacity is being
-    called back for it."""
+    """A claim that is not granted.
+
+    ``before``: the number of claims that wait before it in its namespace. ``latest``: its latest start, unless a claim
+    with precedence arrives; None if it is unknown. ``coming``: capacity is being recalled for it.
+    """
 
     claim: Claim
     obstacle: Obstacle
@@ -126,18 +137,22 @@ class Waiting(NamedTuple):
 
     @property
     def namespace_free(self) -> dict[str, float]:
-        """What its room could still hold when it was looked at; a resource without an end is left out."""
+        """Amounts left to its namespace at the time of the decision. Unlimited resources are left out."""
         return _plain(self.namespace_left)
 
     @property
     def platform_free(self) -> dict[str, float]:
-        """What the platform had left then."""
+        """Amounts left on the platform at that time. Unlimited resources are left out."""
         return _plain(self.platform_left)
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """``granted`` in the order of the decisions; ``waiting`` by key; ``recalled``: who has to give back, for whom."""
+    """The decisions on all claims.
+
+    ``granted``: keys in the order of the decisions. ``waiting``: by key. ``recalled``: by the key of the holding that
+    has to give back its amounts, the claim that gets them.
+    """
 
     granted: tuple[Key, ...]
     waiting: Mapping[Key, Waiting]
@@ -145,7 +160,7 @@ class Outlook:
 
 
 def outlook(state: State, now: float, rules: Rules = RULES) -> Outlook:
-    """All decisions of this moment; the same input gives the same output."""
+    """Return all decisions for this moment. The same input gives the same output."""
     return _Pass(state, now, rules).run()
 
 
@@ -154,7 +169,7 @@ def _needs(amounts: Amounts) -> _Vector:
     return _vector(tuple(amounts.items()))
 
 
-# Many ask for the same.
+# Cached because many claims have the same amounts.
 @lru_cache(maxsize=4096)
 def _vector(items: tuple[tuple[str, float], ...]) -> _Vector:
     amounts = dict(items)
@@ -170,14 +185,17 @@ def _bound(limit: float | None, scale: int) -> int:
 
 
 def _plain(vector: Iterable[int]) -> dict[str, float]:
-    """Back to amounts; what has no end is left out, what is overdrawn counts as nothing."""
+    """Convert a vector back to amounts. Unlimited resources are left out, overdrawn ones count as zero."""
     pairs = zip(HELD, _SCALE, vector, strict=True)
     return {name: max(0, value) / scale for name, scale, value in pairs if value < _UNLIMITED // 2}
 
 
 def _within(need: _Vector, free: Sequence[int]) -> bool:
-    """Nothing asked of a resource is no reason to wait, even where a lowered limit is over-held."""
-    for amount, left in zip(need, free, strict=True):  # noqa: SIM110  asked more often than anything else
+    """Whether ``need`` fits into ``free``.
+
+    A resource of which nothing is needed always fits, even if more of it is held than a lowered limit allows.
+    """
+    for amount, left in zip(need, free, strict=True):  # noqa: SIM110  called more often than any other function
         if amount > left and amount:
             return False
     return True
@@ -188,26 +206,29 @@ def _add(to: list[int], amounts: _Vector, sign: int = 1) -> None:
         to[i] += sign * amounts[i]
 
 
-# --- One look at everything -------------------------------------------------------------------------------------------
+# --- One pass over all claims -----------------------------------------------------------------------------------------
 @dataclass
 class _Place:
-    """What is kept for the first that waits: until then at the longest, and what others may take meanwhile."""
+    """Capacity reserved for the first waiting claim, until ``until`` at the latest.
+
+    ``spare`` and ``namespace_spare``: amounts that later claims may take beyond that time.
+    """
 
     claim: Claim
     need: _Vector
     until: float
-    spare: list[int]  # of the platform
+    spare: list[int]  # on the platform
     namespace_spare: list[int]
 
     def leaves(self, need: _Vector, spare: Sequence[int], ends: float) -> bool:
-        """Whether somebody who holds ``need`` until ``ends`` takes nothing from it."""
+        """Whether a claim that holds ``need`` until ``ends`` takes nothing from this place."""
         contested = (i for i in _INDICES if need[i] and self.need[i])
         return ends <= self.until or all(need[i] <= spare[i] for i in contested)
 
 
 @dataclass
 class _Account:
-    """One room's books during a pass."""
+    """The account of one namespace during a pass."""
 
     namespace: NamespaceQuota
     limit: _Vector
@@ -215,16 +236,16 @@ class _Account:
     used: list[int]
     spent: dict[str, float]
     queue: list[Claim]
-    # Whether there is an end to its hours.
+    # Whether any of its hours is limited.
     budgeted: bool
     at: int = 0
     place: _Place | None = None
     passed_over: int = 0
     waiting: int = 0
 
-    # What the first of the queue needs; reckoned once for all who ask.
+    # The needs of the head of the queue, computed once.
     need: _Vector = _NOTHING
-    # What could be held if nothing else ran, as far as somebody has asked.
+    # Needs that have been found to fit if nothing else ran.
     possible: set[_Vector] = field(default_factory=set)
 
     @property
@@ -236,7 +257,7 @@ class _Account:
 
 
 class _Pass:
-    """The working of one ``outlook``."""
+    """The computation of one ``outlook``."""
 
     def __init__(self, state: State, now: float, rules: Rules) -> None:
         self._now, self._rules, self._held = now, rules, state.held
@@ -249,14 +270,14 @@ class _Pass:
         self._recalled: dict[Key, Claim] = {}
         self._coming: set[Key] = set()
         self._accounts = {name: _account(namespace) for name, namespace in state.namespaces.items()}
-        # (end, room, amounts) of all that is held, also of what is granted on the way.
+        # (end, namespace, amounts) of all holdings and of the claims granted so far.
         self._ends: list[tuple[float, str, _Vector]] = []
         for holding in state.held:
             ends = now if holding.recalled else max(now, holding.until)
             self._take(holding.namespace, _needs(holding.amounts), ends)
         for claim in state.waiting:
             self._accounts[claim.namespace].queue.append(claim)
-        # Of each resource, what every claim needs of it at least.
+        # For each resource, the smallest need of any claim.
         self._least = tuple(map(min, zip(*{_needs(claim.amounts) for claim in state.waiting}, strict=True))) or _NOTHING
         for account in self._accounts.values():
             self._put_in_order(account.queue)
@@ -279,7 +300,7 @@ class _Pass:
         return self._now - claim.since >= self._rules.patience
 
     def _put_in_order(self, queue: list[Claim]) -> None:
-        """By age; those of the same age by their keys, which take long to write out."""
+        """Sort by age, and by key where ages are equal. Keys are formatted only then, because that is slow."""
         ages = [self._age(claim) for claim in queue]
         tied = len(set(ages)) < len(ages)
         keys = [(*age, str(claim.key)) for age, claim in zip(ages, queue, strict=True)] if tied else ages
@@ -292,7 +313,7 @@ class _Pass:
         return True, since - self._rules.head_start.get(claim.priority, 0.0), since
 
     def _turn(self, account: _Account) -> tuple[bool, bool, float, float, str]:
-        """Its place among the rooms; the smallest comes first. The name makes the order total."""
+        """Return the sort key of the namespace; the smallest comes first. The name makes the order total."""
         head = account.head
         overdue = self._overdue(head)
         share = 0.0 if overdue else self._share(account)
@@ -300,7 +321,7 @@ class _Pass:
         return borrows, not overdue, share, self._age(head)[1], account.namespace.name
 
     def _share(self, account: _Account) -> float:
-        """The largest part that the room holds of any resource that has an end."""
+        """Return the largest fraction that the namespace holds of any limited resource."""
         return max([account.used[i] / amount for i, amount in self._shared], default=0.0)
 
     def _take(self, namespace: str, amounts: _Vector, ends: float) -> None:
@@ -309,7 +330,10 @@ class _Pass:
         self._ends.append((ends, namespace, amounts))
 
     def _has_head(self, account: _Account) -> bool:
-        """Whether a claim is left to look at. Those that wait for nothing that others hold stand in nobody's way."""
+        """Whether a claim is left to decide on.
+
+        Skips claims that are NEVER granted or lack budget: they wait for no amounts held by others and block no claim.
+        """
         while account.at < len(account.queue):
             account.need = _needs(account.head.amounts)
             obstacle = self._hopeless(account, account.head, account.need)
@@ -372,14 +396,16 @@ class _Pass:
         self._waiting[claim.key] = waiting
         account.waiting += obstacle is not Obstacle.NEVER
 
-    # --- When nothing is left to give ---
+    # --- When no capacity is left ---
     def _is_exhausted(self) -> bool:
-        """Whether the platform has too little left for any claim, and the first of them has its place: nothing that is
-        decided from here on depends on whose turn it is."""
+        """Whether the platform has too little left for any claim, and the first of them has its place.
+
+        No later decision depends on the order of the turns then.
+        """
         return self._place is not None and not _within(self._least, self._free)
 
     def _turn_away(self, account: _Account) -> None:
-        """What ``_decide`` would say to each that is still to be looked at, one after the other."""
+        """Record the result that ``_decide`` would give for each remaining claim, in order."""
         left, free = tuple(account.left(account.ceiling)), tuple(self._free)
         while account.passed_over < self._rules.depth and self._has_head(account):
             claim, need = account.head, account.need
@@ -396,13 +422,13 @@ class _Pass:
             )
 
     def _leave_behind(self, account: _Account) -> None:
-        """Those that nobody looked at: nothing changes any more, so all of them see the same."""
+        """Record the claims beyond ``depth``. Amounts no longer change, so all of them get the same ones."""
         left, free = tuple(account.left(account.ceiling)), tuple(self._free)
         for claim in account.queue[account.at :]:
             self._waiting[claim.key] = Waiting(claim, Obstacle.BEHIND, account.waiting, left, free)
             account.waiting += 1
 
-    # --- The place of the first that waits ---
+    # --- The place of the first waiting claim ---
     def _keep_place(self, account: _Account, claim: Claim, need: _Vector, obstacle: Obstacle) -> None:
         of_platform = obstacle is Obstacle.CAPACITY and self._place is None
         if of_platform and _within(need, account.left(account.limit)):
@@ -412,7 +438,10 @@ class _Pass:
             self._place = account.place
 
     def _when(self, account: _Account, claim: Claim, need: _Vector) -> _Place:
-        """The first moment at which enough has ended, at the latest. Once all has ended it fits: it is not NEVER."""
+        """Return the place that begins when enough holdings have ended by their timeouts.
+
+        The claim fits once all of them have ended, because it is not NEVER.
+        """
         free, left, until = list(self._free), account.left(account.ceiling), self._now
         for ends, namespace, amounts in sorted(self._ends):
             if _within(need, free) and _within(need, left):
@@ -425,9 +454,9 @@ class _Pass:
         _add(left, need, -1)
         return _Place(claim, need, until, free, left)
 
-    # --- Giving back what was lent ---
+    # --- Recalls of lent capacity ---
     def _call_back(self, claim: Claim, need: _Vector) -> None:
-        """Note who has to give back so that the claim fits; nobody where that would not be enough."""
+        """Record the holdings to recall so that the claim fits; none if all of them would not suffice."""
         lacking = [need[i] - self._free[i] if need[i] else 0 for i in _INDICES]
         for holding in self._held:
             if holding.recalled:
@@ -441,7 +470,7 @@ class _Pass:
             self._ends[self._ends.index(gone)] = (self._now, *gone[1:])
 
     def _lenders(self, claim: Claim, lacking: list[int]) -> list[Holding]:
-        """The fewest of those who may be called back, or none."""
+        """Return as few as possible of the holdings that may be recalled; none if they do not suffice."""
         used = {name: list(account.used) for name, account in self._accounts.items()}
         chosen: list[Holding] = []
         for holding in sorted(self._held, key=self._least_loss):
@@ -486,7 +515,7 @@ def _overdraws(budgets: Limits, used: Amounts, spent: Amounts) -> bool:
 
 
 def _fewest(chosen: list[Holding], lacking: list[int]) -> list[Holding]:
-    """Without those that the others make unnecessary; ``lacking`` is at most zero."""
+    """Return the holdings without those that the others make unnecessary. ``lacking`` is at most zero."""
     kept = list(chosen)
     for holding in chosen:
         amounts = _needs(holding.amounts)

@@ -1,4 +1,4 @@
-"""What people do to quotas: set limits and capacity, ask for more, answer. Each with its row in the trail."""
+"""Changes of quotas by people: limits, capacity, requests and their answers. Each is recorded in the audit log."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def set_limits(
     reason: str = BY_API,
     request: HttpRequest | None = None,
 ) -> None:
-    """Set some of a namespace's limits, and how much it may borrow; null goes back to the default. What is held already
-    stays held: nothing new starts until there is room under the new limit.
+    """Set some limits of a namespace and the amounts that it may borrow. None restores the default.
 
-    Raises Forbidden for all but admins, ValidationFailed with a message a field.
+    Held amounts stay held: no attempt starts until it fits under the new limit. Raises Forbidden if the actor is no
+    admin, ValidationFailed with a message per field.
     """
     require_admin(actor)
     stated_reason, lent = audit_log.stated(reason), dict(borrow or {})
@@ -60,7 +60,7 @@ def set_limits(
 
 
 def _some_of(namespace: Namespace, limits: Mapping[str, Any], borrow: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are being changed; what may be borrowed as ``borrow.cpu``."""
+    """Return the present values of the limits to be changed; amounts to borrow have keys such as ``borrow.cpu``."""
     now, lent = limits_of(namespace), borrowing_of(namespace)
     return {name: now[name] for name in limits} | {f"borrow.{name}": lent[name] for name in borrow}
 
@@ -93,7 +93,7 @@ def _validate(limits: Mapping[str, Any], borrow: Mapping[str, Any], known: tuple
 
 
 def _wrong_with(resource: str, amount: Any, known: tuple[str, ...]) -> str:
-    """The message for a limit that cannot be; empty for one that can."""
+    """Return the message for an invalid limit; empty for a valid one."""
     if resource not in known:
         return f"There is no such resource. Choose from: {', '.join(known)}."
     if amount is None:
@@ -111,7 +111,7 @@ def _wrong_with(resource: str, amount: Any, known: tuple[str, ...]) -> str:
 def set_capacity(
     *, actor: User, amounts: Mapping[str, Any], reason: str = BY_API, request: HttpRequest | None = None
 ) -> None:
-    """Say how much the platform has for all namespaces together; null: no end. Raises like ``set_limits``."""
+    """Set the platform's capacities for all namespaces together; None: unlimited. Raises like ``set_limits``."""
     require_admin(actor)
     stated_reason = audit_log.stated(reason)
     _validate(amounts, {}, HELD)
@@ -133,12 +133,12 @@ def set_capacity(
     )
 
 
-# --- Asking for more -------------------------------------------------------------------------------------------------
+# --- Requests for more -----------------------------------------------------------------------------------------------
 @transaction.atomic
 def ask_for_more(
     *, actor: User, namespace_name: str, limits: Mapping[str, Any], reason: str, request: HttpRequest | None = None
 ) -> QuotaRequest:
-    """Leave a wish for other limits. Raises NotFound, Forbidden, ValidationFailed, Conflict where one is open."""
+    """Create a request for other limits. Raises NotFound, Forbidden, ValidationFailed, and Conflict if one is open."""
     namespace = namespace_for(actor, namespace_name, Scope.JOB_WRITE)
     stated_reason = audit_log.stated(reason)
     _validate(limits, {})
@@ -165,7 +165,7 @@ def ask_for_more(
 
 @transaction.atomic
 def withdraw(*, actor: User, request_id: int, request: HttpRequest | None = None) -> QuotaRequest:
-    """Take one's own open wish back. Raises NotFound, Conflict where it was answered."""
+    """Withdraw an open request of one's own. Raises NotFound, and Conflict if it has been answered."""
     quota_request = _open(QuotaRequest.objects.filter(asker=actor), request_id)
     namespace_for(actor, quota_request.namespace.name, Scope.JOB_WRITE)
     return _close(quota_request, actor, RequestState.WITHDRAWN, "", request)
@@ -175,7 +175,7 @@ def withdraw(*, actor: User, request_id: int, request: HttpRequest | None = None
 def answer(
     *, actor: User, request_id: int, approve: bool, reason: str, request: HttpRequest | None = None
 ) -> QuotaRequest:
-    """Approve a wish, which sets the limits, or refuse it. For admins. Raises Forbidden, NotFound, Conflict."""
+    """Approve a request, which sets the limits, or refuse it. For admins. Raises Forbidden, NotFound, Conflict."""
     require_admin(actor)
     stated_reason = audit_log.stated(reason)
     quota_request = _open(QuotaRequest.objects.all(), request_id)

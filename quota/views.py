@@ -1,4 +1,4 @@
-"""The quota page of a namespace: what it may use, holds and used, what waits and why, and the wish for more."""
+"""The quota page of a namespace: limits, holdings and usage, the queue with reasons, and requests for more."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_KEPT = 10
 @require_safe
 @login_required
 def page(request: HttpRequest, ns: str) -> HttpResponse:
-    """All about a namespace's quota. ``?span=`` is day, week or month: how far back hours are told."""
+    """Show the quota of a namespace. ``?span=`` (day, week or month) is the period of the hours shown."""
     namespace = enter(request, ns, Scope.QUOTA_READ)
     span = request.GET.get("span", "")
     span = span if span in _SPANS else "week"
@@ -60,7 +60,7 @@ def page(request: HttpRequest, ns: str) -> HttpResponse:
 
 
 def bars(namespace: Namespace) -> list[dict[str, Any]]:
-    """One row a resource: what is used of which limit, as amounts and as a part of one."""
+    """Return one row per resource: used amount, limit, and the used fraction from 0 to 1."""
     quota = selectors.quota_of(namespace)
     return [
         {
@@ -75,7 +75,7 @@ def bars(namespace: Namespace) -> list[dict[str, Any]]:
 
 
 def _kept(namespace: Namespace) -> list[dict[str, Any]]:
-    """One row a kind of which something is kept, the largest first, with its part of all."""
+    """Return one row per kind with stored bytes, the largest first, with its fraction of the total."""
     found = {kind: size for kind, size in selectors.kept_by_kind(namespace).items() if size}
     total = sum(found.values())
     rows = [{"kind": kind, "size": size, "part": size / total} for kind, size in found.items()]
@@ -91,7 +91,7 @@ def _part(used: float, limit: float | None) -> float:
 @login_required
 @require_POST
 def ask(request: HttpRequest, ns: str) -> HttpResponse:
-    """Leave a wish for other limits."""
+    """Create a request for other limits."""
 
     def action() -> None:
         wanted = given(amounts_in(request.POST, SHOWN))
@@ -112,7 +112,7 @@ def ask(request: HttpRequest, ns: str) -> HttpResponse:
 @login_required
 @require_POST
 def withdraw(request: HttpRequest, ns: str, wish_id: int) -> HttpResponse:
-    """Take one's own open wish back."""
+    """Withdraw an open request of one's own."""
 
     def action() -> None:
         services.withdraw(actor=user_of(request), request_id=wish_id, request=request)
