@@ -1,5 +1,4 @@
-"""What there is to share and where jobs are on it: one machine, a cluster as its API server tells of it, or what admins
-have said that there is."""
+"""Capacity to share, and jobs by node: of one machine, of a cluster by its API server, or as admins have set it."""
 
 from __future__ import annotations
 
@@ -27,9 +26,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tenant:
-    """A job that holds something. ``attempt``: the id of its present one; ``roles``: how many replicas of each role it
-    shall have, and what one asks for, by the runtime's names; ``held``: all that it holds; ``leaving``: how many
-    trainers are on their way out."""
+    """A job that holds amounts.
+
+    ``attempt``: the id of its present attempt. ``roles``: by the runtime's name of the role, the desired number of
+    replicas and the request of one. ``held``: all amounts that it holds. ``leaving``: the number of stopping trainers.
+    """
 
     key: str
     namespace: str
@@ -41,7 +42,7 @@ class Tenant:
 
 
 class Neighbours(NamedTuple):
-    """Cores, all of them and those of services by key; under the empty one what all other pods take."""
+    """Cores of a cluster: all of them, and those taken by each service, by key. The empty key is all other pods."""
 
     cores: float
     taken: Mapping[str, float]
@@ -49,8 +50,11 @@ class Neighbours(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """How everything lies. ``tolerates``: what replicas of jobs tolerate. ``is_exact``: a node takes no more than it
-    has. ``neighbours``: of a cluster, how many cores its nodes have, and what others than jobs take of them."""
+    """The nodes with the jobs and services on them.
+
+    ``tolerates``: the taints that replicas of jobs tolerate. ``is_exact``: a node never takes more than it has.
+    ``neighbours``: the cores of a cluster and those taken by others than jobs.
+    """
 
     nodes: list[Node]
     whereabouts: Mapping[str, Whereabouts]
@@ -62,7 +66,7 @@ class Layout:
 
 @dataclass
 class CapacityReader:
-    """``follows``: it is looked at again and again, and what happens on a cluster is followed meanwhile."""
+    """Reader of the layout. ``follows``: it is called repeatedly, so that it watches the cluster between the calls."""
 
     follows: bool = False
     _survey: Survey | None = None
@@ -70,7 +74,7 @@ class CapacityReader:
     _warned: bool = False
 
     def layout(self, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime) -> Layout | None:
-        """None where it is not known. ``capacity``: what admins have said that there is for jobs."""
+        """Return the layout, or None if it is unknown. ``capacity``: the capacity for jobs that admins have set."""
         machine = backend_factory.machine()
         if machine is not None:
             has = {"cpu": machine.cpu, "memory": machine.memory, "gpu": machine.gpu}
@@ -85,7 +89,7 @@ class CapacityReader:
         return _on_one(conversions.one_node("platform", {}, capacity), tenants) if known else None
 
     def _surveyed(self) -> Survey:
-        # Only here: whoever runs jobs on this machine needs no client of Kubernetes, which takes a second to import.
+        # Imported here because it takes a second, and a portal that runs jobs on its own machine does not need it.
         from jobs.elastic.controller.cluster_watch import Survey
 
         self._survey = self._survey or Survey(backend_factory.api_server())
@@ -131,7 +135,7 @@ def _wanted(one: Tenant) -> Wanted:
 
 
 def _taken(seen: Snapshot, tenants: Sequence[Tenant]) -> dict[str, Amounts]:
-    """What jobs take, by node."""
+    """Return the amounts that jobs take, by node."""
     taken: dict[str, Amounts] = {}
     for one in tenants:
         there = seen.whereabouts[one.key]
@@ -144,7 +148,7 @@ def _taken(seen: Snapshot, tenants: Sequence[Tenant]) -> dict[str, Amounts]:
 
 
 def _of(services: Sequence[Service]) -> Amounts:
-    """What they take now."""
+    """Return the amounts that services take now."""
     return total(_held(service) for service in services)
 
 

@@ -1,8 +1,8 @@
-"""Observes, decides with the pure policy, and has it carried out: once a round, in the process of the sweep.
+"""The elastic controller: observes, decides with the pure policy and applies the decision, once per round of the sweep.
 
-Nothing depends on what it remembers. It leaves wishes for other numbers of trainers as people do
-(``jobs.services.scaling``); the reconciler's staffing brings them about. Whoever comes after a restart in the middle
-finds what was wished for and goes on from there.
+Correctness does not depend on its memory. It stores the desired number of trainers of a job, as people do
+(``jobs.services.scaling``), and the reconciler brings it about. A controller that replaces one that was killed half way
+reads the stored numbers and continues from there.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from jobs.services.scaling import Growth
 from portal.common.doorbell import ring
 
 _log = logging.getLogger(__name__)
-# A growth that the quota refused is wished for again after so long.
+# The time after which a growth that the quota refused is requested again.
 _REFUSED_FOR = timedelta(seconds=30)
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
 def rules() -> policy.Rules:
-    """The rules of this installation. No job is stopped whole for another: the quota alone calls back what was lent."""
+    """Return the rules of this installation. They exclude preemption: only the quota recalls what it has lent."""
     return policy.Rules(cool_down=settings.ELASTIC_COOL_DOWN_SECONDS, preempts=False)
 
 
@@ -47,12 +47,13 @@ def _name() -> str:
 
 @dataclass
 class Controller:
-    """One candidate for the leadership."""
+    """One candidate for leadership. Several may run, and the leader of the present term acts."""
 
     holder: str = field(default_factory=_name)
     _observer: Observer = field(default_factory=lambda: Observer(CapacityReader(follows=True)))
     _refused: dict[str, datetime] = field(default_factory=dict)
-    # When it kept last what neighbours take; None: that they are not looked at. A process before may have.
+    # When the usage of neighbours was last recorded; None: no record is open. Not None at first, because an earlier
+    # process may have left open records.
     _kept: datetime | None = _LONG_AGO
     _services: Mapping[str, float] = field(default_factory=dict)
 
@@ -61,7 +62,7 @@ class Controller:
         self.tick(now)
 
     def tick(self, now: datetime) -> list[ScalingRequest]:
-        """Decide once, and do what follows from it now. Gives the wishes that were carried out (or explained)."""
+        """Decide once and apply the decision. Return the requests that were carried out (or explained)."""
         mode = elastic_jobs.mode()
         if mode is ElasticMode.OFF or not elastic_jobs.elastic_jobs().exists():
             self._stop_external_usage(now)
@@ -131,7 +132,7 @@ def _note(
     before: Mapping[str, Mapping[str, object]],
     now: datetime,
 ) -> None:
-    """What was decided of every job, if it is something else than before."""
+    """Store the decision on every job if it has changed, and notify those who follow the job's status."""
     decisions: dict[str, dict[str, object]] = {
         job.key: {
             "trainers": targets[job.key],
@@ -148,7 +149,7 @@ def _note(
 
 
 def _explain(request: ScalingRequest, seen: Seen, before: Mapping[str, Mapping[str, object]]) -> bool:
-    """Tell it once, not with every round."""
+    """Record the explanation, once and not in every round. Return whether it is new."""
     if before.get(request.job, {}).get("why") == request.why:
         return False
     scaling.advise(job_id=request.job, attempt=seen.attempts[request.job], why=request.why)

@@ -1,4 +1,4 @@
-"""Who grows into what is left, and who gives up what others lack of their fair share. Pure."""
+"""Growth of jobs into free capacity, and its redistribution by fair shares. Pure."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 from jobs.elastic.policy.allocation import Standing
 from jobs.elastic.policy.preemption import Claim, Level, Preemptor
 
-# How many trainers of each job are put in order at once.
+# The number of trainers of each job that are sorted at once.
 _AHEAD = 16
 
 
 def grow(standing: Standing) -> None:
-    """One trainer at a time, always for the job with the smallest share; of equal ones for the eldest."""
+    """Add one trainer at a time to the job with the smallest share, or the oldest of several such jobs."""
     free_capacity, jobs, limited = standing.free_capacity, standing.jobs, bool(standing.left)
     free_capacity.exact = False
     out: set[int] = set()
@@ -32,10 +32,10 @@ def grow(standing: Standing) -> None:
 
 
 def _turns(standing: Standing, out: set[int]) -> Iterator[int]:
-    """Whose turn it is, until all have their most or are ``out``.
+    """Yield the next job to grow, until all have their most or are ``out``.
 
-    Shares that jobs will have after each of their next trainers are put in order for many trainers at once: every job
-    has at most ``_AHEAD`` of them looked at, and the order is right as far as all shares are below the last of those.
+    The shares after each of the next trainers are sorted for many trainers at once. At most ``_AHEAD`` trainers of a
+    job are sorted, and the order is right for shares below the smallest one beyond those.
     """
     growing = [index for index in range(len(standing.jobs)) if standing.may_grow(index)]
     growing.sort(key=lambda index: standing.jobs[index].submitted)
@@ -58,7 +58,10 @@ def _turns(standing: Standing, out: set[int]) -> Iterator[int]:
 
 
 def even_out(standing: Standing, preemptor: Preemptor, newcomers: frozenset[int]) -> None:
-    """What is fair now is measured by what there is room for: on real nodes it is less than their sum."""
+    """Plan trainers for jobs below their fair share, taken from jobs above theirs.
+
+    Fair shares are computed from the amounts in use: fragmentation of nodes makes those less than the sum of the nodes.
+    """
     calm = [
         index
         for index in range(len(standing.jobs))

@@ -1,8 +1,8 @@
-"""What people are told of a decision about a job's trainers. Pure."""
+"""Messages that explain a decision about the trainers of a job. Pure."""
 
 from __future__ import annotations
 
-# For whom room is made where others were let in before there was any.
+# The beneficiary where other jobs were admitted before there was capacity for them.
 OTHERS = "others that have begun"
 
 

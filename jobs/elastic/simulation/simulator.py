@@ -1,11 +1,11 @@
-"""What a policy makes of a workload: a discrete event simulation, deterministic by its seed. Pure.
+"""Discrete event simulation of a workload under a policy, deterministic by its seed. Pure.
 
-The simulator gives a policy what a controller would give it, and carries out what it decides, on nodes with pods that
-take time to be made, to start and to stop. Pods whose node the policy leaves open, and those of services, are placed by
-a scheduler like that of Kubernetes: first come, on the node with the most cores free, looked at again when something
-was freed.
+The simulator passes a policy the input that a controller would, and applies its decisions on nodes with pods that take
+time to be created, to start and to stop. Pods of services, and pods without a node in the decision, are placed by a
+scheduler like that of Kubernetes: in order of arrival, on the node with the most free cores, and again whenever
+capacity is freed.
 
-A trainer does work while it runs and the servers of its job do. Whoever is stopped loses the task that it was at.
+A trainer works while it and the servers of its job run. A stopped trainer loses its current task.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ from jobs.elastic.simulation.metrics import Meter, Outcome
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds, and calls a second of whoever makes pods. Ranges are uniform. ``reaction``: from an event to the
-    decision about it; None: only every ``interval`` and when a job is submitted. ``task``: what a stopped trainer loses
-    at most."""
+    """Times of the simulated cluster, in seconds. Ranges are uniform distributions.
+
+    ``calls``: calls per second that create or stop pods. ``reaction``: from an event to the decision about it; None:
+    decisions only every ``interval`` and when a job is submitted. ``task``: the most time that a stopped trainer loses.
+    """
 
     start: tuple[float, float] = (1.0, 3.0)
     stop: tuple[float, float] = (1.0, 3.0)
@@ -50,8 +52,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A job that comes at ``at`` seconds and ends after ``work`` trainer-seconds, or ``duration`` seconds after its
-    first trainer began, or not at all. n trainers do the work of n / (1 + scaling * (n - 1))."""
+    """A job that is submitted at ``at`` seconds.
+
+    It ends after ``work`` trainer-seconds, or ``duration`` seconds after its first trainer began, or not at all. n
+    trainers do the work of n / (1 + scaling * (n - 1)).
+    """
 
     at: float
     job: Job
@@ -62,7 +67,7 @@ class Arrival:
 
 @dataclass(frozen=True)
 class Demand:
-    """From ``at`` seconds on a service wants so many replicas."""
+    """A change of the desired replicas of a service at ``at`` seconds."""
 
     at: float
     service: str
@@ -71,9 +76,12 @@ class Demand:
 
 @dataclass(frozen=True)
 class Workload:
-    """``services``: those that are there from the beginning, with what they want then. ``window``: the seconds over
-    which figures are taken. It goes on until ``until``, and with ``until_done`` at most until all jobs have ended.
-    ``profiled``: numbers of trainers for which the speed of every job is known beforehand."""
+    """Input of a simulation.
+
+    ``services``: those that exist at the beginning, with their initial demand. ``window``: the seconds over which
+    metrics are taken. The simulation ends at ``until``, and with ``until_done`` also once all jobs have ended.
+    ``profiled``: numbers of trainers for which the speed of every job is known beforehand.
+    """
 
     nodes: Sequence[Node]
     arrivals: Sequence[Arrival]
@@ -87,16 +95,16 @@ class Workload:
 
 
 def simulate(workload: Workload, policy: Policy, timing: Timing, seed: int) -> Outcome:
-    """The same workload, policy, timing and seed give the same outcome."""
+    """Simulate a workload. The same workload, policy, timing and seed give the same outcome."""
     return _Simulation(workload, policy, timing, random.Random(seed)).run()  # noqa: S311  chance, no secret
 
 
-# For so many seconds a number of trainers has to stay for their speed to count as measured.
+# Seconds that a number of trainers has to be constant for its speed to count as measured.
 _MEASURED = 5.0
 
 
 def _speed(trainers: int, scaling: float) -> float:
-    """How many times as fast as one."""
+    """Return the speed relative to one trainer."""
     return trainers / (1 + scaling * (trainers - 1)) if trainers else 0.0
 
 
@@ -120,7 +128,7 @@ class _Pod:
 
 @dataclass
 class _Owner:
-    """What jobs and services have in common: pods on nodes."""
+    """Common part of jobs and services: pods on nodes."""
 
     name: str
     pods: dict[_Pod, None] = field(default_factory=dict)
@@ -132,7 +140,7 @@ class _Owner:
 
 @dataclass
 class _Run(_Owner):
-    """``core``: how many of its master and servers do not run yet."""
+    """A job. ``core``: the number of its masters and servers that do not run yet."""
 
     arrival: Arrival = field(default_factory=lambda: Arrival(0.0, Job("", 0, 0, NOTHING)))
     job: Job = field(default_factory=lambda: Job("", 0, 0, NOTHING))
@@ -193,9 +201,9 @@ class _Simulation:
         self._count += 1
         heapq.heappush(self._events, (when, self._count, happen))
 
-    # --- What comes from outside ---
+    # --- Events of the workload ---
     def _fill_services(self) -> None:
-        """Services that are there from the beginning run from the beginning."""
+        """Start the initial services. Their pods run at once."""
         for service in self.workload.services:
             served = _Served(service.key, service=service, history=[(0.0, service.wanted)])
             self._services[service.key] = served
@@ -247,7 +255,7 @@ class _Simulation:
         return self._theirs
 
     def _make(self, run: _Run, need: Amounts, name: str, *, trains: bool) -> None:
-        """A pod of a job: on the node that the policy chose, or wherever the scheduler finds one."""
+        """Create a pod of a job, on the node that the policy chose or on one that the scheduler finds."""
         pod = _Pod(run, need, trains=trains)
         run.pods[pod] = None
         made, number = self._our_call(), self._numbers.get(name, -1)
@@ -324,7 +332,7 @@ class _Simulation:
         self._progress(owner)
 
     def _stop(self, pod: _Pod, called: float) -> None:
-        """From now on it is about to stop; the call that says so is made at ``called``."""
+        """Mark a pod as stopping. The call that stops it is made at ``called``."""
         owner, was = pod.owner, pod.state
         if was is _State.PENDING:
             self._gone(pod)
@@ -376,7 +384,7 @@ class _Simulation:
         return _speed(run.running if run.core == 0 else 0, run.arrival.scaling)
 
     def _account(self, run: _Run) -> None:
-        """The work since its last change; its speed is known where it was kept for long enough to be measured."""
+        """Add the work since the last change of a job, and its speed if it was constant for long enough."""
         speed, length = self._speed(run), self.now - run.since
         run.done += length * speed
         run.attained += length * run.running
@@ -385,7 +393,7 @@ class _Simulation:
             run.speeds[run.running] = speed
 
     def _progress(self, run: _Run) -> None:
-        """After a change: what works from now on, and when the job ends at this pace."""
+        """Update the metrics after a change, and schedule the end of the job at the new speed."""
         self.meter.trains(run.name, run.running if run.core == 0 else 0, run.running)
         run.edition += 1
         speed, work, edition = self._speed(run), run.arrival.work, run.edition
@@ -505,7 +513,7 @@ class _Simulation:
         return self._names[pod.node] if pod.node >= 0 else ""
 
     def _preempt(self, run: _Run) -> None:
-        """Its servers write a checkpoint as they stop: what was done is not lost."""
+        """Stop a job whole. Its servers write a checkpoint as they stop, so that no work is lost."""
         for pod in list(run.pods):
             self._stop(pod, self._our_call())
         run.job = replace(run.job, started=None, requeued=self.now, changed=self.now, change=-1)

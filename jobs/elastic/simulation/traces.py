@@ -1,12 +1,12 @@
-"""Workloads from files: jobs and services as CSV, the cluster as JSON. Pure but for reading them.
+"""Workloads from files: jobs and services as CSV, the cluster as JSON. Pure, except for reading the files.
 
 Jobs: ``time,name,min,max,cpu,memory,gpu,duration,priority`` (or ``work`` in trainer-seconds instead of ``duration``, or
-both), and if wanted ``namespace``, ``replicas`` (trainers that it is submitted with), ``servers``, ``server_cpu``,
+both), and optionally ``namespace``, ``replicas`` (trainers that it is submitted with), ``servers``, ``server_cpu``,
 ``server_memory``, ``scaling``. Services:
-``time,name,replicas,cpu,memory,priority``; each line is what a service wants from then on. Cluster:
+``time,name,replicas,cpu,memory,priority``; each line is the demand of a service from that time on. Cluster:
 ``{"nodes": [{"name": "a", "count": 4, "cpu": 16, "memory": "64Gi", "gpu": 4, "taints": ["x"]}]}``.
 
-Whatever is wrong is a ``ValueError`` with a message that names the file, the line and what to write.
+Invalid input raises ``ValueError`` with a message that names the file, the line and what to write.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 def workload(jobs: Path, services: Path | None, cluster: Path, until: float | None) -> Workload:
-    """What the files say; without ``until`` the simulation goes on until all jobs have ended."""
+    """Read a workload from files. Without ``until`` the simulation lasts until all jobs have ended."""
     arrivals = sorted((_arrival(row) for row in _rows(jobs, _JOB_COLUMNS)), key=lambda each: each.at)
     names = [arrival.job.key for arrival in arrivals]
     if len(set(names)) < len(names):
@@ -52,7 +52,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
 
 
 class _Row:
-    """One line; whatever cannot be read is told with its place."""
+    """One line of a file. Errors name the file and the line."""
 
     def __init__(self, path: Path, line: int, values: Mapping[str, str]) -> None:
         self._path, self._line, self._values = path, line, values
@@ -104,7 +104,7 @@ def _arrival(row: _Row) -> Arrival:
 
 
 def _services(path: Path) -> tuple[list[Service], list[Demand]]:
-    """Those that are named at time 0 are there from the beginning; the others come with nothing."""
+    """Read services and their demands. Services without a line at time 0 begin with no replicas."""
     services: dict[str, Service] = {}
     demands = []
     for row in _rows(path, _SERVICE_COLUMNS):
@@ -130,7 +130,7 @@ def _nodes(path: Path) -> list[Node]:
 
 
 def _alike(entry: Mapping[str, Any]) -> Iterator[Node]:
-    """``count`` nodes of a kind."""
+    """Yield the ``count`` nodes of one entry."""
     count = _count(str(entry.get("count", 1)))
     if count > _MOST_NODES:
         raise ValueError(f"count {count}")
