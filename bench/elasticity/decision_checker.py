@@ -1,7 +1,7 @@
-"""What is looked for in every decision of a policy: who is stopped whole for whom, and changes that are taken back.
+"""Checks of every decision of a policy: jobs stopped whole for others, and changes that are taken back.
 
-A change is taken back where the number of a job's trainers goes from A to B and within the cool-down to A again, or
-beyond it. Where that makes room for a job or a service that waits it is counted apart: who waits goes first.
+A change is taken back if the number of a job's trainers goes from A to B, and within the cool-down back to A or beyond.
+Changes that free capacity for a waiting job or service are counted separately, because those have precedence.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ class _Change(NamedTuple):
 
 
 class CheckedPolicy:
-    """Decides as ``policy`` does. ``preemptions``: how often each job was stopped whole for each other, where the
-    policy names that; ``taken_back`` and ``taken_back_for_waiting``: (moment, job) of each change that was."""
+    """A policy that returns the decisions of ``policy`` and checks them.
+
+    ``preemptions``: the number of times that each job was stopped whole for each other one, as far as the policy names
+    it. ``taken_back`` and ``taken_back_for_waiting``: the (time, job) of each change that was taken back.
+    """
 
     def __init__(self, policy: Policy, cool_down: float = RULES.cool_down) -> None:
         self._policy, self._cool_down = policy, cool_down

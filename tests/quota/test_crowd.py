@@ -1,4 +1,4 @@
-"""Many at once against one quota: nobody over-commits, nobody waits in a circle. On whichever database the run uses."""
+"""Concurrent requests against one quota: no over-commitment and no deadlocks, on the database of the test run."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from quota.storage import Thing
 from rbac.models import Namespace
 from tests.factories import make_namespace
 
-# Generous: what is tried is the verdict, on a machine that may have much else to do.
+# Generous, because the tests are about results, not speed, on a machine that may be busy.
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 THREADS, SLOTS = 200, 7
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On SQLite the crowd takes turns: on a machine with much else to do that may take longer than a request should."""
+    """Raise the lock timeout of SQLite, where threads take turns: on a busy machine that may exceed a request's."""
     if connection.vendor == "sqlite":
         monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", 250)
 
 
 def at_once(action: Callable[[int], object]) -> list[object]:
-    """What became of the deed in each of many threads that begin together. Raises what one of them raised."""
+    """Return the results of an action in many threads that begin together. Raises the exception of any of them."""
     together = threading.Barrier(THREADS)
 
     def one(number: int) -> object:
@@ -57,7 +57,7 @@ def test_many_at_once_never_over_commit(settings) -> None:
 
 
 def test_many_of_several_namespaces_never_over_commit_what_they_share(settings) -> None:
-    """Some of them give back and ask again meanwhile, one resizes."""
+    """Some attempts are resized or released meanwhile."""
     settings.DEFAULT_QUOTA = {"cpu": SLOTS}
     Capacity.objects.create(resource="cpu", amount=SLOTS)
     namespaces = [make_namespace(f"crowd{number}") for number in range(3)]
@@ -80,7 +80,7 @@ def test_many_of_several_namespaces_never_over_commit_what_they_share(settings) 
 
 @pytest.mark.invariant("A namespace never stores more than its storage quota.")
 def test_many_who_keep_something_at_once_stay_within_the_storage(settings) -> None:
-    """Some give back and count what is there already meanwhile; the sums stay those of the rows."""
+    """Some bytes are removed meanwhile. The sums still equal those of the rows."""
     settings.DEFAULT_QUOTA = {"storage": SLOTS}
     namespace = make_namespace("crowd")
 
@@ -111,7 +111,7 @@ def test_one_attempt_that_many_ask_for_is_granted_once(settings) -> None:
 
 @pytest.mark.invariant("Concurrent admissions from the same review never over-commit the quota.")
 def test_two_admitters_with_the_same_review_never_over_commit(settings) -> None:
-    """Both have read that all could start before either has its locks; others ask by themselves meanwhile."""
+    """Both have read the review before either has its locks; other attempts reserve amounts meanwhile."""
     settings.DEFAULT_QUOTA = {"cpu": SLOTS}
     Capacity.objects.create(resource="cpu", amount=SLOTS)
     namespaces = [make_namespace(f"crowd{number}") for number in range(2)]

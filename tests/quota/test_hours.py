@@ -1,4 +1,4 @@
-"""Hours of a month: summed by day when stretches end, and read by a bounded number of rows."""
+"""Hours of a month: summed by day when stretches end, and read with a bounded number of rows."""
 
 from __future__ import annotations
 

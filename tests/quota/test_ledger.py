@@ -1,4 +1,4 @@
-"""The ledger: one reservation an attempt, given back once, what was used counted by what was held when."""
+"""The ledger: one reservation per attempt, released once, with hours counted by the amounts held at each moment."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_what_ends_early_gives_the_rest_of_its_hours_back(namespace: Namespace) 
 # --- Shared capacity -------------------------------------------------------------------------------------------------
 @pytest.fixture
 def lent(namespace: Namespace) -> Ask:
-    """``guest`` runs on six of the eight cores, two of them its own; ``team`` may have four."""
+    """A reservation of ``guest``: six of the eight cores, with a limit of two. The limit of ``team`` is four."""
     Capacity.objects.create(resource="cpu", amount=8)
     guest = make_namespace("guest")
     Limit.objects.create(namespace=guest, resource="cpu", amount=2, borrow=4)
@@ -209,7 +209,7 @@ def test_a_review_has_the_reason_of_each_waiting_claim(namespace: Namespace) -> 
 
 
 def test_no_attempt_grows_before_a_claim_of_another_namespace_on_shared_capacity(namespace: Namespace) -> None:
-    """The claim waits for its own namespace's limit: what grows would fit, and still the claim comes first."""
+    """The claim waits for the limit of its own namespace. The growth would fit, but the claim comes first."""
     Capacity.objects.create(resource="cpu", amount=10)
     other = make_namespace("other")
     running, holds, waits = ask({"cpu": 1}), ask({"cpu": 4}), ask({"cpu": 2})
@@ -258,7 +258,7 @@ def test_an_attempt_that_has_given_back_is_not_asked_to(namespace: Namespace, le
 def test_a_recall_that_was_noted_in_between_is_not_noted_again(
     namespace: Namespace, lent: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two reviews decide on the same state; the second writes after the first."""
+    """Two reviews decide on the same state, and the second writes after the first."""
     ledger.reserve(namespace, ask({"cpu": 4}, since=AT), now=AT)
     before = ledger.state(AT + HOUR)
     ledger.review(AT + HOUR)

@@ -1,4 +1,4 @@
-"""Admission: nobody over-commits, nobody starves, nobody is called back in a circle, more capacity never hurts."""
+"""Admission policy: no over-commitment, no starvation, no cycles of recalls, and more capacity never hurts."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def summed(amounts: Iterable[Mapping[str, float]]) -> Counter[str]:
     return found
 
 
-# --- Nobody over-commits ---------------------------------------------------------------------------------------------
+# --- No over-commitment ----------------------------------------------------------------------------------------------
 @given(states())
 def test_what_is_granted_fits_into_its_namespace_and_into_the_platform(state: State) -> None:
     granted = [claim for claim in state.waiting if claim.key in set(outlook(state, NOW).granted)]
@@ -98,7 +98,7 @@ def test_the_order_of_the_input_does_not_matter(state: State) -> None:
 
 @st.composite
 def crowds(draw: st.DrawFn) -> State:
-    """Many who all ask for some of the little that there is."""
+    """Generate many claims for scarce capacity."""
     namespaces = {
         name: NamespaceQuota(name, {"cpu": draw(st.integers(4, 20))}, {"cpu": draw(st.integers(0, 4))})
         for name in "abc"
@@ -211,7 +211,7 @@ def test_a_long_one_may_take_what_the_first_leaves() -> None:
 
 @given(states())
 def test_granted_claims_never_make_the_first_wait_longer(state: State) -> None:
-    """Of one room: the bound that its first is told is still kept when those who were granted have taken theirs."""
+    """In one namespace, the latest start of the first waiting claim holds after the granted claims have started."""
     rules = Rules(shortest_run=1e9)
     alone = replace(
         state,
@@ -237,11 +237,11 @@ def test_the_first_waiting_claim_has_its_latest_start() -> None:
     assert found.waiting["big"].latest == NOW + 1000
 
 
-# --- Nobody starves --------------------------------------------------------------------------------------------------
+# --- No starvation ---------------------------------------------------------------------------------------------------
 @pytest.mark.invariant("Every waiting job is admitted in the end, even if jobs of higher priority keep arriving.")
 @pytest.mark.parametrize(("capacity", "limit"), [(None, 10), (10, 10), (10, 100)])
 def test_a_stream_of_small_urgent_jobs_does_not_starve_a_big_one(capacity: float | None, limit: float) -> None:
-    """Every five minutes two jobs of two hours arrive, in its own room and in another, all with more priority."""
+    """Every five minutes two jobs of two hours arrive, in its own namespace and another, all of higher priority."""
     namespaces = {name: namespace(name, cpu=limit) for name in "ab"}
     big = Claim("big", "a", {"cpu": 10}, 0.0, 60.0, "low")
     waiting, held = [big], [Holding("first", "a", {"cpu": 1}, 0.0, 3600.0)]
@@ -269,7 +269,7 @@ def test_a_claim_within_the_limits_goes_before_one_that_borrows() -> None:
 
 
 def lent(**fields: Any) -> tuple[NamespaceQuota | Holding | Claim, ...]:
-    """``a`` holds 12 of 16 cores, 4 by right; ``b`` wants 8 of the 10 that are its own."""
+    """``a`` holds 12 of 16 cores with a limit of 4; ``b`` claims 8 cores with a limit of 10."""
     return (
         *(namespace("a", cpu=4, borrow={"cpu": 12}), namespace("b", cpu=10)),
         *(holding("old", 4, 9000, since=8000), holding("mid", 4, 9000, since=7000)),
@@ -325,7 +325,7 @@ def test_recalled_capacity_is_reserved_for_the_claim_that_it_was_recalled_for() 
     st.integers(1, 16),
 )
 def test_calling_back_comes_to_an_end(jobs: list, shares: dict, capacity: int) -> None:
-    """Jobs without end; whoever is called back waits again. Soon nothing changes any more."""
+    """Jobs never end, and recalled ones wait again. The state soon stops changing."""
     namespaces = {name: namespace(name, cpu=limit, borrow={"cpu": more}) for name, (limit, more) in shares.items()}
     waiting = [Claim(str(i), name, {"cpu": cpu}, float(i), 1e9) for i, (name, cpu) in enumerate(jobs)]
     held: list[Holding] = []
@@ -367,10 +367,10 @@ def test_each_waiting_claim_has_the_number_of_claims_before_it() -> None:
     assert found.waiting["4"].obstacle is Obstacle.BEHIND
 
 
-# --- The place of the first that waits -------------------------------------------------------------------------------
+# --- The place of the first waiting claim ----------------------------------------------------------------------------
 @st.composite
 def crowded_namespaces(draw: st.DrawFn) -> State:
-    """One room, more asked of it than there is, by claims of any length."""
+    """Generate one namespace with claims of any length for more than its capacity."""
     waiting = [
         Claim(f"w{i}", "a", {"cpu": draw(st.integers(1, 5))}, NOW - i, draw(st.sampled_from([100, 2000, 9000])))
         for i in range(draw(st.integers(2, 10)))
@@ -398,7 +398,7 @@ def test_a_claim_granted_beside_a_place_leaves_its_latest_start_possible(state: 
 
 
 def test_back_filled_long_claims_do_not_add_up_to_what_the_first_waits_for() -> None:
-    """Room for one long claim beside the place of the first, not for two."""
+    """Capacity for one long claim beside the place of the first, not for two."""
     found = look(
         namespace(cpu=None),
         holding("h", 6, left=1000),

@@ -1,4 +1,4 @@
-"""What namespaces keep is counted, asked for before it comes, and put right where a crash left it wrong."""
+"""Accounting of storage: checks before writes, counting, and repair after a crash."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_repair_counts_what_is_really_there(namespace: Namespace) -> None:
 
 
 def test_a_repair_leaves_alone_what_was_taken_a_moment_ago(namespace: Namespace) -> None:
-    """Its bytes are on their way."""
+    """Its bytes may not be stored yet."""
     storage.take(namespace, job(namespace), 10)
     assert storage.repair(Kind.ARTIFACTS, {}, now()) == 0
     assert counted(namespace) == {"artifacts": 10}
@@ -164,7 +164,7 @@ def test_bytes_are_formatted_in_readable_units(size: float, text: str) -> None:
 def test_what_another_adds_between_read_and_write_is_counted(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The moment of the change is asked for last, before the row is written."""
+    """The clock is the last call before the row is written."""
     storage.add(job(namespace), 100)
     pending = [lambda: storage.add(job(namespace), 5)]
 

@@ -1,4 +1,4 @@
-"""Trainers by marginal gain, by examples small enough to be done by hand."""
+"""Trainers by marginal gain, by examples small enough to compute by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_everybody_has_its_least_before_anybody_has_more() -> None:
 
 
 def test_the_job_whose_time_is_shortened_most_gets_the_next() -> None:
-    """100 s: from 1 to 2 trainers 50 s are saved, from 2 to 3 16.7 s. 40 s: from 1 to 2 it is 20 s."""
+    """With 100 s left, a second trainer saves 50 s and a third 16.7 s. With 40 s left, a second saves 20 s."""
     assert optimus(Cluster(FOUR, [job("long", 100.0), job("short", 40.0)]), 0.0).targets == {"long": 2, "short": 2}
     assert optimus(Cluster(FOUR, [job("long", 100.0), job("short", 30.0)]), 0.0).targets == {"long": 3, "short": 1}
 

@@ -1,4 +1,4 @@
-"""Least attained service, by examples small enough to be done by hand."""
+"""Least attained service, by examples small enough to compute by hand."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The controller on a cluster: over the database, with a backend whose replicas are pods of an API server in memory,
-and a scheduler that gives a pod a node where it fits."""
+"""The controller on a cluster, with the database, a backend whose replicas are pods of an API server in memory, and a
+scheduler that binds a pod to a node where it fits."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from tests.jobs.operator.api_servers import FaithfulServer, RefusingServer
 
 pytestmark = pytest.mark.django_db
 Submit = Callable[..., Job]
-# A job takes 2 cores beside its trainers of one core each.
+# Cores of the node. A job takes 2 cores beside its trainers of one core each.
 NODE = 8
-# The namespace of the cluster in which jobs of ``team`` are.
+# The namespace of the cluster for jobs of ``team``.
 HERE = name_of("team", "tests-")
 
 
 class PodBackend(ObedientBackend):
-    """Its replicas are pods; they stay where they are until they end."""
+    """A backend whose replicas are pods. They stay on their node until they end."""
 
     def __init__(self, server: FaithfulServer) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class PodBackend(ObedientBackend):
         self.asked[plan.ref.attempt_id] = {one.role: one.cpu for one in plan.replicas}
 
     def reflect(self) -> None:
-        """Pods are as the replicas are; who waits gets a node where it fits."""
+        """Create and delete pods to match the replicas."""
         for attempt, views in self.views.items():
             for name, view in views.items():
                 there = ("Pod", HERE, pod_name(attempt, name)) in self.server.objects
@@ -64,7 +64,7 @@ class PodBackend(ObedientBackend):
 
 
 def make_pod(server: FaithfulServer, namespace: str, name: str, cores: float, owner: Any, priority: int = 0) -> None:
-    """On the node if there is room for it, else without one."""
+    """Create a pod on the node if it fits there, else without a node."""
     node = "n1" if taken(server) + cores <= NODE else ""
     requests = {"cpu": str(cores), "memory": "128Mi"}
     spec = {"containers": [{"resources": {"requests": requests}}], "nodeName": node, "priority": priority}
@@ -89,7 +89,7 @@ class Cluster:
             self._schedule()
 
     def _schedule(self) -> None:
-        """The most important pod first."""
+        """Bind pods to the node where they fit, by priority."""
         waiting = [pod for pod in self.server.of("Pod") if not pod["spec"]["nodeName"]]
         for pod in sorted(waiting, key=lambda each: -each["spec"]["priority"]):
             cores = float(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
@@ -222,7 +222,7 @@ def test_a_job_that_has_no_pods_yet_has_its_place_all_the_same(cluster: Cluster)
     assert trainers(first) == 6
 
 
-# --- What others take, over a time ------------------------------------------------------------------------------------
+# --- Usage by others over time ----------------------------------------------------------------------------------------
 def taken_by(cluster: Cluster, *seconds_ago: float) -> dict[str, list[float]]:
     return dict(external_usage.over_time([cluster.world.now - timedelta(seconds=ago) for ago in seconds_ago]))
 

@@ -1,4 +1,4 @@
-"""Looking at all nodes and pods, with API servers that fail in their own ways."""
+"""Reading all nodes and pods, with API servers that fail in different ways."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Follow = Callable[[FaithfulServer], Survey]
 
 @pytest.fixture
 def follow() -> Iterator[Follow]:
-    """Begins to follow what a server says. No test leaves anybody who looks for ever."""
+    """Return a function that starts a watch of a server. All watches are stopped after the test."""
     begun: list[Survey] = []
 
     def begin(server: FaithfulServer) -> Survey:
@@ -120,7 +120,7 @@ def test_once_it_is_ended_its_threads_end(follow: Follow) -> None:
 
 
 class BreakingServer(FaithfulServer):
-    """Its watches break when it is told to."""
+    """A server whose watches break while ``broken`` is set."""
 
     broken = False
 
@@ -131,7 +131,7 @@ class BreakingServer(FaithfulServer):
 
 
 class DamagingServer(FaithfulServer):
-    """Its watches send an event that cannot be read while ``damages`` is set."""
+    """A server whose watches send an unreadable event while ``damages`` is set."""
 
     def __init__(self, event: dict[str, Any]) -> None:
         super().__init__()

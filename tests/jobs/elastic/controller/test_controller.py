@@ -1,4 +1,4 @@
-"""The controller over the database, with a backend that obeys: who grows, who makes room, and what always holds."""
+"""The controller with the database and an obedient backend: growth, shrinking, and invariants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.personas import Personas
 pytestmark = pytest.mark.django_db
 Submit = Callable[..., Job]
 COOL_DOWN = 30
-# A job takes 2 cores beside its trainers.
+# The cores that a job takes beside its trainers.
 CORE = 2.0
 
 
@@ -45,7 +45,7 @@ def roles(least: int = 1, most: int = 4, replicas: int = 1) -> dict[str, Any]:
 
 
 class World:
-    """Controller, sweep and agents, a second a round."""
+    """Controller, sweep and agents, with one second per round."""
 
     def __init__(self, backend: MachineBackend, submit: Submit) -> None:
         self.backend, self.submit = backend, submit
@@ -63,7 +63,7 @@ class World:
             self.agents()
 
     def agents(self) -> None:
-        """Who was started registers; who was asked to leave has left."""
+        """Register started replicas, and report the exit of stopped ones."""
         for attempt in Attempt.objects.filter(finished=None):
             for name, view in self.backend.views.get(str(attempt.pk), {}).items():
                 row = Replica.objects.get(attempt=attempt, name=name)
@@ -74,7 +74,7 @@ class World:
                     record_report_of(attempt, name, "exited", row.start_number, code=view.code)
 
     def ends(self, job: Job) -> None:
-        """Its trainers have done all there is to do."""
+        """End a job, because its trainers have finished all work."""
         job.refresh_from_db()
         attempt = Attempt.objects.get(job=job, number=job.attempt)
         for row in Replica.objects.filter(attempt=attempt):
@@ -216,7 +216,7 @@ STOPS_THAT_NEVER_COME = ("stop for it", "Stops and goes back", "Room is being ma
 
 
 def texts_of(job: Job) -> list[str]:
-    """All that people read of a job: why it is where it is, its timeline, its transitions."""
+    """Return all texts about a job that people read: the reason of its state, its timeline, its transitions."""
     job.refresh_from_db()
     decisions = Elastic.objects.values_list("told", flat=True).first() or {}
     of_controller = [str(decisions.get(str(job.pk), {}).get("why", "")), elastic_jobs.sizing_of(job)]
@@ -233,7 +233,7 @@ def test_no_stop_is_announced_for_a_newcomer_of_higher_priority_if_the_platform_
     world.rounds(5)
     assert trainers(low) == 10
     high = world.job(name="high", priority="high", roles=roles(least=9, most=9, replicas=9))
-    # The clock of the world is ahead: it came after the other began.
+    # The simulated clock is ahead of the real one; the newcomer has to come after the other job began.
     Job.objects.filter(pk=high.pk).update(created=world.now, changed=world.now)
     for seconds in (1.0, COOL_DOWN, COOL_DOWN, 600.0):
         world.rounds(3, seconds)
@@ -396,9 +396,9 @@ def test_a_growth_for_which_the_quota_has_no_capacity_changes_nothing(world: Wor
     assert (answer, trainers(job), job.revision) == (scaling.Growth.REFUSED, before, revision)
 
 
-# --- What always holds ------------------------------------------------------------------------------------------------
+# --- Invariants -------------------------------------------------------------------------------------------------------
 class Killed(BaseException):
-    """The process ends between two writes."""
+    """Stands for a process that is killed between two writes."""
 
 
 @pytest.mark.invariant(
@@ -426,7 +426,7 @@ def test_whatever_comes_and_whoever_is_killed_bounds_and_capacity_hold_and_all_c
         try:
             world.rounds(1, chance.choice((1, 5, 20)))
         except Killed:
-            # Another process, which knows nothing; it leads when the term of the one before is over.
+            # Another process, without memory of the first; it leads once the term of the first is over.
             world.controller = Controller(f"after-{world.now}")
             world.now += leader_lease.LENGTH
         assert held() <= 12
@@ -445,7 +445,7 @@ def is_running(job: Job) -> bool:
 
 
 def check_scalings(job: Job) -> None:
-    """Never below its least, never above its most, never smaller and larger again within the cool-down."""
+    """Check that a job stays within its bounds, and is not shrunk and grown again within the cool-down."""
     bounds = job.spec["roles"]["trainer"]
     changes = list(zip(Scaling.objects.filter(job=job).order_by("id"), scaling_texts(job), strict=True))
     for change, _ in changes:

@@ -1,4 +1,4 @@
-"""A cluster's nodes and pods, as a policy sees them: by vectors, and with the policy itself."""
+"""Conversion of nodes and pods to the input of a policy, by vectors and with the policy itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MB = 10**6
 CORE = Needs(1000, 100 * MB)
 ONE = Amounts(1000, 100)
 GPU = "nvidia.com/gpu"
-# Those of the controller.
+# The rules of the controller.
 RULES = Rules(shortest_run=inf)
 
 
@@ -29,7 +29,7 @@ def pod(name: str, on: str = "", kind: str = "", owner: str = "", namespace: str
 
 
 def web(count: int, *bound: str, owner: str = "web", **more: object) -> list[PodSeen]:
-    """Pods of a Deployment, the first of which have nodes."""
+    """Return pods of a Deployment. The first ones are bound to the given nodes."""
     nodes = [*bound, *[""] * (count - len(bound))]
     return [pod(f"{owner}-{n}", on, "Deployment", owner, **more) for n, on in enumerate(nodes)]
 
@@ -47,7 +47,7 @@ def seen(nodes: list[NodeSeen], pods: list[PodSeen], *wanted: Wanted) -> Snapsho
     return snapshot(nodes, pods, wanted, GPU)
 
 
-# --- What is not ours -------------------------------------------------------------------------------------------------
+# --- Foreign pods -----------------------------------------------------------------------------------------------------
 def test_pods_of_a_replicated_owner_are_a_service() -> None:
     (service,) = seen([node("n1")], web(3, "n1", "n1", priority=5)).services
     assert (service.key, service.wanted, service.bound, service.missing) == ("shop/web", 3, {"n1": 2}, 1)
@@ -85,7 +85,7 @@ def test_pods_of_another_portal_are_not_ours() -> None:
     assert found.nodes[0].taken == ONE
 
 
-# --- Our own ----------------------------------------------------------------------------------------------------------
+# --- Own jobs ---------------------------------------------------------------------------------------------------------
 def test_a_job_stands_where_its_pods_are() -> None:
     pods = [replica(0, "n1"), replica(1, "n2"), replica(0, "n2", role="master")]
     standing = seen([node("n1"), node("n2")], pods, job(2, core=ONE)).whereabouts["a"]
@@ -142,7 +142,7 @@ def test_a_selector_of_one_keeps_no_other_away() -> None:
 
 
 def cluster(found: Snapshot, least: int = 1, most: int = 9, **sizes: int) -> Cluster:
-    """Running jobs of which only the number of trainers counts."""
+    """Return a cluster of running jobs that differ only in their numbers of trainers."""
     jobs = [
         Job(
             key,
@@ -169,7 +169,7 @@ def test_trainers_stop_for_a_waiting_service_of_higher_priority_and_for_no_other
         assert decide(cluster(found, a=4), 1000.0, RULES).targets["a"] == left
 
 
-# --- What admins leave to jobs ----------------------------------------------------------------------------------------
+# --- Capacity for jobs set by admins ----------------------------------------------------------------------------------
 def cores(nodes: list[Node], taken: Mapping[str, Amounts]) -> dict[str, int]:
     return {n.name: n.allocatable.minus(n.taken).minus(taken.get(n.name, NOTHING)).cpu for n in nodes}
 
@@ -183,7 +183,7 @@ def test_jobs_share_no_more_than_the_limit_of_admins_on_whole_nodes_where_possib
     assert within(nodes, taken, NOTHING, Amounts(UNLIMITED, UNLIMITED, UNLIMITED)) == nodes
 
 
-# --- What is learned of services --------------------------------------------------------------------------------------
+# --- Demand history of services ---------------------------------------------------------------------------------------
 def test_how_much_a_service_grew_is_learned_and_forgotten() -> None:
     demand_history, (service,) = DemandHistory(), seen([node("n1")], web(20, priority=1)).services
     rules = Rules(headroom=0.1, headroom_for=120)

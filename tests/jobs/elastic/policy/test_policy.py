@@ -1,4 +1,4 @@
-"""Who begins, who grows and who makes room: by example, and what holds of every cluster."""
+"""The scaling policy: admission, growth and preemption by example, and properties of every cluster."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_job_of_lower_priority_stops_whole_once_it_has_run_for_a_while() -> No
 
 
 def preempted_for(newcomer: Job, *, started: float = 0.0, preempts: bool = True) -> set[str]:
-    """Which of the jobs on the only node stop for the newcomer."""
+    """Return the jobs on the only node that stop for the newcomer."""
     job = runs("a", {"n0": 4}, least=4, started=started)
     return set(decide(Cluster(nodes(1), [job, newcomer]), NOW + 9000, Rules(preempts=preempts)).preempted)
 
@@ -262,7 +262,7 @@ def test_shares_are_evened_out_but_not_at_the_cost_of_a_job_that_grew_a_moment_a
     assert decide(Cluster(cluster.nodes, [fresh, poor]), NOW).victims == {}
 
 
-# --- Limits, and more than there is ---
+# --- Limits and overcommitment ---
 def limited(cores: int) -> dict[str, Amounts]:
     return {"x": Amounts(cores * 1000, UNLIMITED, UNLIMITED)}
 
@@ -290,13 +290,13 @@ def test_where_more_was_admitted_than_there_is_jobs_give_up_what_they_have_grown
     assert decide(Cluster(nodes(1, cores=2), [runs("a", {"n0": 3}, first=3)]), NOW).victims == {}, "so it was asked for"
 
 
-# --- What holds of every cluster --------------------------------------------------------------------------------------
+# --- Properties of every cluster --------------------------------------------------------------------------------------
 SHAPES = (ONE, Amounts(2000, 4000), Amounts(3000, 1000), Amounts(1000, 2000, 1), NOTHING)
 
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """Anything that may be found: jobs and services that run where there was room, some that wait, some that leave."""
+    """Generate clusters: jobs and services on nodes with enough capacity, some that wait, and some that stop."""
     chance = random.Random(draw(st.integers(0, 2**32)))
     there = [Node(f"n{at}", Amounts(chance.randint(2, 12) * 1000, 32_000, chance.choice((0, 0, 2)))) for at in range(5)]
     free = {node.name: list(node.allocatable) for node in there}
@@ -344,7 +344,7 @@ def _put(need: Amounts, count: int, chance: random.Random, free: dict[str, list[
 
 
 def taken(cluster: Cluster) -> dict[str, Amounts]:
-    """What is taken on every node, what leaves included."""
+    """Return the amounts taken on every node, including those of stopping replicas."""
     sums = {node.name: node.taken for node in cluster.nodes}
     for each in (*cluster.jobs, *cluster.services):
         on = each.trainers if isinstance(each, Job) else each.bound
@@ -358,7 +358,7 @@ def taken(cluster: Cluster) -> dict[str, Amounts]:
 
 
 def carried_out(cluster: Cluster, decision: Decision, now: float) -> Cluster:
-    """The cluster once the decision is done: what begins is there, what stops still leaves."""
+    """Return the cluster after the decision was applied. Started replicas run, and stopped ones are still leaving."""
     return replace(cluster, jobs=[_after(job, decision, now) for job in cluster.jobs])
 
 
@@ -387,7 +387,7 @@ def _after(job: Job, decision: Decision, now: float) -> Job:
 
 
 def settled(cluster: Cluster) -> Cluster:
-    """What leaves is gone, and a service has what it wants where it fits."""
+    """Return the cluster once stopping replicas are gone and services are fulfilled where they fit."""
     jobs = [replace(job, leaving={}) for job in cluster.jobs]
     return replace(cluster, jobs=jobs, services=[replace(each, leaving={}) for each in cluster.services])
 
@@ -402,7 +402,7 @@ def test_no_node_is_ever_given_more_than_it_has(cluster: Cluster) -> None:
 
 
 def in_use(cluster: Cluster, namespace: str) -> int:
-    """Cores that a namespace's jobs take, without what leaves."""
+    """Return the cores that the jobs of a namespace take, without those of stopping replicas."""
     jobs = [job for job in cluster.jobs if job.started is not None and job.namespace == namespace]
     return sum(job.trainer.cpu * job.size + total(job.held.values()).cpu for job in jobs)
 
@@ -455,7 +455,7 @@ def test_the_same_cluster_gives_the_same_decision(cluster: Cluster) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(clusters(), st.integers(0, 2**16))
 def test_decisions_come_to_rest_also_when_the_controller_dies_half_way(cluster: Cluster, seed: int) -> None:
-    """Nothing is remembered: whatever part of a decision was carried out, what is found is decided on anew."""
+    """The policy has no memory: after any part of a decision was applied, it decides again on the cluster found."""
     chance, now = random.Random(seed), NOW
     cluster = replace(cluster, services=[])
     for turn in range(40):

@@ -1,4 +1,4 @@
-"""The simulator on small clusters, the published experiments in short, and files that are read or refused in words."""
+"""The simulator on small clusters, the published experiments in short, and trace files with their error messages."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from jobs.elastic.simulation.metrics import KEYS, Outcome, jain
 from jobs.elastic.simulation.simulator import Arrival, Demand, Timing, Workload, simulate
 
 ONE = Amounts(1000, 100)
-# Nothing by chance: what is asked for is there a second later, and gone two seconds after it was told.
+# No randomness: a pod starts one second after its request and is gone two seconds after it is stopped.
 PLAIN = Timing(start=(1.0, 1.0), stop=(2.0, 2.0), calls=1000.0, task=0.0)
 
 
@@ -99,14 +99,14 @@ def test_a_service_that_never_gets_its_capacity_is_reported() -> None:
 
 
 def test_speeds_are_learned_from_what_has_run() -> None:
-    """While another ran it had three trainers, as fast as the four before: it does not take four again."""
+    """While another job ran it had three trainers, as fast as the four before. So it does not take four again."""
     arrivals = [comes("a", most=4, scaling=1.0), comes("b", at=30.0, most=4, duration=20.0)]
     assert plain(arrivals, count=1).trainers == {"a": 3}
     assert plain([replace(arrivals[0], scaling=0.0), arrivals[1]], count=1).trainers == {"a": 4}
 
 
 def test_jobs_that_stop_for_others_come_back_and_all_end() -> None:
-    """Nobody starves: small ones keep coming, a big one of low priority gets its turn."""
+    """No job starves: small jobs keep coming, and a big one of low priority still gets its turn."""
     small = [replace(comes(f"s{at}", at=float(at * 5), most=2, duration=20.0)) for at in range(40)]
     big = replace(comes("big", at=20.0, least=8, duration=10.0), job=Job("big", 8, 8, ONE, priority=-1))
     workload = Workload(nodes(2), [*small, big], window=3000.0, until=3000.0, until_done=True)
@@ -119,7 +119,7 @@ TRACES = Path(__file__).parents[4] / "bench" / "elasticity" / "traces"
 
 
 def livelock(arrival: float) -> tuple[CheckedPolicy, Outcome]:
-    """One core; a job that has it from the beginning, and one a step of priority higher that comes later."""
+    """Simulate one core with a job that has it from the beginning, and a later one a step of priority higher."""
     workload = traces.workload(TRACES / "priority-livelock.csv", None, TRACES / "one-core.json", None)
     low, high = workload.arrivals
     checked = CheckedPolicy(partial(decide, rules=Rules(preempts=True)))
@@ -151,7 +151,7 @@ def test_a_job_that_comes_within_its_head_start_stops_the_other_once() -> None:
 def test_nobody_stops_twice_for_the_same_job_whatever_comes_when(
     jobs: list[tuple[int, int, int, int]], count: int
 ) -> None:
-    """``jobs``: when they come, over hours, with which priority, how many trainers at least, and their work."""
+    """``jobs``: their arrival within hours, priority, least number of trainers, and work."""
     arrivals = [
         Arrival(float(at), Job(f"j{number}", least, least + 1, ONE, priority=priority), work=float(work))
         for number, (at, priority, least, work) in enumerate(jobs)
@@ -171,7 +171,7 @@ def test_jain(amounts: list[float], expected: float) -> None:
 
 # --- The published experiments ----------------------------------------------------------------------------------------
 def timing(policy: str) -> Timing:
-    """Ours as the platform decides, the others as they were measured."""
+    """Return the timing of the platform for its own policy, and that of the measurements for the others."""
     return scenarios.TIMING if policy == "regatta" else scenarios.PUBLISHED_TIMING
 
 
@@ -186,7 +186,7 @@ def second(policy: str) -> Outcome:
 
 
 def test_jobs_of_a_fixed_size_are_as_they_were_measured() -> None:
-    """The yardstick is right: measured were 82.4 % in use, 262.6 s of waiting, 14 that never started, 177,551 s."""
+    """The simulator reproduces the measured 82.4 % in use, 262.6 s of waiting, 14 jobs that never started, 177,551 trainer-seconds."""
     outcome = first("fixed")
     assert outcome.utilisation == pytest.approx(0.824, abs=0.01)
     assert outcome.wait_mean == pytest.approx(262.6, rel=0.05)

@@ -1,4 +1,4 @@
-"""What would become of the jobs that there are under other settings."""
+"""What-if questions about the present jobs under other settings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ONE = Amounts(1000, 100)
 
 
 def there(cores: int = 8, waiting: int = 2) -> Cluster:
-    """A job that runs with four trainers and a server, and some that wait."""
+    """Return a cluster with one running job (four trainers and a server) and some waiting ones."""
     runs = Job("runs", 1, 8, ONE, started=5.0, trainers={"n": 4}, held={"n": ONE}, submitted=1.0)
     waits = [Job(f"waits-{n}", 2, 2, ONE, Core(server=ONE, servers=1), submitted=2.0 + n) for n in range(waiting)]
     return Cluster([Node("n", Amounts(cores * 1000, 64_000))], [*reversed(waits), runs])
