@@ -1,4 +1,4 @@
-"""The ledger: claims and reservations of attempts. Called by the reconciler of jobs, never on behalf of a person.
+"""The ledger: claims and reservations of attempts. Called by the ``jobs`` package, never directly by people.
 
 The quota is never over-committed: every decision that grants amounts is made under locks, first those of the shared
 capacities (by name), then the one of the namespace. On SQLite a transaction is IMMEDIATE, and so exclusive from its
@@ -193,7 +193,7 @@ def _with_growth_claim(
 
 @transaction.atomic
 def release(*, job: UUID, attempt: int, now: datetime | None = None) -> bool:
-    """Release the reservation of an attempt, or remove its claim. True only for the call that released amounts."""
+    """Release the reservation of an attempt and remove its claim. True only for the call that released amounts."""
     at = now or wall_clock()
     Claim.objects.filter(job=job, attempt=attempt).delete()
     given_back = Reservation.objects.filter(job=job, attempt=attempt, released=None).update(released=at) == 1

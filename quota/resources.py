@@ -19,7 +19,7 @@ Limits = Mapping[str, float | None]
 _BYTES = ("memory", "storage")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 _GIB = 3  # its place among the units
-# Amounts from 0.1 GiB on are shown in GiB, like limits; those in other units are at least 1.
+# Amounts from 0.1 GiB on are shown in GiB, like limits; smaller units show at least 1.
 _LEAST = {_GIB: 0.1}
 
 

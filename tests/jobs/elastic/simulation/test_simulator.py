@@ -186,7 +186,10 @@ def second(policy: str) -> Outcome:
 
 
 def test_jobs_of_a_fixed_size_are_as_they_were_measured() -> None:
-    """The simulator reproduces the measured 82.4 % in use, 262.6 s of waiting, 14 jobs that never started, 177,551 trainer-seconds."""
+    """The simulator reproduces the measurements.
+
+    Measured were 82.4 % in use, 262.6 s of waiting, 14 jobs that never started, and 177,551 trainer-seconds.
+    """
     outcome = first("fixed")
     assert outcome.utilisation == pytest.approx(0.824, abs=0.01)
     assert outcome.wait_mean == pytest.approx(262.6, rel=0.05)
