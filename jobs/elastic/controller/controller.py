@@ -54,7 +54,7 @@ class Controller:
     _refused: dict[str, datetime] = field(default_factory=dict)
     # When the usage of neighbours was last recorded; None: no record is open. Not None at first, because an earlier
     # process may have left open records.
-    _kept: datetime | None = _LONG_AGO
+    _recorded: datetime | None = _LONG_AGO
     _services: Mapping[str, float] = field(default_factory=dict)
 
     def when_due(self, now: datetime) -> None:
@@ -71,7 +71,7 @@ class Controller:
         seen = self._observer.observe(now) if term is not None else None
         if term is None or seen is None:
             return []
-        self._keep_neighbours(seen, term, now)
+        self._record_neighbours(seen, term, now)
         decision = policy.decide(seen.cluster, now.timestamp(), rules())
         wanted = [
             _worded(request, seen)
@@ -83,18 +83,18 @@ class Controller:
             return [request for request in wanted if _explain(request, seen, before)]
         return [request for request in wanted if self._carry_out(request, seen, term, now)]
 
-    def _keep_neighbours(self, seen: Seen, term: leader_lease.Term, now: datetime) -> None:
+    def _record_neighbours(self, seen: Seen, term: leader_lease.Term, now: datetime) -> None:
         if seen.neighbours is None:
             return
         services = {key: cores for key, cores in seen.neighbours.taken.items() if key}
-        if self._kept is None or services != self._services or now - self._kept >= external_usage.EVERY:
-            external_usage.keep(term, *seen.neighbours, now)
-            self._kept, self._services = now, services
+        if self._recorded is None or services != self._services or now - self._recorded >= external_usage.EVERY:
+            external_usage.record(term, *seen.neighbours, now)
+            self._recorded, self._services = now, services
 
     def _stop_external_usage(self, now: datetime) -> None:
-        if self._kept is not None:
-            external_usage.leave_off(now)
-            self._kept = None
+        if self._recorded is not None:
+            external_usage.end_all(now)
+            self._recorded = None
 
     def _movable(self, seen: Seen, now: datetime) -> frozenset[str]:
         self._refused = {key: until for key, until in self._refused.items() if until > now}

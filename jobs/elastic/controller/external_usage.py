@@ -22,7 +22,7 @@ KEPT_FOR = timedelta(days=8)
 
 
 @transaction.atomic
-def keep(term: leader_lease.Term, cores: float, taken: Mapping[str, float], now: datetime) -> None:
+def record(term: leader_lease.Term, cores: float, taken: Mapping[str, float], now: datetime) -> None:
     """Record the cores that others take from now on: by service, and all other pods together under the empty key.
 
     ``cores``: the cores of all nodes. Does nothing if the term is over.
@@ -39,7 +39,7 @@ def keep(term: leader_lease.Term, cores: float, taken: Mapping[str, float], now:
         Neighbour.objects.filter(ended__lt=now - KEPT_FOR).delete()
 
 
-def leave_off(now: datetime) -> None:
+def end_all(now: datetime) -> None:
     """End all open records, because no controller observes the cluster any more."""
     Neighbour.objects.filter(ended=None).update(ended=now)
 

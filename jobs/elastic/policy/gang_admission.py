@@ -62,14 +62,14 @@ class Newcomers:
         for index in self._in_order():
             job = standing.jobs[index]
             servers = fair_share.servers(job, standing.fair[index])
-            mould = (job.core, job.least, standing.shape[index], job.priority, servers)
+            shape_key = (job.core, job.least, standing.shape[index], job.priority, servers)
             need = job.core.master.plus(job.core.server.times(servers)).plus(job.trainer.times(job.least))
             firsts = [self._firsts[key] for key in (None, job.namespace) if key in self._firsts]
             before = next((first for first in firsts if not first.lets_pass(need)), None)
             if before is not None:
                 self.reasons[index] = messages.behind(before.key)
-            elif mould in failed or not self._fits(index, search=len(failed) < depth):
-                failed.add(mould)
+            elif shape_key in failed or not self._fits(index, search=len(failed) < depth):
+                failed.add(shape_key)
                 self.reasons[index] = messages.no_capacity(job.least)
                 self._note_first(job, need)
             else:

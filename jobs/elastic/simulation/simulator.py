@@ -148,7 +148,7 @@ class _Run(_Owner):
     done: float = 0.0
     attained: float = 0.0
     since: float = 0.0
-    edition: int = 0
+    version: int = 0
     speeds: dict[int, float] = field(default_factory=dict)
     profile: Mapping[int, float] = field(default_factory=dict)
 
@@ -395,16 +395,16 @@ class _Simulation:
     def _progress(self, run: _Run) -> None:
         """Update the metrics after a change, and schedule the end of the job at the new speed."""
         self.meter.trains(run.name, run.running if run.core == 0 else 0, run.running)
-        run.edition += 1
-        speed, work, edition = self._speed(run), run.arrival.work, run.edition
+        run.version += 1
+        speed, work, version = self._speed(run), run.arrival.work, run.version
         if work is not None and speed:
-            self._at(self.now + max(0.0, work - run.done) / speed, partial(self._end, run, edition))
+            self._at(self.now + max(0.0, work - run.done) / speed, partial(self._end, run, version))
         began = self.meter.beginning(run.name)
         if run.arrival.duration is not None and began is not None:
             self._at(began + run.arrival.duration, partial(self._end, run, None))
 
-    def _end(self, run: _Run, edition: int | None) -> None:
-        if run.name not in self._runs or (edition is not None and edition != run.edition):
+    def _end(self, run: _Run, version: int | None) -> None:
+        if run.name not in self._runs or (version is not None and version != run.version):
             return
         del self._runs[run.name]
         self.meter.completed(run.name, self.now)

@@ -91,7 +91,7 @@ def _as_submitted(job: Job) -> Job:
 def answer(question: Question) -> dict[str, Any]:
     """Simulate a question. Return the figures, and of each job its wait in seconds and its trainers at the end."""
     outcome = simulate(_workload(question), _policy(question.settings), _timing(question.settings), seed=0)
-    return {"figures": figures(outcome), "jobs": [_fate(job.key, outcome) for job in question.jobs]}
+    return {"figures": figures(outcome), "jobs": [_outcome_of(job.key, outcome) for job in question.jobs]}
 
 
 def _workload(question: Question) -> Workload:
@@ -116,7 +116,7 @@ def _timing(settings: Settings) -> Timing:
     return replace(timing, interval=max(timing.interval, settings.window / 360))
 
 
-def _fate(key: str, outcome: Outcome) -> dict[str, Any]:
+def _outcome_of(key: str, outcome: Outcome) -> dict[str, Any]:
     return {
         "key": key,
         "wait": round(outcome.waits[key], 1),

@@ -274,7 +274,7 @@ def test_another_process_ends_the_open_records_of_a_killed_one(cluster: Cluster)
 
 
 def test_after_the_end_of_its_term_a_leader_records_nothing(cluster: Cluster) -> None:
-    external_usage.keep(leader_lease.Term("nobody", 7), 8.0, {"shop/web": 2.0}, cluster.world.now)
+    external_usage.record(leader_lease.Term("nobody", 7), 8.0, {"shop/web": 2.0}, cluster.world.now)
     assert not Neighbour.objects.exists()
 
 

@@ -205,7 +205,7 @@ def test_a_service_that_is_new_since_the_last_update_has_grown_and_a_removed_one
     assert again.history == ((2.0, 0), (3.0, 20))
 
 
-def test_a_new_edition_of_a_service_is_no_growth_of_it() -> None:
+def test_a_new_version_of_a_service_is_no_growth_of_it() -> None:
     demand_history = DemandHistory()
     for old, new in ((4, 0), (3, 1), (1, 3), (0, 4)):
         pods = [*web(old, *["n1"] * old), *web(new, *["n2"] * new, needs=Needs(900, 100 * MB))]
