@@ -129,7 +129,7 @@ def test_a_resize_to_the_same_begins_nothing(namespace: Namespace) -> None:
     assert Stretch.objects.count() == 1
 
 
-def test_a_resize_within_a_budget_counts_what_is_kept_already_once(namespace: Namespace) -> None:
+def test_a_resize_within_a_budget_counts_the_reserved_hours_once(namespace: Namespace) -> None:
     Limit.objects.create(namespace=namespace, resource="cpu_hours", amount=8)
     asked = ask({"cpu": 2}, length=2 * 3600)
     ledger.reserve(namespace, asked, now=AT)

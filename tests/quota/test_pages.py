@@ -213,7 +213,7 @@ def test_an_empty_field_goes_back_to_the_default(personas: Personas) -> None:
     assert (limits_of(personas.namespace)["cpu"], Limit.objects.count()) == (4, 0)
 
 
-def test_a_limit_below_what_is_held_says_what_happens(personas: Personas) -> None:
+def test_a_limit_below_the_held_amounts_is_a_warning(personas: Personas) -> None:
     hold(personas, 3)
     answer = post(personas, "admin", "/admin/quotas/of/team/limits", cpu="1", reason="Less.")
     assert messages_of(answer)[-1] == (

@@ -127,7 +127,7 @@ def test_tenths_of_a_core_add_up_exactly() -> None:
     assert len(look(namespace(cpu=1.0), *claims).granted) == 10
 
 
-def test_what_is_not_asked_for_stands_in_nobodys_way() -> None:
+def test_a_resource_that_is_not_requested_never_blocks_a_claim() -> None:
     state = State(
         {"a": NamespaceQuota("a", {"cpu": 2, "gpu": 0})}, {}, [Holding("h", "a", {"gpu": 3}, 0, NOW)], [claim("w", 1)]
     )

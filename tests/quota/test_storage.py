@@ -115,7 +115,7 @@ def test_a_repair_leaves_alone_what_was_taken_a_moment_ago(namespace: Namespace)
     assert counted(namespace) == {"artifacts": 10}
 
 
-def test_a_question_costs_the_same_however_much_is_kept(namespace: Namespace) -> None:
+def test_a_check_costs_the_same_however_many_things_are_stored(namespace: Namespace) -> None:
     def cost(things: int) -> int:
         for number in range(things):
             storage.add(job(namespace, subject=f"{things}-{number}"), 1)
@@ -127,7 +127,7 @@ def test_a_question_costs_the_same_however_much_is_kept(namespace: Namespace) ->
     assert cost(2) == cost(40)
 
 
-def test_a_limit_below_what_is_kept_says_what_happens(namespace: Namespace) -> None:
+def test_a_limit_below_the_stored_bytes_is_a_warning(namespace: Namespace) -> None:
     storage.add(job(namespace), 3 * GIB)
     Limit.objects.create(namespace=namespace, resource="storage", amount=GIB)
     assert overheld(namespace) == "3 GiB of storage is kept already. Nothing is deleted; nothing more is taken."

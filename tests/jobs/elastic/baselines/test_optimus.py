@@ -18,7 +18,7 @@ def job(key: str, left: float | None, speeds: Mapping[int, float] = LINEAR, **mo
     return Job(key, 1, 8, GPU, remaining=left, speeds=speeds, **more)  # type: ignore[arg-type]
 
 
-def test_everybody_has_its_least_before_anybody_has_more() -> None:
+def test_all_jobs_have_their_least_before_any_has_more() -> None:
     assert optimus(Cluster(FOUR, [job(key, 10.0) for key in "abcd"]), 0.0).targets == dict.fromkeys("abcd", 1)
 
 

@@ -64,7 +64,7 @@ def one_gpu_job() -> tuple[Resources, list[Job]]:
     return at, [Job("a", 1, 3, Amounts(1000, 10, 1), pending=1)]
 
 
-def test_its_sweeps_go_in_a_circle_with_gpus() -> None:
+def test_its_sweeps_are_periodic_with_gpus() -> None:
     """It may use all GPUs and gives up those above 97 %: up and down in every sweep, without end."""
     at, jobs = one_gpu_job()
     before = at.requested
@@ -72,7 +72,7 @@ def test_its_sweeps_go_in_a_circle_with_gpus() -> None:
     assert at.requested == before
 
 
-def test_what_goes_in_a_circle_is_ended_here() -> None:
+def test_periodic_sweeps_are_bounded_here() -> None:
     assert paddle_edl.scale_all(*one_gpu_job()) == {"a": 0}
 
 
@@ -97,7 +97,7 @@ def test_sweeps_that_are_not_made_would_have_changed_nothing(
     assert paddle_edl.scale_all(at(), named) == last
 
 
-def test_a_circle_is_gone_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_period_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     scale_up = paddle_edl.scale_up
     monkeypatch.setattr(paddle_edl, "scale_up", lambda *given: (made.append(1), scale_up(*given))[1])

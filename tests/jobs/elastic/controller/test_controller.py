@@ -290,7 +290,7 @@ def test_in_explain_mode_nothing_changes_and_the_reason_is_recorded_once(world: 
     assert list(texts) == ["Only explained, nothing is changed: Grows from 1 to 4 trainers: there is room."]
 
 
-def test_what_an_admin_has_switched_counts_for_more_than_the_settings(world: World) -> None:
+def test_the_mode_set_by_an_admin_overrides_the_settings(world: World) -> None:
     Elastic.objects.create(mode="off")
     job = world.job()
     world.rounds(4)
