@@ -1,4 +1,4 @@
-"""The admins' pages about quotas: who may use and uses what, capacity, limits with their history, wishes."""
+"""Admin pages for quotas: usage by holder, capacity, limits with their history, and requests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_ROWS = 200
 @require_safe
 @admins_only
 def overview(request: HttpRequest) -> HttpResponse:
-    """The platform's capacity, who holds what now, and every namespace's part."""
+    """Show the platform's capacity, the present holders, and the usage of each namespace."""
     holders = selectors.holders(_MOST_ROWS)
     capacity, held = selectors.capacity(), holders.held
     context = {
@@ -36,8 +36,8 @@ def overview(request: HttpRequest) -> HttpResponse:
         ],
         "holders": holders.rows,
         "more_holders": holders.more,
-        "rooms": selectors.rooms_at_a_glance(request.GET),
-        "open_wishes": selectors.wishes(state=RequestState.OPEN).count(),
+        "namespaces": selectors.namespace_overview(request.GET),
+        "open_requests": selectors.quota_requests(state=RequestState.OPEN).count(),
     }
     return render(request, "admin/quotas.html", context)
 
@@ -49,9 +49,9 @@ def _part(held: dict[str, float], capacity: dict[str, float], name: str) -> floa
 @require_POST
 @admins_only
 def set_capacity(request: HttpRequest) -> HttpResponse:
-    """How much the platform has for all."""
+    """Set the capacities of the platform."""
 
-    def deed() -> None:
+    def action() -> None:
         services.set_capacity(
             actor=user_of(request),
             amounts=amounts_in(request.POST, SHARED),
@@ -59,20 +59,20 @@ def set_capacity(request: HttpRequest) -> HttpResponse:
             request=request,
         )
 
-    attempt(request, deed, _("The capacity has been set."))
+    attempt(request, action, _("The capacity has been set."))
     return redirect("admin-quotas")
 
 
 @require_safe
 @admins_only
 def namespace(request: HttpRequest, ns: str) -> HttpResponse:
-    """One namespace's limits, how they came about, and who uses them now."""
-    room = get_object_or_404(Namespace, name=ns, closed=None)
-    own = {row.resource: row for row in Limit.objects.filter(namespace=room)}
-    holders = selectors.holders(_MOST_ROWS, room)
+    """Show the limits of one namespace with their history, and the present holders."""
+    target = get_object_or_404(Namespace, name=ns, closed=None)
+    own = {row.resource: row for row in Limit.objects.filter(namespace=target)}
+    holders = selectors.holders(_MOST_ROWS, target)
     context: dict[str, Any] = {
-        "namespace": room,
-        "bars": bars(room),
+        "namespace": target,
+        "bars": bars(target),
         "fields": [
             {
                 "resource": name,
@@ -86,7 +86,7 @@ def namespace(request: HttpRequest, ns: str) -> HttpResponse:
         "holders": holders.rows,
         "more_holders": holders.more,
         "history": entries({"action": "quota.set", "namespace": ns})[:20],
-        "wishes": selectors.wishes(namespace=room).order_by("-asked")[:10],
+        "quota_requests": selectors.quota_requests(namespace=target).order_by("-asked")[:10],
     }
     return render(request, "admin/quota.html", context)
 
@@ -94,31 +94,31 @@ def namespace(request: HttpRequest, ns: str) -> HttpResponse:
 @require_POST
 @admins_only
 def set_limits(request: HttpRequest, ns: str) -> HttpResponse:
-    """Other limits; an empty field is the default. What is held stays held."""
-    room = get_object_or_404(Namespace, name=ns, closed=None)
+    """Set the limits of a namespace. An empty field means the default. Held amounts stay held."""
+    target = get_object_or_404(Namespace, name=ns, closed=None)
 
-    def deed() -> None:
+    def action() -> None:
         services.set_limits(
             actor=user_of(request),
-            namespace=room,
+            namespace=target,
             limits=amounts_in(request.POST, SHOWN),
             borrow=amounts_in(request.POST, SHARED, prefix="borrow."),
             reason=request.POST.get("reason", ""),
             request=request,
         )
 
-    if attempt(request, deed, _("The limits have been set.")) and (over := selectors.overheld(room)):
+    if attempt(request, action, _("The limits have been set.")) and (over := selectors.overheld(target)):
         messages.warning(request, localized(over))
     return redirect("admin-quota", ns=ns)
 
 
 @require_safe
 @admins_only
-def wishes(request: HttpRequest) -> HttpResponse:
-    """Requests for more: the open ones first, the oldest of them first; then what was answered lately."""
+def quota_requests(request: HttpRequest) -> HttpResponse:
+    """Show requests for more: the open ones, the oldest first, then those answered most recently."""
     context = {
-        "open": selectors.wishes(state=RequestState.OPEN).order_by("asked")[:_MOST_ROWS],
-        "answered": selectors.wishes().exclude(state=RequestState.OPEN).order_by("-answered")[:50],
+        "open": selectors.quota_requests(state=RequestState.OPEN).order_by("asked")[:_MOST_ROWS],
+        "answered": selectors.quota_requests().exclude(state=RequestState.OPEN).order_by("-answered")[:50],
     }
     return render(request, "admin/quota_requests.html", context)
 
@@ -126,12 +126,12 @@ def wishes(request: HttpRequest) -> HttpResponse:
 @require_POST
 @admins_only
 def answer(request: HttpRequest, wish_id: int) -> HttpResponse:
-    """Approve or refuse one."""
+    """Approve or refuse a request."""
     approve = request.POST.get("answer") == "approve"
 
-    def deed() -> None:
+    def action() -> None:
         reason = request.POST.get("reason", "")
         services.answer(actor=user_of(request), request_id=wish_id, approve=approve, reason=reason, request=request)
 
-    attempt(request, deed, _("The request has been approved.") if approve else _("The request has been refused."))
+    attempt(request, action, _("The request has been approved.") if approve else _("The request has been refused."))
     return redirect("admin-quota-requests")

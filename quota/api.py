@@ -1,4 +1,4 @@
-"""Quotas over HTTP: what a namespace may use and uses, what waits, wishes for more, and the platform's capacity."""
+"""Quotas over HTTP: limits and usage of namespaces, requests for more, and the platform's capacity."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ class WishOutput(serializers.Serializer[Any]):
     answered_by = serializers.CharField(allow_null=True)
 
 
-_WISHES = inline_serializer(
+_REQUESTS = inline_serializer(
     "QuotaWishPage", {"results": WishOutput(many=True), "next": serializers.CharField(allow_null=True)}
 )
-_NEW_WISH = inline_serializer(
+_NEW_REQUEST = inline_serializer(
     "NewQuotaWish",
     {
         "limits": _numbers("NewQuotaWishLimits", RESOURCES, null=False, required=False),
@@ -109,7 +109,7 @@ _ANSWER = inline_serializer(
 )
 
 
-def _wish(row: QuotaRequest) -> dict[str, Any]:
+def _rendered(row: QuotaRequest) -> dict[str, Any]:
     return {
         "id": row.pk,
         "namespace": row.namespace.name,
@@ -125,7 +125,7 @@ def _wish(row: QuotaRequest) -> dict[str, Any]:
 
 
 def _mapping(body: Any, field: str) -> Mapping[str, Any]:
-    """A part of the body that maps resources to numbers; nothing where it is left out. Raises ValidationFailed."""
+    """Return a mapping of resources to numbers from the body; empty if it is missing. Raises ValidationFailed."""
     found = body.get(field, {}) if isinstance(body, Mapping) else None
     if not isinstance(found, Mapping):
         raise ValidationFailed({field: ["Write an object that maps resources to numbers."]})
@@ -139,7 +139,7 @@ def _reason(body: Any, default: str = "") -> str:
 
 # --- A namespace -----------------------------------------------------------------------------------------------------
 class QuotaView(APIView):
-    """What a namespace may use, holds, has used, and has left. Hours are those of this month."""
+    """Limits, reservations, usage and headroom of a namespace. Hours are those of this month."""
 
     @extend_schema(responses=_QUOTA)
     def get(self, request: Request, ns: str) -> Response:
@@ -147,8 +147,11 @@ class QuotaView(APIView):
 
     @extend_schema(request=_LIMITS, responses=_QUOTA)
     def put(self, request: Request, ns: str) -> Response:
-        """Set limits, for admins: ``{"limits": {"cpu": 32}}`` or the resources alone. Those not named stay, null goes
-        back to the default. ``borrow`` says how much more may be held of what others do not need."""
+        """Set limits: ``{"limits": {"cpu": 32}}`` or the resources alone. For admins.
+
+        Resources that are not named keep their limits; null restores the default. ``borrow`` is the amount that the
+        namespace may hold beyond its limit while others do not need it.
+        """
         namespace = namespace_for(request.user, ns, Scope.QUOTA_READ)
         actor, body = signed_in(request.user), request.data
         require_admin(actor)
@@ -165,7 +168,7 @@ class QuotaView(APIView):
 
 
 class UsageView(APIView):
-    """Hours that a namespace used, by user and by job."""
+    """Hours used by a namespace, by user and by job."""
 
     @extend_schema(responses=_USAGE, parameters=[OpenApiParameter("days", int, description="How far back; 30.")])
     def get(self, request: Request, ns: str) -> Response:
@@ -183,74 +186,74 @@ def _days(text: str) -> int:
     return int(text)
 
 
-class WishesView(APIView):
-    """A namespace's wishes for more, newest first."""
+class QuotaRequestsView(APIView):
+    """Requests of a namespace for more quota, newest first."""
 
-    @extend_schema(parameters=[*PARAMETERS], responses=_WISHES)
+    @extend_schema(parameters=[*PARAMETERS], responses=_REQUESTS)
     def get(self, request: Request, ns: str) -> Response:
         namespace = namespace_for(request.user, ns, Scope.QUOTA_READ)
-        rows = selectors.wishes(namespace=namespace)
-        return Response(paginate(rows, request.query_params, order=("-asked", "-id"), render=_wish))
+        rows = selectors.quota_requests(namespace=namespace)
+        return Response(paginate(rows, request.query_params, order=("-asked", "-id"), render=_rendered))
 
-    @extend_schema(request=_NEW_WISH, responses={201: WishOutput})
+    @extend_schema(request=_NEW_REQUEST, responses={201: WishOutput})
     def post(self, request: Request, ns: str) -> Response:
-        """Ask for other limits. One wish at a time can be open."""
-        wish = services.ask_for_more(
+        """Create a request for other limits. At most one request of a namespace can be open."""
+        quota_request = services.ask_for_more(
             actor=signed_in(request.user),
             namespace_name=ns,
             limits=_mapping(request.data, "limits"),
             reason=_reason(request.data),
             request=request._request,
         )
-        return Response(_wish(wish), status=status.HTTP_201_CREATED)
+        return Response(_rendered(quota_request), status=status.HTTP_201_CREATED)
 
 
-class WishView(APIView):
-    """One wish."""
+class QuotaRequestView(APIView):
+    """One request for more quota."""
 
     @extend_schema(responses={200: WishOutput})
     def delete(self, request: Request, wish_id: int) -> Response:
-        """Withdraw one's own."""
-        wish = services.withdraw(actor=signed_in(request.user), request_id=wish_id, request=request._request)
-        return Response(_wish(wish))
+        """Withdraw a request of one's own."""
+        quota_request = services.withdraw(actor=signed_in(request.user), request_id=wish_id, request=request._request)
+        return Response(_rendered(quota_request))
 
     @extend_schema(responses=WishOutput, request=_ANSWER)
     def post(self, request: Request, wish_id: int) -> Response:
-        """Approve it, which sets the limits, or refuse it. For admins."""
+        """Approve a request, which sets the limits, or refuse it. For admins."""
         require_admin(signed_in(request.user))
         approve = request.data.get("approve") if isinstance(request.data, Mapping) else None
         if not isinstance(approve, bool):
             raise ValidationFailed({"approve": ["Write true or false."]})
-        wish = services.answer(
+        quota_request = services.answer(
             actor=signed_in(request.user),
             request_id=wish_id,
             approve=approve,
             reason=_reason(request.data),
             request=request._request,
         )
-        return Response(_wish(wish))
+        return Response(_rendered(quota_request))
 
 
 # --- The platform ----------------------------------------------------------------------------------------------------
-class AllWishesView(APIView):
-    """Everybody's wishes, newest first; for admins."""
+class AllQuotaRequestsView(APIView):
+    """Requests of all namespaces, newest first. For admins."""
 
     @extend_schema(
         parameters=[OpenApiParameter("state", str, enum=[str(each) for each in RequestState]), *PARAMETERS],
-        responses=_WISHES,
+        responses=_REQUESTS,
     )
     def get(self, request: Request) -> Response:
         require_admin(signed_in(request.user))
-        rows = selectors.wishes()
+        rows = selectors.quota_requests()
         if (wanted := request.query_params.get("state")) is not None:
             if wanted not in RequestState.values:
                 raise ValidationFailed({"state": [f"Choose one of {', '.join(RequestState.values)}."]})
             rows = rows.filter(state=wanted)
-        return Response(paginate(rows, request.query_params, order=("-asked", "-id"), render=_wish))
+        return Response(paginate(rows, request.query_params, order=("-asked", "-id"), render=_rendered))
 
 
 class CapacityView(APIView):
-    """How much the platform has for all namespaces together; for admins. Null: no end."""
+    """Capacities of the platform for all namespaces together. For admins. Null means unlimited."""
 
     @extend_schema(responses=_CAPACITY)
     def get(self, request: Request) -> Response:

@@ -1,4 +1,4 @@
-"""Limits as people write them into a form: one field a resource, memory and storage in GiB."""
+"""Parsing of forms with limits: one field per resource, memory and storage in GiB."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 from portal.common.errors import ValidationFailed
 
-# What is asked for and shown on pages.
+# The resources that pages show and forms ask for.
 SHOWN = ("cpu", "memory", "gpu", "jobs", "storage", "cpu_hours", "gpu_hours")
-# What the platform has for all together, and may be borrowed.
+# The resources that namespaces share and may borrow.
 SHARED = ("cpu", "memory", "gpu", "jobs")
 IN_GIB = ("memory", "storage")
 _GIB = 1024**3
 
 
 def amounts_in(form: Mapping[str, str], names: tuple[str, ...], prefix: str = "") -> dict[str, float | None]:
-    """The amount of each field that is there; None where it was left empty. Raises ValidationFailed."""
+    """Return the amount of each field in the form; None for an empty one. Raises ValidationFailed."""
     found, errors = {}, {}
     for name in names:
         text = form.get(prefix + name)
@@ -38,5 +38,5 @@ def _amount(name: str, text: str) -> float | None:
 
 
 def given(amounts: Mapping[str, float | None]) -> dict[str, float]:
-    """Without what was left empty."""
+    """Return the amounts without the empty ones."""
     return {name: amount for name, amount in amounts.items() if amount is not None}

@@ -1,8 +1,8 @@
-"""Hours of a namespace: what stretches used, summed by day when they end.
+"""Hours of a namespace: the usage of stretches, summed by day when they end.
 
-A month may have tens of thousands of stretches, and every admission asks for their hours under a lock. So the hours of
-a stretch are added to the sums of its days in the transaction that ends it; whoever asks adds up a row a day and the
-stretches that go on.
+A month may have tens of thousands of stretches, and every admission needs their hours under a lock. So the hours of a
+stretch are added to the sums of its days in the transaction that ends it. A reader adds up one row per day and the open
+stretches.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ _DAY = timedelta(days=1)
 
 
 def month_of(now: datetime) -> datetime:
-    """When the month began, in UTC: budgets are those of a month."""
+    """Return the beginning of the month, in UTC. Budgets are monthly."""
     return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
 
 
 def by_day(amounts: Amounts, begun: datetime, ended: datetime) -> Iterator[tuple[date, dict[str, float]]]:
-    """The hours of holding the amounts, for each day (UTC) of that time. Pure."""
+    """Yield for each day (UTC) of the period the hours of holding the amounts. Pure."""
     start = begun.astimezone(UTC)
     while start < ended:
         midnight = start.replace(hour=0, minute=0, second=0, microsecond=0) + _DAY
@@ -38,7 +38,7 @@ def by_day(amounts: Amounts, begun: datetime, ended: datetime) -> Iterator[tuple
 
 @transaction.atomic
 def end_stretches(stretches: QuerySet[Stretch], at: datetime) -> None:
-    """End the open ones of these stretches and add their hours to the sums, once."""
+    """End the open ones of these stretches and add their hours to the sums. Idempotent."""
     for row in stretches.filter(ended=None).select_related("reservation"):
         if Stretch.objects.filter(pk=row.pk, ended=None).update(ended=at):
             add(row.reservation.namespace_id, row.amounts, row.begun, at)
@@ -56,7 +56,7 @@ def add(namespace: int, amounts: Amounts, begun: datetime, ended: datetime) -> N
 
 
 def used_this_month(namespace: Namespace, now: datetime) -> dict[str, float]:
-    """Core and device hours from the beginning of the month until now."""
+    """Return the core and device hours from the beginning of the month until now."""
     since = month_of(now)
     days = DailyUse.objects.filter(namespace=namespace, day__gte=since.date(), day__lte=now.date())
     sums = days.aggregate(**{name: Sum(name) for name in HOURS_OF})

@@ -1,7 +1,8 @@
-"""The ledger: what attempts wait for, hold and give back. Called by the machinery of jobs, never by people.
+"""The ledger: claims and reservations of attempts. Called by the ``jobs`` package, never directly by people.
 
-Nobody over-commits: every decision that grants something is taken under locks, those of the shared capacities first (by
-name), then the namespace's. On SQLite a transaction is IMMEDIATE and so alone from its beginning.
+The quota is never over-committed: every decision that grants amounts is made under locks, first those of the shared
+capacities (by name), then the one of the namespace. On SQLite a transaction is IMMEDIATE, and so exclusive from its
+beginning.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ from rbac.models import Namespace, User
 
 @dataclass(frozen=True)
 class Ask:
-    """What one attempt of one job asks for. ``length``: how long it may hold it at most, in seconds; ``since``: from
-    when on it waits; ``label`` and ``owner`` are for those who read the ledger."""
+    """The request of one attempt of one job.
+
+    ``length``: the longest time that it may hold the amounts, in seconds. ``since``: when it began to wait; None: now.
+    ``label`` and ``owner`` are shown to people.
+    """
 
     job: UUID
     attempt: int
@@ -43,10 +47,10 @@ class Ask:
 
 @transaction.atomic
 def reserve(namespace: Namespace, ask: Ask, *, now: datetime | None = None) -> Verdict:
-    """Hold the amounts for one attempt, if it is its turn and they fit; else it waits in the queue.
+    """Reserve the amounts for one attempt if it is its turn and they fit; else add its claim to the queue.
 
-    May be called again for the same attempt: the answer is then "admitted" and nothing more is held. An attempt whose
-    reservation was released gets no second one.
+    Idempotent: a further call for an attempt with a reservation returns "admitted" and reserves nothing more. An
+    attempt whose reservation was released gets no second one.
     """
     at = now or wall_clock()
     _lock(namespace)
@@ -65,7 +69,7 @@ def reserve(namespace: Namespace, ask: Ask, *, now: datetime | None = None) -> V
 
 
 def _queue(namespace: Namespace, ask: Ask, at: datetime) -> Claim:
-    """The attempt's claim, with what it asks for now; its place is kept."""
+    """Create or update the claim of an attempt with its present request. An existing claim keeps its place."""
     fields = _fields(namespace, ask)
     placed = {"since": ask.since or at, "turn": _turn(ask, ask.since or at)}
     claim, made = Claim.objects.update_or_create(
@@ -78,7 +82,7 @@ def _queue(namespace: Namespace, ask: Ask, at: datetime) -> Claim:
 
 
 def renew(claim: Claim, ask: Ask) -> bool:
-    """Have a claim ask for what its attempt asks for now; its place is kept. False where it does already."""
+    """Update a claim to the present request of its attempt; its place is kept. False if nothing differs."""
     if claim.amounts == _held(ask.amounts) and (claim.length, claim.priority) == (ask.length, ask.priority):
         return False
     _queue(claim.namespace, ask, claim.since)
@@ -126,9 +130,9 @@ def _held(amounts: Amounts) -> dict[str, float]:
 
 @transaction.atomic
 def resize(*, namespace: Namespace, job: UUID, attempt: int, amounts: Amounts, now: datetime | None = None) -> Verdict:
-    """Hold other amounts for an attempt that holds some, if what grows fits. For one that holds none this is nothing.
+    """Change the amounts that an attempt holds, if the increase fits. Does nothing for an attempt that holds none.
 
-    Hours are counted with what was held when: a new stretch begins.
+    A new stretch begins, so that hours are counted with the amounts held at each moment.
     """
     at = now or wall_clock()
     _lock(namespace)
@@ -146,7 +150,10 @@ def resize(*, namespace: Namespace, job: UUID, attempt: int, amounts: Amounts, n
 
 @transaction.atomic
 def take_more(*, namespace: Namespace, job: UUID, attempt: int, amounts: Amounts, now: datetime | None = None) -> bool:
-    """Hold the larger amounts too, if they fit and nobody waits for what they take. Whether they are held now."""
+    """Hold the larger amounts if they fit and no claim waits for the same amounts. Return whether they are held now.
+
+    These are the claims of all other jobs if the platform has a capacity, else those of the namespace.
+    """
     _lock(namespace)
     shared = Capacity.objects.exists()
     waiting = Claim.objects.exclude(job=job) if shared else Claim.objects.filter(namespace=namespace).exclude(job=job)
@@ -156,35 +163,37 @@ def take_more(*, namespace: Namespace, job: UUID, attempt: int, amounts: Amounts
 
 
 def _growth(namespace: Namespace, held: Reservation, amounts: Amounts, at: datetime) -> Verdict:
-    """Whether what grows fits beside all that is held. It is not measured against those who wait: the job runs."""
+    """Decide whether the increase fits beside all holdings. Waiting claims are ignored, because the job runs."""
     grown = {name: amount for name, amount in amounts.items() if amount > held.amounts.get(name, 0)}
     if not grown:
         return ADMITTED
-    looked_at = _as_if_anew(state(at, around=namespace), namespace.name, held, grown, at)
+    looked_at = _with_growth_claim(state(at, around=namespace), namespace.name, held, grown, at)
     found = policy.outlook(looked_at, at.timestamp())
     if found.granted:
         return ADMITTED
-    # Nothing is promised: it does not wait for its growth, it is refused.
+    # A growth does not wait, it is refused: so the verdict has no latest start.
     (refused,) = found.waiting.values()
-    return verdict(refused._replace(latest=None), looked_at.rooms[namespace.name], looked_at.capacity)
+    return verdict(refused._replace(latest=None), looked_at.namespaces[namespace.name], looked_at.capacity)
 
 
-def _as_if_anew(around: policy.State, room: str, held: Reservation, grown: Amounts, at: datetime) -> policy.State:
-    """The platform without what grows of the reservation, and with the claim of an attempt that asks for the larger
+def _with_growth_claim(
+    around: policy.State, namespace: str, held: Reservation, grown: Amounts, at: datetime
+) -> policy.State:
+    """Return the state without the reservation's share of the growing resources, and with a claim for the larger
     amounts until the same end."""
     length = max(0.0, (held.until - at).total_seconds()) if held.until else 0.0
     kept = hours({name: held.amounts.get(name, 0) for name in grown}, length)
-    of = around.rooms[room]
+    of = around.namespaces[namespace]
     spent = {name: amount - kept[name] for name, amount in of.spent.items()}
     others = [each for each in around.held if each.key != (held.job, held.attempt)]
-    asked = policy.Claim("growth", room, grown, at.timestamp(), length, held.priority)
-    rooms = {**around.rooms, room: replace(of, spent=spent)}
-    return policy.State(rooms, around.capacity, others, [asked])
+    asked = policy.Claim("growth", namespace, grown, at.timestamp(), length, held.priority)
+    namespaces = {**around.namespaces, namespace: replace(of, spent=spent)}
+    return policy.State(namespaces, around.capacity, others, [asked])
 
 
 @transaction.atomic
 def release(*, job: UUID, attempt: int, now: datetime | None = None) -> bool:
-    """Give back what the attempt holds, or its place in the queue. True for the one call that gave back amounts."""
+    """Release the reservation of an attempt and remove its claim. True only for the call that released amounts."""
     at = now or wall_clock()
     Claim.objects.filter(job=job, attempt=attempt).delete()
     given_back = Reservation.objects.filter(job=job, attempt=attempt, released=None).update(released=at) == 1
@@ -194,10 +203,10 @@ def release(*, job: UUID, attempt: int, now: datetime | None = None) -> bool:
 
 
 def _lock(*namespaces: Namespace) -> None:
-    """One decision at a time about what is decided on. Always in this order, so that nobody waits in a circle.
+    """Serialise decisions about the shared capacities and these namespaces. The fixed order avoids deadlocks.
 
-    Rows that refer to a namespace may be inserted under its lock (``no_key``): whoever gives back an attempt's amounts
-    has locked the reservation, which ``resize`` waits for, when it inserts the first hours of a day.
+    ``no_key`` lets other transactions insert rows that refer to a locked namespace. ``release`` needs that: it holds
+    the lock of the reservation, for which ``resize`` waits, when it inserts the first hours of a day.
     """
     list(Capacity.objects.select_for_update().order_by("resource"))
     locked = Namespace.objects.select_for_update(no_key=True)
@@ -205,15 +214,16 @@ def _lock(*namespaces: Namespace) -> None:
 
 
 # --- All at once -----------------------------------------------------------------------------------------------------
-# How many attempts one transaction admits: others wait for it.
+# The most attempts that one transaction admits, because others wait for its locks.
 MOST_AT_ONCE = 200
 
 
 @dataclass(frozen=True)
 class Review:
-    """``granted``: the attempts that could start now, in order; ``told``: what the others wait for. By (job, attempt).
+    """The result of a review of all claims, by (job, attempt).
 
-    Claims in neither are those that wait behind the head of a long queue; ``behind`` is what they wait for.
+    ``granted``: the attempts that could start now, in order. ``reasons``: the messages of those that wait. Claims in
+    neither wait behind the head of a long queue; ``behind`` is their message.
     """
 
     decision: Decision
@@ -223,7 +233,7 @@ class Review:
         return tuple(map(_pair, self.decision.found.granted))
 
     @cached_property
-    def told(self) -> Mapping[Key, str]:
+    def reasons(self) -> Mapping[Key, str]:
         return {_pair(key): self.decision.verdict(_pair(key)).why for key in self.decision.found.waiting}
 
     @cached_property
@@ -231,19 +241,22 @@ class Review:
         return behind().why
 
     def groups(self) -> list[list[policy.Claim]]:
-        """The claims that were read, by the decisions that are made together and let some of them start: all where
-        namespaces share a capacity, those of each by itself where they do not."""
+        """Return the claims to pass to ``admit``, grouped by the namespaces that have to be decided on together.
+
+        That is one group if namespaces share a capacity, else one per namespace. Groups in which no claim could start
+        are left out.
+        """
         looked_at, keys = self.decision.looked_at, set(self.granted)
         groups: dict[str, list[policy.Claim]] = {}
         for claim in looked_at.waiting:
-            groups.setdefault("" if looked_at.capacity else claim.room, []).append(claim)
+            groups.setdefault("" if looked_at.capacity else claim.namespace, []).append(claim)
         return [group for group in groups.values() if any(claim.key in keys for claim in group)]
 
 
 def review(now: datetime, *, least: Held | None = None) -> Review:
-    """Look at everything that waits, and call back what is lent to who stands in the way of its owners.
+    """Decide on all claims, and recall capacity that was lent and that its owners need now.
 
-    ``least``: what attempts can be brought down to without being stopped. Nobody is called back where that is enough.
+    ``least``: the amounts that attempts can be reduced to without being stopped. Nothing is recalled if that is enough.
     """
     decision = decide(now)
     if decision.found.recalled:
@@ -253,7 +266,7 @@ def review(now: datetime, *, least: Held | None = None) -> Review:
 
 @transaction.atomic
 def queue_up(asks: Sequence[tuple[Namespace, Ask]], now: datetime) -> None:
-    """Claims for attempts that have none yet. The caller's transaction holds the rows of their jobs."""
+    """Create claims for attempts that have none yet. The caller's transaction has to lock the rows of their jobs."""
     Claim.objects.bulk_create(
         (
             Claim(
@@ -271,8 +284,11 @@ def queue_up(asks: Sequence[tuple[Namespace, Ask]], now: datetime) -> None:
 
 @dataclass(frozen=True)
 class Answer:
-    """What ``admit`` shall do with claims that may start: hold what was ``taken``, keep as claims what was not, and
-    remove the ``stale`` ones, whose attempts do not wait any more."""
+    """The answer of the callback of ``admit``.
+
+    Claims in ``taken`` become reservations. Claims in ``stale``, whose attempts no longer wait, are removed. All others
+    stay claims.
+    """
 
     taken: frozenset[Key]
     stale: frozenset[Key] = frozenset()
@@ -280,7 +296,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Admission:
-    """The claims that ``admit`` has not tried to start, and whether some of them could start now."""
+    """The result of ``admit``: the claims that it has not tried to start, and whether more of them could start now."""
 
     left: Sequence[policy.Claim]
     more: bool
@@ -288,19 +304,18 @@ class Admission:
 
 @transaction.atomic
 def admit(claims: Sequence[policy.Claim], take: Callable[[Sequence[Claim]], Answer], now: datetime) -> Admission:
-    """Decide under locks which of the claims start now, and hold the amounts for those that ``take`` accepts.
+    """Decide under locks which of the claims start now, and reserve the amounts of those that ``take`` accepts.
 
-    ``claims``: those of namespaces that decide together (``Review.groups``), as they were read. At most MOST_AT_ONCE of
-    them start, in the order of the decision. ``take`` runs inside the transaction, so that what it writes and the
-    reservations are committed together.
+    ``claims``: one of ``Review.groups``, as it was read. At most MOST_AT_ONCE of them start, in the order of the
+    decision. ``take`` runs inside the transaction, so that its writes and the reservations are committed together.
     """
-    locked = list(Namespace.objects.filter(name__in={claim.room for claim in claims}).order_by("pk"))
+    locked = list(Namespace.objects.filter(name__in={claim.namespace for claim in claims}).order_by("pk"))
     _lock(*locked)
     decision = decide_again(claims, now, locked[0] if len(locked) == 1 else None)
     turns = [_pair(key) for key in decision.found.granted][:MOST_AT_ONCE]
     read = {claim.key: claim for claim in claims}
     rows = {(row.job, row.attempt): row for row in Claim.objects.filter(job__in=[job for job, _ in turns])}
-    # Of one that asks for something else since it was read nothing is decided yet.
+    # The decision does not apply to a claim whose request has changed since it was read.
     start = [rows[key] for key in turns if key in rows and _asks_the_same(rows[key], read[key])]
     answer = take(start)
     _hold([row for row in start if (row.job, row.attempt) in answer.taken], now)
@@ -315,19 +330,21 @@ def _asks_the_same(row: Claim, claim: policy.Claim) -> bool:
 
 
 def _pair(key: policy.Key) -> Key:
-    """The keys of ``quota.selectors.state``."""
+    """Narrow a policy key to the (job, attempt) that ``quota.selectors.state`` uses as keys."""
     return cast(Key, key)
 
 
 @transaction.atomic
 def _call_back(now: datetime, least: Held) -> None:
-    """Decide again, alone, and note who has to give back; the machinery of jobs finds the notes."""
+    """Decide again under the lock of the capacities, and mark the reservations to recall for the reconciler."""
     list(Capacity.objects.select_for_update().order_by("resource"))
     found = decide(now, least=least).found
     for key, claim in found.recalled.items():
         job, attempt = _pair(key)
-        why = f"It ran on capacity that `{claim.room}` had lent and needs now."
+        why = f"It ran on capacity that `{claim.namespace}` had lent and needs now."
         rows = Reservation.objects.filter(job=job, attempt=attempt, released=None, recalled=None)
         row = rows.select_related("namespace").first()
         if row is not None and rows.update(recalled=now, recalled_why=why):
-            audit_log.record("quota.recall", str(job), actor=None, namespace=row.namespace, detail={"for": claim.room})
+            audit_log.record(
+                "quota.recall", str(job), actor=None, namespace=row.namespace, detail={"for": claim.namespace}
+            )

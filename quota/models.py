@@ -1,6 +1,7 @@
-"""What a namespace may use (limits), what waits (claims), what its attempts hold and held (reservations and their
-stretches), and what it keeps in the storage. Amounts: cpu in cores, memory and storage in bytes, gpu and jobs as
-counts."""
+"""Models of quotas: limits, claims that wait, reservations and their stretches, hours, and stored bytes.
+
+Amounts: cpu in cores, memory and storage in bytes, gpu and jobs as counts.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +11,13 @@ from rbac.models import Namespace, User
 
 
 class Limit(models.Model):
-    """One resource's limit in one namespace. A missing row means the default of the settings."""
+    """The limit of one resource in one namespace. A missing row means the default of the settings."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="limits")
     resource = models.CharField(max_length=32)
-    # None: the default, where only ``borrow`` was set.
+    # None: the default of the settings, if only ``borrow`` was set.
     amount = models.FloatField(null=True)
-    # How much more it may hold of what others do not need now; it has to give that back when they do.
+    # The amount that it may hold beyond the limit while others do not need it; recalled once they do.
     borrow = models.FloatField(default=0)
 
     class Meta:
@@ -24,14 +25,14 @@ class Limit(models.Model):
 
 
 class Capacity(models.Model):
-    """How much of a resource the platform has for all namespaces together. A missing row means no end."""
+    """The platform's capacity of a resource for all namespaces together. A missing row means unlimited."""
 
     resource = models.CharField(max_length=32, unique=True)
     amount = models.FloatField()
 
 
 class _Ask(models.Model):
-    """One attempt of one job, as this room knows it: it knows no jobs, only their ids, names and owners."""
+    """One attempt of one job. This app has no access to jobs, only to their ids, names and owners."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="%(class)ss")
     job = models.UUIDField()
@@ -46,12 +47,12 @@ class _Ask(models.Model):
 
 
 class Claim(_Ask):
-    """An attempt that waits. Gone once it is granted or given up."""
+    """An attempt that waits. The row is deleted once the claim is granted or released."""
 
     since = models.DateTimeField()
-    # ``since`` less the head start of its priority: the order of the queue, as far as nobody is overdue.
+    # ``since`` minus the head start of its priority: the order of the queue among claims that are not overdue.
     turn = models.DateTimeField()
-    # How long it may hold the amounts at most, in seconds.
+    # The longest time that it may hold the amounts, in seconds.
     length = models.FloatField()
 
     class Meta:
@@ -60,13 +61,13 @@ class Claim(_Ask):
 
 
 class Reservation(_Ask):
-    """What one attempt of one job holds, or held. At most one per (job, attempt) for ever."""
+    """The amounts that one attempt of one job holds, or held. There is never a second one per (job, attempt)."""
 
     created = models.DateTimeField()
-    # When its timeout will have ended it at the latest; empty where that is not known.
+    # Its latest end, by its timeout; empty if unknown.
     until = models.DateTimeField(null=True, blank=True)
     released = models.DateTimeField(null=True, blank=True)
-    # It has been asked to give back what was lent, with the message that its owner reads.
+    # When its borrowed amounts were recalled, and the message for its owner.
     recalled = models.DateTimeField(null=True, blank=True)
     recalled_why = models.TextField(blank=True)
 
@@ -79,7 +80,7 @@ class Reservation(_Ask):
 
 
 class Stretch(models.Model):
-    """A time in which a reservation held the same amounts: a resize ends one and begins the next."""
+    """A period in which a reservation held the same amounts. A resize ends one and begins the next."""
 
     reservation = models.ForeignKey(Reservation, on_delete=models.CASCADE, related_name="stretches")
     amounts = models.JSONField()
@@ -96,7 +97,7 @@ class Stretch(models.Model):
 
 
 class DailyUse(models.Model):
-    """The hours of a namespace on one day (UTC), of stretches that have ended: admission reads a row a day."""
+    """The hours of a namespace on one day (UTC), of stretches that have ended. Admission reads one row per day."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="+")
     day = models.DateField()
@@ -108,7 +109,7 @@ class DailyUse(models.Model):
 
 
 class Kind(models.TextChoices):
-    """What bytes are kept for."""
+    """The kind of a thing that uses storage."""
 
     ARTIFACTS = "artifacts"
     CHECKPOINTS = "checkpoints"
@@ -118,8 +119,10 @@ class Kind(models.TextChoices):
 
 
 class Kept(models.Model):
-    """The bytes that one thing of a namespace (a job, a snapshot of code, a dataset) keeps of one kind. This room
-    knows its id and its name alone."""
+    """The bytes of one kind that one thing of a namespace (a job, a snapshot of code, a dataset) uses.
+
+    This app has only the id and the name of the thing.
+    """
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="+")
     kind = models.CharField(max_length=16, choices=Kind.choices)
@@ -134,7 +137,7 @@ class Kept(models.Model):
 
 
 class Stored(models.Model):
-    """The sum of a namespace's ``Kept`` of one kind; changed in the same transaction, so that nobody has to add up."""
+    """The sum of a namespace's ``Kept`` rows of one kind, changed in the same transaction as those rows."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="stored")
     kind = models.CharField(max_length=16, choices=Kind.choices)
@@ -145,7 +148,7 @@ class Stored(models.Model):
 
 
 class RequestState(models.TextChoices):
-    """What became of a wish for more quota."""
+    """The state of a request for more quota."""
 
     OPEN = "open"
     APPROVED = "approved"
@@ -154,7 +157,7 @@ class RequestState(models.TextChoices):
 
 
 class QuotaRequest(models.Model):
-    """Somebody's wish for other limits of a namespace, and the answer. At most one open one a namespace."""
+    """A member's request for other limits of a namespace, and the answer. At most one per namespace is open."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="quota_requests")
     asker = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")

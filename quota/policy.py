@@ -1,20 +1,21 @@
-"""Admission: who may start now, who waits and why, and who has to give back what was lent. Pure.
+"""Admission policy: the claims that start now, those that wait and why, and recalls of borrowed capacity. Pure.
 
-``outlook`` looks at the whole platform at one moment. Times are unix seconds, amounts as in ``quota.models``.
+``outlook`` decides on the state of the whole platform at one moment. Times are unix seconds, amounts as in
+``quota.models``.
 
-* A namespace (a *room* here) may hold up to its limits. What it may *borrow* comes on top, from idle capacity.
-* Within a room the order is age, and a priority is a head start in age: whoever comes later overtakes for so long and
-  no longer. Between rooms that wait for the same capacity, the one that holds the least of it goes first (its dominant
-  share). Who has waited longer than ``Rules.patience`` goes before all that, the oldest first: so nobody is overtaken
-  for longer, and nobody starves.
-* Who stays within the limits goes before all who borrow. Where such a one lacks capacity that others have borrowed,
-  just enough of theirs is called back: of low priority first, then what began last, nothing that began a moment ago.
-  Whoever is called back held more than its room's limit, and whoever it makes room for does not: so nobody is called
-  back in turn.
-* The first that lacks something keeps its place: a later one may start before it (back-fill) if that takes nothing of
-  what the first waits for, or ends before the first could have started. The ends are those of the jobs' timeouts, so
-  the moment until which the first waits at the longest never moves away by who is let in before it.
-* A month's budget of hours is never overdrawn: whoever starts needs as much of it as it can use until its timeout.
+* A namespace holds at most its limits. The amount that it may *borrow* comes on top, from idle capacity.
+* Claims of one namespace are ordered by age. A priority is a head start in age: a later claim overtakes for that long
+  and no longer. Between namespaces that wait for the same capacity, the one with the smallest dominant share goes
+  first. A claim that has waited longer than ``Rules.patience`` goes before all others, the oldest first. So a claim is
+  overtaken for a bounded time, and none starves.
+* A claim within the limits of its namespace goes before all claims that borrow. If it lacks capacity that others have
+  borrowed, just enough of that is recalled: low priorities first, then the most recent holdings, and none that began
+  within ``Rules.shortest_run``. A recalled holding was above the limit of its namespace, and the claim that gets its
+  capacity is not. So recalls never form a cycle.
+* The first claim that lacks something keeps its place. A later claim may start before it (back-fill) if it takes none
+  of the resources that the first waits for, or ends before the first could start. Ends are the timeouts of jobs, so
+  back-filling never delays the latest start of the first claim.
+* The monthly budget of hours is never overdrawn: a claim starts only if the budget covers its hours until its timeout.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from quota.resources import HELD, HOURS_OF, Amounts, Limits, hours
 Key = Hashable
 _Vector = tuple[int, ...]
 _INDICES = range(len(HELD))
-# Cores are counted in thousandths, so that tenths of them add up exactly.
+# Cores are counted in thousandths, so that tenths of a core add up exactly.
 _SCALE = tuple(1000 if resource == "cpu" else 1 for resource in HELD)
 _SCALED = tuple(zip(HELD, _SCALE, strict=True))
 _UNLIMITED = 1 << 100
@@ -40,9 +41,12 @@ _NOTHING: _Vector = (0,) * len(HELD)
 
 @dataclass(frozen=True)
 class Rules:
-    """``head_start``: seconds of age that a priority is worth. ``patience``: after so many seconds a claim goes before
-    fair shares. ``shortest_run``: seconds that a borrower may keep what it has. ``depth``: how many claims behind the
-    first that waits are looked at for back-filling."""
+    """Parameters of the policy.
+
+    ``head_start``: seconds of age that a priority is worth. ``patience``: seconds of waiting after which a claim goes
+    before fair shares. ``shortest_run``: seconds that a borrower keeps its amounts at least. ``depth``: the number of
+    claims behind the first waiting one that are considered for back-filling.
+    """
 
     head_start: Mapping[str, float] = field(default_factory=lambda: {"low": 0.0, "normal": 3600.0, "high": 4 * 3600.0})
     patience: float = 4 * 3600.0
@@ -54,8 +58,11 @@ RULES = Rules()
 
 
 @dataclass(frozen=True)
-class Room:
-    """A namespace. ``budgets`` are hours a month, ``spent`` is what of them was used or is kept for running jobs."""
+class NamespaceQuota:
+    """Limits and usage of a namespace.
+
+    ``budgets`` are hours per month. ``spent`` are the hours used this month or reserved for running jobs.
+    """
 
     name: str
     limits: Limits = field(default_factory=dict)
@@ -66,10 +73,10 @@ class Room:
 
 @dataclass(frozen=True)
 class Claim:
-    """An attempt that waits since ``since`` and would hold the amounts for ``length`` seconds at most."""
+    """An attempt that has waited since ``since`` and would hold the amounts for at most ``length`` seconds."""
 
     key: Key
-    room: str
+    namespace: str
     amounts: Amounts
     since: float
     length: float = 3600.0
@@ -78,11 +85,13 @@ class Claim:
 
 @dataclass(frozen=True)
 class Holding:
-    """An attempt that holds amounts since ``since``, until ``until`` at the latest. ``recalled``: it has been asked to
-    give them back."""
+    """An attempt that holds amounts from ``since`` until ``until`` at the latest.
+
+    ``recalled``: its amounts have been recalled already.
+    """
 
     key: Key
-    room: str
+    namespace: str
     amounts: Amounts
     since: float
     until: float
@@ -92,52 +101,58 @@ class Holding:
 
 @dataclass(frozen=True)
 class State:
-    """The platform at one moment. A resource without capacity has no end."""
+    """The platform at one moment. A resource without a capacity is unlimited."""
 
-    rooms: Mapping[str, Room]
+    namespaces: Mapping[str, NamespaceQuota]
     capacity: Limits = field(default_factory=dict)
     held: Sequence[Holding] = ()
     waiting: Sequence[Claim] = ()
 
 
 class Obstacle(StrEnum):
-    """Why a claim is not granted now."""
+    """The reason why a claim is not granted now."""
 
-    NEVER = "never"  # would not be if nothing else ran
-    BUDGET = "budget"  # the month's hours are used up or kept for running jobs
-    LIMIT = "limit"  # the room holds too much
+    NEVER = "never"  # would not be granted even if nothing else ran
+    BUDGET = "budget"  # the month's hours are used up or reserved for running jobs
+    LIMIT = "limit"  # the namespace holds too much
     CAPACITY = "capacity"  # the platform has too little left
-    TURN = "turn"  # it would take from one before it
-    BEHIND = "behind"  # too many are before it to look
+    TURN = "turn"  # it would take resources from a claim before it
+    BEHIND = "behind"  # too many claims are before it for it to be considered
 
 
 class Waiting(NamedTuple):
-    """A claim that is not granted. ``before``: how many wait before it in its room. ``latest``: when it can start at
-    the latest, unless somebody with precedence comes; None where that cannot be said. ``coming``: capacity is being
-    called back for it."""
+    """A claim that is not granted.
+
+    ``before``: the number of claims that wait before it in its namespace. ``latest``: its latest start, unless a claim
+    with precedence arrives; None if it is unknown. ``coming``: capacity is being recalled for it.
+    """
 
     claim: Claim
     obstacle: Obstacle
     before: int
-    room_left: _Vector
+    namespace_left: _Vector
     platform_left: _Vector
     latest: float | None = None
     coming: bool = False
 
     @property
-    def room_free(self) -> dict[str, float]:
-        """What its room could still hold when it was looked at; a resource without an end is left out."""
-        return _plain(self.room_left)
+    def namespace_free(self) -> dict[str, float]:
+        """Amounts left to its namespace at the time of the decision. Unlimited resources are left out."""
+        return _plain(self.namespace_left)
 
     @property
     def platform_free(self) -> dict[str, float]:
-        """What the platform had left then."""
+        """Amounts left on the platform at that time. Unlimited resources are left out."""
         return _plain(self.platform_left)
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """``granted`` in the order of the decisions; ``waiting`` by key; ``recalled``: who has to give back, for whom."""
+    """The decisions on all claims.
+
+    ``granted``: keys in the order of the decisions. ``waiting``: by key. ``recalled``: by the key of the holding that
+    has to give back its amounts, the claim that gets them.
+    """
 
     granted: tuple[Key, ...]
     waiting: Mapping[Key, Waiting]
@@ -145,7 +160,7 @@ class Outlook:
 
 
 def outlook(state: State, now: float, rules: Rules = RULES) -> Outlook:
-    """All decisions of this moment; the same input gives the same output."""
+    """Return all decisions for this moment. The same input gives the same output."""
     return _Pass(state, now, rules).run()
 
 
@@ -154,7 +169,7 @@ def _needs(amounts: Amounts) -> _Vector:
     return _vector(tuple(amounts.items()))
 
 
-# Many ask for the same.
+# Cached because many claims have the same amounts.
 @lru_cache(maxsize=4096)
 def _vector(items: tuple[tuple[str, float], ...]) -> _Vector:
     amounts = dict(items)
@@ -170,14 +185,17 @@ def _bound(limit: float | None, scale: int) -> int:
 
 
 def _plain(vector: Iterable[int]) -> dict[str, float]:
-    """Back to amounts; what has no end is left out, what is overdrawn counts as nothing."""
+    """Convert a vector back to amounts. Unlimited resources are left out, overdrawn ones count as zero."""
     pairs = zip(HELD, _SCALE, vector, strict=True)
     return {name: max(0, value) / scale for name, scale, value in pairs if value < _UNLIMITED // 2}
 
 
 def _within(need: _Vector, free: Sequence[int]) -> bool:
-    """Nothing asked of a resource is no reason to wait, even where a lowered limit is over-held."""
-    for amount, left in zip(need, free, strict=True):  # noqa: SIM110  asked more often than anything else
+    """Whether ``need`` fits into ``free``.
+
+    A resource of which nothing is needed always fits, even if more of it is held than a lowered limit allows.
+    """
+    for amount, left in zip(need, free, strict=True):  # noqa: SIM110  called more often than any other function
         if amount > left and amount:
             return False
     return True
@@ -188,43 +206,46 @@ def _add(to: list[int], amounts: _Vector, sign: int = 1) -> None:
         to[i] += sign * amounts[i]
 
 
-# --- One look at everything -------------------------------------------------------------------------------------------
+# --- One pass over all claims -----------------------------------------------------------------------------------------
 @dataclass
 class _Place:
-    """What is kept for the first that waits: until then at the longest, and what others may take meanwhile."""
+    """Capacity reserved for the first waiting claim, until ``until`` at the latest.
+
+    ``spare`` and ``namespace_spare``: amounts that later claims may take beyond that time.
+    """
 
     claim: Claim
     need: _Vector
     until: float
-    spare: list[int]  # of the platform
-    room_spare: list[int]
+    spare: list[int]  # on the platform
+    namespace_spare: list[int]
 
     def leaves(self, need: _Vector, spare: Sequence[int], ends: float) -> bool:
-        """Whether somebody who holds ``need`` until ``ends`` takes nothing from it."""
+        """Whether a claim that holds ``need`` until ``ends`` takes nothing from this place."""
         contested = (i for i in _INDICES if need[i] and self.need[i])
         return ends <= self.until or all(need[i] <= spare[i] for i in contested)
 
 
 @dataclass
-class _Desk:
-    """One room's books during a pass."""
+class _Account:
+    """The account of one namespace during a pass."""
 
-    room: Room
+    namespace: NamespaceQuota
     limit: _Vector
     ceiling: _Vector
     used: list[int]
     spent: dict[str, float]
     queue: list[Claim]
-    # Whether there is an end to its hours.
+    # Whether any of its hours is limited.
     budgeted: bool
     at: int = 0
     place: _Place | None = None
     passed_over: int = 0
     waiting: int = 0
 
-    # What the first of the queue needs; reckoned once for all who ask.
+    # The needs of the head of the queue, computed once.
     need: _Vector = _NOTHING
-    # What could be held if nothing else ran, as far as somebody has asked.
+    # Needs that have been found to fit if nothing else ran.
     possible: set[_Vector] = field(default_factory=set)
 
     @property
@@ -236,7 +257,7 @@ class _Desk:
 
 
 class _Pass:
-    """The working of one ``outlook``."""
+    """The computation of one ``outlook``."""
 
     def __init__(self, state: State, now: float, rules: Rules) -> None:
         self._now, self._rules, self._held = now, rules, state.held
@@ -248,38 +269,38 @@ class _Pass:
         self._waiting: dict[Key, Waiting] = {}
         self._recalled: dict[Key, Claim] = {}
         self._coming: set[Key] = set()
-        self._desks = {name: _desk(room) for name, room in state.rooms.items()}
-        # (end, room, amounts) of all that is held, also of what is granted on the way.
+        self._accounts = {name: _account(namespace) for name, namespace in state.namespaces.items()}
+        # (end, namespace, amounts) of all holdings and of the claims granted so far.
         self._ends: list[tuple[float, str, _Vector]] = []
         for holding in state.held:
             ends = now if holding.recalled else max(now, holding.until)
-            self._take(holding.room, _needs(holding.amounts), ends)
+            self._take(holding.namespace, _needs(holding.amounts), ends)
         for claim in state.waiting:
-            self._desks[claim.room].queue.append(claim)
-        # Of each resource, what every claim needs of it at least.
+            self._accounts[claim.namespace].queue.append(claim)
+        # For each resource, the smallest need of any claim.
         self._least = tuple(map(min, zip(*{_needs(claim.amounts) for claim in state.waiting}, strict=True))) or _NOTHING
-        for desk in self._desks.values():
-            self._put_in_order(desk.queue)
+        for account in self._accounts.values():
+            self._put_in_order(account.queue)
 
     def run(self) -> Outlook:
-        turns = [self._turn(desk) for desk in self._desks.values() if self._has_head(desk)]
+        turns = [self._turn(account) for account in self._accounts.values() if self._has_head(account)]
         heapq.heapify(turns)
         while turns and not self._is_exhausted():
-            desk = self._desks[heapq.heappop(turns)[-1]]
-            self._decide(desk)
-            if desk.passed_over < self._rules.depth and self._has_head(desk):
-                heapq.heappush(turns, self._turn(desk))
-        for *_turn, room in turns:
-            self._turn_away(self._desks[room])
-        for desk in self._desks.values():
-            self._leave_behind(desk)
+            account = self._accounts[heapq.heappop(turns)[-1]]
+            self._decide(account)
+            if account.passed_over < self._rules.depth and self._has_head(account):
+                heapq.heappush(turns, self._turn(account))
+        for *_turn, namespace in turns:
+            self._turn_away(self._accounts[namespace])
+        for account in self._accounts.values():
+            self._leave_behind(account)
         return Outlook(tuple(self._granted), self._waiting, self._recalled)
 
     def _overdue(self, claim: Claim) -> bool:
         return self._now - claim.since >= self._rules.patience
 
     def _put_in_order(self, queue: list[Claim]) -> None:
-        """By age; those of the same age by their keys, which take long to write out."""
+        """Sort by age, and by key where ages are equal. Keys are formatted only then, because that is slow."""
         ages = [self._age(claim) for claim in queue]
         tied = len(set(ages)) < len(ages)
         keys = [(*age, str(claim.key)) for age, claim in zip(ages, queue, strict=True)] if tied else ages
@@ -291,139 +312,151 @@ class _Pass:
             return False, since, since
         return True, since - self._rules.head_start.get(claim.priority, 0.0), since
 
-    def _turn(self, desk: _Desk) -> tuple[bool, bool, float, float, str]:
-        """Its place among the rooms; the smallest comes first. The name makes the order total."""
-        head = desk.head
+    def _turn(self, account: _Account) -> tuple[bool, bool, float, float, str]:
+        """Return the sort key of the namespace; the smallest comes first. The name makes the order total."""
+        head = account.head
         overdue = self._overdue(head)
-        share = 0.0 if overdue else self._share(desk)
-        borrows = not _within(desk.need, desk.left(desk.limit))
-        return borrows, not overdue, share, self._age(head)[1], desk.room.name
+        share = 0.0 if overdue else self._share(account)
+        borrows = not _within(account.need, account.left(account.limit))
+        return borrows, not overdue, share, self._age(head)[1], account.namespace.name
 
-    def _share(self, desk: _Desk) -> float:
-        """The largest part that the room holds of any resource that has an end."""
-        return max([desk.used[i] / amount for i, amount in self._shared], default=0.0)
+    def _share(self, account: _Account) -> float:
+        """Return the largest fraction that the namespace holds of any limited resource."""
+        return max([account.used[i] / amount for i, amount in self._shared], default=0.0)
 
-    def _take(self, room: str, amounts: _Vector, ends: float) -> None:
+    def _take(self, namespace: str, amounts: _Vector, ends: float) -> None:
         _add(self._free, amounts, -1)
-        _add(self._desks[room].used, amounts)
-        self._ends.append((ends, room, amounts))
+        _add(self._accounts[namespace].used, amounts)
+        self._ends.append((ends, namespace, amounts))
 
-    def _has_head(self, desk: _Desk) -> bool:
-        """Whether a claim is left to look at. Those that wait for nothing that others hold stand in nobody's way."""
-        while desk.at < len(desk.queue):
-            desk.need = _needs(desk.head.amounts)
-            obstacle = self._hopeless(desk, desk.head, desk.need)
+    def _has_head(self, account: _Account) -> bool:
+        """Whether a claim is left to decide on.
+
+        Skips claims that are NEVER granted or lack budget: they wait for no amounts held by others and block no claim.
+        """
+        while account.at < len(account.queue):
+            account.need = _needs(account.head.amounts)
+            obstacle = self._hopeless(account, account.head, account.need)
             if obstacle is None:
                 return True
-            desk.at += 1
-            self._let_wait(desk, desk.queue[desk.at - 1], obstacle)
+            account.at += 1
+            self._let_wait(account, account.queue[account.at - 1], obstacle)
         return False
 
-    def _hopeless(self, desk: _Desk, claim: Claim, need: _Vector) -> Obstacle | None:
-        if need not in desk.possible:
-            if not (_within(need, desk.ceiling) and _within(need, self._capacity)):
+    def _hopeless(self, account: _Account, claim: Claim, need: _Vector) -> Obstacle | None:
+        if need not in account.possible:
+            if not (_within(need, account.ceiling) and _within(need, self._capacity)):
                 return Obstacle.NEVER
-            desk.possible.add(need)
-        if not desk.budgeted:
+            account.possible.add(need)
+        if not account.budgeted:
             return None
-        used, budgets = hours(claim.amounts, claim.length), desk.room.budgets
+        used, budgets = hours(claim.amounts, claim.length), account.namespace.budgets
         if _overdraws(budgets, used, {}):
             return Obstacle.NEVER
-        return Obstacle.BUDGET if _overdraws(budgets, used, desk.spent) else None
+        return Obstacle.BUDGET if _overdraws(budgets, used, account.spent) else None
 
-    def _decide(self, desk: _Desk) -> None:
-        claim, need = desk.head, desk.need
-        desk.at += 1
+    def _decide(self, account: _Account) -> None:
+        claim, need = account.head, account.need
+        account.at += 1
         ends = self._now + claim.length
-        obstacle = self._obstacle(desk, need, ends)
+        obstacle = self._obstacle(account, need, ends)
         if obstacle is None:
-            self._grant(desk, claim, need, ends)
+            self._grant(account, claim, need, ends)
             return
-        first = not desk.passed_over and obstacle is not Obstacle.TURN
+        first = not account.passed_over and obstacle is not Obstacle.TURN
         if first:
-            self._keep_place(desk, claim, need, obstacle)
-        desk.passed_over += 1
-        self._let_wait(desk, claim, obstacle, desk.place if first else None)
+            self._keep_place(account, claim, need, obstacle)
+        account.passed_over += 1
+        self._let_wait(account, claim, obstacle, account.place if first else None)
 
-    def _obstacle(self, desk: _Desk, need: _Vector, ends: float) -> Obstacle | None:
-        if not _within(need, desk.left(desk.ceiling)):
+    def _obstacle(self, account: _Account, need: _Vector, ends: float) -> Obstacle | None:
+        if not _within(need, account.left(account.ceiling)):
             return Obstacle.LIMIT
         if not _within(need, self._free):
             return Obstacle.CAPACITY
-        place, own = self._place, desk.place
+        place, own = self._place, account.place
         waits = place is not None and not place.leaves(need, place.spare, ends)
-        waits = waits or (own is not None and not own.leaves(need, own.room_spare, ends))
+        waits = waits or (own is not None and not own.leaves(need, own.namespace_spare, ends))
         return Obstacle.TURN if waits else None
 
-    def _grant(self, desk: _Desk, claim: Claim, need: _Vector, ends: float) -> None:
+    def _grant(self, account: _Account, claim: Claim, need: _Vector, ends: float) -> None:
         self._granted.append(claim.key)
-        self._take(claim.room, need, ends)
+        self._take(claim.namespace, need, ends)
         for name, amount in hours(claim.amounts, claim.length).items():
-            desk.spent[name] += amount
+            account.spent[name] += amount
         if self._place is not None and ends > self._place.until:
             _add(self._place.spare, need, -1)
-        if desk.place is not None and ends > desk.place.until:
-            _add(desk.place.room_spare, need, -1)
+        if account.place is not None and ends > account.place.until:
+            _add(account.place.namespace_spare, need, -1)
 
-    def _let_wait(self, desk: _Desk, claim: Claim, obstacle: Obstacle, place: _Place | None = None) -> None:
-        left, free = tuple(desk.left(desk.ceiling)), tuple(self._free)
+    def _let_wait(self, account: _Account, claim: Claim, obstacle: Obstacle, place: _Place | None = None) -> None:
+        left, free = tuple(account.left(account.ceiling)), tuple(self._free)
         latest = place.until if place is not None else None
-        waiting = Waiting(claim, obstacle, desk.waiting, left, free, latest, claim.key in self._coming)
+        waiting = Waiting(claim, obstacle, account.waiting, left, free, latest, claim.key in self._coming)
         self._waiting[claim.key] = waiting
-        desk.waiting += obstacle is not Obstacle.NEVER
+        account.waiting += obstacle is not Obstacle.NEVER
 
-    # --- When nothing is left to give ---
+    # --- When no capacity is left ---
     def _is_exhausted(self) -> bool:
-        """Whether the platform has too little left for any claim, and the first of them has its place: nothing that is
-        decided from here on depends on whose turn it is."""
+        """Whether the platform has too little left for any claim, and the first of them has its place.
+
+        No later decision depends on the order of the turns then.
+        """
         return self._place is not None and not _within(self._least, self._free)
 
-    def _turn_away(self, desk: _Desk) -> None:
-        """What ``_decide`` would say to each that is still to be looked at, one after the other."""
-        left, free = tuple(desk.left(desk.ceiling)), tuple(self._free)
-        while desk.passed_over < self._rules.depth and self._has_head(desk):
-            claim, need = desk.head, desk.need
+    def _turn_away(self, account: _Account) -> None:
+        """Record the result that ``_decide`` would give for each remaining claim, in order."""
+        left, free = tuple(account.left(account.ceiling)), tuple(self._free)
+        while account.passed_over < self._rules.depth and self._has_head(account):
+            claim, need = account.head, account.need
             obstacle = Obstacle.CAPACITY if _within(need, left) else Obstacle.LIMIT
             latest = None
-            if not desk.passed_over:
-                desk.place = self._when(desk, claim, need)
-                latest = desk.place.until
-            self._waiting[claim.key] = Waiting(claim, obstacle, desk.waiting, left, free, latest)
-            desk.at, desk.passed_over, desk.waiting = desk.at + 1, desk.passed_over + 1, desk.waiting + 1
+            if not account.passed_over:
+                account.place = self._when(account, claim, need)
+                latest = account.place.until
+            self._waiting[claim.key] = Waiting(claim, obstacle, account.waiting, left, free, latest)
+            account.at, account.passed_over, account.waiting = (
+                account.at + 1,
+                account.passed_over + 1,
+                account.waiting + 1,
+            )
 
-    def _leave_behind(self, desk: _Desk) -> None:
-        """Those that nobody looked at: nothing changes any more, so all of them see the same."""
-        left, free = tuple(desk.left(desk.ceiling)), tuple(self._free)
-        for claim in desk.queue[desk.at :]:
-            self._waiting[claim.key] = Waiting(claim, Obstacle.BEHIND, desk.waiting, left, free)
-            desk.waiting += 1
+    def _leave_behind(self, account: _Account) -> None:
+        """Record the claims beyond ``depth``. Amounts no longer change, so all of them get the same ones."""
+        left, free = tuple(account.left(account.ceiling)), tuple(self._free)
+        for claim in account.queue[account.at :]:
+            self._waiting[claim.key] = Waiting(claim, Obstacle.BEHIND, account.waiting, left, free)
+            account.waiting += 1
 
-    # --- The place of the first that waits ---
-    def _keep_place(self, desk: _Desk, claim: Claim, need: _Vector, obstacle: Obstacle) -> None:
+    # --- The place of the first waiting claim ---
+    def _keep_place(self, account: _Account, claim: Claim, need: _Vector, obstacle: Obstacle) -> None:
         of_platform = obstacle is Obstacle.CAPACITY and self._place is None
-        if of_platform and _within(need, desk.left(desk.limit)):
+        if of_platform and _within(need, account.left(account.limit)):
             self._call_back(claim, need)
-        desk.place = self._when(desk, claim, need)
+        account.place = self._when(account, claim, need)
         if of_platform:
-            self._place = desk.place
+            self._place = account.place
 
-    def _when(self, desk: _Desk, claim: Claim, need: _Vector) -> _Place:
-        """The first moment at which enough has ended, at the latest. Once all has ended it fits: it is not NEVER."""
-        free, left, until = list(self._free), desk.left(desk.ceiling), self._now
-        for ends, room, amounts in sorted(self._ends):
+    def _when(self, account: _Account, claim: Claim, need: _Vector) -> _Place:
+        """Return the place that begins when enough holdings have ended by their timeouts.
+
+        The claim fits once all of them have ended, because it is not NEVER.
+        """
+        free, left, until = list(self._free), account.left(account.ceiling), self._now
+        for ends, namespace, amounts in sorted(self._ends):
             if _within(need, free) and _within(need, left):
                 break
             until = ends
             _add(free, amounts)
-            if room == claim.room:
+            if namespace == claim.namespace:
                 _add(left, amounts)
         _add(free, need, -1)
         _add(left, need, -1)
         return _Place(claim, need, until, free, left)
 
-    # --- Giving back what was lent ---
+    # --- Recalls of lent capacity ---
     def _call_back(self, claim: Claim, need: _Vector) -> None:
-        """Note who has to give back so that the claim fits; nobody where that would not be enough."""
+        """Record the holdings to recall so that the claim fits; none if all of them would not suffice."""
         lacking = [need[i] - self._free[i] if need[i] else 0 for i in _INDICES]
         for holding in self._held:
             if holding.recalled:
@@ -433,20 +466,20 @@ class _Pass:
             self._coming.add(claim.key)
         for holding in chosen:
             self._recalled[holding.key] = claim
-            gone = (max(self._now, holding.until), holding.room, _needs(holding.amounts))
+            gone = (max(self._now, holding.until), holding.namespace, _needs(holding.amounts))
             self._ends[self._ends.index(gone)] = (self._now, *gone[1:])
 
     def _lenders(self, claim: Claim, lacking: list[int]) -> list[Holding]:
-        """The fewest of those who may be called back, or none."""
-        used = {name: list(desk.used) for name, desk in self._desks.items()}
+        """Return as few as possible of the holdings that may be recalled; none if they do not suffice."""
+        used = {name: list(account.used) for name, account in self._accounts.items()}
         chosen: list[Holding] = []
         for holding in sorted(self._held, key=self._least_loss):
             if all(amount <= 0 for amount in lacking):
                 break
             amounts = _needs(holding.amounts)
-            if self._may_be_called_back(holding, claim, used[holding.room], lacking):
+            if self._may_be_called_back(holding, claim, used[holding.namespace], lacking):
                 chosen.append(holding)
-                _add(used[holding.room], amounts, -1)
+                _add(used[holding.namespace], amounts, -1)
                 _add(lacking, amounts, -1)
         if any(amount > 0 for amount in lacking):
             return []
@@ -456,18 +489,22 @@ class _Pass:
         return self._rules.head_start.get(holding.priority, 0.0), -holding.since, str(holding.key)
 
     def _may_be_called_back(self, holding: Holding, claim: Claim, used: list[int], lacking: list[int]) -> bool:
-        if holding.room == claim.room or holding.recalled or self._now - holding.since < self._rules.shortest_run:
+        if (
+            holding.namespace == claim.namespace
+            or holding.recalled
+            or self._now - holding.since < self._rules.shortest_run
+        ):
             return False
-        limit, amounts = self._desks[holding.room].limit, _needs(holding.amounts)
+        limit, amounts = self._accounts[holding.namespace].limit, _needs(holding.amounts)
         return any(lacking[i] > 0 and amounts[i] and used[i] > limit[i] for i in _INDICES)
 
 
-def _desk(room: Room) -> _Desk:
-    limit, borrow = _bounds(room.limits), _needs(room.borrow)
+def _account(namespace: NamespaceQuota) -> _Account:
+    limit, borrow = _bounds(namespace.limits), _needs(namespace.borrow)
     ceiling = tuple(limit[i] + borrow[i] for i in _INDICES)
-    spent = {name: room.spent.get(name, 0.0) for name in HOURS_OF}
-    budgeted = any(budget is not None for budget in room.budgets.values())
-    return _Desk(room, limit, ceiling, list(_NOTHING), spent, [], budgeted)
+    spent = {name: namespace.spent.get(name, 0.0) for name in HOURS_OF}
+    budgeted = any(budget is not None for budget in namespace.budgets.values())
+    return _Account(namespace, limit, ceiling, list(_NOTHING), spent, [], budgeted)
 
 
 def _overdraws(budgets: Limits, used: Amounts, spent: Amounts) -> bool:
@@ -478,7 +515,7 @@ def _overdraws(budgets: Limits, used: Amounts, spent: Amounts) -> bool:
 
 
 def _fewest(chosen: list[Holding], lacking: list[int]) -> list[Holding]:
-    """Without those that the others make unnecessary; ``lacking`` is at most zero."""
+    """Return the holdings without those that the others make unnecessary. ``lacking`` is at most zero."""
     kept = list(chosen)
     for holding in chosen:
         amounts = _needs(holding.amounts)

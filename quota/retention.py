@@ -1,4 +1,4 @@
-"""Removes reservations that were given back longer ago than ``settings.KEEP_USAGE_DAYS``, with their stretches."""
+"""Removal of reservations that were released more than ``settings.KEEP_USAGE_DAYS`` days ago, with their stretches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BATCH = 1000
 
 
 def prune(now: datetime) -> int:
-    """Remove at most ``BATCH`` reservations; how many. Sums of hours by day stay."""
+    """Remove at most ``BATCH`` reservations and return their number. The sums of hours by day stay."""
     if not settings.KEEP_USAGE_DAYS:
         return 0
     old = Reservation.objects.filter(released__lt=now - timedelta(days=settings.KEEP_USAGE_DAYS)).order_by("released")

@@ -1,4 +1,4 @@
-"""Reading what namespaces may use, hold and have used."""
+"""Queries for limits, holdings, usage and the queues of namespaces."""
 
 from __future__ import annotations
 
@@ -30,13 +30,15 @@ from quota.resources import HELD, HOURS_OF, RESOURCES, Amounts, bare, hours, in_
 from rbac.models import Namespace
 
 Key = tuple[UUID, int]
-# What attempts hold, or would hold.
+# Amounts by attempt.
 Held = Mapping[Key, Amounts]
 
 
 class QuotaView(TypedDict):
-    """One number a resource; a limit or headroom of None means that there is none. Hours are those of this month;
-    ``kept`` are bytes of the storage by what they are kept for."""
+    """Quota of a namespace, one number per resource.
+
+    A limit or headroom of None means unlimited. Hours are those of this month. ``kept``: bytes of storage by kind.
+    """
 
     limits: dict[str, float | None]
     borrow: dict[str, float]
@@ -48,7 +50,7 @@ class QuotaView(TypedDict):
 
 # --- Limits ----------------------------------------------------------------------------------------------------------
 def limits_of(namespace: Namespace) -> dict[str, float | None]:
-    """The limit of each resource: the namespace's own, else the default of the settings, else None."""
+    """Return the limit of each resource: the namespace's own, else the default of the settings, else None."""
     return _with_defaults({row.resource: row.amount for row in Limit.objects.filter(namespace=namespace)})
 
 
@@ -59,26 +61,26 @@ def _with_defaults(own: Mapping[str, float | None]) -> dict[str, float | None]:
 
 
 def borrowing_of(namespace: Namespace) -> dict[str, float]:
-    """How much of each held resource the namespace may borrow."""
+    """Return the amount of each held resource that the namespace may borrow."""
     own = dict(Limit.objects.filter(namespace=namespace).values_list("resource", "borrow"))
     return {resource: own.get(resource, 0.0) for resource in HELD}
 
 
 def capacity() -> dict[str, float]:
-    """How much the platform has of the resources that have an end."""
+    """Return the platform's capacity of each limited resource."""
     return dict(Capacity.objects.values_list("resource", "amount"))
 
 
-# --- What is held and was used ---------------------------------------------------------------------------------------
+# --- Holdings and usage ----------------------------------------------------------------------------------------------
 def reserved_in(namespace: Namespace) -> dict[str, float]:
-    """What the namespace's attempts hold now."""
+    """Return the sum of the amounts that the namespace's attempts hold now."""
     held = Reservation.objects.filter(namespace=namespace, released=None).values_list("amounts", flat=True)
     return total(held)
 
 
 @dataclass(frozen=True)
 class Use:
-    """What one attempt used in a time: hours by name."""
+    """Usage of one attempt: hours by name."""
 
     namespace: int
     job: UUID
@@ -88,19 +90,19 @@ class Use:
 
 
 def uses(since: datetime, now: datetime, *, namespace: Namespace | None = None) -> Iterator[Use]:
-    """What attempts used from ``since`` until ``now``: what each stretch held, for as long as it lay in there."""
+    """Return the usage from ``since`` until ``now``: one item per stretch, for the part of it in that period."""
     rows = Stretch.objects.filter(Q(ended=None) | Q(ended__gt=since), begun__lt=now)
     if namespace is not None:
         rows = rows.filter(reservation__namespace=namespace)
     of = "reservation__"
     names = ("amounts", "begun", "ended", f"{of}namespace_id", f"{of}job", f"{of}label", f"{of}owner__username")
-    for amounts, begun, ended, room, job, label, owner in rows.values_list(*names).iterator():
+    for amounts, begun, ended, namespace_id, job, label, owner in rows.values_list(*names).iterator():
         seconds = (min(ended or now, now) - max(begun, since)).total_seconds()
-        yield Use(room, job, label, owner or "", hours(amounts, max(0.0, seconds)))
+        yield Use(namespace_id, job, label, owner or "", hours(amounts, max(0.0, seconds)))
 
 
 def added(found: Iterable[Use]) -> dict[str, float]:
-    """The hours of all of them."""
+    """Return the sums of the hours."""
     result = dict.fromkeys(HOURS_OF, 0.0)
     for use in found:
         for name in HOURS_OF:
@@ -109,7 +111,7 @@ def added(found: Iterable[Use]) -> dict[str, float]:
 
 
 def quota_of(namespace: Namespace, *, now: datetime | None = None) -> QuotaView:
-    """The whole of a namespace's quota. What is reserved is in use: a reservation is held by an attempt that runs."""
+    """Return the limits and usage of a namespace. Reserved amounts count as used, because their attempts run."""
     limits = limits_of(namespace)
     reserved, kept = reserved_in(namespace), kept_by_kind(namespace)
     used = reserved | {"storage": sum(kept.values())} | used_this_month(namespace, now or wall_clock())
@@ -123,29 +125,29 @@ def quota_of(namespace: Namespace, *, now: datetime | None = None) -> QuotaView:
     )
 
 
-# --- What is kept ----------------------------------------------------------------------------------------------------
+# --- Storage ---------------------------------------------------------------------------------------------------------
 def kept_by_kind(namespace: Namespace) -> dict[str, int]:
-    """Bytes of the storage by what they are kept for; every kind has a number."""
+    """Return the bytes of storage by kind. Every kind has a number."""
     found = dict(Stored.objects.filter(namespace=namespace).values_list("kind", "size"))
     return {str(kind): max(0, found.get(kind, 0)) for kind in Kind}
 
 
 def largest_kept(namespace: Namespace) -> QuerySet[Kept]:
-    """What keeps bytes, the largest first."""
+    """Return the things that use storage, the largest first."""
     return Kept.objects.filter(namespace=namespace, size__gt=0).order_by("-size", "pk")
 
 
-# --- What admission decides on ---------------------------------------------------------------------------------------
-# How many claims of each namespace's queue are read at first: the policy looks at no more of them than its depth behind
-# the first that waits, unless some are granted or hopeless.
+# --- Input and results of admission -----------------------------------------------------------------------------------
+# The number of claims of each namespace that are read at first. The policy considers no more than its depth behind the
+# first waiting one, unless some are granted or hopeless.
 _HEADS = policy.RULES.depth + 30
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was read of the platform and what the policy decides on it.
+    """The state that was read and the policy's decisions on it.
 
-    Of a long queue only its head is read. Claims that are not in ``looked_at.waiting`` wait behind those that are:
+    Only the head of a long queue is read. Claims that are not in ``looked_at.waiting`` wait behind those that are;
     ``behind`` is their verdict.
     """
 
@@ -153,15 +155,16 @@ class Decision:
     found: policy.Outlook
 
     def verdict(self, key: Key) -> Verdict:
-        """The verdict on a claim that does not start now."""
+        """Return the verdict on a claim that does not start now."""
         waiting = self.found.waiting.get(key)
         return behind() if waiting is None else verdict_on(waiting.claim, self.looked_at, self.found)
 
 
 def decide(now: datetime, *, around: Namespace | None = None, least: Held | None = None) -> Decision:
-    """The policy's decisions. Equal to those on the whole queues, at a cost that does not grow with their length.
+    """Read the state and return the policy's decisions.
 
-    ``around`` and ``least`` as in ``state``.
+    They equal the decisions on the whole queues, at a cost that does not grow with the length of the queues. ``around``
+    and ``least`` are those of ``state``.
     """
     heads = _HEADS
     while True:
@@ -174,7 +177,7 @@ def decide(now: datetime, *, around: Namespace | None = None, least: Held | None
 
 
 def decide_again(claims: Sequence[policy.Claim], now: datetime, around: Namespace | None) -> Decision:
-    """The decisions on claims that were read before, beside what is held now."""
+    """Return the decisions on claims that were read before, given the present reservations."""
     looked_at = _beside(claims, now, around, None)
     held = {each.key for each in looked_at.held}
     looked_at = replace(looked_at, waiting=[claim for claim in claims if claim.key not in held])
@@ -182,45 +185,47 @@ def decide_again(claims: Sequence[policy.Claim], now: datetime, around: Namespac
 
 
 def _reaches_its_depth(found: policy.Outlook, cut: set[str]) -> bool:
-    """Whether in each of the rooms whose queue was cut the policy would have looked at no claim beyond the cut."""
+    """Whether the policy would have considered no claim beyond the cut of any of these namespaces."""
     looked_at = dict.fromkeys(cut, 0)
     for waiting in found.waiting.values():
-        if waiting.claim.room in cut and waiting.obstacle not in (Obstacle.NEVER, Obstacle.BUDGET):
-            looked_at[waiting.claim.room] += 1
-    # One more than the depth, so that all beyond the cut have more before them than messages count.
+        if waiting.claim.namespace in cut and waiting.obstacle not in (Obstacle.NEVER, Obstacle.BUDGET):
+            looked_at[waiting.claim.namespace] += 1
+    # One more than the depth, so that claims beyond the cut have more before them than messages count.
     return all(count > policy.RULES.depth + 1 for count in looked_at.values())
 
 
 def behind() -> Verdict:
-    """The verdict on a claim that has too many before it to be looked at."""
+    """Return the verdict on a claim that has too many before it to be considered."""
     claim, nothing = policy.Claim("behind", "", {}, 0.0), (0,) * len(HELD)
-    return verdict(policy.Waiting(claim, Obstacle.BEHIND, MOST_COUNTED + 1, nothing, nothing), policy.Room(""), {})
+    return verdict(
+        policy.Waiting(claim, Obstacle.BEHIND, MOST_COUNTED + 1, nothing, nothing), policy.NamespaceQuota(""), {}
+    )
 
 
 def is_far_behind(claim: Claim) -> bool:
-    """Whether so many of its namespace come before a claim that no decision would look at it.
+    """Whether so many claims of its namespace are before a claim that no decision would consider it.
 
-    Claims that wait for nothing that others hold count too: the sweep, which reads on behind them, decides then.
+    Claims that wait for no amounts held by others count too. In that case the sweep decides, which reads beyond them.
     """
     before = Claim.objects.filter(namespace=claim.namespace, turn__lt=claim.turn, since__lt=claim.since)
     return before.order_by()[: _HEADS + 1].count() > _HEADS
 
 
 def claimed(jobs: Sequence[UUID]) -> set[Key]:
-    """The claims of those jobs."""
+    """Return the keys of the claims of these jobs."""
     return set(Claim.objects.filter(job__in=jobs).values_list("job", "attempt"))
 
 
 def claims_of(job: F | OuterRef, attempt: F | OuterRef) -> QuerySet[Claim]:
-    """The claim of an attempt that an outer query names."""
+    """Return the claim of an attempt that an outer query refers to."""
     return Claim.objects.filter(job=job, attempt=attempt)
 
 
 def state(now: datetime, *, around: Namespace | None = None, least: Held | None = None) -> policy.State:
-    """The whole platform as ``quota.policy`` looks at it.
+    """Return the state of the platform as input of ``quota.policy``.
 
-    With ``around`` only what the decisions of that namespace depend on: itself, as long as no capacity is shared. With
-    ``least`` as if the attempts that it names held so much.
+    ``around``: read only the namespaces that decisions about this one depend on, which is itself if no capacity is
+    shared. ``least``: amounts that replace those held by the attempts in it.
     """
     return _beside(_claims(Claim.objects.filter(_only(around))), now, around, least)
 
@@ -232,20 +237,22 @@ def _only(around: Namespace | None) -> Q:
 def _beside(
     waiting: Sequence[policy.Claim], now: datetime, around: Namespace | None, least: Held | None
 ) -> policy.State:
-    """The platform with these claims and all that is held."""
+    """Return the state with these claims and all present reservations."""
     rows = Reservation.objects.filter(_only(around), released=None)
     held = [_holding(_Held(*row), least or {}) for row in rows.values_list(*_HELD_COLUMNS)]
-    names = {each.room for each in held} | {each.room for each in waiting} | ({around.name} if around else set())
-    rooms = {room.name: room for room in _rooms(names, held, now)}
-    return policy.State(rooms, capacity(), held, waiting)
+    names = (
+        {each.namespace for each in held} | {each.namespace for each in waiting} | ({around.name} if around else set())
+    )
+    namespaces = {quota.name: quota for quota in _namespaces(names, held, now)}
+    return policy.State(namespaces, capacity(), held, waiting)
 
 
 class _Held(NamedTuple):
-    """The columns of a reservation that decisions depend on."""
+    """Columns of a reservation that decisions depend on."""
 
     job: UUID
     attempt: int
-    room: str
+    namespace: str
     amounts: Mapping[str, float]
     created: datetime
     until: datetime | None
@@ -258,9 +265,9 @@ _CLAIM_COLUMNS = ("job", "attempt", "namespace__name", "text", "since", "length"
 
 
 def _heads_of_queues(only: Q, heads: int, now: datetime) -> tuple[list[policy.Claim], set[str]]:
-    """The first claims of each namespace in the order of the policy, and the namespaces of which some are left out.
+    """Return the first claims of each namespace in the order of the policy, and the namespaces with further claims.
 
-    First come those that are overdue, by age, then the others by turn; of both at most ``heads`` are read.
+    Overdue claims come first, by age, then the others by turn; at most ``heads`` of each are read.
     """
     overdue = Q(since__lte=now - timedelta(seconds=policy.RULES.patience))
     parts = (
@@ -270,22 +277,22 @@ def _heads_of_queues(only: Q, heads: int, now: datetime) -> tuple[list[policy.Cl
     found: list[policy.Claim] = []
     cut: set[str] = set()
     for part in parts:
-        # What comes behind a part that is cut would not be the next in the queue.
-        read = [claim for claim in _claims(part.filter(place__lte=heads)) if claim.room not in cut]
+        # Claims of a later part do not directly follow a part that is cut.
+        read = [claim for claim in _claims(part.filter(place__lte=heads)) if claim.namespace not in cut]
         found += read
-        cut |= {name for name, count in Counter(claim.room for claim in read).items() if count >= heads}
+        cut |= {name for name, count in Counter(claim.namespace for claim in read).items() if count >= heads}
     return found, cut
 
 
 def _claims(rows: QuerySet[Claim]) -> list[policy.Claim]:
     texts = rows.annotate(text=Cast("amounts", TextField()))
     return [
-        policy.Claim((job, attempt), room, _parsed(text), since.timestamp(), length, priority)
-        for job, attempt, room, text, since, length, priority in texts.values_list(*_CLAIM_COLUMNS)
+        policy.Claim((job, attempt), namespace, _parsed(text), since.timestamp(), length, priority)
+        for job, attempt, namespace, text, since, length, priority in texts.values_list(*_CLAIM_COLUMNS)
     ]
 
 
-# Many ask for the same, and nobody changes what was parsed.
+# Cached because many claims have the same amounts; the result is immutable.
 @lru_cache(maxsize=4096)
 def _parsed(text: str) -> Mapping[str, float]:
     return MappingProxyType(json.loads(text))
@@ -295,29 +302,29 @@ def _place_in_queue(*order: str) -> Window:
     return Window(RowNumber(), partition_by="namespace", order_by=[*order, "job"])
 
 
-def _rooms(names: set[str], held: list[policy.Holding], now: datetime) -> Iterator[policy.Room]:
+def _namespaces(names: set[str], held: list[policy.Holding], now: datetime) -> Iterator[policy.NamespaceQuota]:
     own: dict[int, list[Limit]] = {}
     for limit in Limit.objects.filter(namespace__name__in=names):
         own.setdefault(limit.namespace_id, []).append(limit)
     for namespace in Namespace.objects.filter(name__in=names):
-        room = _room(namespace.name, own.get(namespace.pk, []))
-        bounded = any(budget is not None for budget in room.budgets.values())
-        yield replace(room, spent=_spent(namespace, held, now)) if bounded else room
+        quota = _namespace_quota(namespace.name, own.get(namespace.pk, []))
+        bounded = any(budget is not None for budget in quota.budgets.values())
+        yield replace(quota, spent=_spent(namespace, held, now)) if bounded else quota
 
 
-def _room(name: str, own: Iterable[Limit]) -> policy.Room:
-    """A namespace that has used none of its hours."""
+def _namespace_quota(name: str, own: Iterable[Limit]) -> policy.NamespaceQuota:
+    """Return the quota of a namespace that has used none of its hours."""
     rows = {row.resource: row for row in own}
     limits = _with_defaults({name: row.amount for name, row in rows.items()})
     budgets = {name: limits.pop(name) for name in HOURS_OF}
-    return policy.Room(name, limits, {name: row.borrow for name, row in rows.items()}, budgets)
+    return policy.NamespaceQuota(name, limits, {name: row.borrow for name, row in rows.items()}, budgets)
 
 
 def _spent(namespace: Namespace, held: list[policy.Holding], now: datetime) -> dict[str, float]:
-    """What was used of the month's hours, and what running attempts may still use of them until their timeouts."""
+    """Return the hours used this month plus those that running attempts may still use until their timeouts."""
     spent = used_this_month(namespace, now)
     for each in held:
-        if each.room == namespace.name and math.isfinite(each.until):
+        if each.namespace == namespace.name and math.isfinite(each.until):
             for name, amount in hours(each.amounts, max(0.0, each.until - now.timestamp())).items():
                 spent[name] += amount
     return spent
@@ -326,7 +333,7 @@ def _spent(namespace: Namespace, held: list[policy.Holding], now: datetime) -> d
 def _holding(row: _Held, least: Held) -> policy.Holding:
     return policy.Holding(
         key=(row.job, row.attempt),
-        room=row.room,
+        namespace=row.namespace,
         amounts=least.get((row.job, row.attempt), row.amounts),
         since=row.created.timestamp(),
         until=row.until.timestamp() if row.until else math.inf,
@@ -337,8 +344,10 @@ def _holding(row: _Held, least: Held) -> policy.Holding:
 
 @dataclass(frozen=True)
 class Prospect:
-    """Whose turn it would be, in order, and up to what each namespace and the platform may hold. A resource without an
-    end is left out."""
+    """Attempts that could start, in order, and the most that each namespace and the platform may hold.
+
+    Unlimited resources are left out.
+    """
 
     turns: tuple[Key, ...]
     ceilings: Mapping[str, Amounts]
@@ -346,73 +355,73 @@ class Prospect:
 
 
 def prospect(now: datetime, least: Held) -> Prospect:
-    """Who could start if the attempts that ``least`` names held no more than it says: their room can be made."""
+    """Return the attempts that could start if the attempts in ``least`` were reduced to the amounts there."""
     decision = decide(now, least=least)
     looked_at, found = decision.looked_at, decision.found
     ceilings = {
         name: {
-            resource: limit + room.borrow.get(resource, 0.0)
-            for resource, limit in room.limits.items()
+            resource: limit + quota.borrow.get(resource, 0.0)
+            for resource, limit in quota.limits.items()
             if limit is not None
         }
-        for name, room in looked_at.rooms.items()
+        for name, quota in looked_at.namespaces.items()
     }
     capacity = {name: amount for name, amount in looked_at.capacity.items() if amount is not None}
     return Prospect(tuple(cast(Key, key) for key in found.granted), ceilings, capacity)
 
 
 def verdict_on(claim: policy.Claim, looked_at: policy.State, found: policy.Outlook) -> Verdict:
-    """What is told of a claim that does not start now."""
-    return verdict(found.waiting[claim.key], looked_at.rooms[claim.room], looked_at.capacity)
+    """Return the verdict on a claim that does not start now."""
+    return verdict(found.waiting[claim.key], looked_at.namespaces[claim.namespace], looked_at.capacity)
 
 
 def preview(
     namespace: Namespace, amounts: Amounts, *, length: float, priority: str, now: datetime | None = None
 ) -> Verdict:
-    """What would be decided on a claim that came now. Nothing is kept."""
+    """Return the verdict that a claim would get now. Nothing is stored."""
     at = now or wall_clock()
     before = state(at, around=namespace)
     asked = policy.Claim("preview", namespace.name, amounts, at.timestamp(), length, priority)
-    looked_at = policy.State(before.rooms, before.capacity, before.held, [*before.waiting, asked])
+    looked_at = policy.State(before.namespaces, before.capacity, before.held, [*before.waiting, asked])
     found = policy.outlook(looked_at, at.timestamp())
     return Verdict(admitted=True) if asked.key in found.granted else verdict_on(asked, looked_at, found)
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """All ends that a namespace knows: its own, and those of the platform. Read once for all that is asked of them."""
+    """The limits of a namespace and the capacities of the platform, read once for several checks."""
 
-    room: policy.Room
+    quota: policy.NamespaceQuota
     capacity: Mapping[str, float]
 
 
 def bounds_of(namespace: Namespace) -> Bounds:
-    return Bounds(_room(namespace.name, Limit.objects.filter(namespace=namespace)), capacity())
+    return Bounds(_namespace_quota(namespace.name, Limit.objects.filter(namespace=namespace)), capacity())
 
 
 def if_alone(bounds: Bounds, amounts: Amounts, *, length: float) -> Verdict:
-    """What would be decided if nothing else ran or waited, and the month had just begun: whether it can ever start."""
-    room = bounds.room
-    asked = policy.Claim("alone", room.name, amounts, 0.0, length)
-    looked_at = policy.State({room.name: room}, bounds.capacity, (), [asked])
+    """Return the verdict if nothing else ran or waited and the month had just begun: whether it can ever start."""
+    quota = bounds.quota
+    asked = policy.Claim("alone", quota.name, amounts, 0.0, length)
+    looked_at = policy.State({quota.name: quota}, bounds.capacity, (), [asked])
     found = policy.outlook(looked_at, 0.0)
     return Verdict(admitted=True) if found.granted else verdict_on(asked, looked_at, found)
 
 
 def recall_of(job: UUID, attempt: int) -> str:
-    """The message with which the attempt was asked to give back what it borrowed; empty where it was not."""
+    """Return the message of the recall of what the attempt borrowed; empty if there is none."""
     asked = Reservation.objects.filter(job=job, attempt=attempt, released=None).exclude(recalled=None)
     return asked.values_list("recalled_why", flat=True).first() or ""
 
 
 def recalls() -> set[Key]:
-    """The attempts that were asked to give back what they borrowed and have not done so yet."""
+    """Return the attempts whose borrowed amounts were recalled and are not released yet."""
     asked = Reservation.objects.filter(released=None).exclude(recalled=None)
     return set(asked.values_list("job", "attempt"))
 
 
 class Holders(NamedTuple):
-    """The largest holders of cores, the largest first; ``more`` counts the others, which ``held`` includes."""
+    """The largest holders of cores, largest first. ``more`` counts the others, which ``held`` includes."""
 
     rows: list[Reservation]
     more: int
@@ -420,8 +429,8 @@ class Holders(NamedTuple):
 
 
 def holders(most: int, namespace: Namespace | None = None) -> Holders:
-    """What is held now, on the platform or in one namespace, and by whom: rows of ``most`` reservations, and of the
-    others the amounts alone."""
+    """Return the present holders on the platform or in one namespace: rows for ``most`` reservations, and the number
+    and amounts of the others."""
     rows = Reservation.objects.filter(released=None)
     if namespace is not None:
         rows = rows.filter(namespace=namespace)
@@ -435,16 +444,16 @@ def holders(most: int, namespace: Namespace | None = None) -> Holders:
     )
 
 
-# --- For people ------------------------------------------------------------------------------------------------------
-# Rows of each table of ``usage``.
+# --- For pages -------------------------------------------------------------------------------------------------------
+# The most rows of each table of ``usage``.
 MOST_USAGE_ROWS = 1000
 
 
 @dataclass(frozen=True)
 class Usage:
-    """Hours by user and by job, the largest first; each row has its names and the hours.
+    """Hours by user and by job, largest first. Each row has its names and the hours.
 
-    Each list has at most MOST_USAGE_ROWS rows; ``more_users`` and ``more_jobs`` count the others, which ``total``
+    Each list has at most MOST_USAGE_ROWS rows. ``more_users`` and ``more_jobs`` count the others, which ``total``
     includes.
     """
 
@@ -459,7 +468,7 @@ _Sums = dict[tuple[str, ...], dict[str, float]]
 
 
 def usage(namespace: Namespace, since: datetime, until: datetime) -> Usage:
-    """Who used how much in that time. Memory grows with the number of jobs, not with that of their reservations."""
+    """Return the usage in a period. Memory grows with the number of jobs, not with that of their reservations."""
     users: _Sums = {}
     jobs: _Sums = {}
     for use in uses(since, until, namespace=namespace):
@@ -482,37 +491,37 @@ def _largest(sums: _Sums, names: tuple[str, ...]) -> list[dict[str, Any]]:
     return [dict(zip(names, key, strict=True)) | used for key, used in largest]
 
 
-def wishes(**filters: Any) -> QuerySet[QuotaRequest]:
-    """Requests for more quota, ready to be shown."""
+def quota_requests(**filters: Any) -> QuerySet[QuotaRequest]:
+    """Return requests for more quota, with the related rows that pages show."""
     return QuotaRequest.objects.filter(**filters).select_related("namespace", "asker", "answered_by")
 
 
 @dataclass(frozen=True)
 class Waiter:
-    """Somebody in the queue, and what is told of it. ``verdict`` is None for one whose turn it is."""
+    """A claim in the queue and its verdict, which is None if it can start now."""
 
     claim: Claim
     verdict: Verdict | None
 
 
-# Claims that a list of those that wait shows.
+# The most claims that a list of waiting ones shows.
 MOST_WAITERS = 200
 
 
 @dataclass(frozen=True)
 class Queue:
-    """The first of those that wait; ``more`` counts the others."""
+    """The first waiting claims. ``more`` counts the others."""
 
     shown: list[Waiter]
     more: int
 
 
 def queue_of(namespace: Namespace, now: datetime, most: int = MOST_WAITERS) -> Queue:
-    """The first ``most`` that wait in a namespace, in the order in which they are looked at."""
+    """Return the first ``most`` waiting claims of a namespace, in the order of the policy."""
     decision = decide(now, around=namespace)
     waiting = Claim.objects.filter(namespace=namespace)
     looked_at = sorted(
-        (claim for claim in decision.looked_at.waiting if claim.room == namespace.name),
+        (claim for claim in decision.looked_at.waiting if claim.namespace == namespace.name),
         key=lambda claim: (_before(decision, cast(Key, claim.key)), claim.since),
     )
     keys = [cast(Key, claim.key) for claim in looked_at]
@@ -520,14 +529,14 @@ def queue_of(namespace: Namespace, now: datetime, most: int = MOST_WAITERS) -> Q
     rows = list(waiting.filter(job__in=[job for job, _ in places]).select_related("owner"))
     rows = sorted((row for row in rows if _key(row) in places), key=lambda row: places[_key(row)])
     if len(keys) < most:
-        # Whoever is not looked at waits behind all who are.
+        # Claims that the policy did not consider wait behind all others.
         others = waiting.exclude(job__in=[job for job, _ in keys]).select_related("owner")
         rows += others.order_by("turn", "since", "pk")[: most - len(keys)]
     return _queue(rows, waiting, decision)
 
 
 def whole_queue(now: datetime, most: int = MOST_WAITERS) -> Queue:
-    """The first ``most`` that wait in all namespaces, the oldest first."""
+    """Return the first ``most`` waiting claims of all namespaces, the oldest first."""
     waiting = Claim.objects.all()
     rows = waiting.select_related("namespace", "owner").order_by("since", "pk")[:most]
     return _queue(list(rows), waiting, decide(now))
@@ -549,8 +558,8 @@ def _before(decision: Decision, key: Key) -> int:
 
 
 @dataclass(frozen=True)
-class Strand:
-    """What one job held of a resource at each of some moments."""
+class HeldSeries:
+    """The amounts of a resource that one job held at each of several moments."""
 
     job: UUID
     label: str
@@ -558,57 +567,57 @@ class Strand:
     amounts: list[float]
 
 
-def held_over_time(resource: str, moments: Sequence[datetime], most: int) -> tuple[list[Strand], list[float]]:
-    """The ``most`` jobs that held most of a resource at those moments (in order), the largest first, and what all
-    others held together at each moment; empty where there are no others.
+def held_over_time(resource: str, moments: Sequence[datetime], most: int) -> tuple[list[HeldSeries], list[float]]:
+    """Return the ``most`` largest holders of a resource at the moments, largest first, and the sum of all others.
 
-    Reads the rows twice, so that memory does not grow with the number of jobs times that of the moments.
+    ``moments`` have to be in order. The sum has a number per moment, or is empty if there are no other holders. The
+    rows are read twice, so that memory does not grow with the number of jobs times the number of moments.
     """
     rows = Stretch.objects.filter(Q(ended=None) | Q(ended__gt=moments[0]), begun__lte=moments[-1])
     sums: dict[UUID, float] = {}
     for amount, job, covered in _covered(rows, resource, moments):
         sums[job] = sums.get(job, 0.0) + amount * len(covered)
     largest = nsmallest(most, sums, key=lambda job: (-sums[job], str(job)))
-    names = rows.filter(reservation__job__in=largest).values_list(*_STRAND_COLUMNS)
-    strands = {job: Strand(job, label, namespace, [0.0] * len(moments)) for job, label, namespace in names}
-    # A row may come or go between the two readings.
+    names = rows.filter(reservation__job__in=largest).values_list(*_SERIES_COLUMNS)
+    series = {job: HeldSeries(job, label, namespace, [0.0] * len(moments)) for job, label, namespace in names}
+    # A row may be added or removed between the two queries.
     rest = [0.0] * len(moments)
     for amount, job, covered in _covered(rows, resource, moments):
-        amounts = strands[job].amounts if job in strands else rest
+        amounts = series[job].amounts if job in series else rest
         for at in covered:
             amounts[at] += amount
-    return [strands[job] for job in largest if job in strands], rest if any(rest) else []
+    return [series[job] for job in largest if job in series], rest if any(rest) else []
 
 
-_STRAND_COLUMNS = ("reservation__job", "reservation__label", "reservation__namespace__name")
+_SERIES_COLUMNS = ("reservation__job", "reservation__label", "reservation__namespace__name")
 
 
 def _covered(
     rows: QuerySet[Stretch], resource: str, moments: Sequence[datetime]
 ) -> Iterator[tuple[float, UUID, range]]:
-    """The amount of each row, its job, and the indices of the moments at which it was held."""
+    """Return for each row its amount, its job, and the indices of the moments at which it was held."""
     for amounts, begun, ended, key in rows.values_list("amounts", "begun", "ended", "reservation__job").iterator():
         last = len(moments) if ended is None else bisect_left(moments, ended)
         yield amounts.get(resource, 0), key, range(bisect_left(moments, begun), last)
 
 
 def overheld(namespace: Namespace) -> str:
-    """The messages for limits below what is held or kept; empty where there is none."""
+    """Return the messages for limits below the held or stored amounts; empty if there is none."""
     limits, held = limits_of(namespace), reserved_in(namespace)
     over = [name for name in HELD if (limit := limits[name]) is not None and held[name] > limit]
-    told = []
+    texts = []
     if over:
         parts = ", ".join(f"{in_words(name, held[name])} (limit {bare(name, limits[name] or 0)})" for name in over)
-        told.append(f"Running jobs hold more than that now: {parts}. They keep it; nothing new starts until it fits.")
+        texts.append(f"Running jobs hold more than that now: {parts}. They keep it; nothing new starts until it fits.")
     kept, limit = sum(kept_by_kind(namespace).values()), limits["storage"]
     if limit is not None and kept > limit:
-        told.append(f"{in_words('storage', kept)} is kept already. Nothing is deleted; nothing more is taken.")
-    return " ".join(told)
+        texts.append(f"{in_words('storage', kept)} is kept already. Nothing is deleted; nothing more is taken.")
+    return " ".join(texts)
 
 
-def rooms_at_a_glance(query: Mapping[str, str]) -> Page:
-    """A page of the open namespaces by name, each with what it holds of cores and GPUs, its limits, and how many
-    attempts hold and wait. Raises ValidationFailed for a cursor or limit that is not one."""
+def namespace_overview(query: Mapping[str, str]) -> Page:
+    """Return a page of the open namespaces by name, each with its held amounts, limits, and numbers of attempts that
+    run and wait. Raises ValidationFailed for an invalid cursor or limit."""
     page = paginate(Namespace.objects.filter(closed=None), query, order=("name",), render=lambda row: row)
     shown: list[Namespace] = page["results"]
     keys = [namespace.pk for namespace in shown]

@@ -1,4 +1,4 @@
-"""What people do to quotas: set limits and capacity, ask for more, answer. Each with its row in the trail."""
+"""Changes of quotas by people: limits, capacity, requests and their answers. Each is recorded in the audit log."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def set_limits(
     reason: str = BY_API,
     request: HttpRequest | None = None,
 ) -> None:
-    """Set some of a namespace's limits, and how much it may borrow; null goes back to the default. What is held already
-    stays held: nothing new starts until there is room under the new limit.
+    """Set some limits of a namespace and the amounts that it may borrow. None restores the default.
 
-    Raises Forbidden for all but admins, ValidationFailed with a message a field.
+    Held amounts stay held: no attempt starts until it fits under the new limit. Raises Forbidden if the actor is no
+    admin, ValidationFailed with a message per field.
     """
     require_admin(actor)
-    told, lent = audit_log.stated(reason), dict(borrow or {})
+    stated_reason, lent = audit_log.stated(reason), dict(borrow or {})
     _validate(limits, lent)
     Namespace.objects.select_for_update().get(pk=namespace.pk)
     before = _some_of(namespace, limits, lent)
@@ -54,13 +54,13 @@ def set_limits(
         namespace=namespace,
         before=before,
         after=after,
-        reason=told,
+        reason=stated_reason,
         request=request,
     )
 
 
 def _some_of(namespace: Namespace, limits: Mapping[str, Any], borrow: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that are being changed; what may be borrowed as ``borrow.cpu``."""
+    """Return the present values of the limits to be changed; amounts to borrow have keys such as ``borrow.cpu``."""
     now, lent = limits_of(namespace), borrowing_of(namespace)
     return {name: now[name] for name in limits} | {f"borrow.{name}": lent[name] for name in borrow}
 
@@ -76,8 +76,16 @@ def _set(namespace: Namespace, resource: str, limits: Mapping[str, Any], borrow:
 
 
 def _validate(limits: Mapping[str, Any], borrow: Mapping[str, Any], known: tuple[str, ...] = RESOURCES) -> None:
-    errors = {str(name): [told] for name, value in limits.items() if (told := _wrong_with(name, value, known))}
-    errors |= {f"borrow.{name}": [told] for name, value in borrow.items() if (told := _wrong_with(name, value, HELD))}
+    errors = {
+        str(name): [stated_reason]
+        for name, value in limits.items()
+        if (stated_reason := _wrong_with(name, value, known))
+    }
+    errors |= {
+        f"borrow.{name}": [stated_reason]
+        for name, value in borrow.items()
+        if (stated_reason := _wrong_with(name, value, HELD))
+    }
     if not limits and not borrow:
         errors["limits"] = [f"Name at least one of: {', '.join(known)}."]
     if errors:
@@ -85,7 +93,7 @@ def _validate(limits: Mapping[str, Any], borrow: Mapping[str, Any], known: tuple
 
 
 def _wrong_with(resource: str, amount: Any, known: tuple[str, ...]) -> str:
-    """The message for a limit that cannot be; empty for one that can."""
+    """Return the message for an invalid limit; empty for a valid one."""
     if resource not in known:
         return f"There is no such resource. Choose from: {', '.join(known)}."
     if amount is None:
@@ -103,9 +111,9 @@ def _wrong_with(resource: str, amount: Any, known: tuple[str, ...]) -> str:
 def set_capacity(
     *, actor: User, amounts: Mapping[str, Any], reason: str = BY_API, request: HttpRequest | None = None
 ) -> None:
-    """Say how much the platform has for all namespaces together; null: no end. Raises like ``set_limits``."""
+    """Set the platform's capacities for all namespaces together; None: unlimited. Raises like ``set_limits``."""
     require_admin(actor)
-    told = audit_log.stated(reason)
+    stated_reason = audit_log.stated(reason)
     _validate(amounts, {}, HELD)
     list(Capacity.objects.select_for_update().order_by("resource"))
     before = {name: capacity().get(name) for name in amounts}
@@ -115,81 +123,106 @@ def set_capacity(
         else:
             Capacity.objects.update_or_create(resource=name, defaults={"amount": amount})
     audit_log.record(
-        "capacity.set", "platform", actor=actor, before=before, after=dict(amounts), reason=told, request=request
+        "capacity.set",
+        "platform",
+        actor=actor,
+        before=before,
+        after=dict(amounts),
+        reason=stated_reason,
+        request=request,
     )
 
 
-# --- Asking for more -------------------------------------------------------------------------------------------------
+# --- Requests for more -----------------------------------------------------------------------------------------------
 @transaction.atomic
 def ask_for_more(
     *, actor: User, namespace_name: str, limits: Mapping[str, Any], reason: str, request: HttpRequest | None = None
 ) -> QuotaRequest:
-    """Leave a wish for other limits. Raises NotFound, Forbidden, ValidationFailed, Conflict where one is open."""
+    """Create a request for other limits. Raises NotFound, Forbidden, ValidationFailed, and Conflict if one is open."""
     namespace = namespace_for(actor, namespace_name, Scope.JOB_WRITE)
-    told = audit_log.stated(reason)
+    stated_reason = audit_log.stated(reason)
     _validate(limits, {})
     if errors := {name: ["Say how much you need."] for name, amount in limits.items() if amount is None}:
         raise ValidationFailed(errors)
     try:
         with transaction.atomic():
-            wish = QuotaRequest.objects.create(
-                namespace=namespace, asker=actor, asked=wall_clock(), limits=dict(limits), reason=told
+            quota_request = QuotaRequest.objects.create(
+                namespace=namespace, asker=actor, asked=wall_clock(), limits=dict(limits), reason=stated_reason
             )
     except IntegrityError:
         raise Conflict("A request of this namespace is open already. Withdraw it, or wait for its answer.") from None
     audit_log.record(
-        "quota.ask", namespace.name, actor=actor, namespace=namespace, after=wish.limits, reason=told, request=request
+        "quota.ask",
+        namespace.name,
+        actor=actor,
+        namespace=namespace,
+        after=quota_request.limits,
+        reason=stated_reason,
+        request=request,
     )
-    return wish
+    return quota_request
 
 
 @transaction.atomic
 def withdraw(*, actor: User, request_id: int, request: HttpRequest | None = None) -> QuotaRequest:
-    """Take one's own open wish back. Raises NotFound, Conflict where it was answered."""
-    wish = _open(QuotaRequest.objects.filter(asker=actor), request_id)
-    namespace_for(actor, wish.namespace.name, Scope.JOB_WRITE)
-    return _close(wish, actor, RequestState.WITHDRAWN, "", request)
+    """Withdraw an open request of one's own. Raises NotFound, and Conflict if it has been answered."""
+    quota_request = _open(QuotaRequest.objects.filter(asker=actor), request_id)
+    namespace_for(actor, quota_request.namespace.name, Scope.JOB_WRITE)
+    return _close(quota_request, actor, RequestState.WITHDRAWN, "", request)
 
 
 @transaction.atomic
 def answer(
     *, actor: User, request_id: int, approve: bool, reason: str, request: HttpRequest | None = None
 ) -> QuotaRequest:
-    """Approve a wish, which sets the limits, or refuse it. For admins. Raises Forbidden, NotFound, Conflict."""
+    """Approve a request, which sets the limits, or refuse it. For admins. Raises Forbidden, NotFound, Conflict."""
     require_admin(actor)
-    told = audit_log.stated(reason)
-    wish = _open(QuotaRequest.objects.all(), request_id)
+    stated_reason = audit_log.stated(reason)
+    quota_request = _open(QuotaRequest.objects.all(), request_id)
     if approve:
-        set_limits(actor=actor, namespace=wish.namespace, limits=wish.limits, reason=told, request=request)
-    return _close(wish, actor, RequestState.APPROVED if approve else RequestState.REFUSED, told, request)
-
-
-def _open(wishes: Any, request_id: int) -> QuotaRequest:
-    wish: QuotaRequest | None = (
-        wishes.select_for_update(of=("self",)).select_related("namespace").filter(pk=request_id).first()
+        set_limits(
+            actor=actor,
+            namespace=quota_request.namespace,
+            limits=quota_request.limits,
+            reason=stated_reason,
+            request=request,
+        )
+    return _close(
+        quota_request, actor, RequestState.APPROVED if approve else RequestState.REFUSED, stated_reason, request
     )
-    if wish is None:
+
+
+def _open(quota_requests: Any, request_id: int) -> QuotaRequest:
+    quota_request: QuotaRequest | None = (
+        quota_requests.select_for_update(of=("self",)).select_related("namespace").filter(pk=request_id).first()
+    )
+    if quota_request is None:
         raise NotFound("There is no such request that you may see.")
-    if wish.state != RequestState.OPEN:
-        raise Conflict(f"This request has been answered already ({wish.state}).")
-    return wish
+    if quota_request.state != RequestState.OPEN:
+        raise Conflict(f"This request has been answered already ({quota_request.state}).")
+    return quota_request
 
 
 _VERBS = {RequestState.APPROVED: "approve", RequestState.REFUSED: "refuse", RequestState.WITHDRAWN: "withdraw"}
 
 
 def _close(
-    wish: QuotaRequest, actor: User, state: RequestState, told: str, request: HttpRequest | None
+    quota_request: QuotaRequest, actor: User, state: RequestState, stated_reason: str, request: HttpRequest | None
 ) -> QuotaRequest:
-    wish.state, wish.answered_by, wish.answered, wish.answer = state, actor, wall_clock(), told
-    wish.save(update_fields=["state", "answered_by", "answered", "answer"])
+    quota_request.state, quota_request.answered_by, quota_request.answered, quota_request.answer = (
+        state,
+        actor,
+        wall_clock(),
+        stated_reason,
+    )
+    quota_request.save(update_fields=["state", "answered_by", "answered", "answer"])
     audit_log.record(
         f"quota.{_VERBS[state]}",
-        wish.namespace.name,
+        quota_request.namespace.name,
         actor=actor,
-        namespace=wish.namespace,
-        detail={"request": wish.pk, "limits": wish.limits},
-        reason=told,
+        namespace=quota_request.namespace,
+        detail={"request": quota_request.pk, "limits": quota_request.limits},
+        reason=stated_reason,
         request=request,
     )
-    return wish
+    return quota_request

@@ -1,11 +1,11 @@
-"""What namespaces keep in the storage, in bytes: asked for before they are taken, counted when they are.
+"""Accounting of the storage of namespaces, in bytes: checked before bytes are written, and counted.
 
-This room is given ids and names, never the things themselves; who keeps something says so through this door.
+Callers pass the ids and names of things, never the things themselves. Every package that stores data reports it here.
 
-``Kept`` has a row a thing, ``Stored`` their sums; both change in one transaction, ``Kept`` first, by relative updates:
-so nobody waits in a circle and no change is lost. Only ``take`` decides, under the locks of ``quota.ledger`` (shared
-capacity, then the namespace): two who each fit alone are not both let in. What a crash leaves wrong, ``repair`` puts
-right.
+``Kept`` has a row per thing, ``Stored`` their sums. Both change in one transaction, ``Kept`` first, by relative
+updates, so that there are no deadlocks and no lost updates. Only ``take`` checks limits, under the locks of
+``quota.ledger`` (shared capacity, then the namespace), so that of two requests that each fit alone only one is
+accepted. ``repair`` corrects wrong numbers after a crash.
 """
 
 from __future__ import annotations
@@ -25,15 +25,17 @@ from quota.models import Capacity, Kept, Kind, Stored
 from quota.selectors import Bounds, bounds_of, kept_by_kind, largest_kept
 from rbac.models import Namespace
 
-# What was changed a moment ago may be on its way still: it is not repaired.
+# Rows that changed within this time are not repaired, because their bytes may still be on their way.
 SETTLED = timedelta(hours=1)
 _LABEL_LENGTH = 100
 
 
 @dataclass(frozen=True)
 class Thing:
-    """Something that keeps bytes. ``namespace`` is the namespace's key, ``subject`` the thing's own id, ``label`` what
-    people call it."""
+    """Something that uses storage.
+
+    ``namespace``: the primary key of its namespace. ``subject``: its own id. ``label``: its name for people.
+    """
 
     namespace: int
     kind: Kind
@@ -41,30 +43,30 @@ class Thing:
     label: str = ""
 
 
-# --- Asking ----------------------------------------------------------------------------------------------------------
+# --- Checks ----------------------------------------------------------------------------------------------------------
 def check(namespace: Namespace, size: int, bounds: Bounds) -> None:
-    """Whether that many more bytes would fit now; none at all do where the limit is reached.
+    """Check that ``size`` more bytes fit now. Not even zero bytes fit if the limit is reached.
 
-    Raises QuotaExceeded with the numbers and the message that says what to delete.
+    Raises QuotaExceeded with the numbers and a message that names what to delete.
     """
     used = kept_by_kind(namespace)
-    limit, shared = bounds.room.limits["storage"], bounds.capacity.get("storage")
+    limit, shared = bounds.quota.limits["storage"], bounds.capacity.get("storage")
     needed, total = max(size, 1), sum(used.values())
     if limit is not None and total + needed > limit:
         largest = largest_kept(namespace).first()
         most = messages.Most(largest.kind, largest.label or largest.subject, largest.size) if largest else None
-        told = messages.storage_full(namespace.name, size, limit, used, most)
-        raise QuotaExceeded(told, numbers={"storage": messages.numbers(size, limit, limit - total)})
+        message = messages.storage_full(namespace.name, size, limit, used, most)
+        raise QuotaExceeded(message, numbers={"storage": messages.numbers(size, limit, limit - total)})
     if shared is not None:
         everywhere = Stored.objects.aggregate(sum=Sum("size"))["sum"] or 0
         if everywhere + needed > shared:
-            told = messages.platform_storage_full(size, shared, shared - everywhere)
-            raise QuotaExceeded(told, numbers={"storage": messages.numbers(size, shared, shared - everywhere)})
+            message = messages.platform_storage_full(size, shared, shared - everywhere)
+            raise QuotaExceeded(message, numbers={"storage": messages.numbers(size, shared, shared - everywhere)})
 
 
 @transaction.atomic
 def take(namespace: Namespace, thing: Thing, size: int) -> None:
-    """Count ``size`` bytes more for the thing, before they come. Raises like ``check``, and nothing is counted then."""
+    """Count ``size`` more bytes of a thing before they are written. Raises like ``check``, and then counts nothing."""
     list(Capacity.objects.select_for_update().filter(resource="storage"))
     Namespace.objects.select_for_update().get(pk=namespace.pk)
     check(namespace, size, bounds_of(namespace))
@@ -74,7 +76,7 @@ def take(namespace: Namespace, thing: Thing, size: int) -> None:
 # --- Counting --------------------------------------------------------------------------------------------------------
 @transaction.atomic
 def add(thing: Thing, size: int) -> None:
-    """Count that many bytes more, or fewer, of what is there already or gone."""
+    """Count ``size`` more bytes that are stored already, or fewer (negative) that are deleted. Checks no limit."""
     if not size:
         return
     rows = Kept.objects.filter(namespace_id=thing.namespace, kind=thing.kind, subject=thing.subject)
@@ -104,9 +106,9 @@ def _sum_up(namespace: int, kind: str, size: int) -> None:
 
 @transaction.atomic
 def measured(thing: Thing, size: int) -> None:
-    """The thing keeps so many bytes now, however many were counted before. Nothing where it keeps none and had none."""
+    """Set the bytes of a thing to ``size``, whatever was counted before. Zero bytes leave no row."""
     if size:
-        _ensure(thing)  # a row to lock: of two who measure it for the first time, the second waits too
+        _ensure(thing)  # a row to lock, so that of two first measurements at once the second one waits
     rows = Kept.objects.select_for_update().filter(namespace_id=thing.namespace, kind=thing.kind, subject=thing.subject)
     before = rows.values_list("size", flat=True).first()
     add(thing, size - (before or 0))
@@ -115,20 +117,20 @@ def measured(thing: Thing, size: int) -> None:
 
 
 def forget(thing: Thing) -> None:
-    """The thing is gone, and all that it kept of that kind."""
+    """Remove a thing that is deleted, with all its bytes of that kind."""
     measured(thing, 0)
 
 
 def is_kept(thing: Thing) -> bool:
-    """Whether something is counted for it already."""
+    """Whether bytes of the thing are counted already."""
     return Kept.objects.filter(namespace_id=thing.namespace, kind=thing.kind, subject=thing.subject).exists()
 
 
-# --- Putting right ---------------------------------------------------------------------------------------------------
+# --- Repair ----------------------------------------------------------------------------------------------------------
 def repair(kind: Kind, actual: Mapping[Thing, int], now: datetime, *, settled: timedelta = SETTLED) -> int:
-    """Count what is really kept of a kind, by everybody. What was changed within ``settled`` is left alone.
+    """Correct the numbers of one kind to the actual sizes of all things. Return how many numbers were wrong.
 
-    How many amounts were wrong.
+    Rows that changed within ``settled`` stay as they are.
     """
     fresh = Kept.objects.filter(kind=kind, changed__gt=now - settled)
     moving = set(fresh.values_list("namespace_id", "subject"))
@@ -148,7 +150,10 @@ def repair(kind: Kind, actual: Mapping[Thing, int], now: datetime, *, settled: t
 
 
 def _repair_sums(kind: Kind) -> int:
-    """Whoever changes a row of ``Kept`` meanwhile adds to the sum afterwards: the sum is locked before it is made."""
+    """Correct the sums of one kind. Each is locked before it is computed.
+
+    A transaction that changes ``Kept`` meanwhile updates the sum afterwards.
+    """
     wrong = 0
     for row in Stored.objects.filter(kind=kind):
         with transaction.atomic():

@@ -1,4 +1,4 @@
-"""The quota page of a namespace: what it may use, holds and used, what waits and why, and the wish for more."""
+"""The quota page of a namespace: limits, holdings and usage, the queue with reasons, and requests for more."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _MOST_KEPT = 10
 @require_safe
 @login_required
 def page(request: HttpRequest, ns: str) -> HttpResponse:
-    """All about a namespace's quota. ``?span=`` is day, week or month: how far back hours are told."""
+    """Show the quota of a namespace. ``?span=`` (day, week or month) is the period of the hours shown."""
     namespace = enter(request, ns, Scope.QUOTA_READ)
     span = request.GET.get("span", "")
     span = span if span in _SPANS else "week"
     at = now()
     holders = selectors.holders(_MOST_ROWS, namespace)
-    wishes = selectors.wishes(namespace=namespace).order_by("-asked")
+    quota_requests = selectors.quota_requests(namespace=namespace).order_by("-asked")
     context = {
         "namespace": namespace,
         "bars": bars(namespace),
@@ -50,8 +50,8 @@ def page(request: HttpRequest, ns: str) -> HttpResponse:
         "spans": list(_SPANS),
         "span": span,
         "usage": selectors.usage(namespace, at - timedelta(days=_SPANS[span]), at),
-        "open_wish": wishes.filter(state=RequestState.OPEN).first(),
-        "answered": wishes.exclude(state=RequestState.OPEN)[:5],
+        "open_request": quota_requests.filter(state=RequestState.OPEN).first(),
+        "answered": quota_requests.exclude(state=RequestState.OPEN)[:5],
         "may_ask": may(request.user, Scope.JOB_WRITE, namespace),
         "fields": SHOWN,
         "in_gib": IN_GIB,
@@ -60,7 +60,7 @@ def page(request: HttpRequest, ns: str) -> HttpResponse:
 
 
 def bars(namespace: Namespace) -> list[dict[str, Any]]:
-    """One row a resource: what is used of which limit, as amounts and as a part of one."""
+    """Return one row per resource: used amount, limit, and the used fraction from 0 to 1."""
     quota = selectors.quota_of(namespace)
     return [
         {
@@ -75,7 +75,7 @@ def bars(namespace: Namespace) -> list[dict[str, Any]]:
 
 
 def _kept(namespace: Namespace) -> list[dict[str, Any]]:
-    """One row a kind of which something is kept, the largest first, with its part of all."""
+    """Return one row per kind with stored bytes, the largest first, with its fraction of the total."""
     found = {kind: size for kind, size in selectors.kept_by_kind(namespace).items() if size}
     total = sum(found.values())
     rows = [{"kind": kind, "size": size, "part": size / total} for kind, size in found.items()]
@@ -91,9 +91,9 @@ def _part(used: float, limit: float | None) -> float:
 @login_required
 @require_POST
 def ask(request: HttpRequest, ns: str) -> HttpResponse:
-    """Leave a wish for other limits."""
+    """Create a request for other limits."""
 
-    def deed() -> None:
+    def action() -> None:
         wanted = given(amounts_in(request.POST, SHOWN))
         if not wanted:
             raise ValidationFailed({"limits": ["Say of which resource you need how much."]})
@@ -105,17 +105,17 @@ def ask(request: HttpRequest, ns: str) -> HttpResponse:
             request=request,
         )
 
-    attempt(request, deed, _("Your request has been sent to the admins."))
+    attempt(request, action, _("Your request has been sent to the admins."))
     return redirect("quota", ns=ns)
 
 
 @login_required
 @require_POST
 def withdraw(request: HttpRequest, ns: str, wish_id: int) -> HttpResponse:
-    """Take one's own open wish back."""
+    """Withdraw an open request of one's own."""
 
-    def deed() -> None:
+    def action() -> None:
         services.withdraw(actor=user_of(request), request_id=wish_id, request=request)
 
-    attempt(request, deed, _("The request has been withdrawn."))
+    attempt(request, action, _("The request has been withdrawn."))
     return redirect("quota", ns=ns)

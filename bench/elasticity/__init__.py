@@ -1,1 +1,1 @@
-"""Rows E: policies in the simulation."""
+"""Rows E: scaling policies in the simulation."""

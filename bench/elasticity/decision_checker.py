@@ -1,7 +1,7 @@
-"""What is looked for in every decision of a policy: who is stopped whole for whom, and changes that are taken back.
+"""Checks of every decision of a policy: jobs stopped whole for others, and changes that are taken back.
 
-A change is taken back where the number of a job's trainers goes from A to B and within the cool-down to A again, or
-beyond it. Where that makes room for a job or a service that waits it is counted apart: who waits goes first.
+A change is taken back if the number of a job's trainers goes from A to B, and within the cool-down back to A or beyond.
+Changes that free capacity for a waiting job or service are counted separately, because those have precedence.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 from jobs.elastic.policy.model import Cluster, Decision, Policy
 from jobs.elastic.policy.parameters import RULES
 
-_WHOM = re.compile(r"room for `([^`]+)`")
+_BENEFICIARY = re.compile(r"room for `([^`]+)`")
 
 
 class _Change(NamedTuple):
@@ -23,8 +23,11 @@ class _Change(NamedTuple):
 
 
 class CheckedPolicy:
-    """Decides as ``policy`` does. ``preemptions``: how often each job was stopped whole for each other, where the
-    policy names that; ``taken_back`` and ``taken_back_for_waiting``: (moment, job) of each change that was."""
+    """A policy that returns the decisions of ``policy`` and checks them.
+
+    ``preemptions``: the number of times that each job was stopped whole for each other one, as far as the policy names
+    it. ``taken_back`` and ``taken_back_for_waiting``: the (time, job) of each change that was taken back.
+    """
 
     def __init__(self, policy: Policy, cool_down: float = RULES.cool_down) -> None:
         self._policy, self._cool_down = policy, cool_down
@@ -39,7 +42,7 @@ class CheckedPolicy:
 
     def __call__(self, cluster: Cluster, now: float) -> Decision:
         decision = self._policy(cluster, now)
-        self.preemptions.update((job, whom) for job, whom in decision.preempted.items() if whom)
+        self.preemptions.update((job, beneficiary) for job, beneficiary in decision.preempted.items() if beneficiary)
         waiting = {job.key for job in cluster.jobs if job.started is None or job.size < job.least}
         waiting |= {service.key for service in cluster.services}
         for job in cluster.jobs:
@@ -58,6 +61,6 @@ class CheckedPolicy:
         grew, grows = last.after > last.before, change.after > change.before
         if grew == grows or (change.after > last.before if grew else change.after < last.before):
             return
-        found = _WHOM.search(decision.messages.get(key, ""))
+        found = _BENEFICIARY.search(decision.messages.get(key, ""))
         for_waiting = not grows and found is not None and found[1] in waiting
         (self.taken_back_for_waiting if for_waiting else self.taken_back).append((change.at, key))

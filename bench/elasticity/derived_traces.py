@@ -1,10 +1,11 @@
 """Scenario files made from the open traces: ``python -m bench.elasticity.derived_traces`` writes them into
 ``bench/elasticity/traces``.
 
-Deterministic: the same sources give the same files. ``noisy``: each job's work is multiplied by 0.4 to 2.5 (uniform in
-its logarithm), the scaling law is worse by a factor of 1 to 4, and a job begins with at least half of the trainers that
-it was submitted with. ``priorities``: 0, 1 or 2 for 6, 3 and 1 of ten jobs. ``hours``: the same arrivals spread over
-three times as long, on a cluster of 20 GPUs, so that jobs of different priorities come hours apart.
+The output is deterministic: the same sources give the same files. ``noisy``: each job's work is multiplied by 0.4 to
+2.5 (uniform in its logarithm), the scaling law is worse by a factor of 1 to 4, and a job begins with at least half of
+the trainers that it was submitted with. ``priorities``: 0, 1 or 2 for 6, 3 and 1 of ten jobs. ``hours``: the same
+arrivals spread over three times as long, on a cluster of 20 GPUs, so that jobs of different priorities come hours
+apart.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def with_priority(row: Row, chance: random.Random) -> Row:
 
 
 def over_hours(row: Row, chance: random.Random) -> Row:
-    """Three times as far apart; half of the trainers and at most a quarter of the largest work, for a small cluster."""
+    """Adapt a job to a small cluster: gaps times three, half of the trainers, at most a quarter of the largest work."""
     replicas, work = max(1, min(16, int(row["replicas"]) // 2)), min(int(row["work"]), 160_000)
     least, most = max(1, replicas // 2), max(4, min(20, int(row["max"]) // 2))
     spread = {"time": str(int(row["time"]) * _SPREAD), "replicas": str(replicas), "work": str(work)}
@@ -49,7 +50,7 @@ def _noisy_with_priority(row: Row, chance: random.Random) -> Row:
     return with_priority(noisy(row, chance), chance)
 
 
-# File: its source, and what is changed.
+# By file: its source and the change.
 FILES: Mapping[str, tuple[str, Change]] = {
     "noisy-1": ("tuned-1", noisy),
     "noisy-6": ("tuned-6", noisy),
@@ -61,12 +62,12 @@ FILES: Mapping[str, tuple[str, Change]] = {
     "hours-4": ("as-submitted-4", over_hours),
     "hours-6": ("tuned-6", over_hours),
 }
-# Those that are not for the cluster of 64 GPUs.
+# The clusters of files that are not for 64 GPUs.
 CLUSTERS: Mapping[str, str] = {"hours-4": "small-cluster.json", "hours-6": "small-cluster.json"}
 
 
 def derived(name: str, seed: int = 0) -> list[Row]:
-    """The rows of a file; another ``seed`` gives another draw."""
+    """Return the rows of a file. Another ``seed`` gives another random draw."""
     source, change = FILES[name]
     chance = random.Random(f"{name}-{seed}")
     with (FOLDER / f"{source}.csv").open(newline="", encoding="utf-8") as file:

@@ -1,13 +1,13 @@
-"""E8, E9: mean completion time on open cluster traces beside other policies in the same simulator, and who is stopped.
+"""E8, E9: mean completion time on open cluster traces beside other policies in the same simulator, and preemptions.
 
-``traces`` beside this module has the workloads, for 64 GPUs or 20; its README says where they come from. All policies
-have the same reaction time: they decide every 30 s and when a job comes, on pods that take 20 to 40 s to start; whoever
-is stopped loses up to 30 s of its task. A job has the bounds of the trace under ours, Optimus and the published one,
-and its own fixed number under Tiresias; ``fixed`` gives it all that it may have. The speeds of 1, 2, 4 and 8 trainers
-are known to all of them beforehand; how much work is left is told to Optimus alone. Traces with noise or priorities are
-drawn anew with each seed.
+``traces`` beside this module has the workloads, for 64 or 20 GPUs; its README states their origin. All policies have
+the same reaction time: they decide every 30 s and when a job comes. Pods take 20 to 40 s to start, and a stopped
+trainer loses up to 30 s of its task. A job has the bounds of the trace under Regatta, Optimus and the published policy,
+its submitted fixed number under Tiresias, and its most trainers under ``fixed``. The speeds of 1, 2, 4 and 8 trainers
+are known to all of them beforehand; only Optimus gets the remaining work. Each seed is another draw of the traces with
+noise or priorities.
 
-E9 looks at every decision of ours (``bench/elasticity/decision_checker.py``), with preemption and without.
+E9 checks every decision of Regatta (``bench/elasticity/decision_checker.py``), with preemption and without.
 """
 
 from __future__ import annotations
@@ -49,8 +49,11 @@ MOST_STOPS = 1
 
 @dataclass(frozen=True)
 class Run:
-    """One simulation. ``preempted``: how often a job was stopped for the same other one, at most. ``taken_back``:
-    changes that were undone within the cool-down, those for somebody who waits apart."""
+    """The result of one simulation.
+
+    ``preempted``: the most times that a job was stopped for the same other one. ``taken_back``: the number of changes
+    that were taken back within the cool-down, without those for a waiting job or service.
+    """
 
     outcome: Outcome
     preempted: int
@@ -59,7 +62,7 @@ class Run:
 
 
 def measure() -> Iterator[Row]:
-    """A row of E8 for each trace, with the best of the others as peer, and those of E9. Prints all policies."""
+    """Yield a row of E8 per trace, with the best other policy as peer, and the rows of E9. Print all policies."""
     cases = [(trace, name, seed) for trace in TRACES for name in ("regatta", PREEMPTING, *PEERS) for seed in SEEDS]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
         runs = dict(zip(cases, pool.map(_run, cases), strict=True))
@@ -70,7 +73,7 @@ def measure() -> Iterator[Row]:
         for name in ("regatta", PREEMPTING, *PEERS):
             outcomes = [runs[trace, name, seed].outcome for seed in SEEDS]
             means[name] = fmean(each.completion_mean or 0.0 for each in outcomes)
-            print(f"{trace:<20}{name:<20}{_told(outcomes)}")
+            print(f"{trace:<20}{name:<20}{_text(outcomes)}")
         best = min(PEERS, key=means.__getitem__)
         yield _e8(trace, means["regatta"], means[best], best)
     yield from _e9([run for (_, name, _), run in runs.items() if name in ("regatta", PREEMPTING)])
@@ -101,7 +104,7 @@ def _run(case: tuple[str, str, int]) -> Run:
 
 
 def workload(trace: str, seed: int = 0) -> Workload:
-    """An open trace is always the same; of a derived one each seed is another draw, the first that of its file."""
+    """Return the workload of a trace. For a derived one each seed is another draw; seed 0 is its file."""
     cluster = FOLDER / derived_traces.CLUSTERS.get(trace, "cluster.json")
     with tempfile.TemporaryDirectory() as scratch:
         path = FOLDER / f"{trace}.csv"
@@ -111,7 +114,7 @@ def workload(trace: str, seed: int = 0) -> Workload:
         return replace(traces.workload(path, None, cluster, None), profiled=PROFILED)
 
 
-def _told(outcomes: Sequence[Outcome]) -> str:
+def _text(outcomes: Sequence[Outcome]) -> str:
     times = sorted(each for outcome in outcomes for each in outcome.completions.values())
     mean, late = fmean(times), times[int(0.99 * (len(times) - 1))]
     wait, use = fmean(each.wait_mean for each in outcomes), 100 * fmean(each.utilisation for each in outcomes)

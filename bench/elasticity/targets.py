@@ -1,10 +1,10 @@
-"""E1 to E7: the two published experiments under our policy, the published one and jobs of a fixed size; decision times.
+"""E1 to E7: the published experiments under Regatta's policy, the published one and fixed sizes; decision times.
 
-Ten seeds each, as ten rounds were published; a row is the mean over them, or the worst where it says "all". Peers are
-the published figures. What the published policy and fixed sizes come to in the same simulator is printed above them.
-All decide with the platform's own reaction time (``scenarios.REACTION``: a sweep's period and its length).
-Beside E2 and E3 stands what no policy can exceed on these nodes, beside E5 what none can that does not foresee what the
-service does (``jobs/elastic/simulation/upper_bounds.py``).
+Each runs with ten seeds, because ten rounds were published. A row is the mean over them, or the worst if it says "all".
+Peers are the published figures. The results of the published policy and of fixed sizes in the same simulator are
+printed above the rows. All decide with the platform's reaction time (``scenarios.REACTION``: period plus duration of a
+sweep). E2 and E3 have an upper bound for any policy on these nodes, and E5 one for any policy that cannot foresee the
+demand of the service (``jobs/elastic/simulation/upper_bounds.py``).
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _decisions() -> Iterator[Row]:
             seconds_to_decide(jobs, nodes),
             LARGE_DECISION_GOAL,
         )
-    # How it grows is told by the processor's time: what else the machine does would bend the lines.
+    # Growth is measured in CPU time, because other load on the machine would distort wall-clock times.
     lines = {
         name: [seconds_to_decide(*size, clock=time.process_time) for size in sizes] for name, sizes in _LINES.items()
     }
@@ -102,7 +102,7 @@ def _decisions() -> Iterator[Row]:
 
 
 _STEPS_OF_SIZE = (1_250, 2_500, 5_000, 10_000)
-# Sizes (jobs, nodes) along which decisions are timed: one grows while the other stays, or both grow.
+# The sizes (jobs, nodes) at which decisions are timed: one of them grows, or both do.
 _LINES = {
     "jobs": [(jobs, 2_500) for jobs in _STEPS_OF_SIZE],
     "nodes": [(2_500, nodes) for nodes in _STEPS_OF_SIZE],
@@ -112,12 +112,12 @@ _GROWING = {"jobs": "jobs (2,500 nodes)", "nodes": "nodes (2,500 jobs)", "both":
 
 
 def _power(sizes: list[int], seconds: list[float]) -> float:
-    """The p of ``seconds ~ size ** p``, by least squares of the logarithms: 1 is linear, and n log n is 1.12 here."""
+    """Return p of ``seconds ~ size ** p``, by least squares of the logarithms: 1 is linear, n log n is 1.12 here."""
     return linear_regression([math.log(size) for size in sizes], [math.log(each) for each in seconds]).slope
 
 
 def _draw(lines: dict[str, list[float]]) -> None:
-    """``build/bench/E7.html``: the time of a decision by size, with the straight line through the largest."""
+    """Draw ``build/bench/E7.html``: the time of a decision by size, with the straight line through the largest."""
     from plotly.graph_objects import Figure, Scatter  # takes a second to load
 
     page = Figure()
@@ -132,7 +132,7 @@ def _draw(lines: dict[str, list[float]]) -> None:
 
 
 def seconds_to_decide(jobs: int, nodes: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """The median of five: a tenth of the jobs wait, the others have grown to a part of what there is room for."""
+    """Return the median time of five decisions about ``crowd``."""
     cluster = crowd(jobs, nodes)
     times = []
     for _ in range(5):
@@ -143,7 +143,10 @@ def seconds_to_decide(jobs: int, nodes: int, clock: Callable[[], float] = time.p
 
 
 def crowd(jobs: int, nodes: int) -> Cluster:
-    """Jobs of five shapes in fifty namespaces on nodes with and without GPUs, and a service that has just grown."""
+    """Return a cluster with jobs of five shapes in fifty namespaces, nodes with and without GPUs, and a grown service.
+
+    A tenth of the jobs wait. The others have grown into a part of the capacity.
+    """
     chance = random.Random(7)
     there = [Node(f"n{number}", Amounts(64_000, 256_000, 8 * (number % 2))) for number in range(nodes)]
     free = [list(node.allocatable) for node in there]
@@ -164,7 +167,7 @@ def _job(number: int, chance: random.Random, free: list[list[int]]) -> Job:
 
 
 def _compare() -> None:
-    """Ours beside the others in the same simulator, means over the seeds."""
+    """Print the results of all policies in the same simulator, as means over the seeds."""
     heads = {"use %": 8, "wait s": 8, "never": 7, "trainer-s": 11, "Jain": 6, "service s": 11, "back": 6}
     print(f"{'case':<6}{'policy':<11}", *(f"{head:>{width}}" for head, width in heads.items()), sep="")
     for title, scenario in scenarios.SCENARIOS.items():
@@ -174,8 +177,8 @@ def _compare() -> None:
             back = sum(each.service_full_recovery or False for each in runs)
             figures = (100 * fmean(each.utilisation for each in runs), fmean(each.wait_mean for each in runs))
             never, seconds = fmean(each.never_started for each in runs), fmean(each.trainer_seconds for each in runs)
-            told = f"{figures[0]:>8.2f}{figures[1]:>8.1f}{never:>7.1f}{seconds:>11,.0f}"
-            print(f"{title[-1]:<6}{name:<11}{told}{fmean(each.jain for each in runs):>6.2f}{slowest:>11.1f}{back:>6}")
+            text = f"{figures[0]:>8.2f}{figures[1]:>8.1f}{never:>7.1f}{seconds:>11,.0f}"
+            print(f"{title[-1]:<6}{name:<11}{text}{fmean(each.jain for each in runs):>6.2f}{slowest:>11.1f}{back:>6}")
 
 
 def _at_least(

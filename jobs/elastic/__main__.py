@@ -25,7 +25,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _what_if(_options: argparse.Namespace) -> int:
-    """Within bounds of its own, whatever is asked."""
+    """Answer what-if questions, within fixed limits of CPU time and memory."""
     resource.setrlimit(resource.RLIMIT_CPU, (_MOST_SECONDS, _MOST_SECONDS))
     resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
     questions = [what_if.Question.from_json(each) for each in json.load(sys.stdin)]
@@ -56,14 +56,14 @@ def _simulate(options: argparse.Namespace) -> int:
 
 
 def _print(outcome: Outcome) -> None:
-    """The reader may leave before the end, as ``head`` does."""
+    """Print the figures. The reader may close the pipe early, as ``head`` does."""
     try:
         for name, value in report.figures(outcome).items():
             shown = f"{value:.3f}" if isinstance(value, float) else "-" if value is None else str(value)
             sys.stdout.write(f"{name:<24}{shown}\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        # What is still in the buffer would be written at exit, and fail again.
+        # The rest of the buffer would be written at exit and fail again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -153,7 +153,7 @@ def _open(batch: Sequence[Written]) -> None:
 def _explain(waiting: QuerySet[Job], seen: Review, now: datetime) -> None:
     """Write the reason for waiting of each job whose reason has changed."""
     behind = quota_questions.waiting(seen.behind)
-    reasons = seen.told
+    reasons = seen.reasons
     columns = ("pk", "attempt", "revision", "why", "changed", "namespace__name")
     rows = list(map(Waiter._make, waiting.order_by("created").values_list(*columns)))
     refusals = []

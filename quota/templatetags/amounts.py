@@ -1,4 +1,4 @@
-"""Amounts of resources in templates."""
+"""Template filters for amounts of resources."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ register = template.Library()
 
 @register.filter
 def amount(value: float | None, resource: str) -> str:
-    """``16``, ``1.5 GiB``; a dash where there is no end."""
+    """Format an amount, such as ``16`` or ``1.5 GiB``; a dash if it is unlimited."""
     return "–" if value is None else bare(resource, value)
 
 
 @register.filter
 def gib(value: float | None, resource: str) -> str:
-    """What stands in a field of a form: memory in GiB, everything else as it is, empty where there is none."""
+    """Format the value of a form field: memory and storage in GiB, other amounts unchanged, empty for None."""
     if value is None:
         return ""
     return f"{value / 1024**3:g}" if resource in ("memory", "storage") else f"{value:g}"

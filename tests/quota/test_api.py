@@ -44,14 +44,14 @@ def test_a_change_keeps_what_is_not_named_and_null_goes_back_to_the_default(pers
     assert (limits["cpu"], limits["jobs"]) == (2, 8)
 
 
-def test_a_change_leaves_a_row_in_the_trail(personas: Personas) -> None:
+def test_a_change_is_recorded_in_the_audit_log(personas: Personas) -> None:
     put(personas, "admin", {"limits": {"cpu": 2}, "borrow": {"cpu": 4}, "reason": "A large dataset."})
     entry = AuditEntry.objects.get(action="quota.set")
     assert (entry.before["borrow.cpu"], entry.after) == (0, {"cpu": 2, "borrow.cpu": 4})
     assert entry.reason == "A large dataset."
 
 
-def test_a_change_without_a_reason_says_in_the_trail_where_it_came_from(personas: Personas) -> None:
+def test_a_change_without_a_reason_names_its_origin_in_the_audit_log(personas: Personas) -> None:
     put(personas, "admin", {"limits": {"cpu": 2}})
     put(personas, "admin", {"cpu": 3})
     assert set(AuditEntry.objects.filter(action="quota.set").values_list("reason", flat=True)) == {
@@ -59,7 +59,7 @@ def test_a_change_without_a_reason_says_in_the_trail_where_it_came_from(personas
     }
 
 
-def test_a_reason_that_says_nothing_is_refused(personas: Personas) -> None:
+def test_an_empty_reason_is_refused(personas: Personas) -> None:
     answer = put(personas, "admin", {"limits": {"cpu": 2}, "reason": " "})
     assert (answer.status_code, list(answer.json()["errors"])) == (422, ["reason"])
     assert not Limit.objects.exists()
@@ -76,7 +76,7 @@ def test_a_reason_that_says_nothing_is_refused(personas: Personas) -> None:
         ({}, "limits"),
     ],
 )
-def test_what_is_no_limit_is_refused_beside_its_field(personas: Personas, limits: dict, field: str) -> None:
+def test_an_invalid_limit_is_an_error_of_its_field(personas: Personas, limits: dict, field: str) -> None:
     answer = put(personas, "admin", {"limits": limits})
     assert (answer.status_code, answer.json()["code"], list(answer.json()["errors"])) == (
         422,

@@ -1,4 +1,4 @@
-"""Many at once against one quota: nobody over-commits, nobody waits in a circle. On whichever database the run uses."""
+"""Concurrent requests against one quota: no over-commitment and no deadlocks, on the database of the test run."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ from quota.storage import Thing
 from rbac.models import Namespace
 from tests.factories import make_namespace
 
-# Generous: what is tried is the verdict, on a machine that may have much else to do.
+# Generous, because the tests are about results, not speed, on a machine that may be busy.
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(300)]
 THREADS, SLOTS = 200, 7
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """On SQLite the crowd takes turns: on a machine with much else to do that may take longer than a request should."""
+    """Raise the lock timeout of SQLite, where threads take turns: on a busy machine that may exceed a request's."""
     if connection.vendor == "sqlite":
         monkeypatch.setitem(connections.settings["default"]["OPTIONS"], "timeout", 250)
 
 
-def at_once(deed: Callable[[int], object]) -> list[object]:
-    """What became of the deed in each of many threads that begin together. Raises what one of them raised."""
+def at_once(action: Callable[[int], object]) -> list[object]:
+    """Return the results of an action in many threads that begin together. Raises the exception of any of them."""
     together = threading.Barrier(THREADS)
 
     def one(number: int) -> object:
         try:
             together.wait(timeout=120)
-            return deed(number)
+            return action(number)
         finally:
             connection.close()
 
@@ -57,22 +57,22 @@ def test_many_at_once_never_over_commit(settings) -> None:
 
 
 def test_many_of_several_namespaces_never_over_commit_what_they_share(settings) -> None:
-    """Some of them give back and ask again meanwhile, one resizes."""
+    """Some attempts are resized or released meanwhile."""
     settings.DEFAULT_QUOTA = {"cpu": SLOTS}
     Capacity.objects.create(resource="cpu", amount=SLOTS)
-    rooms = [make_namespace(f"crowd{number}") for number in range(3)]
-    Limit.objects.create(namespace=rooms[0], resource="cpu", amount=1, borrow=SLOTS)
+    namespaces = [make_namespace(f"crowd{number}") for number in range(3)]
+    Limit.objects.create(namespace=namespaces[0], resource="cpu", amount=1, borrow=SLOTS)
 
     def come_and_go(number: int) -> None:
         asked = Ask(uuid.uuid4(), 1, {"cpu": 1})
-        held = ledger.reserve(rooms[number % 3], asked)
+        held = ledger.reserve(namespaces[number % 3], asked)
         if held.admitted and number % 5 == 0:
-            ledger.resize(namespace=rooms[number % 3], job=asked.job, attempt=1, amounts={"cpu": 2})
+            ledger.resize(namespace=namespaces[number % 3], job=asked.job, attempt=1, amounts={"cpu": 2})
         if number % 2 == 0:
             ledger.release(job=asked.job, attempt=1)
 
     at_once(come_and_go)
-    assert sum(reserved_in(room)["cpu"] for room in Namespace.objects.all()) <= SLOTS
+    assert sum(reserved_in(namespace)["cpu"] for namespace in Namespace.objects.all()) <= SLOTS
     held = Reservation.objects.filter(released=None).count()
     assert held > 0
     assert Stretch.objects.filter(ended=None).count() == held
@@ -80,7 +80,7 @@ def test_many_of_several_namespaces_never_over_commit_what_they_share(settings) 
 
 @pytest.mark.invariant("A namespace never stores more than its storage quota.")
 def test_many_who_keep_something_at_once_stay_within_the_storage(settings) -> None:
-    """Some give back and count what is there already meanwhile; the sums stay those of the rows."""
+    """Some bytes are removed meanwhile. The sums still equal those of the rows."""
     settings.DEFAULT_QUOTA = {"storage": SLOTS}
     namespace = make_namespace("crowd")
 
@@ -111,12 +111,12 @@ def test_one_attempt_that_many_ask_for_is_granted_once(settings) -> None:
 
 @pytest.mark.invariant("Concurrent admissions from the same review never over-commit the quota.")
 def test_two_admitters_with_the_same_review_never_over_commit(settings) -> None:
-    """Both have read that all could start before either has its locks; others ask by themselves meanwhile."""
+    """Both have read the review before either has its locks; other attempts reserve amounts meanwhile."""
     settings.DEFAULT_QUOTA = {"cpu": SLOTS}
     Capacity.objects.create(resource="cpu", amount=SLOTS)
-    rooms = [make_namespace(f"crowd{number}") for number in range(2)]
+    namespaces = [make_namespace(f"crowd{number}") for number in range(2)]
     at = now()
-    ledger.queue_up([(rooms[number % 2], Ask(uuid.uuid4(), 1, {"cpu": 1})) for number in range(3 * SLOTS)], at)
+    ledger.queue_up([(namespaces[number % 2], Ask(uuid.uuid4(), 1, {"cpu": 1})) for number in range(3 * SLOTS)], at)
     review = ledger.review(at)
     assert len(review.granted) == SLOTS
     both = threading.Barrier(3)
@@ -129,7 +129,7 @@ def test_two_admitters_with_the_same_review_never_over_commit(settings) -> None:
             both.wait(timeout=60)
             if number == 2:
                 for _ in range(SLOTS):
-                    ledger.reserve(rooms[0], Ask(uuid.uuid4(), 1, {"cpu": 1}, priority="high"))
+                    ledger.reserve(namespaces[0], Ask(uuid.uuid4(), 1, {"cpu": 1}, priority="high"))
             else:
                 for claims in review.groups():
                     ledger.admit(claims, take_all, at)

@@ -1,4 +1,4 @@
-"""Hours of a month: summed by day when stretches end, and read by a bounded number of rows."""
+"""Hours of a month: summed by day when stretches end, and read with a bounded number of rows."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_ended_resized_and_open_stretches_count_what_they_held_when(namespace: N
     assert used_this_month(namespace, AT + 5 * HOUR) == {"cpu_hours": 2 + 8 + 2, "gpu_hours": 0}
 
 
-def test_the_sums_are_what_the_stretches_say(namespace: Namespace) -> None:
+def test_the_sums_equal_the_hours_of_the_stretches(namespace: Namespace) -> None:
     for number in range(10):
         asked = ask(number)
         ledger.reserve(namespace, asked, now=AT + number * 5 * HOUR)

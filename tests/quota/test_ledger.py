@@ -1,4 +1,4 @@
-"""The ledger: one reservation an attempt, given back once, what was used counted by what was held when."""
+"""The ledger: one reservation per attempt, released once, with hours counted by the amounts held at each moment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_second_call_for_an_attempt_holds_nothing_more(namespace: Namespace) -
     assert reserved_in(namespace)["cpu"] == 3
 
 
-def test_what_can_never_fit_is_not_held_and_is_told_so(namespace: Namespace) -> None:
+def test_what_can_never_fit_is_not_held_and_the_verdict_reports_it(namespace: Namespace) -> None:
     verdict = ledger.reserve(namespace, ask({"cpu": 5}))
     assert (verdict.never, verdict.numbers["cpu"]["limit"]) == (True, 4)
     assert not Reservation.objects.exists()
@@ -57,7 +57,7 @@ def test_an_attempt_whose_reservation_was_given_back_gets_no_second_one(namespac
     assert reserved_in(namespace)["cpu"] == 0
 
 
-def test_who_waits_stands_in_the_queue_until_it_starts(namespace: Namespace) -> None:
+def test_a_waiting_attempt_stays_in_the_queue_until_it_starts(namespace: Namespace) -> None:
     first, second = ask({"cpu": 4}), ask({"cpu": 1})
     ledger.reserve(namespace, first)
     assert ledger.reserve(namespace, second).why.startswith("Needs 1 cpu; 0 of 4 are free in `team`")
@@ -67,7 +67,7 @@ def test_who_waits_stands_in_the_queue_until_it_starts(namespace: Namespace) -> 
     assert not Claim.objects.exists()
 
 
-def test_who_gives_up_leaves_the_queue(namespace: Namespace) -> None:
+def test_a_released_claim_leaves_the_queue(namespace: Namespace) -> None:
     ledger.reserve(namespace, ask({"cpu": 4}))
     waits = ask({"cpu": 1})
     ledger.reserve(namespace, waits)
@@ -75,7 +75,7 @@ def test_who_gives_up_leaves_the_queue(namespace: Namespace) -> None:
     assert not Claim.objects.exists()
 
 
-def test_nobody_who_comes_later_takes_what_an_older_one_waits_for(namespace: Namespace) -> None:
+def test_no_later_claim_takes_what_an_older_one_waits_for(namespace: Namespace) -> None:
     ledger.reserve(namespace, ask({"cpu": 2}))
     ledger.reserve(namespace, ask({"cpu": 4}, since=AT))
     verdict = ledger.reserve(namespace, ask({"cpu": 2}, length=1e6, since=AT + HOUR))
@@ -110,12 +110,12 @@ def test_only_the_part_that_lies_in_a_time_is_counted(namespace: Namespace) -> N
     assert added(uses(AT + HOUR, AT + 3 * HOUR))["cpu_hours"] == 4
 
 
-def test_a_month_begins_anew(namespace: Namespace) -> None:
+def test_hours_start_at_zero_each_month(namespace: Namespace) -> None:
     ledger.reserve(namespace, ask({"cpu": 2}), now=datetime(2026, 10, 31, 22, tzinfo=UTC))
     assert quota_of(namespace, now=datetime(2026, 11, 1, 1, tzinfo=UTC))["used"]["cpu_hours"] == 2
 
 
-def test_uses_are_told_by_user_and_job(namespace: Namespace) -> None:
+def test_uses_have_their_user_and_job(namespace: Namespace) -> None:
     asked = ask({"cpu": 2}, label="digits", owner=make_user("ada"))
     ledger.reserve(namespace, asked, now=AT)
     (use,) = uses(AT, AT + HOUR)
@@ -129,7 +129,7 @@ def test_a_resize_to_the_same_begins_nothing(namespace: Namespace) -> None:
     assert Stretch.objects.count() == 1
 
 
-def test_a_resize_within_a_budget_counts_what_is_kept_already_once(namespace: Namespace) -> None:
+def test_a_resize_within_a_budget_counts_the_reserved_hours_once(namespace: Namespace) -> None:
     Limit.objects.create(namespace=namespace, resource="cpu_hours", amount=8)
     asked = ask({"cpu": 2}, length=2 * 3600)
     ledger.reserve(namespace, asked, now=AT)
@@ -146,7 +146,7 @@ def test_a_resize_beyond_the_limit_changes_nothing(namespace: Namespace) -> None
     assert reserved_in(namespace)["cpu"] == 2
 
 
-def test_a_budget_is_kept_for_those_who_run(namespace: Namespace) -> None:
+def test_a_budget_is_reserved_for_running_attempts(namespace: Namespace) -> None:
     Limit.objects.create(namespace=namespace, resource="cpu_hours", amount=10)
     ledger.reserve(namespace, ask({"cpu": 2}, length=4 * 3600), now=AT)
     verdict = ledger.reserve(namespace, ask({"cpu": 1}, length=3 * 3600), now=AT + HOUR)
@@ -164,7 +164,7 @@ def test_what_ends_early_gives_the_rest_of_its_hours_back(namespace: Namespace) 
 # --- Shared capacity -------------------------------------------------------------------------------------------------
 @pytest.fixture
 def lent(namespace: Namespace) -> Ask:
-    """``guest`` runs on six of the eight cores, two of them its own; ``team`` may have four."""
+    """A reservation of ``guest``: six of the eight cores, with a limit of two. The limit of ``team`` is four."""
     Capacity.objects.create(resource="cpu", amount=8)
     guest = make_namespace("guest")
     Limit.objects.create(namespace=guest, resource="cpu", amount=2, borrow=4)
@@ -184,11 +184,11 @@ def test_what_was_lent_is_called_back_once_and_leaves_a_row(namespace: Namespace
     for hours in (1, 2):
         seen = ledger.review(AT + hours * HOUR)
     assert recall_of(lent.job, 1) == "It ran on capacity that `team` had lent and needs now."
-    assert "What others have borrowed is called back for it." in seen.told[(wants.job, 1)]
+    assert "What others have borrowed is called back for it." in seen.reasons[(wants.job, 1)]
     assert AuditEntry.objects.filter(action="quota.recall", namespace="guest").count() == 1
 
 
-def test_who_was_called_back_waits_behind_its_owner(namespace: Namespace, lent: Ask) -> None:
+def test_a_recalled_attempt_waits_behind_the_owner_of_the_capacity(namespace: Namespace, lent: Ask) -> None:
     wants, at = ask({"cpu": 4}, since=AT), AT + HOUR
     ledger.reserve(namespace, wants, now=at)
     ledger.review(at)
@@ -199,17 +199,17 @@ def test_who_was_called_back_waits_behind_its_owner(namespace: Namespace, lent: 
     assert ledger.reserve(namespace, wants, now=at).admitted
 
 
-def test_a_review_tells_each_what_it_waits_for(namespace: Namespace) -> None:
+def test_a_review_has_the_reason_of_each_waiting_claim(namespace: Namespace) -> None:
     ledger.reserve(namespace, ask({"cpu": 4}))
     keys = [ask({"cpu": 1}, since=AT + number * HOUR) for number in range(3)]
     for asked in keys:
         ledger.reserve(namespace, asked)
-    told = ledger.review(datetime.now(UTC)).told
-    assert ["2 jobs are before it." in told[(asked.job, 1)] for asked in keys] == [False, False, True]
+    reasons = ledger.review(datetime.now(UTC)).reasons
+    assert ["2 jobs are before it." in reasons[(asked.job, 1)] for asked in keys] == [False, False, True]
 
 
-def test_nobody_grows_past_a_claim_of_another_namespace_on_shared_capacity(namespace: Namespace) -> None:
-    """The claim waits for its own namespace's limit: what grows would fit, and still the claim comes first."""
+def test_no_attempt_grows_before_a_claim_of_another_namespace_on_shared_capacity(namespace: Namespace) -> None:
+    """The claim waits for the limit of its own namespace. The growth would fit, but the claim comes first."""
     Capacity.objects.create(resource="cpu", amount=10)
     other = make_namespace("other")
     running, holds, waits = ask({"cpu": 1}), ask({"cpu": 4}), ask({"cpu": 2})
@@ -226,8 +226,8 @@ def test_nobody_grows_past_a_claim_of_another_namespace_on_shared_capacity(names
 def test_a_claim_of_another_namespace_stops_no_growth_where_nothing_is_shared(namespace: Namespace) -> None:
     other = make_namespace("other")
     running, holds, waits = ask({"cpu": 1}), ask({"cpu": 4}), ask({"cpu": 2})
-    for room, asked in ((namespace, running), (other, holds), (other, waits)):
-        ledger.reserve(room, asked)
+    for target, asked in ((namespace, running), (other, holds), (other, waits)):
+        ledger.reserve(target, asked)
     assert ledger.take_more(namespace=namespace, job=running.job, attempt=1, amounts={"cpu": 2})
 
 
@@ -258,7 +258,7 @@ def test_an_attempt_that_has_given_back_is_not_asked_to(namespace: Namespace, le
 def test_a_recall_that_was_noted_in_between_is_not_noted_again(
     namespace: Namespace, lent: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two reviews decide on the same state; the second writes after the first."""
+    """Two reviews decide on the same state, and the second writes after the first."""
     ledger.reserve(namespace, ask({"cpu": 4}, since=AT), now=AT)
     before = ledger.state(AT + HOUR)
     ledger.review(AT + HOUR)

@@ -35,7 +35,7 @@ def hold(personas: Personas, cpu: float, label: str = "digits") -> ledger.Verdic
     return ledger.reserve(personas.namespace, asked)
 
 
-def said(answer: Any) -> list[str]:
+def messages_of(answer: Any) -> list[str]:
     return [str(message) for message in get_messages(answer.wsgi_request)]
 
 
@@ -44,7 +44,7 @@ def post(personas: Personas, name: str, path: str, **fields: str) -> Any:
 
 
 # --- For everyone ----------------------------------------------------------------------------------------------------
-def test_the_page_tells_what_is_used_what_waits_and_why(personas: Personas) -> None:
+def test_the_page_shows_usage_and_waiting_jobs_with_their_reasons(personas: Personas) -> None:
     hold(personas, 3, "runs")
     hold(personas, 2, "waits")
     answer = personas.client("viewer").get("/n/team/quota")
@@ -72,7 +72,7 @@ def test_holders_of_other_namespaces_count_on_the_platform_alone(personas: Perso
     assert selectors.holders(5).held["cpu"] == 4
 
 
-def test_the_page_tells_hours_by_user(personas: Personas) -> None:
+def test_the_page_shows_hours_by_user(personas: Personas) -> None:
     hold(personas, 3)
     for span in ("day", "week", "month", "century"):
         usage = personas.client("viewer").get("/n/team/quota", {"span": span}).context["usage"]
@@ -134,24 +134,24 @@ def test_admins_page_through_the_namespaces_at_the_same_cost(personas: Personas)
         make_namespace(f"b{number:02}")
     assert cost() == few
     first = admin.get("/admin/quotas", {"limit": "3"})
-    assert [room["name"] for room in first.context["rooms"]["results"]] == ["aa", "ab", "ac"]
-    cursor = first.context["rooms"]["next"]
+    assert [row["name"] for row in first.context["namespaces"]["results"]] == ["aa", "ab", "ac"]
+    cursor = first.context["namespaces"]["next"]
     assert f"cursor={cursor}" in first.content.decode()
     second = admin.get("/admin/quotas", {"limit": "3", "cursor": cursor})
-    assert "ad" in [room["name"] for room in second.context["rooms"]["results"]]
+    assert "ad" in [row["name"] for row in second.context["namespaces"]["results"]]
 
 
-def test_whoever_may_submit_may_ask_for_more(personas: Personas) -> None:
+def test_a_developer_may_request_more_quota(personas: Personas) -> None:
     answer = post(
         personas, "developer", "/n/team/quota/requests", cpu="32", memory="1.5", gpu="", reason="A big model."
     )
-    wish = QuotaRequest.objects.get()
-    assert (wish.limits, wish.state) == ({"cpu": 32, "memory": int(1.5 * GIB)}, "open")
-    assert said(answer) == ["Your request has been sent to the admins."]
+    quota_request = QuotaRequest.objects.get()
+    assert (quota_request.limits, quota_request.state) == ({"cpu": 32, "memory": int(1.5 * GIB)}, "open")
+    assert messages_of(answer) == ["Your request has been sent to the admins."]
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"cpu": "lots", "reason": "x"}, "Write a number, such as 16 or 0.5; leave it empty for none."),
         ({"cpu": "-1", "reason": "x"}, "A limit cannot be below zero."),
@@ -161,37 +161,41 @@ def test_whoever_may_submit_may_ask_for_more(personas: Personas) -> None:
         ({"cpu": "8", "reason": " "}, "Say why, in 1 to 500 characters; it is kept in the trail."),
     ],
 )
-def test_a_wish_that_cannot_be_is_refused_in_words(personas: Personas, fields: dict[str, str], told: str) -> None:
-    assert said(post(personas, "developer", "/n/team/quota/requests", **fields)) == [told]
+def test_an_invalid_quota_request_is_an_error_message(personas: Personas, fields: dict[str, str], message: str) -> None:
+    assert messages_of(post(personas, "developer", "/n/team/quota/requests", **fields)) == [message]
     assert not QuotaRequest.objects.exists()
 
 
-def test_one_wish_at_a_time(personas: Personas) -> None:
+def test_one_quota_request_at_a_time(personas: Personas) -> None:
     for _ in range(2):
         answer = post(personas, "developer", "/n/team/quota/requests", cpu="8", reason="More.")
-    assert said(answer)[-1].startswith("A request of this namespace is open already.")
+    assert messages_of(answer)[-1].startswith("A request of this namespace is open already.")
 
 
-def test_a_wish_can_be_withdrawn_by_who_left_it(personas: Personas) -> None:
+def test_a_quota_request_can_be_withdrawn_by_its_author(personas: Personas) -> None:
     post(personas, "developer", "/n/team/quota/requests", cpu="8", reason="More.")
-    wish = QuotaRequest.objects.get()
-    path = f"/n/team/quota/requests/{wish.pk}/withdraw"
+    quota_request = QuotaRequest.objects.get()
+    path = f"/n/team/quota/requests/{quota_request.pk}/withdraw"
     assert post(personas, "owner", path).status_code == 404
     post(personas, "developer", path)
-    wish.refresh_from_db()
-    assert wish.state == "withdrawn"
+    quota_request.refresh_from_db()
+    assert quota_request.state == "withdrawn"
 
 
 # --- For admins ------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("answer", "limit"), [("approve", 8), ("refuse", 4)])
-def test_an_answered_wish_sets_the_limits_or_leaves_them(personas: Personas, answer: str, limit: float) -> None:
+def test_an_answered_quota_request_sets_the_limits_or_leaves_them(
+    personas: Personas, answer: str, limit: float
+) -> None:
     post(personas, "developer", "/n/team/quota/requests", cpu="8", reason="More.")
     path = f"/admin/quotas/requests/{QuotaRequest.objects.get().pk}"
     post(personas, "admin", path, answer=answer, reason="It is free.")
     assert limits_of(personas.namespace)["cpu"] == limit
-    wish = QuotaRequest.objects.get()
-    assert (wish.answered_by, wish.answer) == (personas.admin, "It is free.")
-    assert said(post(personas, "admin", path, answer=answer, reason="Again."))[-1].startswith("This request has been")
+    quota_request = QuotaRequest.objects.get()
+    assert (quota_request.answered_by, quota_request.answer) == (personas.admin, "It is free.")
+    assert messages_of(post(personas, "admin", path, answer=answer, reason="Again."))[-1].startswith(
+        "This request has been"
+    )
 
 
 def test_limits_are_set_with_a_reason_and_have_a_history(personas: Personas) -> None:
@@ -209,10 +213,10 @@ def test_an_empty_field_goes_back_to_the_default(personas: Personas) -> None:
     assert (limits_of(personas.namespace)["cpu"], Limit.objects.count()) == (4, 0)
 
 
-def test_a_limit_below_what_is_held_says_what_happens(personas: Personas) -> None:
+def test_a_limit_below_the_held_amounts_is_a_warning(personas: Personas) -> None:
     hold(personas, 3)
     answer = post(personas, "admin", "/admin/quotas/of/team/limits", cpu="1", reason="Less.")
-    assert said(answer)[-1] == (
+    assert messages_of(answer)[-1] == (
         "Running jobs hold more than that now: 3 cpu (limit 1). They keep it; nothing new starts until it fits."
     )
 
@@ -234,7 +238,7 @@ def test_the_capacity_of_the_platform_is_set_and_shown(personas: Personas) -> No
 
 
 # --- By HTTP ---------------------------------------------------------------------------------------------------------
-def test_a_wish_by_http_from_asking_to_approval(personas: Personas) -> None:
+def test_a_quota_request_by_http_from_creation_to_approval(personas: Personas) -> None:
     body = {"limits": {"cpu": 8}, "reason": "More."}
     path = "/api/v1/namespaces/team/quota/requests"
     made = personas.client("developer").post(path, body, content_type="application/json")

@@ -1,4 +1,4 @@
-"""What namespaces keep is counted, asked for before it comes, and put right where a crash left it wrong."""
+"""Accounting of storage: checks before writes, counting, and repair after a crash."""
 
 from __future__ import annotations
 
@@ -24,112 +24,116 @@ MIB, GIB = 1024**2, 1024**3
 
 
 @pytest.fixture
-def room(settings) -> Namespace:
+def namespace(settings) -> Namespace:
     settings.DEFAULT_QUOTA = {"storage": 10 * GIB}
     return make_namespace("team")
 
 
-def job(room: Namespace, kind: Kind = Kind.ARTIFACTS, subject: str = "j1", label: str = "digits") -> Thing:
-    return Thing(room.pk, kind, subject, label)
+def job(namespace: Namespace, kind: Kind = Kind.ARTIFACTS, subject: str = "j1", label: str = "digits") -> Thing:
+    return Thing(namespace.pk, kind, subject, label)
 
 
-def counted(room: Namespace) -> dict[str, int]:
-    return {kind: size for kind, size in kept_by_kind(room).items() if size}
+def counted(namespace: Namespace) -> dict[str, int]:
+    return {kind: size for kind, size in kept_by_kind(namespace).items() if size}
 
 
-def test_what_is_taken_is_counted_by_kind_and_in_sum(room: Namespace) -> None:
-    storage.take(room, job(room), 3 * GIB)
-    storage.take(room, job(room), 1 * GIB)
-    storage.add(job(room, Kind.STREAMS), GIB)
-    quota = quota_of(room)
+def test_what_is_taken_is_counted_by_kind_and_in_sum(namespace: Namespace) -> None:
+    storage.take(namespace, job(namespace), 3 * GIB)
+    storage.take(namespace, job(namespace), 1 * GIB)
+    storage.add(job(namespace, Kind.STREAMS), GIB)
+    quota = quota_of(namespace)
     assert (quota["used"]["storage"], quota["headroom"]["storage"]) == (5 * GIB, 5 * GIB)
     assert quota["kept"] == {
         "artifacts": 4 * GIB, "checkpoints": 0, "streams": GIB, "code": 0, "datasets": 0,
     }  # fmt: skip
 
 
-def test_what_does_not_fit_is_refused_with_what_is_used_by_what_and_what_to_delete(room: Namespace) -> None:
-    storage.take(room, job(room, label="images"), 9 * GIB)
-    storage.add(job(room, Kind.CODE, "c"), MIB)
+def test_what_does_not_fit_is_refused_with_what_is_used_by_what_and_what_to_delete(namespace: Namespace) -> None:
+    storage.take(namespace, job(namespace, label="images"), 9 * GIB)
+    storage.add(job(namespace, Kind.CODE, "c"), MIB)
     with pytest.raises(QuotaExceeded) as refused:
-        storage.take(room, job(room, subject="j2"), 2 * GIB)
+        storage.take(namespace, job(namespace, subject="j2"), 2 * GIB)
     assert str(refused.value) == (
         "This needs 2 GiB of storage; 0.999 GiB of 10 GiB are left in `team`. Artifacts keep 9 GiB. Code keeps 1 MiB. "
         "The most is kept by the artifacts of `images`: 9 GiB. Delete what nobody needs any more, or ask an admin for "
         "more."
     )
     assert refused.value.extra["numbers"]["storage"]["free"] == GIB - MIB
-    assert counted(room) == {"artifacts": 9 * GIB, "code": MIB}
+    assert counted(namespace) == {"artifacts": 9 * GIB, "code": MIB}
 
 
-def test_what_fits_to_the_last_byte_is_taken_and_then_nothing_more(room: Namespace) -> None:
-    storage.take(room, job(room), 10 * GIB)
+def test_what_fits_to_the_last_byte_is_taken_and_then_nothing_more(namespace: Namespace) -> None:
+    storage.take(namespace, job(namespace), 10 * GIB)
     with pytest.raises(QuotaExceeded):
-        storage.check(room, 0, bounds_of(room))
+        storage.check(namespace, 0, bounds_of(namespace))
 
 
-def test_without_a_limit_nothing_is_refused(room: Namespace, settings) -> None:
+def test_without_a_limit_nothing_is_refused(namespace: Namespace, settings) -> None:
     settings.DEFAULT_QUOTA = {}
-    storage.take(room, job(room), 10**15)
+    storage.take(namespace, job(namespace), 10**15)
 
 
-def test_the_platform_s_storage_is_shared(room: Namespace) -> None:
+def test_the_platform_s_storage_is_shared(namespace: Namespace) -> None:
     Capacity.objects.create(resource="storage", amount=4 * GIB)
     storage.take(make_namespace("others"), Thing(Namespace.objects.get(name="others").pk, Kind.CODE, "c"), 3 * GIB)
     with pytest.raises(QuotaExceeded, match="1 GiB of 4 GiB are left on the platform"):
-        storage.take(room, job(room), 2 * GIB)
+        storage.take(namespace, job(namespace), 2 * GIB)
 
 
-def test_what_is_measured_replaces_what_was_counted_and_nothing_leaves_no_row(room: Namespace) -> None:
+def test_what_is_measured_replaces_what_was_counted_and_nothing_leaves_no_row(namespace: Namespace) -> None:
     for size in (5, 7, 0):
-        storage.measured(job(room, Kind.CHECKPOINTS), size)
-        assert sum(counted(room).values()) == size
+        storage.measured(job(namespace, Kind.CHECKPOINTS), size)
+        assert sum(counted(namespace).values()) == size
     assert not Kept.objects.exists()
 
 
-def test_what_is_forgotten_is_no_longer_counted(room: Namespace) -> None:
-    storage.add(job(room), 5)
-    storage.add(job(room, subject="j2"), 3)
-    storage.forget(job(room))
-    assert counted(room) == {"artifacts": 3}
+def test_what_is_forgotten_is_no_longer_counted(namespace: Namespace) -> None:
+    storage.add(job(namespace), 5)
+    storage.add(job(namespace, subject="j2"), 3)
+    storage.forget(job(namespace))
+    assert counted(namespace) == {"artifacts": 3}
 
 
-def test_a_repair_counts_what_is_really_there(room: Namespace) -> None:
+def test_a_repair_counts_what_is_really_there(namespace: Namespace) -> None:
     for subject in ("gone", "grown", "right"):
-        storage.add(job(room, subject=subject), 10)
-    found = {job(room, subject="grown"): 25, job(room, subject="right"): 10, job(room, subject="unknown"): 4}
+        storage.add(job(namespace, subject=subject), 10)
+    found = {
+        job(namespace, subject="grown"): 25,
+        job(namespace, subject="right"): 10,
+        job(namespace, subject="unknown"): 4,
+    }
     Stored.objects.update(size=999)
     assert storage.repair(Kind.ARTIFACTS, found, now() + timedelta(hours=2)) == 4
-    assert counted(room) == {"artifacts": 39}
+    assert counted(namespace) == {"artifacts": 39}
     assert dict(Kept.objects.values_list("subject", "size")) == {"grown": 25, "right": 10, "unknown": 4}
 
 
-def test_a_repair_leaves_alone_what_was_taken_a_moment_ago(room: Namespace) -> None:
-    """Its bytes are on their way."""
-    storage.take(room, job(room), 10)
+def test_a_repair_leaves_alone_what_was_taken_a_moment_ago(namespace: Namespace) -> None:
+    """Its bytes may not be stored yet."""
+    storage.take(namespace, job(namespace), 10)
     assert storage.repair(Kind.ARTIFACTS, {}, now()) == 0
-    assert counted(room) == {"artifacts": 10}
+    assert counted(namespace) == {"artifacts": 10}
 
 
-def test_a_question_costs_the_same_however_much_is_kept(room: Namespace) -> None:
+def test_a_check_costs_the_same_however_many_things_are_stored(namespace: Namespace) -> None:
     def cost(things: int) -> int:
         for number in range(things):
-            storage.add(job(room, subject=f"{things}-{number}"), 1)
+            storage.add(job(namespace, subject=f"{things}-{number}"), 1)
         with CaptureQueriesContext(connection) as queries:
-            storage.take(room, job(room, subject="j1"), 1)
+            storage.take(namespace, job(namespace, subject="j1"), 1)
         return len(queries)
 
     cost(1)
     assert cost(2) == cost(40)
 
 
-def test_a_limit_below_what_is_kept_says_what_happens(room: Namespace) -> None:
-    storage.add(job(room), 3 * GIB)
-    Limit.objects.create(namespace=room, resource="storage", amount=GIB)
-    assert overheld(room) == "3 GiB of storage is kept already. Nothing is deleted; nothing more is taken."
+def test_a_limit_below_the_stored_bytes_is_a_warning(namespace: Namespace) -> None:
+    storage.add(job(namespace), 3 * GIB)
+    Limit.objects.create(namespace=namespace, resource="storage", amount=GIB)
+    assert overheld(namespace) == "3 GiB of storage is kept already. Nothing is deleted; nothing more is taken."
 
 
-def test_the_quota_page_tells_what_keeps_storage(personas: Personas, settings) -> None:
+def test_the_quota_page_shows_what_uses_storage(personas: Personas, settings) -> None:
     settings.DEFAULT_QUOTA = {"storage": 10 * GIB}
     storage.add(Thing(personas.namespace.pk, Kind.CODE, "c" * 64, "digits"), 3 * MIB)
     storage.add(Thing(personas.namespace.pk, Kind.ARTIFACTS, "00000000-0000-4000-8000-000000000000", "images"), 5 * GIB)
@@ -153,16 +157,16 @@ def test_the_quota_page_tells_what_keeps_storage(personas: Personas, settings) -
         (2000 * GIB, "1.95 TiB"),
     ],
 )
-def test_bytes_are_told_in_units_that_can_be_read(size: float, told: str) -> None:
-    assert in_bytes(size) == told
+def test_bytes_are_formatted_in_readable_units(size: float, text: str) -> None:
+    assert in_bytes(size) == text
 
 
-def test_what_another_adds_between_the_look_and_the_write_is_counted(
-    room: Namespace, monkeypatch: pytest.MonkeyPatch
+def test_what_another_adds_between_read_and_write_is_counted(
+    namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The moment of the change is asked for last, before the row is written."""
-    storage.add(job(room), 100)
-    pending = [lambda: storage.add(job(room), 5)]
+    """The clock is the last call before the row is written."""
+    storage.add(job(namespace), 100)
+    pending = [lambda: storage.add(job(namespace), 5)]
 
     def overtaken():  # type: ignore[no-untyped-def]
         while pending:
@@ -170,6 +174,6 @@ def test_what_another_adds_between_the_look_and_the_write_is_counted(
         return now()
 
     monkeypatch.setattr(storage, "wall_clock", overtaken)
-    storage.add(job(room), 10)
+    storage.add(job(namespace), 10)
     assert Kept.objects.get().size == 115
     assert Stored.objects.get().size == 115

@@ -1,1 +1,1 @@
-"""Published policies that ours is compared with. Pure."""
+"""Published policies, for comparison with the policy of the platform. Pure."""

@@ -1,11 +1,11 @@
-"""A baseline: trainers by marginal gain, as Optimus has it. Pure.
+"""Baseline: allocation of trainers by marginal gain, as in Optimus. Pure.
 
 After Y. Peng et al., "Optimus: An Efficient Dynamic Resource Scheduler for Deep Learning Clusters", EuroSys 2018,
-sections 3.2 and 4.1. Every job has its least first, in the order in which they came. Then the one whose remaining time
-one more trainer shortens most, for what that trainer takes of the cluster, gets one, again and again, until nobody
-gains or nothing is left. How fast a job would be follows from its measured speeds by a model whose coefficients are
-fitted by non-negative least squares. How much work is left the paper estimates from the curve of the loss; here it is
-told exactly, and the speeds of small numbers of trainers are known beforehand: that is in its favour.
+sections 3.2 and 4.1. Jobs get their least first, in the order of arrival. Then one more trainer goes to the job whose
+remaining time it shortens most per share of the cluster, again and again, until no job gains or no capacity is left.
+The speed of a job is predicted from its measured speeds by a model whose coefficients are fitted by non-negative least
+squares. The paper estimates the remaining work from the loss curve. Here it is given exactly, and the speeds of small
+numbers of trainers are known beforehand: that favours this baseline.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ from jobs.elastic.policy.model import Amounts, Cluster, Decision, Job
 
 
 def optimus(cluster: Cluster, now: float) -> Decision:
-    """How many trainers each has in the next period; who gets none waits, or is called back. Nodes are left open."""
+    """Return the decision for the next period. A job without trainers waits or is preempted.
+
+    The choice of nodes is left to the scheduler of the cluster.
+    """
     numbers = allot(cluster)
     running = [job for job in cluster.jobs if job.started is not None]
     changes = {job.key: numbers[job.key] - job.size for job in running if numbers[job.key]}
@@ -38,7 +41,7 @@ def optimus(cluster: Cluster, now: float) -> Decision:
 
 
 def allot(cluster: Cluster) -> dict[str, int]:
-    """Trainers by job; 0 where there is no room for the least."""
+    """Return the trainers by job; 0 if its least does not fit."""
     capacity = left = paddle_edl.for_jobs(cluster)
     numbers = {job.key: 0 for job in cluster.jobs}
     heap: list[tuple[float, float, str]] = []
@@ -60,7 +63,7 @@ def allot(cluster: Cluster) -> dict[str, int]:
 
 
 def _offer(heap: list[tuple[float, float, str]], job: Job, count: int, typical: float, capacity: Amounts) -> None:
-    """Put a job in line for one more than ``count`` trainers, if it gains by that."""
+    """Add a job to the heap for one more than ``count`` trainers, if it gains by that."""
     left = typical if job.remaining is None else job.remaining
     once, more = fitted(job.speeds)
     gain = left * (_time(once, more, count) - _time(once, more, count + 1)) / dominant(job.trainer, capacity)
@@ -69,14 +72,14 @@ def _offer(heap: list[tuple[float, float, str]], job: Job, count: int, typical: 
 
 
 def _time(once: float, more: float, count: int) -> float:
-    """What a second of one trainer's work takes with ``count`` of them."""
+    """Return the seconds that ``count`` trainers take for one second of a single trainer's work."""
     return (once + more * (count - 1)) / (once * count)
 
 
 def fitted(speeds: Mapping[int, float]) -> tuple[float, float]:
-    """``(once, more)``: n trainers are as fast as n / (once + more * (n - 1)), neither being negative.
+    """Return ``(once, more)``, both non-negative: n trainers have the speed n / (once + more * (n - 1)).
 
-    Least squares of n / speed over n - 1. With one measurement, or none, more trainers cost nothing.
+    A least-squares fit of n / speed over n - 1. With at most one measurement, further trainers cost nothing.
     """
     points = [(count - 1.0, count / speed) for count, speed in speeds.items() if count > 0 and speed > 0]
     if not points:
@@ -89,7 +92,7 @@ def fitted(speeds: Mapping[int, float]) -> tuple[float, float]:
     once = up - slope * across
     if once > 0:
         return once, slope
-    # The least squares lie on the border: all of it grows with the number. One trainer needs some time nevertheless.
+    # The constrained fit has ``once`` = 0. A tiny positive value keeps the time of one trainer above zero.
     return min(y for _, y in points) * 1e-6, sum(x * y for x, y in points) / sum(x * x for x, _ in points)
 
 

@@ -1,8 +1,8 @@
-"""What ours is compared with: the autoscaler of 2017 as it was published, and jobs of a fixed size. Pure.
+"""Baselines: the autoscaler of 2017 as it was published, and jobs of a fixed size. Pure.
 
-The published algorithm is kept with its faults: the order of the jobs is that of their sizes before the tick, the room
-on a node grows by what is put there, memory and GPUs may be filled whole while a job gives up GPUs above ``max_load``,
-and a job has no priority. One thing is different: its sweeps need not come to an end, and here they are ended.
+The published algorithm is kept with its faults. Jobs are ordered by their sizes before the tick. The free capacity of a
+node grows by the replicas placed there. Memory and GPUs may be filled completely, while a job gives up GPUs above
+``max_load``. Jobs have no priority. One difference: its sweeps need not terminate, and here they are bounded.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from itertools import islice
 from jobs.elastic.policy.model import Amounts, Cluster, Decision, Job, Launch, total
 
 MAX_LOAD = 0.97
-# A sweep gives each job one trainer or takes one: a tick that comes to rest needs fewer.
+# A sweep adds or removes at most one trainer per job. A tick that converges needs fewer sweeps.
 MOST_SWEEPS = 100
 
 
 @dataclass
 class Resources:
-    """What the tick knows of the cluster: sums of all pods' requests, and what is idle on each node.
+    """Resources of the cluster during a tick: the sum of all pods' requests, and the idle amounts of each node.
 
-    ``refused``: there was no node for a trainer. Nodes only gain room within a tick, so there may be one later.
+    ``refused``: a trainer found no node. Nodes only gain idle amounts within a tick, so it may find one later.
     """
 
     requested: Amounts
@@ -47,18 +47,18 @@ class Resources:
 
 
 def fulfilment(job: Job) -> float:
-    """How much of what it may have above its least a job has: 0 to 1."""
+    """Return the fraction, 0 to 1, that a job has of the trainers allowed above its least."""
     return 1.0 if job.least == job.most else (job.size - job.least) / (job.most - job.least)
 
 
 def in_order(jobs: Sequence[Job]) -> list[Job]:
-    """Elastic jobs, the least fulfilled and smallest first."""
+    """Return the elastic jobs, the least fulfilled first, then those with the smallest trainers."""
     need = [job for job in jobs if job.least < job.most]
     return sorted(need, key=lambda job: (fulfilment(job), job.trainer.gpu, job.trainer.cpu, job.trainer.memory))
 
 
 def scale_up(resources: Resources, job: Job, change: int, max_load: float) -> int:
-    """One more trainer or none; fewer where it would have more than ``most``."""
+    """Return 1 or 0 more trainers; a negative number if the job would have more than ``most``."""
     planned, need = job.size + change, job.trainer
     if planned >= job.most:
         given, node = job.most - planned, None
@@ -78,7 +78,7 @@ def _within_the_load(resources: Resources, need: Amounts, max_load: float) -> bo
 
 
 def scale_down(resources: Resources, job: Job, change: int, max_load: float) -> int:
-    """One trainer fewer, or none."""
+    """Return -1 or 0 trainers."""
     planned, asked, there = job.size + change, resources.requested, resources.allocatable
     over = asked.gpu > int(there.gpu * max_load) or asked.cpu > int(there.cpu * max_load)
     given = -int(planned > job.most or (over and planned > job.least))
@@ -87,7 +87,7 @@ def scale_down(resources: Resources, job: Job, change: int, max_load: float) -> 
 
 
 def sweeps(resources: Resources, jobs: Sequence[Job], max_load: float) -> Iterator[dict[str, int]]:
-    """The changes so far after each sweep over all jobs, up and then down. Ends when a sweep changes nothing."""
+    """Yield the changes so far after each sweep over all jobs, up and then down. Ends if a sweep changes nothing."""
     ordered = in_order(jobs)
     changes = {job.key: 0 for job in jobs}
     restless = True
@@ -102,10 +102,10 @@ def sweeps(resources: Resources, jobs: Sequence[Job], max_load: float) -> Iterat
 
 
 def scale_all(resources: Resources, jobs: Sequence[Job], max_load: float = MAX_LOAD) -> dict[str, int]:
-    """How many trainers each job gets or gives up in a tick: the changes after ``MOST_SWEEPS``, or fewer.
+    """Return the change of each job's trainers in a tick: those after ``MOST_SWEEPS`` sweeps, or fewer.
 
-    A sweep depends on the changes so far and on which trainers have no node. So once changes repeat, and no trainer
-    lacked a node since, the sweeps go in a circle, and those that are left need not be made.
+    A sweep depends on the changes so far and on the trainers without a node. Once changes repeat, and no trainer lacked
+    a node in between, the sweeps are periodic, and the result is computed without the remaining ones.
     """
     states: list[dict[str, int]] = []
     seen: dict[tuple[int, ...], int] = {}
@@ -121,7 +121,10 @@ def scale_all(resources: Resources, jobs: Sequence[Job], max_load: float = MAX_L
 
 
 def published(cluster: Cluster, now: float, max_load: float = MAX_LOAD) -> Decision:
-    """A tick of the published controller; jobs are launched with their least number of trainers as they come."""
+    """Return the decision of a tick of the published controller.
+
+    Jobs are launched on arrival with their submitted number of trainers, else with their least.
+    """
     running = [job for job in cluster.jobs if job.started is not None]
     pending = any(job.running == 0 for job in running)
     candidates = [job for job in running if pending or job.running == job.size]
@@ -137,7 +140,7 @@ def published(cluster: Cluster, now: float, max_load: float = MAX_LOAD) -> Decis
 
 
 def fixed(cluster: Cluster, now: float) -> Decision:
-    """Every job is launched as it comes with all the trainers that it may have, and keeps them."""
+    """Launch every job on arrival with its most trainers, which it keeps."""
     launches = {job.key: launch(job, job.most) for job in cluster.jobs if job.started is None}
     return Decision(
         targets={job.key: job.size or job.most for job in cluster.jobs},
@@ -146,18 +149,18 @@ def fixed(cluster: Cluster, now: float) -> Decision:
 
 
 def for_jobs(cluster: Cluster) -> Amounts:
-    """What is there for all jobs together: what services have and miss, and what belongs to others, is not."""
+    """Return the amounts for all jobs together: without those of other pods and the desired replicas of services."""
     there = total(node.allocatable.minus(node.taken) for node in cluster.nodes)
     return there.minus(total(each.need.times(each.wanted) for each in cluster.services))
 
 
 def launch(job: Job, trainers: int) -> Launch:
-    """All replicas at once, their nodes left to the scheduler of the cluster."""
+    """Return a launch of all replicas at once, with their nodes left to the scheduler of the cluster."""
     return Launch(("",) * (job.core.master != Amounts()), ("",) * job.core.servers, ("",) * trainers)
 
 
 def _inquire(cluster: Cluster) -> Resources:
-    """Sums over all pods, those that wait for a node and those that stop included."""
+    """Return the sums over all pods, including those that wait for a node and those that stop."""
     idle = {node.name: node.allocatable.minus(node.taken) for node in cluster.nodes}
     waiting: list[Amounts] = []
     for job in cluster.jobs:

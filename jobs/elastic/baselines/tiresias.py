@@ -1,11 +1,11 @@
-"""A baseline: discretised two-dimensional least attained service, as Tiresias has it. Pure.
+"""Baseline: discretised two-dimensional least attained service, as in Tiresias. Pure.
 
-After J. Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019, section 3.2.2. What a
-job has had so far is its number of trainers times the time that they ran. Below ``THRESHOLD`` it is in the first queue,
-from then on in the second; the first goes before the second, and within one whoever came first goes first. From the
-front, jobs run as long as there is room, each with the number of trainers that it was submitted with; whoever runs and
-is not among them is called back, and loses nothing. The paper's promotion of those that starve is off, as in its
-evaluation of mean completion times; priorities, namespaces and their limits it does not know.
+After J. Gu et al., "Tiresias: A GPU Cluster Manager for Distributed Deep Learning", NSDI 2019, section 3.2.2. The
+attained service of a job is its number of trainers times their running time. Below ``THRESHOLD`` it is in the first
+queue, from then on in the second. The first queue goes before the second, and each is ordered by arrival. From the
+front, jobs run as long as they fit, each with its submitted number of trainers. All other running jobs are preempted,
+without loss of work. The paper's promotion of starving jobs is off, as in its evaluation of mean completion times.
+Priorities, namespaces and their limits are not supported.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from __future__ import annotations
 from jobs.elastic.baselines import paddle_edl
 from jobs.elastic.policy.model import Amounts, Cluster, Decision, Job, total
 
-# Trainer-seconds of the first queue: 16 GPU-hours, with which others simulate it on 64 GPUs (AdaptDL, OSDI 2021).
+# Trainer-seconds of the first queue: 16 GPU-hours, as in the simulation of AdaptDL (OSDI 2021) on 64 GPUs.
 THRESHOLD = 16 * 3600.0
 
 
 def tiresias(cluster: Cluster, now: float, threshold: float = THRESHOLD) -> Decision:
-    """Who runs in the next period. Nodes are left to the scheduler of the cluster."""
+    """Return the decision for the next period. The choice of nodes is left to the scheduler of the cluster."""
     chosen: set[str] = set()
     left = paddle_edl.for_jobs(cluster)
     for job in sorted(cluster.jobs, key=lambda each: (each.attained >= threshold, each.submitted, each.key)):
@@ -35,7 +35,7 @@ def tiresias(cluster: Cluster, now: float, threshold: float = THRESHOLD) -> Deci
 
 
 def trainers(job: Job) -> int:
-    """What it was submitted with; it neither grows nor shrinks."""
+    """Return the number of trainers that a job was submitted with. It neither grows nor shrinks."""
     return job.first or job.most
 
 

@@ -1,5 +1,4 @@
-"""What there is to share and where jobs are on it: one machine, a cluster as its API server tells of it, or what admins
-have said that there is."""
+"""Capacity to share, and jobs by node: of one machine, of a cluster by its API server, or as admins have set it."""
 
 from __future__ import annotations
 
@@ -13,8 +12,8 @@ from django.conf import settings
 
 from jobs.backends import factory as backend_factory
 from jobs.elastic.inputs import conversions
-from jobs.elastic.inputs.cluster_snapshot import NAMELESS, Ground, Wanted, Whereabouts, ground, within
-from jobs.elastic.inputs.service_demand import Growths
+from jobs.elastic.inputs.cluster_snapshot import NAMELESS, Snapshot, Wanted, Whereabouts, snapshot, within
+from jobs.elastic.inputs.service_demand import DemandHistory
 from jobs.elastic.policy.model import NOTHING, Amounts, Node, Service, total
 from jobs.kubernetes_objects.scheduling import placement
 from runtime import contract
@@ -27,9 +26,11 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Tenant:
-    """A job that holds something. ``attempt``: the id of its present one; ``roles``: how many replicas of each role it
-    shall have, and what one asks for, by the runtime's names; ``held``: all that it holds; ``leaving``: how many
-    trainers are on their way out."""
+    """A job that holds amounts.
+
+    ``attempt``: the id of its present attempt. ``roles``: by the runtime's name of the role, the desired number of
+    replicas and the request of one. ``held``: all amounts that it holds. ``leaving``: the number of stopping trainers.
+    """
 
     key: str
     namespace: str
@@ -41,16 +42,19 @@ class Tenant:
 
 
 class Neighbours(NamedTuple):
-    """Cores, all of them and those of services by key; under the empty one what all other pods take."""
+    """Cores of a cluster: all of them, and those taken by each service, by key. The empty key is all other pods."""
 
     cores: float
     taken: Mapping[str, float]
 
 
 @dataclass(frozen=True)
-class Lie:
-    """How everything lies. ``tolerates``: what replicas of jobs tolerate. ``is_exact``: a node takes no more than it
-    has. ``neighbours``: of a cluster, how many cores its nodes have, and what others than jobs take of them."""
+class Layout:
+    """The nodes with the jobs and services on them.
+
+    ``tolerates``: the taints that replicas of jobs tolerate. ``is_exact``: a node never takes more than it has.
+    ``neighbours``: the cores of a cluster and those taken by others than jobs.
+    """
 
     nodes: list[Node]
     whereabouts: Mapping[str, Whereabouts]
@@ -61,16 +65,16 @@ class Lie:
 
 
 @dataclass
-class Terrain:
-    """``follows``: it is looked at again and again, and what happens on a cluster is followed meanwhile."""
+class CapacityReader:
+    """Reader of the layout. ``follows``: it is called repeatedly, so that it watches the cluster between the calls."""
 
     follows: bool = False
     _survey: Survey | None = None
-    _growths: Growths = field(default_factory=Growths)
-    _told: bool = False
+    _demand_history: DemandHistory = field(default_factory=DemandHistory)
+    _warned: bool = False
 
-    def lie(self, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime) -> Lie | None:
-        """None where it is not known. ``capacity``: what admins have said that there is for jobs."""
+    def layout(self, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime) -> Layout | None:
+        """Return the layout, or None if it is unknown. ``capacity``: the capacity for jobs that admins have set."""
         machine = backend_factory.machine()
         if machine is not None:
             has = {"cpu": machine.cpu, "memory": machine.memory, "gpu": machine.gpu}
@@ -80,20 +84,20 @@ class Terrain:
             sighting = survey.follow() if self.follows else survey.look()
             if not survey.forbidden:
                 return None if sighting is None else self._on_cluster(sighting, tenants, capacity, now)
-            self._tell_once()
+            self._warn_once()
         known = {"cpu", "memory"} <= capacity.keys()
         return _on_one(conversions.one_node("platform", {}, capacity), tenants) if known else None
 
     def _surveyed(self) -> Survey:
-        # Only here: whoever runs jobs on this machine needs no client of Kubernetes, which takes a second to import.
+        # Imported here because it takes a second, and a portal that runs jobs on its own machine does not need it.
         from jobs.elastic.controller.cluster_watch import Survey
 
         self._survey = self._survey or Survey(backend_factory.api_server())
         return self._survey
 
-    def _tell_once(self) -> None:
-        if not self._told:
-            self._told = True
+    def _warn_once(self) -> None:
+        if not self._warned:
+            self._warned = True
             _log.warning(
                 "The portal may not look at the cluster's nodes and pods (deploy/kubernetes/portal-rights.yaml): "
                 "elastic jobs share the capacity that admins have set, and services get no room beforehand."
@@ -101,16 +105,16 @@ class Terrain:
 
     def _on_cluster(
         self, sighting: Sighting, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime
-    ) -> Lie:
+    ) -> Layout:
         wanted, own = [_wanted(one) for one in tenants], placement(settings.KUBERNETES_PLACEMENT)
-        seen = ground(sighting.nodes, sighting.pods, wanted, settings.KUBERNETES_GPU, own)
-        services = self._growths.learned(seen.services, now.timestamp())
+        seen = snapshot(sighting.nodes, sighting.pods, wanted, settings.KUBERNETES_GPU, own)
+        services = self._demand_history.with_history(seen.services, now.timestamp())
         nodes = within(seen.nodes, _taken(seen, tenants), _of(services), conversions.offered(capacity))
-        return Lie(nodes, seen.whereabouts, services, seen.tolerates, is_exact=True, neighbours=_neighbours(seen))
+        return Layout(nodes, seen.whereabouts, services, seen.tolerates, is_exact=True, neighbours=_neighbours(seen))
 
 
-def _on_one(node: Node, tenants: Sequence[Tenant]) -> Lie:
-    return Lie([node], {one.key: _stands(one, node.name) for one in tenants})
+def _on_one(node: Node, tenants: Sequence[Tenant]) -> Layout:
+    return Layout([node], {one.key: _stands(one, node.name) for one in tenants})
 
 
 def _stands(one: Tenant, node: str) -> Whereabouts:
@@ -130,8 +134,8 @@ def _wanted(one: Tenant) -> Wanted:
     return Wanted(one.key, place, {ROLES[role]: each for role, each in one.roles.items()})
 
 
-def _taken(seen: Ground, tenants: Sequence[Tenant]) -> dict[str, Amounts]:
-    """What jobs take, by node."""
+def _taken(seen: Snapshot, tenants: Sequence[Tenant]) -> dict[str, Amounts]:
+    """Return the amounts that jobs take, by node."""
     taken: dict[str, Amounts] = {}
     for one in tenants:
         there = seen.whereabouts[one.key]
@@ -144,7 +148,7 @@ def _taken(seen: Ground, tenants: Sequence[Tenant]) -> dict[str, Amounts]:
 
 
 def _of(services: Sequence[Service]) -> Amounts:
-    """What they take now."""
+    """Return the amounts that services take now."""
     return total(_held(service) for service in services)
 
 
@@ -152,7 +156,7 @@ def _held(service: Service) -> Amounts:
     return service.need.times(sum(service.bound.values())).plus(total(service.leaving.values()))
 
 
-def _neighbours(seen: Ground) -> Neighbours:
+def _neighbours(seen: Snapshot) -> Neighbours:
     taken = {"": total(node.taken for node in seen.nodes).cpu}
     for service in seen.services:
         key = "" if service.key in NAMELESS else service.key

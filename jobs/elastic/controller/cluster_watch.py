@@ -1,5 +1,7 @@
-"""All nodes and pods of the cluster, for whoever shares out what there is. It needs the rights to list and watch them
-(``deploy/kubernetes/portal-rights.yaml``)."""
+"""Nodes and pods of the cluster, as input of the controller.
+
+Requires the rights to list and watch them (``deploy/kubernetes/portal-rights.yaml``).
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ class Sighting:
 
 
 class Survey:
-    """Looks once, or begins to follow what happens."""
+    """Reader of all nodes and pods: once with ``look``, or continuously with ``follow``."""
 
     def __init__(self, api: KubeApi) -> None:
         self._cache = Cache(trim=condensed)
@@ -33,7 +35,7 @@ class Survey:
         self._ended = threading.Event()
 
     def look(self) -> Sighting | None:
-        """As it is now; None where the API server does not tell."""
+        """List nodes and pods once. Return None if the API server refuses or does not answer."""
         for each in self._reflectors:
             try:
                 each.relist()
@@ -43,9 +45,12 @@ class Survey:
         return self._sighting()
 
     def follow(self) -> Sighting | None:
-        """As it is according to what was heard; None while that is not known, or the API server does not answer."""
+        """Return the state as of the last events, and start watching on the first call.
+
+        Returns None until the first lists have arrived and while the API server does not answer. Does not block.
+        """
         if not self._threads:
-            # Daemons: a watch that hangs must not keep the process from ending.
+            # Daemon threads, because a watch that hangs must not prevent the process from ending.
             reflections = [(one, self._ended) for one in self._reflectors]
             self._threads = [threading.Thread(target=_reflect, args=pair, daemon=True) for pair in reflections]
             for thread in self._threads:
@@ -54,12 +59,12 @@ class Survey:
         return self._sighting() if there else None
 
     def end(self) -> None:
-        """Follow no longer, as soon as the watches that are under way have ended."""
+        """Stop watching as soon as the present watches have ended. Does not wait for that."""
         self._ended.set()
 
     @property
     def forbidden(self) -> bool:
-        """Whether the API server does not let it look."""
+        """Whether the API server has refused to list nodes or pods as forbidden."""
         refusals = [one.refusal for one in self._reflectors]
         return any(refusal is not None and refusal.status == FORBIDDEN for refusal in refusals)
 

@@ -1,7 +1,6 @@
-"""What others than jobs take of a cluster: kept by who leads the controller of elastic jobs, for those who look at it
-over a time.
+"""Usage of a cluster by others than jobs over time. The leading elastic controller records it.
 
-Of what was taken while nobody looked nothing is known, and nothing is kept.
+Nothing is recorded while no controller observes the cluster.
 """
 
 from __future__ import annotations
@@ -16,16 +15,18 @@ from django.db.models import Q
 from jobs.elastic.controller import leader_lease
 from jobs.models import Elastic, Neighbour
 
-# Pods that are of no service come and go all the time: how many they are is kept so often.
+# The interval at which the usage of pods without a service is recorded, because they come and go all the time.
 EVERY = timedelta(seconds=10)
-# What is older is shown nowhere.
+# Older records are removed; no page shows them.
 KEPT_FOR = timedelta(days=8)
 
 
 @transaction.atomic
-def keep(term: leader_lease.Term, cores: float, taken: Mapping[str, float], now: datetime) -> None:
-    """From now on they take so many cores: services by key, under the empty one all other pods together. ``cores``:
-    those of all nodes. Nothing is written by whose term is over."""
+def record(term: leader_lease.Term, cores: float, taken: Mapping[str, float], now: datetime) -> None:
+    """Record the cores that others take from now on: by service, and all other pods together under the empty key.
+
+    ``cores``: the cores of all nodes. Does nothing if the term is over.
+    """
     if not leader_lease.holds(term, now):
         return
     Elastic.objects.exclude(cores=cores).update(cores=cores)
@@ -38,13 +39,13 @@ def keep(term: leader_lease.Term, cores: float, taken: Mapping[str, float], now:
         Neighbour.objects.filter(ended__lt=now - KEPT_FOR).delete()
 
 
-def leave_off(now: datetime) -> None:
-    """Nobody looks any more."""
+def end_all(now: datetime) -> None:
+    """End all open records, because no controller observes the cluster any more."""
     Neighbour.objects.filter(ended=None).update(ended=now)
 
 
 def over_time(moments: Sequence[datetime]) -> list[tuple[str, list[float]]]:
-    """Who took how many cores at those moments (in order), whoever took most in sum first."""
+    """Return the cores taken at the moments (in order), by key of the service, the largest sum first."""
     rows = Neighbour.objects.filter(Q(ended=None) | Q(ended__gt=moments[0]), begun__lte=moments[-1])
     found: dict[str, list[float]] = {}
     for key, cores, begun, ended in rows.values_list("key", "cores", "begun", "ended").iterator():

@@ -1,4 +1,4 @@
-"""Who decides: of several processes that could, one, for a term. What is written in a term is refused after it."""
+"""Leader election of elastic controllers: one of several processes leads for a term. Writes after it are refused."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db.models import F, Q, QuerySet
 from jobs.models import Elastic
 from portal.common.rows import ensure
 
-# A leader that says nothing for so long is followed by another.
+# The lease of a leader. Another process may take over if it is not renewed for so long.
 LENGTH = timedelta(seconds=15)
 
 
@@ -20,7 +20,7 @@ class Term(NamedTuple):
 
 
 def lead(holder: str, now: datetime) -> Term | None:
-    """The term in which this holder leads; None while another one does. By compare-and-set."""
+    """Acquire or renew the lease by compare-and-set. Return the term, or None while another holder leads."""
     row = Elastic.objects.filter(pk=1).first()
     if row is None:
         ensure(Elastic, pk=1)
@@ -35,18 +35,21 @@ def lead(holder: str, now: datetime) -> Term | None:
 
 
 def holds(term: Term, now: datetime) -> bool:
-    """Whether the term goes on. Asked in the transaction of a write: nobody takes over before that is committed."""
+    """Whether the term has not ended.
+
+    Call it in the transaction of a write: it locks the lease, so that no other process takes over before the commit.
+    """
     return _mine(*term).select_for_update().filter(until__gt=now).exists()
 
 
 def resign(term: Term) -> None:
-    """Let another one begin at once."""
+    """End the term, so that another process may lead at once."""
     _mine(*term).update(until=None)
 
 
-def note(term: Term, told: dict[str, dict[str, object]], now: datetime) -> None:
-    """Keep what was decided, for those who look."""
-    _mine(*term).update(told=told, decided=now)
+def note(term: Term, decisions: dict[str, dict[str, object]], now: datetime) -> None:
+    """Store the decisions for pages, if the term has not been taken over."""
+    _mine(*term).update(told=decisions, decided=now)
 
 
 def _mine(holder: str, number: int) -> QuerySet[Elastic]:

@@ -1,4 +1,4 @@
-"""What the controller decides on: the jobs that hold quota, those whose turn it would be, and the machines."""
+"""Input of the controller's decisions: jobs that hold quota, jobs that could be admitted, and the machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 from django.db.models import F, Max
 
-from jobs.elastic.controller.capacity import Lie, Neighbours, Tenant, Terrain
+from jobs.elastic.controller.capacity import CapacityReader, Layout, Neighbours, Tenant
 from jobs.elastic.inputs import conversions
 from jobs.elastic.policy.model import Amounts, Cluster, Core
 from jobs.elastic.policy.model import Job as Member
@@ -27,14 +27,17 @@ from runtime import contract
 
 # The metric of a job's speed: runtime.pserver.throughput.
 _SPEED = "records_per_second"
-# How often a job's speed is looked at anew.
+# The interval at which the speed of a job is read again.
 _MEASURED_EVERY = timedelta(seconds=10)
 
 
 @dataclass(frozen=True)
 class Seen:
-    """``movable``: the keys of the jobs whose trainers may be counted anew now; ``attempts`` and ``names`` by key.
-    ``neighbours``: what is known of a cluster besides jobs."""
+    """The observed state.
+
+    ``movable``: the keys of the jobs whose number of trainers may change now. ``attempts`` and ``names``: by key.
+    ``neighbours``: the usage of a cluster by others than jobs; None without a cluster.
+    """
 
     cluster: Cluster
     movable: frozenset[str]
@@ -45,37 +48,39 @@ class Seen:
 
 @dataclass
 class Observer:
-    """Remembers speeds for a while, which are not worth reading each time, and what services did of late."""
+    """Observer of jobs and nodes. It caches the speeds of jobs and the recent demand of services between rounds."""
 
-    terrain: Terrain = field(default_factory=Terrain)
+    capacity_reader: CapacityReader = field(default_factory=CapacityReader)
     _speeds: dict[tuple[UUID, int], tuple[datetime, dict[int, float]]] = field(default_factory=dict)
 
     def observe(self, now: datetime, *, queued: int = 0) -> Seen | None:
-        """None where it is not known what there is to share. ``queued``: of the jobs that nothing which the controller
-        does could let in, so many are read too, those that wait longest."""
+        """Return the observed state, or None if the capacity is unknown.
+
+        ``queued``: also include this many of the longest waiting jobs, even if no scaling could admit them.
+        """
         prospect = quota.prospect(now, elastic_jobs.least_of_running())
         rows = list(Job.objects.filter(state__in=HOLDS_QUOTA).select_related("namespace").order_by("created"))
         holders = list(_holders(rows))
-        lie = self.terrain.lie([one.tenant for one in holders], prospect.capacity, now)
-        if lie is None:
+        layout = self.capacity_reader.layout([one.tenant for one in holders], prospect.capacity, now)
+        if layout is None:
             return None
         turns = {pk for pk, _ in prospect.turns}
         if queued:
             turns.update(Claim.objects.order_by("since", "pk").values_list("job", flat=True)[:queued])
         waiting = list(Job.objects.filter(state=JobState.QUEUED, pk__in=turns).select_related("namespace"))
         movable = frozenset(one.tenant.key for one in holders if one.free)
-        members = [*self._running(holders, lie, now), *_newcomers(waiting, lie)]
+        members = [*self._running(holders, layout, now), *_newcomers(waiting, layout)]
         limits = {name: conversions.offered(ceiling) for name, ceiling in prospect.ceilings.items()}
         every = [*rows, *waiting]
         return Seen(
-            Cluster(lie.nodes, members, lie.services, limits=limits),
+            Cluster(layout.nodes, members, layout.services, limits=limits),
             movable,
             {str(job.pk): job.attempt for job in every},
             {str(job.pk): job.name for job in every},
-            lie.neighbours,
+            layout.neighbours,
         )
 
-    def _running(self, holders: list[Holder], lie: Lie, now: datetime) -> Iterator[Member]:
+    def _running(self, holders: list[Holder], layout: Layout, now: datetime) -> Iterator[Member]:
         rows = [one.job for one in holders]
         present = {(job.pk, job.attempt) for job in rows}
         self._speeds = {key: found for key, found in self._speeds.items() if key in present}
@@ -85,7 +90,7 @@ class Observer:
             changed, change = _last_change(job, one.spec, scalings.get(job.pk))
             age = (now - checkpoints.get(job.pk, job.changed)).total_seconds()
             speed = self._measured(job, now) if one.free else {}
-            yield _member(one, lie, _Story(changed.timestamp(), change, age, speed))
+            yield _member(one, layout, _JobHistory(changed.timestamp(), change, age, speed))
 
     def _measured(self, job: Job, now: datetime) -> dict[int, float]:
         key = job.pk, job.attempt
@@ -99,7 +104,7 @@ class Observer:
 # --- Rows -------------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Holder:
-    """A job that holds quota. ``free``: the number of its trainers may be changed now."""
+    """A job that holds quota. ``free``: its number of trainers may change now."""
 
     job: Job
     spec: JobSpec
@@ -134,7 +139,7 @@ def _roles(spec: JobSpec) -> dict[str, tuple[int, Amounts]]:
 
 
 def _attempts(rows: list[Job]) -> dict[UUID, str]:
-    """The id of the present attempt of each."""
+    """Return the id of the present attempt of each job."""
     found = Attempt.objects.filter(job__in=[job.pk for job in rows], number=F("job__attempt"))
     return {job: str(pk) for pk, job in found.values_list("pk", "job")}
 
@@ -145,7 +150,7 @@ def _held(rows: list[Job]) -> dict[tuple[UUID, int], dict[str, float]]:
 
 
 def _replicas(rows: list[Job]) -> tuple[dict[UUID, list[Replica]], dict[UUID, int]]:
-    """Of the present attempts: the trainers, and how many parameter servers there are."""
+    """Return the trainers and the number of parameter servers of the present attempts, by job."""
     attempts = {(job.pk, job.attempt) for job in rows}
     trainers: dict[UUID, list[Replica]] = {}
     servers: dict[UUID, int] = {}
@@ -165,12 +170,12 @@ _COUNTED = (contract.TRAINER, contract.PSERVER)
 
 
 def _is_done(trainer: Replica) -> bool:
-    """Where one trainer has come to its end, the others will soon."""
+    """Whether a trainer has finished its work. The others of its job soon will."""
     return trainer.state == ReplicaState.EXITED and trainer.code == 0 and not trainer.dismissed
 
 
 def _scalings(rows: list[Job]) -> dict[UUID, Scaling]:
-    """The last one of each job, where it is of the present attempt."""
+    """Return the last scaling of each job, if it belongs to the present attempt."""
     attempts = {job.pk: job.attempt for job in rows}
     last = Scaling.objects.filter(job__in=attempts).order_by().values("job").annotate(last=Max("id"))
     found = Scaling.objects.filter(pk__in=last.values("last"))
@@ -178,18 +183,21 @@ def _scalings(rows: list[Job]) -> dict[UUID, Scaling]:
 
 
 def _checkpoints(rows: list[Job]) -> dict[UUID, datetime]:
-    """When each wrote its last one."""
+    """Return the time of the last checkpoint of each job."""
     found = JobEvent.objects.filter(job__in=[job.pk for job in rows], kind="checkpoint").order_by()
     return dict(found.values_list("job").annotate(last=Max("at")))
 
 
 def _last_change(job: Job, spec: JobSpec, last: Scaling | None) -> tuple[datetime, int]:
-    """When its number changed last, and by how many: by all, when it began."""
+    """Return when the number of trainers last changed, and by how many; the start counts as a change by all."""
     return (job.changed, spec.trainer.replicas) if last is None else (last.at, last.after - last.before)
 
 
 def _speeds(job: Job, now: datetime) -> dict[int, float]:
-    """Of the time since which all events are there: ``history.trim`` removes the earlier ones of a long attempt."""
+    """Return the measured records per second by number of trainers.
+
+    Only the time since which all events exist counts: ``history.trim`` removes earlier events of a long attempt.
+    """
     events = JobEvent.objects.filter(job=job, attempt=job.attempt)
     trimmed = events.filter(kind=history.TRIMMED).aggregate(Max("at"))["at__max"]
     moves = events.filter(kind__in=(throughput.JOINED, *throughput.LEFT))
@@ -205,11 +213,14 @@ def _speeds(job: Job, now: datetime) -> dict[int, float]:
     return throughput.by_trainers(sorted(rates), numbers, now.timestamp())
 
 
-# --- As a policy sees them --------------------------------------------------------------------------------------------
+# --- As input of the policy -------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class _Story:
-    """When the number of trainers changed last and by how many; the last checkpoint's age, in seconds; records a second
-    by number of trainers."""
+class _JobHistory:
+    """What happened to a job.
+
+    ``changed``: when its number of trainers last changed. ``change``: by how many. ``checkpoint_age``: seconds since
+    its last checkpoint. ``speeds``: records per second by number of trainers.
+    """
 
     changed: float
     change: int
@@ -217,9 +228,9 @@ class _Story:
     speeds: Mapping[int, float]
 
 
-def _member(one: Holder, lie: Lie, story: _Story) -> Member:
+def _member(one: Holder, layout: Layout, job_history: _JobHistory) -> Member:
     job, spec, size = one.job, one.spec, one.spec.trainer.replicas
-    stops, standing = job.state == JobState.STOPPING, lie.whereabouts[one.tenant.key]
+    stops, standing = job.state == JobState.STOPPING, layout.whereabouts[one.tenant.key]
     least = 0 if stops else spec.trainer.min if one.free else size
     return Member(
         key=one.tenant.key,
@@ -233,19 +244,19 @@ def _member(one: Holder, lie: Lie, story: _Story) -> Member:
         trainers=standing.trainers,
         pending=standing.pending,
         running=0 if stops else size,
-        # Where all have a machine in common they also share its cores for a while. Pods wait for theirs.
-        first=least if lie.is_exact else spec_of_submission(job).trainer.replicas,
+        # Jobs on a common machine may share its cores for a while. Pods wait until their cores are free.
+        first=least if layout.is_exact else spec_of_submission(job).trainer.replicas,
         held=standing.held,
         leaving=standing.leaving,
-        tolerates=lie.tolerates,
-        changed=story.changed,
-        change=story.change,
-        checkpoint_age=story.checkpoint_age,
-        speeds=story.speeds,
+        tolerates=layout.tolerates,
+        changed=job_history.changed,
+        change=job_history.change,
+        checkpoint_age=job_history.checkpoint_age,
+        speeds=job_history.speeds,
     )
 
 
-def _newcomers(waiting: list[Job], lie: Lie) -> Iterator[Member]:
+def _newcomers(waiting: list[Job], layout: Layout) -> Iterator[Member]:
     since = {row.job: row.since for row in Claim.objects.filter(job__in=[job.pk for job in waiting])}
     for job in waiting:
         spec, elastic = elastic_jobs.present_spec(job, job.pservers or 0), elastic_jobs.is_elastic(job)
@@ -260,7 +271,7 @@ def _newcomers(waiting: list[Job], lie: Lie) -> Iterator[Member]:
             priority=conversions.PRIORITIES[spec.priority],
             submitted=since.get(job.pk, job.changed).timestamp(),
             first=size,
-            tolerates=lie.tolerates,
+            tolerates=layout.tolerates,
         )
 
 

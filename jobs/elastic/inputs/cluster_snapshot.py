@@ -1,9 +1,10 @@
-"""From the nodes and pods of a cluster to what a policy looks at. Pure.
+"""Conversion of the nodes and pods of a cluster to the input of a policy. Pure.
 
-Pods of our own jobs count as the jobs', by what each shall have: who has no node yet is put where it will probably go.
-All others are services where something looks after their number, and else simply take what they take.
+Pods of the portal's jobs count as replicas of those jobs, up to the desired numbers. Replicas without a node are placed
+where they will probably go. All other pods are services if a controller manages their number; else they only take
+amounts of their nodes.
 
-A node that the selector of a service does not choose has a taint that everybody else tolerates.
+A node that the selector of a service does not match gets a taint that everything else tolerates.
 """
 
 from __future__ import annotations
@@ -18,20 +19,22 @@ from jobs.kubernetes_objects.scheduling import Needs, NodeInfo, Placement, PodIn
 
 ANYWHERE = Placement()
 _MEGABYTE = 10**6
-# What looks after the number of its pods, and may want more of them.
+# Kinds that manage the number of their pods and may need more of them.
 _SERVICES = ("Deployment", "ReplicaSet", "StatefulSet", "ReplicationController")
-# Bound to their node from the beginning: nobody can make room for them elsewhere.
+# Kinds whose pods are bound to one node: capacity on other nodes does not help them.
 _DAEMONS = ("DaemonSet", "Node")
 _PADDLE_JOB = "PaddleJob"
 _TRAINER = "worker"
-# Of what is not ours: pods that go, and pods without a node that nobody looks after. Names that no object can have.
+# Keys for foreign pods that are stopping, and for those without a node or a controller. No object can have such names.
 _GOING, _ALONE = NAMELESS = ("~going", "~alone")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a job of ours shall have, by the names of PaddleJobs: ``place`` is its namespace and name. ``roles``: how
-    many replicas of each there shall be, and what one asks for."""
+    """The desired replicas of a job of the portal, by the names of PaddleJobs.
+
+    ``place``: its namespace and name. ``roles``: by role, the desired number of replicas and the request of one.
+    """
 
     key: str
     place: tuple[str, str]
@@ -40,7 +43,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Whereabouts:
-    """Where a job's replicas are, by node: its trainers, what the others take, and what those take that go."""
+    """The replicas of a job by node: its trainers, the amounts of the others, and the amounts of stopping ones.
+
+    ``pending``: the number of trainers without a node.
+    """
 
     trainers: Mapping[str, int] = field(default_factory=dict)
     held: Mapping[str, Amounts] = field(default_factory=dict)
@@ -49,8 +55,8 @@ class Whereabouts:
 
 
 @dataclass(frozen=True)
-class Ground:
-    """``tolerates``: what pods of our jobs tolerate."""
+class Snapshot:
+    """The input of a policy. ``tolerates``: the taints that pods of the portal's jobs tolerate."""
 
     nodes: list[Node]
     services: list[Service]
@@ -58,14 +64,17 @@ class Ground:
     tolerates: frozenset[str]
 
 
-def ground(
+def snapshot(
     nodes: Sequence[NodeInfo],
     pods: Iterable[PodInfo],
     wanted: Sequence[Wanted],
     gpu: str,
     own: Placement = ANYWHERE,
-) -> Ground:
-    """``gpu``: the name of the resource that stands for one. ``own``: on which nodes pods of our jobs may be."""
+) -> Snapshot:
+    """Return the snapshot.
+
+    ``gpu``: the name of the resource for GPUs. ``own``: the nodes that pods of the portal's jobs may use.
+    """
     ours: dict[tuple[str, str], list[PodInfo]] = {each.place: [] for each in wanted}
     others: list[PodInfo] = []
     for pod in pods:
@@ -80,7 +89,7 @@ def ground(
     taints = {taint for node in nodes for taint in node.taints}
     tolerates = _tolerated(own.tolerations, taints) | open_to_all - {_chosen(own.selector)}
     whereabouts = _Placing(seen, [service for _, service in services], tolerates).all(wanted, ours, gpu)
-    return Ground(
+    return Snapshot(
         seen,
         [
             replace(service, tolerates=_tolerated(group.tolerations, taints) | open_to_all - {_chosen(group.selector)})
@@ -92,10 +101,10 @@ def ground(
 
 
 def within(nodes: Sequence[Node], taken: Mapping[str, Amounts], others: Amounts, limit: Amounts) -> list[Node]:
-    """The nodes without what jobs shall leave alone: ``limit`` is what admins have said that there is for jobs.
+    """Return the nodes with the capacity beyond ``limit``, which admins have set for jobs, marked as taken.
 
-    ``taken``: what jobs take, by node; ``others``: what services take of all. The nodes on which jobs have least lose
-    their room first, so that what is left is not scattered.
+    ``taken``: the amounts that jobs take, by node. ``others``: the amounts that services take of all nodes. Nodes on
+    which jobs take least lose their free capacity first, so that the rest is not fragmented.
     """
     there = total(node.allocatable.minus(node.taken) for node in nodes).minus(others)
     excess = [max(0, have - may) for have, may in zip(there, limit, strict=True)]
@@ -109,10 +118,10 @@ def within(nodes: Sequence[Node], taken: Mapping[str, Amounts], others: Amounts,
     return sorted(found, key=lambda node: node.name)
 
 
-# --- What is not ours -------------------------------------------------------------------------------------------------
+# --- Foreign pods -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Group:
-    """Pods that are alike."""
+    """Pods with the same owner, requests, priority and placement rules."""
 
     namespace: str
     kind: str
@@ -124,7 +133,7 @@ class _Group:
 
 
 def _others(pods: Iterable[PodInfo], rank: int, gpu: str) -> tuple[list[tuple[_Group, Service]], dict[str, Amounts]]:
-    """The services, and what everything else takes, by node."""
+    """Return the services, and the amounts that all other pods take, by node."""
     taken: dict[str, Amounts] = defaultdict(Amounts)
     going: dict[str, Amounts] = defaultdict(Amounts)
     bound: dict[_Group, Counter[str]] = defaultdict(Counter)
@@ -167,22 +176,22 @@ def _service(group: _Group, bound: Counter[str], missing: int, rank: int, gpu: s
 
 
 def _priority(priority: int, rank: int) -> int:
-    """Who has more than the pods of jobs comes before all jobs, else after all; jobs among each other are -1 to 1."""
+    """Map a priority: above that of pods of jobs it comes before all jobs, else after all. Jobs have -1 to 1."""
     return 1 + priority - rank if priority > rank else min(-1, priority - rank - 1)
 
 
 # --- Nodes ------------------------------------------------------------------------------------------------------------
 def _node(node: NodeInfo, taken: Amounts, selectors: Iterable[Selector], gpu: str) -> Node:
-    taints = {_told(taint) for taint in node.taints}
+    taints = {_taint_text(taint) for taint in node.taints}
     taints |= {_chosen(selector) for selector in selectors if not matches(selector, node)}
     return Node(node.name, _amounts(node.allocatable, gpu, up=False), frozenset(taints), taken)
 
 
 def _tolerated(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> frozenset[str]:
-    return frozenset(_told(taint) for taint in taints if any(each.covers(taint) for each in tolerations))
+    return frozenset(_taint_text(taint) for taint in taints if any(each.covers(taint) for each in tolerations))
 
 
-def _told(taint: Taint) -> str:
+def _taint_text(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}"
 
 
@@ -195,9 +204,9 @@ def _amounts(needs: Needs, gpu: str, *, up: bool) -> Amounts:
     return Amounts(needs.cpu, memory, dict(needs.extended).get(gpu, 0))
 
 
-# --- Our own ----------------------------------------------------------------------------------------------------------
+# --- Own jobs ---------------------------------------------------------------------------------------------------------
 class _Placing:
-    """Where replicas without a node will probably go: where most cores are free."""
+    """Placement of replicas without a node: on the node with the most free cores, where they will probably go."""
 
     def __init__(self, nodes: Sequence[Node], services: Iterable[Service], tolerates: frozenset[str]) -> None:
         self._known = {node.name for node in nodes}
@@ -212,14 +221,14 @@ class _Placing:
     def all(
         self, wanted: Sequence[Wanted], ours: Mapping[tuple[str, str], list[PodInfo]], gpu: str
     ) -> dict[str, Whereabouts]:
-        """Those that have a node first: only then is known what is free."""
+        """Return the whereabouts of all jobs. Replicas with a node come first, because they determine what is free."""
         bound = {job.key: self._bound(job, ours[job.place], gpu) for job in wanted}
         return {job.key: self._whole(job, *bound[job.key]) for job in wanted}
 
     def _bound(
         self, job: Wanted, pods: Iterable[PodInfo], gpu: str
     ) -> tuple[dict[str, Counter[str]], dict[str, Amounts]]:
-        """How many of each role are on each node, and what those take that go."""
+        """Return the number of replicas of each role by node, and the amounts of stopping replicas by node."""
         there: dict[str, Counter[str]] = {role: Counter() for role in job.roles}
         leaving: dict[str, Amounts] = {}
         for pod in pods:
@@ -249,7 +258,7 @@ class _Placing:
         return Whereabouts(dict(there.get(_TRAINER, {})), held, leaving, pending)
 
     def _place(self, need: Amounts) -> str:
-        """The emptiest node on which it fits; where it fits nowhere, the emptiest: room is to be made there."""
+        """Return the emptiest node on which a replica fits, else the emptiest one, where capacity will be freed."""
         best = max(self._candidates(need), default=None)
         if best is None:
             return ""

@@ -1,4 +1,4 @@
-"""Between the portal and a policy: amounts as the policy counts them, and a decision as wishes. Pure."""
+"""Conversions between the portal and a policy: amounts, and decisions as scaling requests. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from jobs.elastic.policy.model import UNLIMITED, Amounts, Cluster, Decision, Nod
 _MEGABYTE = 10**6
 _KEY = re.compile(r"`([^`]+)`")
 _FOREIGN, _SERVICE = "a job of another namespace", "a service of the cluster"
-# What one step of a priority weighs is the policy's matter; here is only which is how many steps.
+# Steps of priority. Their weight is defined by the policy.
 PRIORITIES: Mapping[str, int] = {"low": -1, "normal": 0, "high": 1}
 
 
-class Wish(NamedTuple):
-    """A job shall have another number of trainers."""
+class ScalingRequest(NamedTuple):
+    """A change of a job's desired number of trainers from ``before`` to ``after``."""
 
     job: str
     before: int
@@ -26,13 +26,13 @@ class Wish(NamedTuple):
 
 
 def asked(amounts: Mapping[str, float]) -> Amounts:
-    """What is asked for: cores, bytes and GPUs, rounded up."""
+    """Convert a request (cores, bytes, GPUs) to amounts, rounded up."""
     memory = -(-int(amounts.get("memory", 0)) // _MEGABYTE)
     return Amounts(round(amounts.get("cpu", 0) * 1000), memory, int(amounts.get("gpu", 0)))
 
 
 def offered(amounts: Mapping[str, float]) -> Amounts:
-    """What may be taken, rounded down; a resource that is not named has no end."""
+    """Convert a limit to amounts, rounded down. A resource that is not named is unlimited."""
     cpu, memory = amounts.get("cpu"), amounts.get("memory")
     return Amounts(
         UNLIMITED if cpu is None else math.floor(cpu * 1000 + 1e-6),
@@ -42,24 +42,26 @@ def offered(amounts: Mapping[str, float]) -> Amounts:
 
 
 def one_node(name: str, machine: Mapping[str, float], capacity: Mapping[str, float]) -> Node:
-    """A machine of which admins may have said how much of it there is for jobs: their word counts, whatever it has."""
+    """Return a machine as a node. Capacities that admins have set override those of the machine."""
     return Node(name, offered({**machine, **capacity}))
 
 
-def wishes(cluster: Cluster, decision: Decision, movable: Collection[str]) -> list[Wish]:
-    """What is to be done now, those first that give something up."""
+def scaling_requests(cluster: Cluster, decision: Decision, movable: Collection[str]) -> list[ScalingRequest]:
+    """Return the changes to make now, shrinking jobs first."""
     found = []
     for job in cluster.jobs:
         fewer, more = sum(decision.victims.get(job.key, {}).values()), sum(decision.grants.get(job.key, {}).values())
         after = max(job.least, min(job.most, job.size - fewer + more))
         if job.key in movable and after != job.size:
-            found.append(Wish(job.key, job.size, after, decision.messages[job.key]))
-    return sorted(found, key=lambda wish: wish.after > wish.before)
+            found.append(ScalingRequest(job.key, job.size, after, decision.messages[job.key]))
+    return sorted(found, key=lambda request: request.after > request.before)
 
 
 def worded(message: str, cluster: Cluster, names: Mapping[str, str], reader: str) -> str:
-    """A decision's message for those of the namespace ``reader``: jobs have names there, and those of others none, nor
-    has what else is on the cluster."""
+    """Return a decision's message for members of the namespace ``reader``.
+
+    Jobs of that namespace appear by name. Jobs of other namespaces and services of the cluster stay anonymous.
+    """
     namespaces = {job.key: job.namespace for job in cluster.jobs}
     services = {service.key for service in cluster.services}
 

@@ -1,6 +1,6 @@
-"""How many replicas services wanted of late, from which is learned how much they may soon want more. Pure.
+"""Recent demand of services for replicas, from which a policy estimates their next growth. Pure.
 
-It is remembered by who looks: after a change of the leader it is learned anew.
+The history is in the memory of the leading controller and starts empty after a change of the leader.
 """
 
 from __future__ import annotations
@@ -12,34 +12,36 @@ from dataclasses import dataclass, field, replace
 from jobs.elastic.inputs.cluster_snapshot import NAMELESS
 from jobs.elastic.policy.model import Service
 
-# Changes that are older say nothing any more. The last before that stays: the next rises from there.
+# Seconds for which changes are kept. The last change before that stays as well, because the next growth starts there.
 REMEMBERED = 600.0
 
 
 @dataclass
-class Growths:
-    """``_stories``: (moment, wanted) of each change, oldest first, by service."""
+class DemandHistory:
+    """History of the demand. ``_histories``: by service, the (time, wanted) of each change, oldest first."""
 
-    _stories: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
-    _looked: float | None = None
+    _histories: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
+    _last_update: float | None = None
 
-    def learned(self, services: Sequence[Service], now: float) -> list[Service]:
-        """The services with their history, that of this moment included. Those of one name are one service, which is
-        being replaced by another edition of itself: what counts is how many they are together. One that was not there
-        at the last look has come since."""
+    def with_history(self, services: Sequence[Service], now: float) -> list[Service]:
+        """Return the services with their history, including the present demand.
+
+        Services with the same key are versions of one service during a rollout, and their demands are added. A service
+        that was absent in the last update has grown from zero since.
+        """
         wanted: Counter[str] = Counter()
         for service in services:
             if service.key not in NAMELESS:
                 wanted[service.key] += service.wanted
-        fresh = [] if self._looked is None else [(self._looked, 0)]
-        self._stories = {key: _told(self._stories.get(key, fresh), count, now) for key, count in wanted.items()}
-        self._looked = now
-        return [replace(service, history=tuple(self._stories.get(service.key, ()))) for service in services]
+        fresh = [] if self._last_update is None else [(self._last_update, 0)]
+        self._histories = {key: _updated(self._histories.get(key, fresh), count, now) for key, count in wanted.items()}
+        self._last_update = now
+        return [replace(service, history=tuple(self._histories.get(service.key, ()))) for service in services]
 
 
-def _told(story: list[tuple[float, int]], wanted: int, now: float) -> list[tuple[float, int]]:
-    """With what is wanted now, if that is another number, and without what is old."""
-    if not story or story[-1][1] != wanted:
-        story = [*story, (now, wanted)]
-    recent = [number for number, (at, _) in enumerate(story) if now - at <= REMEMBERED]
-    return story[max(0, (recent[0] if recent else len(story)) - 1) :]
+def _updated(history: list[tuple[float, int]], wanted: int, now: float) -> list[tuple[float, int]]:
+    """Return the history with the present demand, if it differs, and without old changes."""
+    if not history or history[-1][1] != wanted:
+        history = [*history, (now, wanted)]
+    recent = [number for number, (at, _) in enumerate(history) if now - at <= REMEMBERED]
+    return history[max(0, (recent[0] if recent else len(history)) - 1) :]

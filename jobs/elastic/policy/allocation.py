@@ -1,7 +1,7 @@
-"""Where everybody stands while it is decided: who has which trainers where, what namespaces may still take. Pure.
+"""State of a decision in progress: the trainers of every job by node, and the amounts left to namespaces. Pure.
 
-A decision is made by small changes to this: a trainer stops, a place is taken, a job stops whole. Each can be taken
-back: ``undo`` holds what would, newest last.
+A decision is a series of small changes of this state: a trainer stops, a place is taken, a job stops whole. Each of
+them can be undone: ``undo`` holds the inverse operations, newest last.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from functools import partial
 from jobs.elastic.policy import fair_share
 from jobs.elastic.policy.model import Amounts, Cluster, Job, total
 from jobs.elastic.policy.parameters import Rules
-from jobs.elastic.policy.placement import Room, Shape, Tiling
+from jobs.elastic.policy.placement import FreeCapacity, Shape, Tiling
 
 
 class Standing:
-    """Jobs and nodes go by their numbers. All lists are by job unless they say otherwise.
+    """The state. Jobs and nodes are identified by their indices, and all lists are by job unless noted.
 
-    ``stay``: trainers that stay, by node; ``size``: how many these are, those without a node included; ``height``:
-    trainers that it has, is given or is promised. ``most``: of how many it has a use; ``fair``: its fair share.
-    ``on_node``: by node, the jobs that have trainers there. ``victims``: trainers that stop, by node; ``given``: for
-    whom, how many. ``grants``: new trainers of now, by the name of the node; ``planned``: how many come as soon as
-    there is room. ``preempted``: for whom a job stops whole. ``placed``: newcomers for whose replicas there is a place,
-    and whether they begin now. ``left``: by namespace with a limit, what it may still take. ``capacity``: what is there
-    for all jobs together.
+    ``stay``: trainers that stay, by node. ``size``: their number, including those without a node. ``height``: trainers
+    that the job has, gets now or is promised. ``most``: the most trainers that are useful to it. ``fair``: its fair
+    share. ``on_node``: by node, the jobs with trainers there. ``victims``: trainers that stop, by node. ``given``: the
+    number of trainers that stop, by beneficiary. ``grants``: trainers that start now, by node name. ``planned``: the
+    number of trainers that start as soon as there is capacity. ``preempted``: the beneficiary of a job that stops
+    whole. ``placed``: newcomers with a place for all replicas, and whether they begin now. ``left``: by namespace with
+    a limit, the amounts that it may still take. ``capacity``: the amounts for all jobs together.
     """
 
     def __init__(self, cluster: Cluster, now: float, rules: Rules) -> None:
         self.jobs, self.services, self.now, self.rules = cluster.jobs, cluster.services, now, rules
-        self.room = _room(cluster)
+        self.free_capacity = _free_capacity(cluster)
         self.most = [fair_share.useful(job) for job in self.jobs]
         self.limits = cluster.limits
         self.left = _left(cluster)
@@ -59,10 +59,10 @@ class Standing:
         self.undo: list[Callable[[], object]] = []
 
     def _by_number(self, job: Job) -> dict[int, int]:
-        known = self.room.number
+        known = self.free_capacity.number
         return {known[name]: count for name, count in job.trainers.items() if count and name in known}
 
-    # --- Questions ---
+    # --- Queries ---
     def share(self, index: int) -> float:
         return self.height[index] * self.cost[index]
 
@@ -80,25 +80,25 @@ class Standing:
         return (index for index, job in enumerate(self.jobs) if job.namespace == namespace)
 
     def anywhere(self, index: int) -> int:
-        """The node from which a job gives up a trainer where it does not matter which."""
+        """Return the node on which a job gives up a trainer if any node will do."""
         return max(self.stay[index], key=lambda each: (self.stay[index][each], each))
 
     def first_to_give(self, indices: Iterable[int]) -> int:
-        """Who of them gives up a trainer: the least important, then who has the largest share. -1: none."""
+        """Return the job that gives up a trainer: of the lowest priority, then with the largest share. -1: none."""
         return max(indices, key=lambda i: (-self.jobs[i].priority, self.share(i), -i), default=-1)
 
     def fair_of(self, capacity: Amounts) -> list[float]:
-        """The fair share of everybody in what there is for all jobs."""
+        """Return the fair share of every job in the amounts for all jobs."""
         most = fair_share.within_limits(self.jobs, self.most, self.limits) if self.limits else self.most
         return fair_share.fair(self.jobs, most, capacity)
 
     def in_use(self) -> Amounts:
-        """What all jobs take, and will take with what they are promised."""
+        """Return the amounts that all jobs take, including the trainers promised to them."""
         heights = (job.trainer.times(height) for job, height in zip(self.jobs, self.height, strict=True))
         return total(heights).plus(total(fair_share.fixed(job) for job in self.jobs))
 
     def allowed(self, namespace: str | None, need: Amounts) -> bool:
-        """Whether the limit of a namespace lets it take so much more."""
+        """Whether the limit of a namespace allows it to take ``need`` more."""
         left = None if namespace is None else self.left.get(namespace)
         return left is None or all(amount <= there or not amount for amount, there in zip(need, left, strict=True))
 
@@ -109,47 +109,47 @@ class Standing:
             left[:] = [there + sign * amount for there, amount in zip(left, need, strict=True)]
 
     def occupy(self, number: int, need: Amounts, namespace: str | None) -> None:
-        self.room.take(number, need)
+        self.free_capacity.take(number, need)
         self.count(namespace, need, -1)
 
     def free(self, number: int, need: Amounts, namespace: str | None) -> None:
-        self.room.give_back(number, need)
+        self.free_capacity.give_back(number, need)
         self.count(namespace, need, 1)
 
     def give(self, index: int, number: int) -> None:
-        """One more trainer: now where there is room now and the job runs, else as soon as there is."""
+        """Add one trainer: now if there is capacity now and the job runs, else as soon as there is."""
         self.height[index] += 1
-        if self.placed.get(index, True) and self.room.begin_one(number, self.jobs[index].trainer):
-            grants, name = self.grants.setdefault(index, {}), self.room.names[number]
+        if self.placed.get(index, True) and self.free_capacity.begin_one(number, self.jobs[index].trainer):
+            grants, name = self.grants.setdefault(index, {}), self.free_capacity.names[number]
             grants[name] = grants.get(name, 0) + 1
         else:
             self.planned[index] += 1
 
-    def stop(self, index: int, number: int, whom: str) -> None:
-        """One trainer fewer, on this node."""
-        self._shift(index, number, -1, whom)
-        self.undo.append(lambda: self._shift(index, number, 1, whom))
+    def stop(self, index: int, number: int, beneficiary: str) -> None:
+        """Stop one trainer of a job on this node."""
+        self._shift(index, number, -1, beneficiary)
+        self.undo.append(lambda: self._shift(index, number, 1, beneficiary))
 
-    def preempt(self, index: int, whom: str) -> None:
-        """A job stops whole."""
+    def preempt(self, index: int, beneficiary: str) -> None:
+        """Stop a job whole."""
         job = self.jobs[index]
         for number, count in list(self.stay[index].items()):
             for _ in range(count):
-                self.stop(index, number, whom)
+                self.stop(index, number, beneficiary)
         for name, held in job.held.items():
-            number = self.room.number.get(name, -1)
+            number = self.free_capacity.number.get(name, -1)
             if number >= 0:
                 self.free(number, held, job.namespace)
                 self.undo.append(partial(self.occupy, number, held, job.namespace))
-        self.preempted[index] = whom
+        self.preempted[index] = beneficiary
         self.undo.append(lambda: self.preempted.pop(index))
 
     def rewind(self) -> None:
-        """As if nothing had happened since ``undo`` was empty."""
+        """Undo all changes since ``undo`` was empty."""
         while self.undo:
             self.undo.pop()()
 
-    def _shift(self, index: int, number: int, by: int, whom: str) -> None:
+    def _shift(self, index: int, number: int, by: int, beneficiary: str) -> None:
         stay, job = self.stay[index], self.jobs[index]
         stay[number] = stay.get(number, 0) + by
         self.size[index] += by
@@ -157,7 +157,7 @@ class Standing:
         self.stopping -= by
         victims = self.victims.setdefault(index, Counter())
         victims[number] -= by
-        self.given.setdefault(index, Counter())[whom] -= by
+        self.given.setdefault(index, Counter())[beneficiary] -= by
         if by < 0:
             self.free(number, job.trainer, job.namespace)
         else:
@@ -171,32 +171,32 @@ class Standing:
             del victims[number]
 
 
-def _room(cluster: Cluster) -> Room:
+def _free_capacity(cluster: Cluster) -> FreeCapacity:
     demand: Counter[int] = Counter()
     for job in cluster.jobs:
         demand[job.trainer.cpu] += max(job.most, 1)
         demand[job.core.server.cpu] += job.core.servers if job.started is None else 0
     for service in cluster.services:
         demand[service.need.cpu] += service.missing
-    room = Room(cluster.nodes, Tiling(demand))
+    free_capacity = FreeCapacity(cluster.nodes, Tiling(demand))
     for job in cluster.jobs:
         for name, count in job.trainers.items():
-            room.occupy(name, job.trainer, count)
+            free_capacity.occupy(name, job.trainer, count)
         for name, held in job.held.items():
-            room.occupy(name, held, 1)
+            free_capacity.occupy(name, held, 1)
         for name, left in job.leaving.items():
-            room.occupy(name, left, 1, stays=False)
+            free_capacity.occupy(name, left, 1, stays=False)
     for service in cluster.services:
         for name, count in service.bound.items():
-            room.occupy(name, service.need, count)
+            free_capacity.occupy(name, service.need, count)
         for name, left in service.leaving.items():
-            room.occupy(name, left, 1, stays=False)
-    room.ready()
-    return room
+            free_capacity.occupy(name, left, 1, stays=False)
+    free_capacity.ready()
+    return free_capacity
 
 
 def _left(cluster: Cluster) -> dict[str, list[int]]:
-    """What each namespace with a limit may still take once what leaves is gone."""
+    """Return the amounts that each namespace with a limit may still take once stopping replicas are gone."""
     left = {namespace: list(limit) for namespace, limit in cluster.limits.items()}
     for job in cluster.jobs:
         if job.started is not None and job.namespace in left:
@@ -206,7 +206,7 @@ def _left(cluster: Cluster) -> dict[str, list[int]]:
 
 
 def _for_jobs(cluster: Cluster, capacity: Amounts) -> Amounts:
-    """What is there for all jobs together: without services and what belongs to others."""
+    """Return the amounts for all jobs together: without those of services and of other pods."""
     others = total(node.taken for node in cluster.nodes)
     services = total(service.need.times(service.wanted) for service in cluster.services)
     return Amounts(*(max(0, each) for each in capacity.minus(others).minus(services)))

@@ -1,8 +1,8 @@
-"""How many trainers each job could fairly have. Pure.
+"""Fair number of trainers of each job, by weighted dominant resource fairness. Pure.
 
-Fair is the largest weighted minimum: all shares grow together until something of the cluster is used up; those who need
-none of it grow on. A share is what a job's trainers take of the resource of which they take most. All namespaces weigh
-the same however many jobs they have; within one, each step of priority doubles the weight.
+Fair means max-min: all shares grow together until a resource of the cluster is used up, and jobs that need none of it
+grow on. The share of a job is the fraction that its trainers take of their dominant resource. All namespaces have the
+same weight, however many jobs they have. Within one, each step of priority doubles the weight of a job.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from numpy.typing import NDArray
 
 from jobs.elastic.policy.model import Amounts, Job, total
 
-# A trainer is worth its place while it adds this part of what the trainers before it do on average.
+# A further trainer is useful while it adds at least this fraction of the average speed of the trainers before it.
 WORTH = 0.1
 _HIGHEST_PRIORITY = 20
-# What sums of amounts may be wrong by.
+# Tolerance of sums of amounts.
 _EXACT = 1e-6
 Floats = NDArray[np.float64]
 
 
 def useful(job: Job) -> int:
-    """The most trainers that make sense: those before the first that was measured to add next to nothing."""
+    """Return the most trainers that are useful: those before the first one measured to add less than ``WORTH``."""
     measured = sorted((count, speed) for count, speed in job.speeds.items() if count > 0)
     for (few, slow), (many, fast) in pairwise(measured):
         if fast - slow < WORTH * slow / few * (many - few):
@@ -43,18 +43,21 @@ def weights(jobs: Sequence[Job]) -> list[float]:
 
 
 def dominant(need: Amounts, capacity: Amounts) -> float:
-    """The largest part of the cluster that one trainer takes."""
+    """Return the largest fraction of any resource of the cluster that one trainer takes."""
     return max((amount / there for amount, there in zip(need, capacity, strict=True) if there), default=0.0) or 1e-12
 
 
 def servers(job: Job, trainers: float) -> int:
-    """How many parameter servers a job begins with that will have about so many trainers."""
+    """Return the number of parameter servers that a job with about ``trainers`` trainers begins with."""
     each = job.core.trainers_per_server
     return job.core.servers if each is None else max(1, -(-round(trainers) // each))
 
 
 def fair(jobs: Sequence[Job], most: Sequence[int], capacity: Amounts) -> list[float]:
-    """Trainers of every job, between its least and ``most``. ``capacity``: what is there for all of them together."""
+    """Return the fair number of trainers of every job, between its least and ``most``.
+
+    ``capacity``: the amounts for all jobs together.
+    """
     if not jobs:
         return []
     needs = np.array([_with_server(job) for job in jobs], dtype=float)
@@ -69,7 +72,7 @@ def fair(jobs: Sequence[Job], most: Sequence[int], capacity: Amounts) -> list[fl
 
 
 def within_limits(jobs: Sequence[Job], most: Sequence[int], limits: Mapping[str, Amounts]) -> list[int]:
-    """The most trainers that each could have if its namespace shared its limit fairly and nothing else were scarce."""
+    """Return the most trainers of each job if its namespace shared its limit fairly and nothing else were scarce."""
     result = list(most)
     for namespace, limit in limits.items():
         indices = [index for index, job in enumerate(jobs) if job.namespace == namespace]
@@ -82,8 +85,10 @@ def within_limits(jobs: Sequence[Job], most: Sequence[int], limits: Mapping[str,
 def _level(
     size: Floats, growing: NDArray[np.bool_], pace: Floats, bounds: tuple[Floats, Floats], needs: Floats, left: Floats
 ) -> Floats:
-    """All that grow at the highest common level that fits. What they take is a line with a bend wherever one of them
-    begins to grow and wherever one has its most."""
+    """Return the sizes of all growing jobs at the highest common level that fits.
+
+    Their usage is piecewise linear in the level, with a bend where a job begins to grow and where it reaches its most.
+    """
     least, upper, own, need = bounds[0][growing], bounds[1][growing], pace[growing], needs[growing]
     taken = least @ need + size[~growing] @ needs[~growing]
     if not growing.any() or np.any(taken > left + _EXACT):
@@ -104,13 +109,13 @@ def _level(
 
 
 def _touches(needs: Floats, left: Floats) -> NDArray[np.bool_]:
-    """Which jobs need something of which less than one of their trainers is left."""
+    """Return which jobs need a resource of which next to nothing (a thousandth of a trainer) is left."""
     touched: NDArray[np.bool_] = np.any((needs > 0) & (needs * 1e-3 >= left), axis=1)
     return touched
 
 
 def _with_server(job: Job) -> Amounts:
-    """What a trainer takes, with its part of a server where those are sized with the trainers."""
+    """Return the amounts of a trainer, plus its part of a server if servers are sized by the trainers."""
     each = job.core.trainers_per_server
     if each is None or job.started is not None:
         return job.trainer
@@ -118,7 +123,7 @@ def _with_server(job: Job) -> Amounts:
 
 
 def fixed(job: Job) -> Amounts:
-    """What the replicas of a job take whose number does not change."""
+    """Return the amounts of the replicas of a job whose number does not change."""
     if job.started is not None:
         cpu = memory = gpu = 0
         for each in job.held.values():

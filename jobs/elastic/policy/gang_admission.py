@@ -1,4 +1,4 @@
-"""Who begins: all replicas of a job at once, or none. Pure."""
+"""Gang admission of newcomers: all replicas of a job begin at once, or none. Pure."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from functools import partial
 from jobs.elastic.policy import fair_share, messages
 from jobs.elastic.policy.allocation import Standing
 from jobs.elastic.policy.model import NOTHING, Amounts, Job, total
-from jobs.elastic.policy.preemption import ANY, GENTLE, Claim, Level, RoomMaker
+from jobs.elastic.policy.preemption import ANY, GENTLE, Claim, Level, Preemptor
 
-# How often more room is made for a gang that would not fit in again.
+# How often more capacity is freed for a gang that would not fit when placed again.
 _ROUNDS = 3
 
 
 @dataclass
 class Gang:
-    """A newcomer's replicas and where they go. ``stopping``: how many trainers of others stop for it."""
+    """The nodes of the replicas of a newcomer. ``stopping``: the number of trainers of others that stop for it."""
 
     job: int
     masters: list[int] = field(default_factory=list)
@@ -29,8 +29,11 @@ class Gang:
 
 @dataclass
 class _First:
-    """The first newcomer for which there is no place. ``spare``: what those that come after it in the queue may hold at
-    least, those that run already counted, so that it begins at the latest when all before it have ended."""
+    """The first newcomer that does not fit.
+
+    ``spare``: the amounts that jobs behind it in the queue may still take, counting those that run at their least. So
+    it begins at the latest when all jobs before it have ended.
+    """
 
     key: str
     spare: Amounts
@@ -41,13 +44,16 @@ class _First:
 
 
 class Newcomers:
-    """``gangs``: by job, those for which there is a place. ``said``: by job, why there is none."""
+    """Admission of the waiting jobs of one decision.
 
-    def __init__(self, standing: Standing, maker: RoomMaker) -> None:
-        self.standing, self._maker = standing, maker
+    ``gangs``: by job, the gangs that have a place. ``reasons``: by job, the message of those that have none.
+    """
+
+    def __init__(self, standing: Standing, preemptor: Preemptor) -> None:
+        self.standing, self._preemptor = standing, preemptor
         self.gangs: dict[int, Gang] = {}
-        self.said: dict[int, str] = {}
-        # By the namespace whose limit they wait for; None: for the nodes.
+        self.reasons: dict[int, str] = {}
+        # By the namespace whose limit they wait for; None: they wait for nodes.
         self._firsts: dict[str | None, _First] = {}
 
     def launch(self) -> None:
@@ -56,15 +62,15 @@ class Newcomers:
         for index in self._in_order():
             job = standing.jobs[index]
             servers = fair_share.servers(job, standing.fair[index])
-            mould = (job.core, job.least, standing.shape[index], job.priority, servers)
+            shape_key = (job.core, job.least, standing.shape[index], job.priority, servers)
             need = job.core.master.plus(job.core.server.times(servers)).plus(job.trainer.times(job.least))
             firsts = [self._firsts[key] for key in (None, job.namespace) if key in self._firsts]
             before = next((first for first in firsts if not first.lets_pass(need)), None)
             if before is not None:
-                self.said[index] = messages.behind(before.key)
-            elif mould in failed or not self._fits(index, search=len(failed) < depth):
-                failed.add(mould)
-                self.said[index] = messages.no_room(job.least)
+                self.reasons[index] = messages.behind(before.key)
+            elif shape_key in failed or not self._fits(index, search=len(failed) < depth):
+                failed.add(shape_key)
+                self.reasons[index] = messages.no_capacity(job.least)
                 self._note_first(job, need)
             else:
                 for first in firsts:
@@ -76,12 +82,14 @@ class Newcomers:
         return sorted(waiting, key=lambda index: self._position(jobs[index]))
 
     def _position(self, job: Job) -> tuple[float, str]:
-        """The eldest comes first; a priority is a head start."""
+        """Return the sort key of a newcomer: its age, with its priority as a head start."""
         return job.since - job.priority * self.standing.rules.head_start, job.key
 
     def _note_first(self, job: Job, need: Amounts) -> None:
-        """It is the first that waits for the nodes, or for its namespace's limit if even the least of those that run
-        there is too much for it to begin."""
+        """Record a newcomer as the first that waits for nodes, or for the limit of its namespace.
+
+        It waits for the limit if it would not fit under it even with all running jobs there at their least.
+        """
         standing = self.standing
         limit = standing.limits.get(job.namespace)
         running = [other for other in standing.jobs if other.started is not None]
@@ -94,13 +102,13 @@ class Newcomers:
         self._firsts.setdefault(key, _First(job.key, left.minus(later), has_patience))
 
     def _fits(self, index: int, *, search: bool) -> bool:
-        """Place a whole gang; where it cannot be, nothing has happened."""
+        """Place a whole gang and return True, or change nothing and return False."""
         standing, gang = self.standing, Gang(index)
         job, stopped = standing.jobs[index], standing.stopping
         standing.undo.clear()
         fits = self._gather(gang, GENTLE if search else ())
         if not fits and search:
-            for other in self._maker.stoppable_for(job):
+            for other in self._preemptor.stoppable_for(job):
                 standing.preempt(other, f"`{job.key}`")
                 fits = self._gather(gang, ANY)
                 if fits:
@@ -109,15 +117,17 @@ class Newcomers:
             standing.rewind()
             return False
         gang.stopping = standing.stopping - stopped
-        gang.begins = standing.room.begin(self._replicas(gang))
+        gang.begins = standing.free_capacity.begin(self._replicas(gang))
         self.gangs[index] = gang
         standing.height[index] += len(gang.trainers)
         standing.placed[index] = gang.begins
         return True
 
     def _fits_again(self, gang: Gang) -> bool:
-        """Whether it will be found to fit once the others are gone, if need be with some more of them; else they would
-        stop for nothing, for ever."""
+        """Whether a gang that is placed again will fit once its victims are gone, if need be with further victims.
+
+        Else trainers would stop for it in vain, again and again.
+        """
         standing, namespace = self.standing, self.standing.jobs[gang.job].namespace
         for _ in range(_ROUNDS):
             for number, need in self._replicas(gang):
@@ -132,7 +142,7 @@ class Newcomers:
         return False
 
     def _gather(self, gang: Gang, levels: Sequence[Level]) -> bool:
-        """Place what of the gang has no place yet."""
+        """Place the replicas of the gang that have no place yet. Return whether all have one now."""
         job = self.standing.jobs[gang.job]
         claim = Claim(f"`{job.key}`", namespace=job.namespace)
         parts = (
@@ -141,7 +151,7 @@ class Newcomers:
             (gang.masters, job.core.master, int(job.core.master != NOTHING)),
         )
         for placed, need, count in parts:
-            placed.extend(self._maker.claim((need, job.tolerates), count - len(placed), levels, claim))
+            placed.extend(self._preemptor.claim((need, job.tolerates), count - len(placed), levels, claim))
             if len(placed) < count:
                 return False
         return True
@@ -159,5 +169,5 @@ def _covers(there: Amounts, need: Amounts) -> bool:
 
 
 def _least(job: Job) -> Amounts:
-    """What a job that runs holds at least."""
+    """Return the amounts that a running job holds at its least."""
     return fair_share.fixed(job).plus(job.trainer.times(job.least))

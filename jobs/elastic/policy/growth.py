@@ -1,4 +1,4 @@
-"""Who grows into what is left, and who gives up what others lack of their fair share. Pure."""
+"""Growth of jobs into free capacity, and its redistribution by fair shares. Pure."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterator
 import numpy as np
 
 from jobs.elastic.policy.allocation import Standing
-from jobs.elastic.policy.preemption import Claim, Level, RoomMaker
+from jobs.elastic.policy.preemption import Claim, Level, Preemptor
 
-# How many trainers of each job are put in order at once.
+# The number of trainers of each job that are sorted at once.
 _AHEAD = 16
 
 
 def grow(standing: Standing) -> None:
-    """One trainer at a time, always for the job with the smallest share; of equal ones for the eldest."""
-    room, jobs, limited = standing.room, standing.jobs, bool(standing.left)
-    room.exact = False
+    """Add one trainer at a time to the job with the smallest share, or the oldest of several such jobs."""
+    free_capacity, jobs, limited = standing.free_capacity, standing.jobs, bool(standing.left)
+    free_capacity.exact = False
     out: set[int] = set()
     for index in _turns(standing, out):
         job = jobs[index]
         allowed = not limited or standing.allowed(job.namespace, job.trainer)
-        number = room.place(standing.shape[index]) if allowed else -1
+        number = free_capacity.place(standing.shape[index]) if allowed else -1
         if number < 0:
             out.add(index)
             continue
@@ -32,10 +32,10 @@ def grow(standing: Standing) -> None:
 
 
 def _turns(standing: Standing, out: set[int]) -> Iterator[int]:
-    """Whose turn it is, until all have their most or are ``out``.
+    """Yield the next job to grow, until all have their most or are ``out``.
 
-    Shares that jobs will have after each of their next trainers are put in order for many trainers at once: every job
-    has at most ``_AHEAD`` of them looked at, and the order is right as far as all shares are below the last of those.
+    The shares after each of the next trainers are sorted for many trainers at once. At most ``_AHEAD`` trainers of a
+    job are sorted, and the order is right for shares below the smallest one beyond those.
     """
     growing = [index for index in range(len(standing.jobs)) if standing.may_grow(index)]
     growing.sort(key=lambda index: standing.jobs[index].submitted)
@@ -57,8 +57,11 @@ def _turns(standing: Standing, out: set[int]) -> Iterator[int]:
         numbers, cost, height, most = numbers[stay], cost[stay], height[stay], most[stay]
 
 
-def even_out(standing: Standing, maker: RoomMaker, newcomers: frozenset[int]) -> None:
-    """What is fair now is measured by what there is room for: on real nodes it is less than their sum."""
+def even_out(standing: Standing, preemptor: Preemptor, newcomers: frozenset[int]) -> None:
+    """Plan trainers for jobs below their fair share, taken from jobs above theirs.
+
+    Fair shares are computed from the amounts in use: fragmentation of nodes makes those less than the sum of the nodes.
+    """
     calm = [
         index
         for index in range(len(standing.jobs))
@@ -71,8 +74,8 @@ def even_out(standing: Standing, maker: RoomMaker, newcomers: frozenset[int]) ->
         lacking = math.floor(standing.fair[index]) - standing.height[index]
         if lacking > max(1.0, standing.rules.slack * standing.fair[index]):
             above = (standing.height[index] + lacking) * standing.cost[index]
-            whom, namespace = "jobs that have less than their share", standing.jobs[index].namespace
-            claim = Claim(whom, above=above, namespace=namespace)
-            promised = len(maker.claim(standing.shape[index], lacking, (Level.SLACK,), claim))
+            beneficiary, namespace = "jobs that have less than their share", standing.jobs[index].namespace
+            claim = Claim(beneficiary, above=above, namespace=namespace)
+            promised = len(preemptor.claim(standing.shape[index], lacking, (Level.SLACK,), claim))
             standing.planned[index] += promised
             standing.height[index] += promised

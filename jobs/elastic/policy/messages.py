@@ -1,8 +1,8 @@
-"""What people are told of a decision about a job's trainers. Pure."""
+"""Messages that explain a decision about the trainers of a job. Pure."""
 
 from __future__ import annotations
 
-# For whom room is made where others were let in before there was any.
+# The beneficiary where other jobs were admitted before there was capacity for them.
 OTHERS = "others that have begun"
 
 
@@ -14,13 +14,13 @@ def starts(count: int) -> str:
     return f"Starts with {trainers(count)}."
 
 
-def room_is_made(stopping: int) -> str:
+def capacity_is_freed(stopping: int) -> str:
     if not stopping:
         return "Waiting for room that is coming free."
     return f"Room is being made: {trainers(stopping)} of other jobs stop for it."
 
 
-def no_room(least: int) -> str:
+def no_capacity(least: int) -> str:
     return (
         f"Waiting for room: {trainers(least)} and what else it begins with do not fit, even with others at their least."
     )
@@ -38,16 +38,16 @@ def will_grow(before: int, after: int) -> str:
     return f"Grows from {before} to {trainers(after)} as soon as others have made room."
 
 
-def shrinks(before: int, after: int, whom: str) -> str:
-    return f"Shrinks from {before} to {trainers(after)}: room for {whom}."
+def shrinks(before: int, after: int, beneficiary: str) -> str:
+    return f"Shrinks from {before} to {trainers(after)}: room for {beneficiary}."
 
 
 def bounded(before: int, after: int) -> str:
     return f"Shrinks from {before} to {trainers(after)}: more are not allowed, or were measured to be of no use."
 
 
-def stops(whom: str) -> str:
-    return f"Stops and goes back to the queue: room for {whom}, which has a higher priority."
+def stops(beneficiary: str) -> str:
+    return f"Stops and goes back to the queue: room for {beneficiary}, which has a higher priority."
 
 
 def full(count: int) -> str:

@@ -1,6 +1,6 @@
-"""What a policy looks at and what it decides. Plain values, no behaviour but sums.
+"""Input and output of a policy: plain values without behaviour, except for sums.
 
-Amounts are whole numbers: thousandths of a core, megabytes (10**6 bytes), GPUs. Times are seconds on one clock.
+Amounts are integers: thousandths of a core, megabytes (10**6 bytes), GPUs. Times are seconds on one clock.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Amounts(NamedTuple):
 
 
 NOTHING = Amounts()
-# More than there is of anything.
+# A number larger than any amount.
 UNLIMITED = 1 << 60
 
 
@@ -41,7 +41,10 @@ def total(amounts: Iterable[Amounts]) -> Amounts:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """``taken``: by pods that are of no job and no service here. Whoever does not tolerate all taints stays away."""
+    """A node. Replicas are placed on it only if they tolerate all of its taints.
+
+    ``taken``: the amounts of pods that belong to no ``Job`` and no ``Service``.
+    """
 
     name: str
     allocatable: Amounts
@@ -53,8 +56,8 @@ class Node:
 class Core:
     """The replicas of a job whose number does not change while it runs: its master and its parameter servers.
 
-    ``trainers_per_server``: the servers are sized at launch for the trainers that the job can expect; else there are
-    ``servers`` of them.
+    ``trainers_per_server``: if set, the number of servers is chosen at launch by the trainers that the job can expect;
+    else it is ``servers``.
     """
 
     master: Amounts = NOTHING
@@ -67,14 +70,14 @@ class Core:
 class Job:
     """A job that waits (``started`` is None) or runs.
 
-    ``least`` and ``most``: bounds of its trainers. ``trainers``: how many it has, by node, those that start included;
-    ``pending``: how many were made and have no node. ``running``: those that train. ``first``: how many it was
-    submitted with. ``held``: what its other replicas take, by node. ``leaving``: what its replicas that stop still
-    take, by node. ``waiting``: what its replicas without a node ask for.
-    ``changed``: when its number of trainers changed last, ``change`` by how many. ``speeds``: records per second that
-    were measured, by number of trainers. ``attained``: trainer-seconds that it has had so far, those before it was
-    called back included. ``remaining``: its work that is left, in seconds of one trainer; None: nobody knows.
-    ``requeued``: when it was stopped for another job and went back to the queue; None: it never was.
+    ``least`` and ``most``: bounds of its number of trainers. ``trainers``: its trainers by node, including those that
+    start. ``pending``: the number of trainers without a node. ``running``: the number of trainers that train.
+    ``first``: the number that it was submitted with. ``held``: the amounts of its other replicas, by node. ``leaving``:
+    the amounts of its stopping replicas, by node. ``waiting``: the amounts requested by its replicas without a node.
+    ``changed``: when its number of trainers last changed. ``change``: the difference of that change. ``speeds``:
+    measured records per second, by number of trainers. ``attained``: its trainer-seconds so far, including those before
+    a preemption. ``remaining``: its remaining work in seconds of one trainer; None: unknown. ``requeued``: when it was
+    stopped for another job and returned to the queue; None: never.
     """
 
     key: str
@@ -104,21 +107,21 @@ class Job:
 
     @property
     def size(self) -> int:
-        """Trainers that it has or was given."""
+        """The number of its trainers, with or without a node."""
         return sum(self.trainers.values()) + self.pending
 
     @property
     def since(self) -> float:
-        """When it entered the queue, the last time."""
+        """When it last entered the queue."""
         return self.submitted if self.requeued is None else self.requeued
 
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """Replicas that are not ours and are looked after by others: here only room is made for them.
+    """Replicas that another controller manages. A policy only frees capacity for them.
 
-    ``wanted``: how many there should be; ``bound``: how many have a node, by node. ``leaving``: as of a job.
-    ``history``: (moment, wanted) of its recent changes, oldest first.
+    ``wanted``: the desired number of replicas. ``bound``: the number of replicas with a node, by node. ``leaving``: as
+    for a job. ``history``: (time, wanted) of its recent changes, oldest first.
     """
 
     key: str
@@ -137,7 +140,7 @@ class Service:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """``limits``: what all jobs of a namespace together may take; one that is not named has no limit."""
+    """Input of a policy. ``limits``: the most that all jobs of a namespace may take; others are unlimited."""
 
     nodes: Sequence[Node]
     jobs: Sequence[Job] = ()
@@ -147,7 +150,7 @@ class Cluster:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What a job begins with, each with its node; an empty name leaves the node to the cluster's scheduler."""
+    """The nodes of the replicas that a job begins with. An empty name leaves the choice to the cluster's scheduler."""
 
     masters: tuple[str, ...]
     servers: tuple[str, ...]
@@ -156,10 +159,13 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``targets``: trainers of every job, those that come as soon as room that is being made is free included.
-    ``launches``: jobs that begin now. ``grants``: new trainers of now, by job and node. ``victims``: trainers that stop
-    now, by job and node. ``preempted``: jobs that stop whole and go back to the queue, each with the key of the job or
-    service that gets what they held (empty: of nobody in particular). ``messages``: why, by job."""
+    """Output of a policy.
+
+    ``targets``: the trainers of every job, including those that start once freed capacity is available. ``launches``:
+    jobs that begin now. ``grants``: trainers that start now, by job and node. ``victims``: trainers that stop now, by
+    job and node. ``preempted``: jobs that stop whole and return to the queue, each with the key of the job or service
+    that gets their amounts (empty: none in particular). ``messages``: the reasons, by job.
+    """
 
     targets: Mapping[str, int]
     launches: Mapping[str, Launch] = field(default_factory=dict)
@@ -170,6 +176,6 @@ class Decision:
 
 
 class Policy(Protocol):
-    """The same cluster and the same moment give the same decision."""
+    """A deterministic policy: the same cluster and time give the same decision."""
 
     def __call__(self, cluster: Cluster, now: float) -> Decision: ...

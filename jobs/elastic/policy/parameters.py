@@ -1,4 +1,4 @@
-"""What the policy of elastic jobs may be told to do differently. Plain values."""
+"""Parameters of the scaling policy. Plain values."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Rules:
-    """Times in seconds. ``head_start``: of age, that each step of a priority is worth. ``preempts``: whether jobs are
-    stopped whole for others, which the platform does not do: there the quota calls back what was lent, and nothing else
-    stops a job for another. ``shortest_run``: not before they have run for so long. ``patience``: who has waited for
-    longer lets no later job pass. ``slack``: by what part of its fair share a job may be above or below it before
-    others are made to shrink. ``head_room``: what part of the largest recent growth of a service is kept free for the
-    next, for ``head_room_for`` seconds. ``depth``: how many newcomers that do not fit are searched room for."""
+    """Parameters. Times are in seconds.
+
+    ``cool_down``: the time after which a job that grew may shrink, and one that shrank may grow. ``preempts``: whether
+    jobs are stopped whole for others. The platform does not do that: there, only recalls of lent quota stop a job for
+    another one.
+    ``shortest_run``: the time that a job runs at least before it is stopped. ``patience``: the waiting time after which
+    no later job passes a newcomer. ``head_start``: the age that each step of priority is worth. ``slack``: the fraction
+    of its fair share that a job may be above or below it before others shrink. ``headroom``: the fraction of the
+    largest recent growth of a service that is reserved for its next growth, for ``headroom_for`` seconds. ``depth``:
+    the number of newcomers that do not fit for which capacity is searched.
+    """
 
     cool_down: float = 30.0
     preempts: bool = False
@@ -20,8 +25,8 @@ class Rules:
     patience: float = 4 * 3600.0
     head_start: float = 3600.0
     slack: float = 0.1
-    head_room: float = 0.05
-    head_room_for: float = 120.0
+    headroom: float = 0.05
+    headroom_for: float = 120.0
     depth: int = 50
 
 

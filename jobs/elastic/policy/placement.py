@@ -1,8 +1,7 @@
-"""Where on the nodes there is room: now, and soon, when what stops is gone. Pure.
+"""Free capacity of nodes and placement of replicas: now, and soon, once stopping replicas are gone. Pure.
 
-Every replica is put where what is left of the node can be filled best by the replicas that are still to come; among
-equal nodes on the fullest. Heaps by need keep the nodes in that order and are repaired when they are asked: no
-placement looks at all nodes.
+A replica is placed on the node whose remainder can be filled best by the replicas still to come; among equal nodes on
+the fullest. Heaps by need keep the nodes in that order and are repaired lazily, so that no placement reads all nodes.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from jobs.elastic.policy.model import Amounts, Node
 Shape = tuple[Amounts, frozenset[str]]
 _Entry = tuple[int, int, int, int]
 _SIZES = 3
-# A node that is this many times as large as the largest replica can be filled well enough anyhow.
+# Free cores of this many times the largest replica can be filled without waste.
 _LARGE = 6
 
 
 class Tiling:
-    """What is left of so many cores (thousandths) once they are filled as well as can be."""
+    """Cores (thousandths) that remain unused when a number of cores is filled as well as possible."""
 
     def __init__(self, demand: Mapping[int, int]) -> None:
         common = [cpu for cpu, _ in Counter(demand).most_common() if cpu > 0]
@@ -40,11 +39,10 @@ class Tiling:
         return known
 
 
-class Room:
-    """``now`` and ``soon`` by the number of the node: what is free of cpu, memory and GPUs.
+class FreeCapacity:
+    """Free cpu, memory and GPUs of each node, by its index: ``now``, and ``soon`` once stopping replicas are gone.
 
-    While it is ``exact``, a placement is that which would be found if all were looked at anew; else it may be a little
-    worse, and is found faster.
+    While ``exact`` is set, a placement equals that of a full search. Else it may be slightly worse, but is faster.
     """
 
     def __init__(self, nodes: Sequence[Node], tiling: Tiling) -> None:
@@ -58,7 +56,7 @@ class Room:
         self.exact = True
 
     def occupy(self, name: str, need: Amounts, count: int, *, stays: bool = True) -> None:
-        """What is on a node when the decision begins; ``stays``: it is not about to stop."""
+        """Take amounts of replicas that exist before the decision. ``stays``: they are not stopping."""
         number = self.number.get(name)
         if number is not None:
             _add(self.now[number], need, -count)
@@ -68,7 +66,7 @@ class Room:
                 _add(self.soon[number], need, count)
 
     def ready(self) -> None:
-        """All that is there has been told of."""
+        """Finish the setup, after all calls of ``occupy``."""
         coming = self.soon or [[0, 0, 0]] * len(self.now)
         self.soon = [
             [a + b for a, b in zip(free, more, strict=True)] for free, more in zip(self.now, coming, strict=True)
@@ -78,7 +76,7 @@ class Room:
         return self._taints[number] <= shape[1]
 
     def place(self, shape: Shape) -> int:
-        """Take room for one replica, soon; the number of its node, or -1 where there is none."""
+        """Take capacity of ``soon`` for one replica. Return the index of its node, or -1 if it fits nowhere."""
         heap, need = self._heap(shape), shape[0]
         cpu, memory, gpu = need
         while heap:
@@ -96,36 +94,36 @@ class Room:
         return -1
 
     def _settle(self, heap: list[_Entry], number: int, need: Amounts) -> None:
-        """The node on top of the heap has been taken: where it stands now."""
+        """Move the top node of the heap, from which capacity was taken, to its new position."""
         left = self._entry(number, need)
         if left is None:
             heapq.heappop(heap)
         elif len(heap) > 2 and left < heap[1] and left < heap[2]:
-            heap[0] = left  # Most often it stays on top; a heap would be searched down to its end.
+            heap[0] = left  # It usually stays on top; ``heapreplace`` would sift it down to a leaf first.
         else:
             heapq.heapreplace(heap, left)
         if self.exact:
-            self._tell(number)
+            self._update_heaps(number)
 
     def give_back(self, number: int, need: Amounts) -> None:
-        """Room that comes soon, or that is not taken after all."""
+        """Return amounts to ``soon``: those of a replica that will stop, or of a placement that is undone."""
         _add(self.soon[number], need, 1)
-        self._tell(number)
+        self._update_heaps(number)
 
     def take(self, number: int, need: Amounts) -> None:
-        """The opposite of ``give_back``."""
+        """Take amounts from ``soon``. The inverse of ``give_back``."""
         _add(self.soon[number], need, -1)
-        self._tell(number)
+        self._update_heaps(number)
 
-    def _tell(self, number: int) -> None:
-        """A node has changed: where it stands now in the order of each need."""
+    def _update_heaps(self, number: int) -> None:
+        """Push the new position of a changed node to the heap of each need."""
         for shape, heap in self._heaps.items():
             entry = self._entry(number, shape[0])
             if entry is not None and self.tolerable(number, shape):
                 heapq.heappush(heap, entry)
 
     def begin(self, placed: Iterable[tuple[int, Amounts]]) -> bool:
-        """Take what was placed now, if there is room for all of it now."""
+        """Take the amounts of placed replicas from ``now``, all of them or none. Return whether they fit."""
         pairs = list(placed)
         for number, need in pairs:
             _add(self.now[number], need, -1)
@@ -143,7 +141,7 @@ class Room:
         return True
 
     def slots(self, number: int, freed: Sequence[int], need: Amounts) -> int:
-        """How many such replicas would fit on a node, soon, if ``freed`` came free as well."""
+        """Return how many replicas of this need would fit on a node of ``soon`` with ``freed`` added."""
         free = self.soon[number]
         return min((free[i] + freed[i]) // need[i] for i in range(3) if need[i]) if any(need) else 1
 

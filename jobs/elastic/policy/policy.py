@@ -1,31 +1,32 @@
-"""How many trainers every job has, who begins and who makes room. Pure.
+"""Scaling policy: the number of trainers of every job, the jobs that begin, and the jobs that free capacity. Pure.
 
-Decided in this order, and everything on real nodes, never above what a node has, nor a namespace above its limit:
+All steps place replicas on nodes, never beyond the capacity of a node or the limit of a namespace, in this order:
 
-0. Who is above its bounds gives up what is too much. Where more is taken than there is (others let it in, or a node or
-   a limit has become smaller), jobs give up what they have grown by.
-1. Services of higher priority get room for the replicas that they miss.
-2. Jobs that have lost trainers get their least back. Newcomers get their least, all replicas of it at once or none (a
-   gang), in the order of their age; a priority is a head start in age. Room comes from what is free, then from jobs
-   above their fair share, then from jobs above their least. Only a job of the same namespace and lower priority stops
-   whole, which has run for a while, began before the newcomer came, and would come after it in the same order if it
-   waited since it began: so nobody stops for the same newcomer twice. Who does not fit is passed by later ones as long
-   as they leave enough for it once all before it have ended, and by nobody after ``Rules.patience``: so nobody starves
-   as long as jobs end.
-3. Services that have grown lately get *head-room*: room for a part of as many replicas again, before they ask.
-4. Jobs grow into what is left, one trainer at a time, always the job with the smallest share (``fair_share.py``), never
-   above ``most`` nor above the number that was measured to be of use.
-5. Where a job lacks more than a little of its fair share, those who have more than theirs give it up.
+0. Jobs above their bounds shrink to them. Where more is taken than exists (other components admitted it, or a node or
+   limit has become smaller), jobs give up the trainers that they have grown by.
+1. Services of higher priority get capacity for their missing replicas.
+2. Jobs that have lost trainers get their least back. Newcomers get their least, all of its replicas at once or none (a
+   gang), in the order of their age; a priority is a head start in age. Capacity comes first from free nodes, then from
+   jobs above their fair share, then from jobs above their least. A job stops whole only for a newcomer of its own
+   namespace and of higher priority, if it has run for ``Rules.shortest_run``, began before the newcomer came, and would
+   come after it in the same order had it waited since it began. So no job stops twice for the same newcomer. Later
+   newcomers pass one that does not fit as long as they leave enough for it once all jobs before it have ended, and none
+   passes it after ``Rules.patience``. So no job starves as long as jobs end.
+3. Services that have grown recently get *headroom*: capacity for a fraction of that growth, before they need it.
+4. Jobs grow into the free capacity, one trainer at a time, always the job with the smallest share (``fair_share.py``),
+   never above ``most`` or above the number that was measured to be useful.
+5. Where a job lacks more than ``Rules.slack`` of its fair share, and more than one trainer, jobs above theirs give up
+   trainers for it.
 
-Who shrank within ``Rules.cool_down`` does not grow, who grew within it does not shrink but for 0 to 3, and 5
-leaves both alone: nobody goes up and down in a circle. Room that comes free only when something has stopped is kept for
-whom it was made for.
+A job that shrank within ``Rules.cool_down`` does not grow. One that grew within it shrinks only in steps 0 to 3, and
+step 5 takes from neither. So jobs do not oscillate. Capacity that becomes free only once something has stopped is
+reserved for the job or service that it was freed for.
 
-More nodes of the same kind never make a job wait longer while all jobs ask for the same; with replicas of several sizes
-they can, as with every packing: another job may then begin first.
+More nodes of the same kind never make a job wait longer while all jobs request the same. With replicas of several sizes
+they can, as in every bin packing, because another job may then begin first.
 
-It ends: a placement takes room, trainers stop only down to a floor, and what was done for a gang that does not fit is
-undone once.
+The algorithm terminates: a placement takes capacity, trainers stop only down to a floor, and the changes for a gang
+that does not fit are undone once.
 """
 
 from __future__ import annotations
@@ -40,28 +41,28 @@ from jobs.elastic.policy.allocation import Standing
 from jobs.elastic.policy.gang_admission import Newcomers
 from jobs.elastic.policy.model import Cluster, Decision, Launch, Service
 from jobs.elastic.policy.parameters import RULES, Rules
-from jobs.elastic.policy.preemption import ANY, GENTLE, Claim, RoomMaker
+from jobs.elastic.policy.preemption import ANY, GENTLE, Claim, Preemptor
 
-__all__ = ["RULES", "Rules", "decide", "head_room"]
+__all__ = ["RULES", "Rules", "decide", "headroom"]
 
 
 def decide(cluster: Cluster, now: float, rules: Rules = RULES) -> Decision:
-    """The decision of this moment."""
+    """Return the decision for this moment."""
     standing = Standing(cluster, now, rules)
-    maker = RoomMaker(standing)
-    newcomers = Newcomers(standing, maker)
+    preemptor = Preemptor(standing)
+    newcomers = Newcomers(standing, preemptor)
     _keep_bounds(standing)
     _relieve(standing)
-    _serve(standing, maker)
-    _restore(standing, maker)
+    _serve(standing, preemptor)
+    _restore(standing, preemptor)
     newcomers.launch()
-    _keep_head_room(standing, maker)
+    _keep_headroom(standing, preemptor)
     growth.grow(standing)
-    growth.even_out(standing, maker, frozenset(newcomers.gangs))
+    growth.even_out(standing, preemptor, frozenset(newcomers.gangs))
     return _decision(standing, newcomers)
 
 
-# --- 0. What is above its bounds, and what is more than there is ---
+# --- 0. Jobs above their bounds, overcommitted nodes and namespaces ---
 def _keep_bounds(standing: Standing) -> None:
     for index, job in enumerate(standing.jobs):
         allowed = job.most if standing.recently(index, 1) else standing.most[index]
@@ -70,7 +71,7 @@ def _keep_bounds(standing: Standing) -> None:
 
 
 def _relieve(standing: Standing) -> None:
-    for number, free in enumerate(standing.room.soon):
+    for number, free in enumerate(standing.free_capacity.soon):
         while min(free) < 0 and (index := _overgrown(standing, standing.on_node[number])) >= 0:
             standing.stop(index, number, messages.OTHERS)
     for namespace, left in standing.left.items():
@@ -80,7 +81,7 @@ def _relieve(standing: Standing) -> None:
 
 
 def _overgrown(standing: Standing, indices: Iterable[int]) -> int:
-    """Which of the jobs gives up a trainer that it was not submitted with. -1: none."""
+    """Return the job that gives up a trainer beyond those that it was submitted with. -1: none."""
     jobs = standing.jobs
     return standing.first_to_give(
         i for i in indices if standing.stay[i] and standing.size[i] > max(jobs[i].least, jobs[i].first)
@@ -88,50 +89,50 @@ def _overgrown(standing: Standing, indices: Iterable[int]) -> int:
 
 
 # --- 1. Services ---
-def _serve(standing: Standing, maker: RoomMaker) -> None:
+def _serve(standing: Standing, preemptor: Preemptor) -> None:
     for service in sorted(standing.services, key=lambda each: (-each.priority, each.key)):
         claim = Claim(f"`{service.key}`", service.priority)
         shape, missing = (service.need, service.tolerates), service.missing
-        missing -= len(maker.claim(shape, missing, GENTLE, claim))
-        for index in maker.stoppable_for_service(service.priority) if missing else ():
-            standing.preempt(index, claim.whom)
-            missing -= len(maker.claim(shape, missing, ANY, claim))
+        missing -= len(preemptor.claim(shape, missing, GENTLE, claim))
+        for index in preemptor.stoppable_for_service(service.priority) if missing else ():
+            standing.preempt(index, claim.beneficiary)
+            missing -= len(preemptor.claim(shape, missing, ANY, claim))
             if missing <= 0:
                 break
         standing.undo.clear()
 
 
-# --- 2. Who lacks its least ---
-def _restore(standing: Standing, maker: RoomMaker) -> None:
-    """Jobs that have lost trainers come before newcomers: they hold what else they began with."""
+# --- 2. Jobs below their least ---
+def _restore(standing: Standing, preemptor: Preemptor) -> None:
+    """Give jobs their least back. They come before newcomers, because they still hold their other replicas."""
     for index, job in enumerate(standing.jobs):
         if job.started is not None and index not in standing.preempted and standing.height[index] < job.least:
             missing = job.least - standing.height[index]
             claim = Claim(f"`{job.key}`", namespace=job.namespace)
-            for number in maker.claim(standing.shape[index], missing, GENTLE, claim):
+            for number in preemptor.claim(standing.shape[index], missing, GENTLE, claim):
                 standing.give(index, number)
 
 
-# --- 3. Head-room ---
-def _keep_head_room(standing: Standing, maker: RoomMaker) -> None:
+# --- 3. Headroom ---
+def _keep_headroom(standing: Standing, preemptor: Preemptor) -> None:
     for service in standing.services:
-        count = head_room(service, standing.now, standing.rules)
+        count = headroom(service, standing.now, standing.rules)
         claim = Claim(f"`{service.key}`", service.priority)
-        maker.claim((service.need, service.tolerates), count, GENTLE, claim)
+        preemptor.claim((service.need, service.tolerates), count, GENTLE, claim)
 
 
-def head_room(service: Service, now: float, rules: Rules) -> int:
-    """For how many replicas more room is kept: a part of its largest growth of late."""
+def headroom(service: Service, now: float, rules: Rules) -> int:
+    """Return the number of further replicas to reserve capacity for: a fraction of the largest recent growth."""
     rises = [0]
     for (_, before), (at, after) in pairwise(service.history):
-        if now - at <= rules.head_room_for:
+        if now - at <= rules.headroom_for:
             rises.append(after - before)
-    return math.ceil(rules.head_room * max(rises))
+    return math.ceil(rules.headroom * max(rises))
 
 
-# --- What comes of it ---
+# --- The result ---
 def _decision(standing: Standing, newcomers: Newcomers) -> Decision:
-    names, jobs = standing.room.names, standing.jobs
+    names, jobs = standing.free_capacity.names, standing.jobs
     launches = {
         jobs[index].key: Launch(
             tuple(names[number] for number in gang.masters),
@@ -150,7 +151,7 @@ def _decision(standing: Standing, newcomers: Newcomers) -> Decision:
             for index, by_node in sorted(standing.victims.items())
             if by_node and index not in standing.preempted
         },
-        preempted={jobs[index].key: whom.strip("`") for index, whom in standing.preempted.items()},
+        preempted={jobs[index].key: beneficiary.strip("`") for index, beneficiary in standing.preempted.items()},
         messages={job.key: _message(standing, newcomers, index) for index, job in enumerate(jobs)},
     )
 
@@ -158,16 +159,16 @@ def _decision(standing: Standing, newcomers: Newcomers) -> Decision:
 def _message(standing: Standing, newcomers: Newcomers, index: int) -> str:
     job, height, planned = standing.jobs[index], standing.height[index], standing.planned[index]
     gang = newcomers.gangs.get(index)
-    if index in newcomers.said:
-        return newcomers.said[index]
+    if index in newcomers.reasons:
+        return newcomers.reasons[index]
     if gang is not None:
-        return messages.starts(height - planned) if gang.begins else messages.room_is_made(gang.stopping)
+        return messages.starts(height - planned) if gang.begins else messages.capacity_is_freed(gang.stopping)
     if index in standing.preempted:
         return messages.stops(standing.preempted[index])
     if standing.victims.get(index):
         given = standing.given[index]
-        whom = max(sorted(given), key=lambda each: given[each])
-        return messages.shrinks(job.size, height, whom) if whom else messages.bounded(job.size, height)
+        beneficiary = max(sorted(given), key=lambda each: given[each])
+        return messages.shrinks(job.size, height, beneficiary) if beneficiary else messages.bounded(job.size, height)
     if index in standing.grants:
         return messages.grows(job.size, job.size + sum(standing.grants[index].values()))
     return messages.will_grow(job.size, height) if planned else _why_it_stays(standing, index)

@@ -1,4 +1,4 @@
-"""Places for replicas, for which others stop where it costs least. Pure."""
+"""Places for replicas, with preemption of trainers where it costs least. Pure."""
 
 from __future__ import annotations
 
@@ -15,49 +15,52 @@ from jobs.elastic.policy.placement import Shape
 
 
 class Level(IntEnum):
-    """Down to where jobs give up trainers."""
+    """The size down to which jobs give up trainers."""
 
-    SLACK = 0  # a little above the fair share, and not who grew a moment ago
+    SLACK = 0  # their fair share, but not jobs whose number has just changed
     SHARE = 1
     LEAST = 2
 
 
 GENTLE, ANY = (Level.SHARE, Level.LEAST), (Level.LEAST,)
-# How many nodes are compared at a time for where it costs fewest trainers to make room.
+# The number of nodes that are compared for the cheapest preemption.
 _COMPARED = 200
 _MOST_VICTIMS_AT_ONCE = 8
-# Minus the replicas that fit for each trainer that stops; then minus the cores that are left on the node afterwards,
-# together: what is left in one piece is of use to the next.
+# Minus the replicas that fit per stopped trainer; then minus the cores left on the node afterwards, because cores that
+# are left on one node are useful to the next replica.
 _Cost = tuple[float, int]
 _Pool = list[tuple[_Cost, int]]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """For whom room is made. ``below``: only jobs of a lower priority make it; None: all. ``above``: for a fairer share
-    only those make it who keep a larger one: so it gets fairer with every step, and there is a last one.
-    ``namespace``: whose limit it counts against; None: nobody's."""
+    """The purpose of a preemption.
 
-    whom: str
+    ``beneficiary``: its name for messages. ``below``: only jobs of a lower priority give up trainers; None: all.
+    ``above``: only jobs that keep at least this share give up trainers, so that every step is fairer and the steps end.
+    ``namespace``: the one whose limit it counts against; None: none.
+    """
+
+    beneficiary: str
     below: int | None = None
     above: float = 0.0
     namespace: str | None = None
 
 
-class RoomMaker:
+class Preemptor:
     def __init__(self, standing: Standing) -> None:
         self.standing = standing
         self._pools: dict[tuple[Shape, Level, int | None], tuple[Iterator[int], _Pool]] = {}
 
     def claim(self, shape: Shape, count: int, levels: Sequence[Level], claim: Claim) -> list[int]:
-        """Up to ``count`` places, for which jobs give up trainers down to each of the levels in turn."""
+        """Return up to ``count`` places, for which jobs give up trainers down to each of the levels in turn."""
         standing, placed = self.standing, list[int]()
         while len(placed) < count:
             if not standing.allowed(claim.namespace, shape[0]):
                 if not any(self._make_allowed(level, claim) for level in levels):
                     break
                 continue
-            number = standing.room.place(shape)
+            number = standing.free_capacity.place(shape)
             if number >= 0:
                 placed.append(number)
                 standing.count(claim.namespace, shape[0], -1)
@@ -67,14 +70,16 @@ class RoomMaker:
         return placed
 
     def stoppable_for_service(self, priority: int) -> list[int]:
-        """Jobs that may stop whole for a service of this priority."""
+        """Return the jobs that may stop whole for a service of this priority."""
         return self._least_loss(lambda job, _started: job.priority < priority)
 
     def stoppable_for(self, newcomer: Job) -> list[int]:
-        """Jobs that may stop whole for a newcomer: those of its namespace that began before it came and that it would
-        go before if they waited since they began. So a job stops for a newcomer at most once, whatever happens to
-        either: when the job begins again, it begins after the newcomer came. For one that was itself stopped before,
-        nobody stops."""
+        """Return the jobs that may stop whole for a newcomer.
+
+        These are the jobs of its namespace that began before it came and that it would go before had they waited since
+        they began. So a job stops for a newcomer at most once: when the job begins again, that is after the newcomer
+        came. No job stops for one that was itself stopped before.
+        """
         if newcomer.requeued is not None:
             return []
         head_start = self.standing.rules.head_start
@@ -86,7 +91,10 @@ class RoomMaker:
         return self._least_loss(goes_before)
 
     def _least_loss(self, may_stop: Callable[[Job, float], bool]) -> list[int]:
-        """Jobs that have run for a while and of which that holds: the least important, then those that lose least."""
+        """Return the jobs that ``may_stop`` and have run for ``Rules.shortest_run``.
+
+        They are sorted by priority, then by the work that is lost since their last checkpoint.
+        """
         standing, rules = self.standing, self.standing.rules
         may = [
             index
@@ -101,16 +109,16 @@ class RoomMaker:
         return sorted(may, key=lambda i: (jobs[i].priority, jobs[i].checkpoint_age * standing.size[i], -i))
 
     def _make_allowed(self, level: Level, claim: Claim) -> bool:
-        """One trainer of the claim's own namespace stops; False where none may."""
+        """Stop one trainer of the claim's own namespace. Return False if none may stop."""
         standing = self.standing
         own = standing.of(claim.namespace or "")
         index = standing.first_to_give(i for i in own if standing.stay[i] and self._spare(i, level, claim) > 0)
         if index >= 0:
-            standing.stop(index, standing.anywhere(index), claim.whom)
+            standing.stop(index, standing.anywhere(index), claim.beneficiary)
         return index >= 0
 
     def _evict(self, shape: Shape, wanted: int, level: Level, claim: Claim) -> bool:
-        """Stop trainers where it takes fewest for a replica of this shape; False where it cannot be done."""
+        """Stop trainers on the node that needs fewest for a replica of this shape. Return False if none qualifies."""
         pool_key = (shape, level, claim.below)
         numbers, pool = self._pools.setdefault(pool_key, (iter(range(len(self.standing.on_node))), []))
         self._fill(numbers, pool, shape, level, claim)
@@ -123,14 +131,14 @@ class RoomMaker:
             if pool[0][0] < fresh != cost:
                 continue
             for index in chosen:
-                self.standing.stop(index, number, claim.whom)
+                self.standing.stop(index, number, claim.beneficiary)
             return True
         return False
 
     def _fill(self, numbers: Iterator[int], pool: _Pool, shape: Shape, level: Level, claim: Claim) -> None:
-        """Look at more nodes until there are enough to compare."""
+        """Add further nodes to the pool until there are enough to compare."""
         for number in numbers:
-            if self.standing.on_node[number] and self.standing.room.tolerable(number, shape):
+            if self.standing.on_node[number] and self.standing.free_capacity.tolerable(number, shape):
                 chosen, cost = self._cheapest(number, shape, _MOST_VICTIMS_AT_ONCE, level, claim)
                 if chosen:
                     heapq.heappush(pool, (cost, number))
@@ -138,8 +146,8 @@ class RoomMaker:
                         return
 
     def _cheapest(self, number: int, shape: Shape, wanted: int, level: Level, claim: Claim) -> tuple[list[int], _Cost]:
-        """Whose trainers stop on a node so that most replicas fit for each of them, and what that costs."""
-        room = self.standing.room
+        """Return the jobs whose trainers stop on a node so that most replicas fit per trainer, and the cost."""
+        free_capacity = self.standing.free_capacity
         best: tuple[list[int], _Cost] = ([], (0.0, 0))
         chosen: list[int] = []
         freed = [0, 0, 0]
@@ -147,14 +155,14 @@ class RoomMaker:
             chosen.append(index)
             need = self.standing.jobs[index].trainer
             freed = [freed[0] + need[0], freed[1] + need[1], freed[2] + need[2]]
-            fitting = min(wanted, room.slots(number, freed, shape[0]))
-            cost = (-fitting / len(chosen), shape[0].cpu * fitting - room.soon[number][0] - freed[0])
+            fitting = min(wanted, free_capacity.slots(number, freed, shape[0]))
+            cost = (-fitting / len(chosen), shape[0].cpu * fitting - free_capacity.soon[number][0] - freed[0])
             if fitting > 0 and cost < best[1]:
                 best = (list(chosen), cost)
         return best
 
     def _willing(self, number: int, level: Level, claim: Claim) -> Iterator[int]:
-        """Jobs on a node, once for each trainer that they may give up there, in the order in which they should."""
+        """Yield the jobs on a node in the order of preemption, once for each trainer that they may give up there."""
         standing, candidates = self.standing, []
         for index in standing.on_node[number]:
             job = standing.jobs[index]
@@ -167,7 +175,7 @@ class RoomMaker:
         return (each[3] for each in candidates[:_MOST_VICTIMS_AT_ONCE])
 
     def _spare(self, index: int, level: Level, claim: Claim) -> int:
-        """How many trainers a job can give up down to a level."""
+        """Return the number of trainers that a job can give up down to a level."""
         standing = self.standing
         least = standing.jobs[index].least
         if level is Level.SLACK and (standing.recently(index, 1) or standing.recently(index, -1)):

@@ -1,7 +1,7 @@
-"""What a simulation is judged by: measured exactly, weighted by time. Pure.
+"""Metrics of a simulation, computed exactly and weighted by time. Pure.
 
-Utilisation is what running pods ask for of the cores that there are (of the GPUs, where jobs have any); that is how it
-was published. Who has not begun when the window ends has waited until then.
+Utilisation is the fraction of all cores (of all GPUs, if jobs use any) that running pods request, as in the published
+experiments. A job that has not begun when the window ends counts as having waited until then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SAMPLES = 600
 
 @dataclass(frozen=True)
 class Sample:
-    """One moment: parts of the cluster in use, jobs that wait, trainers by job, replicas of services."""
+    """Values at one moment: fraction of the cluster in use, waiting jobs, trainers by job, replicas of services."""
 
     at: float
     utilisation: float
@@ -29,10 +29,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Times in seconds, ``utilisation`` from 0 to 1. ``service_recovery_max``: the longest that a service took to get
-    what it wanted more of; where it never did, until it wanted something else. None: no service grew.
-    ``service_full_recovery``: each got all that it ever wanted; None: there is none.
-    ``trainers``: of each job when the window ends."""
+    """Results of a simulation. Times are in seconds, ``utilisation`` is from 0 to 1.
+
+    ``service_recovery_max``: the longest time that a service took to get the replicas of a growth; if it never got
+    them, the time until its demand changed again; None: no service grew. ``service_full_recovery``: every service got
+    every demand fulfilled; None: there are no services. ``trainers``: those of each job when the window ends.
+    """
 
     utilisation: float
     wait_mean: float
@@ -68,7 +70,7 @@ KEYS = (
 
 @dataclass
 class _Watched:
-    """A service: since when it wants more than it has, and how long it took so far."""
+    """A service: since when its demand has been unfulfilled, and the recovery times so far."""
 
     wanted: int = 0
     running: int = 0
@@ -78,7 +80,7 @@ class _Watched:
 
 
 class Meter:
-    """Is told of every change, and of the time before it."""
+    """Recorder of the metrics. Call ``advance`` before each change, then the method of the change."""
 
     def __init__(self, nodes: Sequence[Node], window: float) -> None:
         self._window, self._now, self._time = window, 0.0, 0.0
@@ -100,7 +102,7 @@ class Meter:
         self._step = 1.0 if math.isinf(window) else max(1.0, window / _SAMPLES)
 
     def advance(self, now: float) -> None:
-        """Time passes until ``now``, and nothing changes meanwhile."""
+        """Advance the time to ``now``. Nothing changes in between."""
         at, until = len(self._samples) * self._step, min(now, self._window)
         if at <= until:
             first = self._sample(at)  # All samples until then differ only in their time.
@@ -124,7 +126,7 @@ class Meter:
     def _part(self, cpu: float, gpu: float) -> float:
         return gpu / self._there.gpu if self._by_gpu and self._there.gpu else cpu / max(1, self._there.cpu)
 
-    # --- What is told ---
+    # --- Changes ---
     def used(self, need: Amounts, sign: int) -> None:
         self._used = self._used.plus(need.times(sign))
         self._by_gpu = self._by_gpu or need.gpu > 0
@@ -156,7 +158,7 @@ class Meter:
     def resized(self) -> None:
         self._resizes += self._time <= self._window
 
-    def wish(self, name: str, wanted: int) -> None:
+    def demand(self, name: str, wanted: int) -> None:
         watched = self._watched.setdefault(name, _Watched())
         if watched.since is not None:
             watched.times.append(self._time - watched.since)
@@ -171,7 +173,7 @@ class Meter:
             watched.times.append(self._time - watched.since)
             watched.since = None
 
-    # --- What comes of it ---
+    # --- Result ---
     def outcome(self) -> Outcome:
         waits = {key: min(self._began.get(key, self._window), self._window) - came for key, came in self._came.items()}
         times = {key: ended - self._came[key] for key, ended in self._ended.items()}
@@ -205,12 +207,12 @@ class Meter:
 
 
 def jain(amounts: Sequence[float]) -> float:
-    """1: all have the same; 1/n: one has everything. 1 for nobody and nothing."""
+    """Return Jain's fairness index: 1 if all amounts are equal, 1/n if one has everything, 1 for none or only zeros."""
     squares = len(amounts) * sum(each * each for each in amounts)
     return sum(amounts) ** 2 / squares if squares else 1.0
 
 
 def _percentile(values: Sequence[float], part: float) -> float:
-    """The smallest value that so large a part of them does not exceed."""
+    """Return the smallest value that at least the fraction ``part`` of the values do not exceed; 0 for none."""
     ordered = sorted(values)
     return ordered[max(0, math.ceil(part * len(ordered)) - 1)] if ordered else 0.0

@@ -1,4 +1,4 @@
-"""An outcome as JSON, as raw CSV and as a page with pictures."""
+"""Output of an outcome as JSON, as raw CSV data and as an HTML page with charts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from jobs.elastic.simulation.metrics import KEYS, Outcome
 
 
 def figures(outcome: Outcome) -> dict[str, object]:
-    """The figures that others build on, under fixed names."""
+    """Return the main figures under stable names."""
     return {key: getattr(outcome, key) for key in KEYS}
 
 
@@ -19,7 +19,7 @@ def write_json(outcome: Outcome, path: Path) -> None:
 
 
 def write_csv(outcome: Outcome, folder: Path) -> None:
-    """``samples.csv``: moment by moment. ``jobs.csv``: job by job."""
+    """Write ``samples.csv`` with a row per moment, and ``jobs.csv`` with a row per job."""
     folder.mkdir(parents=True, exist_ok=True)
     jobs = list(outcome.waits)
     services = sorted({name for sample in outcome.samples for name in sample.services})
@@ -37,12 +37,12 @@ def write_csv(outcome: Outcome, folder: Path) -> None:
         writer.writerow(["name", "wait", "completion", "trainers"])
         for name, wait in outcome.waits.items():
             completion = outcome.completions.get(name)
-            told = "" if completion is None else f"{completion:.3f}"
-            writer.writerow([name, f"{wait:.3f}", told, outcome.trainers.get(name, 0)])
+            text = "" if completion is None else f"{completion:.3f}"
+            writer.writerow([name, f"{wait:.3f}", text, outcome.trainers.get(name, 0)])
 
 
 def write_page(outcome: Outcome, path: Path) -> None:
-    """One page that needs nothing from elsewhere: trainers by job, services, and what part of the cluster is in use."""
+    """Write a self-contained page: the fraction of the cluster in use, trainers by job, and replicas of services."""
     from plotly.graph_objects import Scatter  # takes a second to load
     from plotly.subplots import make_subplots
 

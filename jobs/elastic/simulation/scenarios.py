@@ -1,14 +1,14 @@
-"""The two experiments that were published with the autoscaler of 2017, as workloads. Pure.
+"""Workloads of the two experiments that were published with the autoscaler of 2017. Pure.
 
-133 nodes with 2,348 cores and 13,665,210 MB, of which other pods take 2.15 % of the cores: so it was published. How the
-cores lie on the nodes was not. Here all nodes are alike: that fits the raw data of jobs of a fixed size best (88.5 %
-in use at the end, measured 88.7 %; over 550 s 82.0 %, measured 82.4 %). Gaps between submissions, and how long pods
-take to be made, to start and to stop, are fitted to the same raw data (doc/edl/experiment/result of
-PaddlePaddle/cloud): gaps of 12.8 s in the first experiment and 8 s in the second, 20 calls a second, 1 to 3 s to start
-and to stop.
+The published cluster has 133 nodes with 2,348 cores and 13,665,210 MB; other pods take 2.15 % of the cores. The
+distribution of the cores over the nodes was not published. Here all nodes are alike, which fits the raw data of jobs of
+a fixed size best (88.5 % in use at the end, measured 88.7 %; over 550 s 82.0 %, measured 82.4 %). Gaps between
+submissions, and the times to create, start and stop pods, are fitted to the same raw data (doc/edl/experiment/result of
+PaddlePaddle/cloud): gaps of 12.8 s in the first experiment and 8 s in the second, 20 calls per second, 1 to 3 s to
+start and to stop.
 
-On such a node fit three trainers, or one trainer and three servers: a core or two of each stay empty whoever decides.
-``upper_bounds.py`` says what is left then.
+Three trainers, or one trainer and three servers, fit on such a node: under any policy a core or two of each node stay
+empty. ``upper_bounds.py`` computes the resulting bounds.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from dataclasses import replace
 from jobs.elastic.baselines import optimus, paddle_edl, tiresias
 from jobs.elastic.policy import policy
 from jobs.elastic.policy.model import Amounts, Core, Job, Node, Policy, Service
-from jobs.elastic.simulation.simulator import Arrival, Timing, Wish, Workload
+from jobs.elastic.simulation.simulator import Arrival, Demand, Timing, Workload
 
 NODES, CORES, MEMORY, OTHERS = 133, 2348, 13_665_210, 0.0215
 TRAINER = Amounts(5000, 8590)
 CORE = Core(master=Amounts(1000, 525), server=Amounts(4000, 5369), servers=10)
-# Where servers are sized with trainers: one of 4 cores for twenty trainers. (The published jobs had one for six.)
+# If servers are sized by trainers: one of 4 cores for twenty trainers. (The published jobs had one for six.)
 TRAINERS_PER_SERVER = 20
 LEAST, MOST = 2, 60
 NGINX = Amounts(3000, 3222)
@@ -39,12 +39,12 @@ POLICIES: Mapping[str, Policy] = {
     "tiresias": tiresias.tiresias,
     "optimus": optimus.optimus,
 }
-# The platform decides once a sweep: from an event to its decision at most the period of the sweep (1 s) and the length
-# of one, assumed to be 0.3 s.
+# The platform decides once per sweep. From an event to its decision it takes at most the period of the sweep (1 s) plus
+# the duration of one, assumed to be 0.3 s.
 REACTION = 1.3
-# The same for all policies, so that they are compared and not how soon they are asked.
+# The same timing for all policies, so that the comparison does not depend on how soon they are called.
 TIMING = Timing(reaction=REACTION)
-# The published controller looked every 5 s and when a job came: what it was measured with.
+# The published controller decided every 5 s and when a job came; this is the timing of the published measurements.
 PUBLISHED_TIMING = Timing(reaction=None)
 
 
@@ -54,18 +54,24 @@ def cluster() -> list[Node]:
 
 
 def published_1(seed: int, *, sized: bool = False) -> Workload:
-    """Twenty jobs of 2 to 60 trainers, one after the other. ``sized``: with servers sized to trainers at launch."""
+    """Return the first experiment: twenty jobs of 2 to 60 trainers, submitted one after the other.
+
+    ``sized``: servers are sized by trainers at launch.
+    """
     return Workload(cluster(), _arrivals(20, 12.8, seed, _job(sized=sized)), window=WINDOW, until=WINDOW)
 
 
 def published_2(seed: int, *, sized: bool = False) -> Workload:
-    """Six jobs, submitted with 15 trainers, beside a service that goes from 400 replicas down to 100 and back."""
+    """Return the second experiment: six jobs, submitted with 15 trainers, and a service.
+
+    The service goes from 400 replicas down to 100 and back.
+    """
     arrivals = _arrivals(6, 8.0, seed, replace(_job(sized=sized), first=15))
-    at, wishes = arrivals[-1].at + 60.0, []
+    at, demands = arrivals[-1].at + 60.0, []
     for wanted, length in _STEPS:
-        wishes.append(Wish(at, "nginx", wanted))
+        demands.append(Demand(at, "nginx", wanted))
         at += length
-    return Workload(cluster(), arrivals, [Service("nginx", NGINX, 400)], wishes, WINDOW, at)
+    return Workload(cluster(), arrivals, [Service("nginx", NGINX, 400)], demands, WINDOW, at)
 
 
 SCENARIOS: Mapping[str, Callable[[int], Workload]] = {"published-1": published_1, "published-2": published_2}

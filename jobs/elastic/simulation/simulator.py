@@ -1,11 +1,11 @@
-"""What a policy makes of a workload: a discrete event simulation, deterministic by its seed. Pure.
+"""Discrete event simulation of a workload under a policy, deterministic by its seed. Pure.
 
-The simulator gives a policy what a controller would give it, and carries out what it decides, on nodes with pods that
-take time to be made, to start and to stop. Pods whose node the policy leaves open, and those of services, are placed by
-a scheduler like that of Kubernetes: first come, on the node with the most cores free, looked at again when something
-was freed.
+The simulator passes a policy the input that a controller would, and applies its decisions on nodes with pods that take
+time to be created, to start and to stop. Pods of services, and pods without a node in the decision, are placed by a
+scheduler like that of Kubernetes: in order of arrival, on the node with the most free cores, and again whenever
+capacity is freed.
 
-A trainer does work while it runs and the servers of its job do. Whoever is stopped loses the task that it was at.
+A trainer works while it and the servers of its job run. A stopped trainer loses its current task.
 """
 
 from __future__ import annotations
@@ -36,9 +36,11 @@ from jobs.elastic.simulation.metrics import Meter, Outcome
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds, and calls a second of whoever makes pods. Ranges are uniform. ``reaction``: from an event to the
-    decision about it; None: only every ``interval`` and when a job is submitted. ``task``: what a stopped trainer loses
-    at most."""
+    """Times of the simulated cluster, in seconds. Ranges are uniform distributions.
+
+    ``calls``: calls per second that create or stop pods. ``reaction``: from an event to the decision about it; None:
+    decisions only every ``interval`` and when a job is submitted. ``task``: the most time that a stopped trainer loses.
+    """
 
     start: tuple[float, float] = (1.0, 3.0)
     stop: tuple[float, float] = (1.0, 3.0)
@@ -50,8 +52,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class Arrival:
-    """A job that comes at ``at`` seconds and ends after ``work`` trainer-seconds, or ``duration`` seconds after its
-    first trainer began, or not at all. n trainers do the work of n / (1 + scaling * (n - 1))."""
+    """A job that is submitted at ``at`` seconds.
+
+    It ends after ``work`` trainer-seconds, or ``duration`` seconds after its first trainer began, or not at all. n
+    trainers do the work of n / (1 + scaling * (n - 1)).
+    """
 
     at: float
     job: Job
@@ -61,8 +66,8 @@ class Arrival:
 
 
 @dataclass(frozen=True)
-class Wish:
-    """From ``at`` seconds on a service wants so many replicas."""
+class Demand:
+    """A change of the desired replicas of a service at ``at`` seconds."""
 
     at: float
     service: str
@@ -71,14 +76,17 @@ class Wish:
 
 @dataclass(frozen=True)
 class Workload:
-    """``services``: those that are there from the beginning, with what they want then. ``window``: the seconds over
-    which figures are taken. It goes on until ``until``, and with ``until_done`` at most until all jobs have ended.
-    ``profiled``: numbers of trainers for which the speed of every job is known beforehand."""
+    """Input of a simulation.
+
+    ``services``: those that exist at the beginning, with their initial demand. ``window``: the seconds over which
+    metrics are taken. The simulation ends at ``until``, and with ``until_done`` also once all jobs have ended.
+    ``profiled``: numbers of trainers for which the speed of every job is known beforehand.
+    """
 
     nodes: Sequence[Node]
     arrivals: Sequence[Arrival]
     services: Sequence[Service] = ()
-    wishes: Sequence[Wish] = ()
+    demands: Sequence[Demand] = ()
     window: float = 550.0
     until: float = 550.0
     until_done: bool = False
@@ -87,16 +95,16 @@ class Workload:
 
 
 def simulate(workload: Workload, policy: Policy, timing: Timing, seed: int) -> Outcome:
-    """The same workload, policy, timing and seed give the same outcome."""
+    """Simulate a workload. The same workload, policy, timing and seed give the same outcome."""
     return _Simulation(workload, policy, timing, random.Random(seed)).run()  # noqa: S311  chance, no secret
 
 
-# For so many seconds a number of trainers has to stay for their speed to count as measured.
+# Seconds that a number of trainers has to be constant for its speed to count as measured.
 _MEASURED = 5.0
 
 
 def _speed(trainers: int, scaling: float) -> float:
-    """How many times as fast as one."""
+    """Return the speed relative to one trainer."""
     return trainers / (1 + scaling * (trainers - 1)) if trainers else 0.0
 
 
@@ -120,7 +128,7 @@ class _Pod:
 
 @dataclass
 class _Owner:
-    """What jobs and services have in common: pods on nodes."""
+    """Common part of jobs and services: pods on nodes."""
 
     name: str
     pods: dict[_Pod, None] = field(default_factory=dict)
@@ -132,7 +140,7 @@ class _Owner:
 
 @dataclass
 class _Run(_Owner):
-    """``core``: how many of its master and servers do not run yet."""
+    """A job. ``core``: the number of its masters and servers that do not run yet."""
 
     arrival: Arrival = field(default_factory=lambda: Arrival(0.0, Job("", 0, 0, NOTHING)))
     job: Job = field(default_factory=lambda: Job("", 0, 0, NOTHING))
@@ -140,7 +148,7 @@ class _Run(_Owner):
     done: float = 0.0
     attained: float = 0.0
     since: float = 0.0
-    edition: int = 0
+    version: int = 0
     speeds: dict[int, float] = field(default_factory=dict)
     profile: Mapping[int, float] = field(default_factory=dict)
 
@@ -175,8 +183,8 @@ class _Simulation:
         self._fill_services()
         for arrival in self.workload.arrivals:
             self._at(arrival.at, partial(self._arrive, arrival))
-        for wish in self.workload.wishes:
-            self._at(wish.at, partial(self._wish, wish))
+        for demand in self.workload.demands:
+            self._at(demand.at, partial(self._change_demand, demand))
         self._at(0.0, self._tick)
         while self._events[0][0] <= self.workload.until and not self._is_done():
             self.now, _, happen = heapq.heappop(self._events)
@@ -193,13 +201,13 @@ class _Simulation:
         self._count += 1
         heapq.heappush(self._events, (when, self._count, happen))
 
-    # --- What comes from outside ---
+    # --- Events of the workload ---
     def _fill_services(self) -> None:
-        """Services that are there from the beginning run from the beginning."""
+        """Start the initial services. Their pods run at once."""
         for service in self.workload.services:
             served = _Served(service.key, service=service, history=[(0.0, service.wanted)])
             self._services[service.key] = served
-            self.meter.wish(service.key, service.wanted)
+            self.meter.demand(service.key, service.wanted)
             for _ in range(service.wanted):
                 pod = _Pod(served, service.need)
                 served.pods[pod] = None
@@ -218,17 +226,17 @@ class _Simulation:
         self.meter.submitted(job.key)
         self._wake(always=True)
 
-    def _wish(self, wish: Wish) -> None:
-        served = self._services[wish.service]
-        served.service = replace(served.service, wanted=wish.wanted)
-        served.history.append((self.now, wish.wanted))
-        self.meter.wish(wish.service, wish.wanted)
+    def _change_demand(self, demand: Demand) -> None:
+        served = self._services[demand.service]
+        served.service = replace(served.service, wanted=demand.wanted)
+        served.history.append((self.now, demand.wanted))
+        self.meter.demand(demand.service, demand.wanted)
         staying = [pod for pod in served.pods if pod.state is not _State.STOPPING]
-        for _ in range(wish.wanted - len(staying)):
+        for _ in range(demand.wanted - len(staying)):
             pod = _Pod(served, served.service.need)
             served.pods[pod] = None
             self._at(self._their_call(), partial(self._queue, pod))
-        surplus = len(staying) - wish.wanted
+        surplus = len(staying) - demand.wanted
         if surplus > 0:
             unbound = [pod for pod in staying if pod.node < 0]
             bound = [pod for pod in staying if pod.node >= 0]
@@ -247,7 +255,7 @@ class _Simulation:
         return self._theirs
 
     def _make(self, run: _Run, need: Amounts, name: str, *, trains: bool) -> None:
-        """A pod of a job: on the node that the policy chose, or wherever the scheduler finds one."""
+        """Create a pod of a job, on the node that the policy chose or on one that the scheduler finds."""
         pod = _Pod(run, need, trains=trains)
         run.pods[pod] = None
         made, number = self._our_call(), self._numbers.get(name, -1)
@@ -324,7 +332,7 @@ class _Simulation:
         self._progress(owner)
 
     def _stop(self, pod: _Pod, called: float) -> None:
-        """From now on it is about to stop; the call that says so is made at ``called``."""
+        """Mark a pod as stopping. The call that stops it is made at ``called``."""
         owner, was = pod.owner, pod.state
         if was is _State.PENDING:
             self._gone(pod)
@@ -376,7 +384,7 @@ class _Simulation:
         return _speed(run.running if run.core == 0 else 0, run.arrival.scaling)
 
     def _account(self, run: _Run) -> None:
-        """The work since its last change; its speed is known where it was kept for long enough to be measured."""
+        """Add the work since the last change of a job, and its speed if it was constant for long enough."""
         speed, length = self._speed(run), self.now - run.since
         run.done += length * speed
         run.attained += length * run.running
@@ -385,18 +393,18 @@ class _Simulation:
             run.speeds[run.running] = speed
 
     def _progress(self, run: _Run) -> None:
-        """After a change: what works from now on, and when the job ends at this pace."""
+        """Update the metrics after a change, and schedule the end of the job at the new speed."""
         self.meter.trains(run.name, run.running if run.core == 0 else 0, run.running)
-        run.edition += 1
-        speed, work, edition = self._speed(run), run.arrival.work, run.edition
+        run.version += 1
+        speed, work, version = self._speed(run), run.arrival.work, run.version
         if work is not None and speed:
-            self._at(self.now + max(0.0, work - run.done) / speed, partial(self._end, run, edition))
+            self._at(self.now + max(0.0, work - run.done) / speed, partial(self._end, run, version))
         began = self.meter.beginning(run.name)
         if run.arrival.duration is not None and began is not None:
             self._at(began + run.arrival.duration, partial(self._end, run, None))
 
-    def _end(self, run: _Run, edition: int | None) -> None:
-        if run.name not in self._runs or (edition is not None and edition != run.edition):
+    def _end(self, run: _Run, version: int | None) -> None:
+        if run.name not in self._runs or (version is not None and version != run.version):
             return
         del self._runs[run.name]
         self.meter.completed(run.name, self.now)
@@ -505,7 +513,7 @@ class _Simulation:
         return self._names[pod.node] if pod.node >= 0 else ""
 
     def _preempt(self, run: _Run) -> None:
-        """Its servers write a checkpoint as they stop: what was done is not lost."""
+        """Stop a job whole. Its servers write a checkpoint as they stop, so that no work is lost."""
         for pod in list(run.pods):
             self._stop(pod, self._our_call())
         run.job = replace(run.job, started=None, requeued=self.now, changed=self.now, change=-1)

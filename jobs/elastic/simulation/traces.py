@@ -1,12 +1,12 @@
-"""Workloads from files: jobs and services as CSV, the cluster as JSON. Pure but for reading them.
+"""Workloads from files: jobs and services as CSV, the cluster as JSON. Pure, except for reading the files.
 
 Jobs: ``time,name,min,max,cpu,memory,gpu,duration,priority`` (or ``work`` in trainer-seconds instead of ``duration``, or
-both), and if wanted ``namespace``, ``replicas`` (trainers that it is submitted with), ``servers``, ``server_cpu``,
+both), and optionally ``namespace``, ``replicas`` (trainers that it is submitted with), ``servers``, ``server_cpu``,
 ``server_memory``, ``scaling``. Services:
-``time,name,replicas,cpu,memory,priority``; each line is what a service wants from then on. Cluster:
+``time,name,replicas,cpu,memory,priority``; each line is the demand of a service from that time on. Cluster:
 ``{"nodes": [{"name": "a", "count": 4, "cpu": 16, "memory": "64Gi", "gpu": 4, "taints": ["x"]}]}``.
 
-Whatever is wrong is a ``ValueError`` with a message that names the file, the line and what to write.
+Invalid input raises ``ValueError`` with a message that names the file, the line and what to write.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jobs.elastic.policy.model import Amounts, Core, Job, Node, Service
-from jobs.elastic.simulation.simulator import Arrival, Wish, Workload
+from jobs.elastic.simulation.simulator import Arrival, Demand, Workload
 from jobs.spec.quantities import cores, memory, span
 
 _JOB_COLUMNS = ("time", "name", "min", "max", "cpu", "memory")
@@ -29,16 +29,16 @@ T = TypeVar("T")
 
 
 def workload(jobs: Path, services: Path | None, cluster: Path, until: float | None) -> Workload:
-    """What the files say; without ``until`` the simulation goes on until all jobs have ended."""
+    """Read a workload from files. Without ``until`` the simulation lasts until all jobs have ended."""
     arrivals = sorted((_arrival(row) for row in _rows(jobs, _JOB_COLUMNS)), key=lambda each: each.at)
     names = [arrival.job.key for arrival in arrivals]
     if len(set(names)) < len(names):
         raise ValueError(f"{jobs}: two jobs have the same name. Give every job its own.")
     if until is None and any(arrival.work is None and arrival.duration is None for arrival in arrivals):
         raise ValueError(f"{jobs}: a job without duration or work never ends. Say with --until how long to simulate.")
-    there, wishes = _services(services) if services is not None else ([], [])
+    there, demands = _services(services) if services is not None else ([], [])
     length = math.inf if until is None else until
-    return Workload(_nodes(cluster), arrivals, there, wishes, length, length, until_done=until is None)
+    return Workload(_nodes(cluster), arrivals, there, demands, length, length, until_done=until is None)
 
 
 def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
@@ -52,7 +52,7 @@ def _rows(path: Path, columns: tuple[str, ...]) -> Iterator[_Row]:
 
 
 class _Row:
-    """One line; whatever cannot be read is told with its place."""
+    """One line of a file. Errors name the file and the line."""
 
     def __init__(self, path: Path, line: int, values: Mapping[str, str]) -> None:
         self._path, self._line, self._values = path, line, values
@@ -103,10 +103,10 @@ def _arrival(row: _Row) -> Arrival:
     )
 
 
-def _services(path: Path) -> tuple[list[Service], list[Wish]]:
-    """Those that are named at time 0 are there from the beginning; the others come with nothing."""
+def _services(path: Path) -> tuple[list[Service], list[Demand]]:
+    """Read services and their demands. Services without a line at time 0 begin with no replicas."""
     services: dict[str, Service] = {}
-    wishes = []
+    demands = []
     for row in _rows(path, _SERVICE_COLUMNS):
         at, name, wanted = row.get("time", _seconds), row.text("name"), row.get("replicas", _count)
         need = Amounts(row.get("cpu", _cpu), row.get("memory", _memory))
@@ -114,8 +114,8 @@ def _services(path: Path) -> tuple[list[Service], list[Wish]]:
         if at == 0:
             services[name] = Service(name, known.need, wanted, priority=known.priority)
         else:
-            wishes.append(Wish(at, name, wanted))
-    return list(services.values()), wishes
+            demands.append(Demand(at, name, wanted))
+    return list(services.values()), demands
 
 
 def _nodes(path: Path) -> list[Node]:
@@ -130,7 +130,7 @@ def _nodes(path: Path) -> list[Node]:
 
 
 def _alike(entry: Mapping[str, Any]) -> Iterator[Node]:
-    """``count`` nodes of a kind."""
+    """Yield the ``count`` nodes of one entry."""
     count = _count(str(entry.get("count", 1)))
     if count > _MOST_NODES:
         raise ValueError(f"count {count}")

@@ -1,8 +1,8 @@
-"""What no policy can exceed in the published experiments: how good a figure is, and which goals can be met. Pure.
+"""Upper bounds of any policy in the published experiments, to judge figures and the feasibility of goals. Pure.
 
-All is for nodes alike, trainers and servers of one kind, and whole replicas. A bound lets everything else be as good as
-it could: places are chosen as if all were placed at once, nobody stops, and who trains where costs nothing. Time that
-nobody can save is taken off where it says so.
+The bounds assume equal nodes, trainers and servers of one kind, and whole replicas. Everything else is as favourable as
+possible: all replicas are placed at once, none stops, and moving trainers costs nothing. Unavoidable delays are
+subtracted where the docstring states it.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ _IMPOSSIBLE = float("-inf")
 
 
 class Kinds(NamedTuple):
-    """Thousandths of a core: what a node has for jobs and services, and what a trainer, a server and a replica of the
-    service take."""
+    """Sizes in thousandths of a core: of a node (for jobs and services), a trainer, a server and a service replica."""
 
     node: int
     trainer: int
@@ -37,22 +36,22 @@ class Kinds(NamedTuple):
         return cls(node.allocatable.cpu - node.taken.cpu, job.trainer.cpu, job.core.server.cpu, service)
 
     def trainers(self, servers: int, replicas: int = 0) -> float:
-        """How many fit on a node beside these; minus infinity where not even these do."""
+        """Return the trainers that fit on a node beside the given replicas; minus infinity if those do not fit."""
         left = self.node - servers * self.server - replicas * self.service
         return left // self.trainer if left >= 0 else _IMPOSSIBLE
 
     def in_use(self, servers: int, replicas: int = 0) -> float:
-        """Of a node, with these and as many trainers as fit."""
+        """Return the cores in use on a node with the given replicas and as many trainers as fit."""
         return servers * self.server + replicas * self.service + self.trainer * self.trainers(servers, replicas)
 
 
 def shared(nodes: Iterable[tuple[Sequence[float], int]], count: int) -> float:
-    """The most that nodes can be worth together with exactly ``count`` things on them.
+    """Return an upper bound of the total worth of nodes with exactly ``count`` items on them.
 
-    ``nodes``: what a node is worth with 0, 1, 2... of them, and how many such nodes there are.
+    ``nodes``: the worth of a node with 0, 1, 2... items, and the number of such nodes.
 
-    It is the smallest value of the dual problem: with a price on the things every node chooses for itself, and whatever
-    the price, no choice is worth more. Prices at which a node would choose otherwise are all that need be tried.
+    The bound is the minimum of the Lagrangian dual: with a price per item every node optimises independently, and for
+    any price no assignment is worth more. Only prices at which a node changes its optimum have to be tried.
     """
     kinds = [
         ([(nth, worth) for nth, worth in enumerate(worths) if worth > _IMPOSSIBLE], many) for worths, many in nodes
@@ -68,19 +67,21 @@ def shared(nodes: Iterable[tuple[Sequence[float], int]], count: int) -> float:
 
 # --- Useful trainer-seconds ---
 def trainer_seconds(workload: Workload) -> float:
-    """Useful trainer-seconds in the window if every job began as it came, without a moment lost and with no core left
-    over on any node; its servers and master take theirs."""
+    """Return the useful trainer-seconds in the window if every job began on arrival and no core stayed unused.
+
+    Cores of servers and masters are subtracted.
+    """
     there = total(node.allocatable.minus(node.taken) for node in workload.nodes).cpu
 
-    def room(jobs: Sequence[Job]) -> float:
+    def capacity(jobs: Sequence[Job]) -> float:
         kept = sum(job.core.master.cpu + job.core.server.cpu * job.core.servers for job in jobs)
         return (there - kept) / jobs[0].trainer.cpu
 
-    return _while_they_come(workload, room)
+    return _while_they_come(workload, capacity)
 
 
 def packed_trainer_seconds(workload: Workload) -> float:
-    """The same with whole replicas on whole nodes."""
+    """Return the bound of ``trainer_seconds`` with whole replicas on whole nodes."""
     kinds = Kinds.of(workload)
     node = [kinds.trainers(servers) for servers in range(kinds.node // kinds.server + 1)]
     return _while_they_come(
@@ -88,23 +89,23 @@ def packed_trainer_seconds(workload: Workload) -> float:
     )
 
 
-def _while_they_come(workload: Workload, room: Callable[[Sequence[Job]], float]) -> float:
+def _while_they_come(workload: Workload, capacity: Callable[[Sequence[Job]], float]) -> float:
     moments = sorted({0.0, workload.window, *(arrival.at for arrival in workload.arrivals)})
     seconds = 0.0
     for begin, end in pairwise(moments):
         jobs = [arrival.job for arrival in workload.arrivals if arrival.at <= begin]
         if jobs:
-            seconds += (end - begin) * min(room(jobs), sum(job.most for job in jobs))
+            seconds += (end - begin) * min(capacity(jobs), sum(job.most for job in jobs))
     return seconds
 
 
 # --- Cores in use ---
 def utilisation(workload: Workload, timing: Timing) -> float:
-    """The largest part of the cores that jobs alone can have in use over the window, in the mean over chance: 0 to 1.
+    """Return the largest mean fraction of the cores, 0 to 1, that jobs alone can have in use over the window.
 
-    Pods of a job are made one after the other once somebody has reacted to it, and start as ``timing`` says; until then
-    they are not in use. Who comes when all cores could be in use needs some that are idle while its servers, its master
-    and its least start.
+    It is an expected value over random start times. Pods of a job are created one after the other after the reaction
+    time and start according to ``timing``; until then they are not in use. A job that comes when all cores could be in
+    use needs idle cores while its servers, its master and its least start.
     """
     kinds, nodes, cores = Kinds.of(workload), len(workload.nodes), 0.0
     node = [kinds.in_use(servers) for servers in range(kinds.node // kinds.server + 1)]
@@ -119,24 +120,26 @@ def utilisation(workload: Workload, timing: Timing) -> float:
     for step in range(round(workload.window / _STEP)):
         at = (step + 0.5) * _STEP
         there = [arrival for arrival in workload.arrivals if arrival.at <= at]
-        room = packed(len(there))
-        started = room if at > full else sum(_started(each.job, at - each.at, timing) for each in there)
-        if there and started >= room:
+        capacity = packed(len(there))
+        started = capacity if at > full else sum(_started(each.job, at - each.at, timing) for each in there)
+        if there and started >= capacity:
             full = min(full, at)
-        cores += _STEP * (others + min(room, started))
+        cores += _STEP * (others + min(capacity, started))
     late = [arrival.job for arrival in workload.arrivals if arrival.at > full]
     idle = sum(timing.start) / 2 * sum(_beginning(job) for job in late)
     return (cores - idle) / (workload.window * sum(each.allocatable.cpu for each in workload.nodes))
 
 
 def _beginning(job: Job) -> int:
-    """Cores with which a job begins at least."""
+    """Return the cores that a job begins with at least."""
     return job.core.master.cpu + job.core.server.cpu * job.core.servers + job.trainer.cpu * job.least
 
 
 def _started(job: Job, age: float, timing: Timing) -> float:
-    """Cores of a job's pods that are in use in the mean, ``age`` seconds after it came, if nothing holds it up. The
-    largest are made first: so most are in use soonest."""
+    """Return the expected cores of a job's pods in use ``age`` seconds after its arrival, if nothing delays it.
+
+    The largest pods are created first, which gives the most cores in use.
+    """
     pods = [job.trainer.cpu] * job.most + [job.core.server.cpu] * job.core.servers + [job.core.master.cpu]
     (low, high), reaction = timing.start, timing.reaction or 0.0
     ready = [(age - reaction - nth / timing.calls - low) / (high - low) for nth in range(1, len(pods) + 1)]
@@ -144,11 +147,11 @@ def _started(job: Job, age: float, timing: Timing) -> float:
 
 
 def utilisation_beside_a_service(workload: Workload, seed: int) -> float:
-    """The largest part of the cores that can be in use beside a service for who does not know what it will do.
+    """Return the largest fraction of the cores in use beside a service for a policy that cannot foresee its demand.
 
-    Its replicas begin spread evenly and stay where they are, those that go are chosen by chance, and those that come go
-    where they fit best. Servers are where most cores are in use when the jobs begin, and stay there. No time is lost to
-    anything.
+    The replicas of the service begin evenly spread and stay where they are; those that stop are chosen at random, and
+    new ones go where they fit best. Servers are placed where most cores are in use when the jobs begin, and stay there.
+    No delays are subtracted.
     """
     kinds, window = Kinds.of(workload), workload.window
     chance, wanted = random.Random(seed), workload.services[0].wanted  # noqa: S311  chance, no secret
@@ -158,28 +161,28 @@ def utilisation_beside_a_service(workload: Workload, seed: int) -> float:
     cores = 0.0
     events = [
         *((arrival.at, None) for arrival in workload.arrivals),
-        *((wish.at, wish.wanted) for wish in workload.wishes),
+        *((demand.at, demand.wanted) for demand in workload.demands),
     ]
-    for (begin, wish), (end, _) in pairwise([(0.0, None), *events, (window, None)]):
+    for (begin, demand), (end, _) in pairwise([(0.0, None), *events, (window, None)]):
         if begin >= window:
             break
         there = [arrival.job for arrival in workload.arrivals if arrival.at <= begin]
         _put_servers(nodes, kinds, sum(job.core.servers for job in there))
-        if wish is not None:
+        if demand is not None:
             on = [number for number, (replicas, _) in enumerate(nodes) for _ in range(replicas)]
-            for number in chance.sample(on, max(0, len(on) - wish)):
+            for number in chance.sample(on, max(0, len(on) - demand)):
                 nodes[number][0] -= 1
-            wanted = wish
+            wanted = demand
         most = sum(job.trainer.cpu * job.most + job.core.server.cpu * job.core.servers for job in there)
         masters = sum(job.core.master.cpu for job in there)
-        room = _beside(Counter((replicas, servers) for replicas, servers in nodes), wanted, kinds)
-        cores += (min(end, window) - begin) * (masters + min(room, most + wanted * kinds.service))
+        capacity = _beside(Counter((replicas, servers) for replicas, servers in nodes), wanted, kinds)
+        cores += (min(end, window) - begin) * (masters + min(capacity, most + wanted * kinds.service))
     others = window * sum(node.taken.cpu for node in workload.nodes)
     return (cores + others) / (window * sum(node.allocatable.cpu for node in workload.nodes))
 
 
 def _put_servers(nodes: list[list[int]], kinds: Kinds, count: int) -> None:
-    """Put servers where each adds most to what is in use, several on a node where that is best, up to ``count``."""
+    """Place servers where each adds most to the cores in use, several on a node if that is best, up to ``count``."""
     missing = count - sum(servers for _, servers in nodes)
     while missing > 0:
         worth = {
@@ -195,8 +198,10 @@ def _put_servers(nodes: list[list[int]], kinds: Kinds, count: int) -> None:
 
 
 def _beside(nodes: Mapping[tuple[int, int], int], wanted: int, kinds: Kinds) -> float:
-    """The most cores in use on nodes with these replicas and servers (by how many nodes), with further replicas on them
-    until there are ``wanted``."""
+    """Return the most cores in use with further replicas on the nodes until there are ``wanted``.
+
+    ``nodes``: by (replicas, servers) on a node, the number of such nodes.
+    """
     missing = wanted - sum(replicas * count for (replicas, _), count in nodes.items())
     further = range(kinds.node // kinds.service + 1 if missing else 1)
     return shared(

@@ -1,7 +1,7 @@
-"""What would become of a queue under other settings: a question, simulated, and its answer. Pure.
+"""What-if questions: simulation of the present jobs under other settings. Pure.
 
-Everybody begins anew, those that run before those that wait, and works for as long as the question says. What a
-question may ask is bounded, and so is the answer's length; how long it may take is its caller's matter.
+All jobs start from the beginning, running ones before waiting ones, with the work given in the question. The sizes of
+questions and answers are bounded. The caller has to bound the computing time.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from jobs.elastic.simulation.simulator import Arrival, Timing, Workload, simulat
 
 MOST_JOBS, MOST_NODES = 300, 500
 LONGEST = 4 * 3600.0
-# Those that somebody may ask for: the others need to know beforehand how much work a job is.
+# The policies that a question may name: the others need the work of a job beforehand.
 POLICIES = ("regatta", "published", "fixed")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``work``: seconds that a job would take with its least. ``window``: seconds that are looked at."""
+    """Settings of a question. ``work``: the seconds that a job takes with its least. ``window``: simulated seconds."""
 
     policy: str = "regatta"
     cool_down: float = 30.0
@@ -37,7 +37,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Question:
-    """``jobs`` in the order in which they come, at most ``MOST_JOBS``."""
+    """A question. ``jobs``: in the order of their arrival, at most ``MOST_JOBS``."""
 
     nodes: Sequence[Node]
     jobs: Sequence[Job]
@@ -45,7 +45,7 @@ class Question:
     settings: Settings
 
     def with_cores(self, cores: float) -> Question:
-        """The same with so many cores in all, each node having its part of them; 0: as it is."""
+        """Return the question with ``cores`` in total, distributed as before over the nodes; 0: unchanged."""
         there = sum(node.allocatable.cpu for node in self.nodes)
         if not cores or not there:
             return self
@@ -75,27 +75,29 @@ class Question:
 
 
 def question(cluster: Cluster, settings: Settings) -> Question:
-    """About what there is now: those that run come first, then those that wait, each by its age."""
+    """Return a question about the present cluster. Running jobs come first, then waiting ones, each by age."""
     jobs = sorted(cluster.jobs, key=lambda job: (job.started is None, job.submitted, job.key))
-    return Question(cluster.nodes, [_anew(job) for job in jobs if job.most][:MOST_JOBS], cluster.limits, settings)
+    return Question(
+        cluster.nodes, [_as_submitted(job) for job in jobs if job.most][:MOST_JOBS], cluster.limits, settings
+    )
 
 
-def _anew(job: Job) -> Job:
-    """As if it had just been submitted: what it holds beside its trainers it will hold again."""
+def _as_submitted(job: Job) -> Job:
+    """Return a job as if it had just been submitted, with the amounts of its replicas other than trainers."""
     core = job.core if job.started is None else Core(master=total(job.held.values()))
     return Job(job.key, job.least, job.most, job.trainer, core, job.namespace, job.priority, first=job.first)
 
 
 def answer(question: Question) -> dict[str, Any]:
-    """The figures, and what became of each job: its wait in seconds and its trainers when the window ends."""
+    """Simulate a question. Return the figures, and of each job its wait in seconds and its trainers at the end."""
     outcome = simulate(_workload(question), _policy(question.settings), _timing(question.settings), seed=0)
-    return {"figures": figures(outcome), "jobs": [_fate(job.key, outcome) for job in question.jobs]}
+    return {"figures": figures(outcome), "jobs": [_outcome_of(job.key, outcome) for job in question.jobs]}
 
 
 def _workload(question: Question) -> Workload:
     window = min(question.settings.window, LONGEST)
     arrivals = [
-        # A thousandth of a second apart: who comes first is older.
+        # A thousandth of a second apart, so that earlier jobs are older.
         Arrival(0.001 * number, job, work=question.settings.work * job.least)
         for number, job in enumerate(question.jobs)
     ]
@@ -109,12 +111,12 @@ def _policy(settings: Settings) -> Policy:
 
 
 def _timing(settings: Settings) -> Timing:
-    """It is decided after every event; that it also is now and then need not be often in a long time."""
+    """Return the timing. Decisions follow every event, so periodic ones may be rare in a long window."""
     timing = scenarios.TIMING
     return replace(timing, interval=max(timing.interval, settings.window / 360))
 
 
-def _fate(key: str, outcome: Outcome) -> dict[str, Any]:
+def _outcome_of(key: str, outcome: Outcome) -> dict[str, Any]:
     return {
         "key": key,
         "wait": round(outcome.waits[key], 1),

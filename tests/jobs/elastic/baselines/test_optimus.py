@@ -1,4 +1,4 @@
-"""Trainers by marginal gain, by examples small enough to be done by hand."""
+"""Trainers by marginal gain, by examples small enough to compute by hand."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ def job(key: str, left: float | None, speeds: Mapping[int, float] = LINEAR, **mo
     return Job(key, 1, 8, GPU, remaining=left, speeds=speeds, **more)  # type: ignore[arg-type]
 
 
-def test_everybody_has_its_least_before_anybody_has_more() -> None:
+def test_all_jobs_have_their_least_before_any_has_more() -> None:
     assert optimus(Cluster(FOUR, [job(key, 10.0) for key in "abcd"]), 0.0).targets == dict.fromkeys("abcd", 1)
 
 
-def test_whose_time_is_shortened_most_gets_the_next() -> None:
-    """100 s: from 1 to 2 trainers 50 s are saved, from 2 to 3 16.7 s. 40 s: from 1 to 2 it is 20 s."""
+def test_the_job_whose_time_is_shortened_most_gets_the_next() -> None:
+    """With 100 s left, a second trainer saves 50 s and a third 16.7 s. With 40 s left, a second saves 20 s."""
     assert optimus(Cluster(FOUR, [job("long", 100.0), job("short", 40.0)]), 0.0).targets == {"long": 2, "short": 2}
     assert optimus(Cluster(FOUR, [job("long", 100.0), job("short", 30.0)]), 0.0).targets == {"long": 3, "short": 1}
 
 
-def test_nobody_gets_what_is_of_no_use_to_it() -> None:
+def test_no_job_gets_trainers_that_do_not_speed_it_up() -> None:
     jobs = [job("stuck", 1000.0, NO_USE), job("other", 1.0)]
     assert optimus(Cluster(FOUR, jobs), 0.0).targets == {"stuck": 1, "other": 3}
 
 
-def test_a_job_of_which_nobody_knows_the_rest_is_like_the_others() -> None:
+def test_a_job_of_unknown_remaining_work_counts_as_an_average_one() -> None:
     assert optimus(Cluster(FOUR, [job("a", None), job("b", 50.0)]), 0.0).targets == {"a": 2, "b": 2}
 
 

@@ -1,4 +1,4 @@
-"""The autoscaler of 2017: its own unit tests, and the fault that its sweeps need not end."""
+"""The autoscaler of 2017: its own unit tests, and the fault that its sweeps need not terminate."""
 
 from __future__ import annotations
 
@@ -64,15 +64,15 @@ def one_gpu_job() -> tuple[Resources, list[Job]]:
     return at, [Job("a", 1, 3, Amounts(1000, 10, 1), pending=1)]
 
 
-def test_its_sweeps_go_in_a_circle_with_gpus() -> None:
-    """It may use all GPUs and gives up those above 97 %: up and down in one sweep, for ever."""
+def test_its_sweeps_are_periodic_with_gpus() -> None:
+    """It may use all GPUs and gives up those above 97 %: up and down in every sweep, without end."""
     at, jobs = one_gpu_job()
     before = at.requested
     assert list(islice(paddle_edl.sweeps(at, jobs, 0.97), 500)) == [{"a": 0}] * 500
     assert at.requested == before
 
 
-def test_what_goes_in_a_circle_is_ended_here() -> None:
+def test_periodic_sweeps_are_bounded_here() -> None:
     assert paddle_edl.scale_all(*one_gpu_job()) == {"a": 0}
 
 
@@ -90,14 +90,14 @@ def test_sweeps_that_are_not_made_would_have_changed_nothing(
     named = [replace(job, key=str(number)) for number, job in enumerate(jobs)]
 
     def at() -> Resources:
-        idle = {f"n{number}": room for number, room in enumerate(nodes)}
+        idle = {f"n{number}": free for number, free in enumerate(nodes)}
         return Resources(Amounts(3, 3, 1), there.times(4), idle)
 
     *_, last = islice(paddle_edl.sweeps(at(), named, 0.97), paddle_edl.MOST_SWEEPS)
     assert paddle_edl.scale_all(at(), named) == last
 
 
-def test_a_circle_is_gone_through_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_period_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
     scale_up = paddle_edl.scale_up
     monkeypatch.setattr(paddle_edl, "scale_up", lambda *given: (made.append(1), scale_up(*given))[1])
@@ -114,7 +114,7 @@ def test_a_tick_grows_into_idle_cores_up_to_the_load() -> None:
 
 
 def test_a_job_without_any_trainer_takes_them_from_others_only_once_the_load_is_exceeded() -> None:
-    """The published way to make room: what waits is counted as if it were there."""
+    """The published way to free capacity: requests of waiting pods count as used."""
     big = Job("a", 1, 20, Amounts(1000, 10), started=0.0, trainers={"n0": 9}, running=9)
     small = Job("b", 2, 20, Amounts(1000, 10), started=0.0, pending=2, waiting=Amounts(2000, 20))
     decision = paddle_edl.published(Cluster([Node("n0", Amounts(10_000, 10_000))], [big, small]), 0.0)

@@ -1,5 +1,5 @@
-"""The controller on a cluster: over the database, with a backend whose replicas are pods of an API server in memory,
-and a scheduler that gives a pod a node where it fits."""
+"""The controller on a cluster, with the database, a backend whose replicas are pods of an API server in memory, and a
+scheduler that binds a pod to a node where it fits."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jobs.backends import factory as backend_factory
 from jobs.backends.base import LaunchPlan, Phase
 from jobs.backends.kubernetes.manifests import ROLES, job_name, pod_name
 from jobs.elastic.controller import external_usage, leader_lease
-from jobs.elastic.controller.capacity import Terrain
+from jobs.elastic.controller.capacity import CapacityReader
 from jobs.elastic.controller.controller import Controller
 from jobs.elastic.controller.observer import Observer
 from jobs.models import Elastic, Job, Neighbour
@@ -23,20 +23,20 @@ from jobs.operator.client.resources import ALL_PODS, NODES
 from jobs.operator.model.namespace_names import name_of
 from quota.models import Capacity
 from tests.jobs.conftest import Use
-from tests.jobs.elastic.controller.test_controller import World, roles, story, trainers
+from tests.jobs.elastic.controller.test_controller import World, roles, scaling_texts, trainers
 from tests.jobs.fakes import ObedientBackend
 from tests.jobs.operator.api_servers import FaithfulServer, RefusingServer
 
 pytestmark = pytest.mark.django_db
 Submit = Callable[..., Job]
-# A job takes 2 cores beside its trainers of one core each.
+# Cores of the node. A job takes 2 cores beside its trainers of one core each.
 NODE = 8
-# The namespace of the cluster in which jobs of ``team`` are.
+# The namespace of the cluster for jobs of ``team``.
 HERE = name_of("team", "tests-")
 
 
 class PodBackend(ObedientBackend):
-    """Its replicas are pods; they stay where they are until they end."""
+    """A backend whose replicas are pods. They stay on their node until they end."""
 
     def __init__(self, server: FaithfulServer) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class PodBackend(ObedientBackend):
         self.asked[plan.ref.attempt_id] = {one.role: one.cpu for one in plan.replicas}
 
     def reflect(self) -> None:
-        """Pods are as the replicas are; who waits gets a node where it fits."""
+        """Create and delete pods to match the replicas."""
         for attempt, views in self.views.items():
             for name, view in views.items():
                 there = ("Pod", HERE, pod_name(attempt, name)) in self.server.objects
@@ -64,7 +64,7 @@ class PodBackend(ObedientBackend):
 
 
 def make_pod(server: FaithfulServer, namespace: str, name: str, cores: float, owner: Any, priority: int = 0) -> None:
-    """On the node if there is room for it, else without one."""
+    """Create a pod on the node if it fits there, else without a node."""
     node = "n1" if taken(server) + cores <= NODE else ""
     requests = {"cpu": str(cores), "memory": "128Mi"}
     spec = {"containers": [{"resources": {"requests": requests}}], "nodeName": node, "priority": priority}
@@ -80,7 +80,7 @@ def taken(server: FaithfulServer) -> float:
 class Cluster:
     def __init__(self, server: FaithfulServer, world: World, backend: PodBackend) -> None:
         self.server, self.world, self.backend = server, world, backend
-        world.controller._observer.terrain = self.terrain = Terrain(follows=False)
+        world.controller._observer.capacity_reader = self.capacity_reader = CapacityReader(follows=False)
 
     def rounds(self, count: int = 1, seconds: float = 1.0) -> None:
         for _ in range(count):
@@ -89,7 +89,7 @@ class Cluster:
             self._schedule()
 
     def _schedule(self) -> None:
-        """The most important pod first."""
+        """Bind pods to the node where they fit, by priority."""
         waiting = [pod for pod in self.server.of("Pod") if not pod["spec"]["nodeName"]]
         for pod in sorted(waiting, key=lambda each: -each["spec"]["priority"]):
             cores = float(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
@@ -152,7 +152,7 @@ def test_a_newcomer_whose_pods_find_no_node_gets_its_least(cluster: Cluster) -> 
     cluster.rounds(6)
     second.refresh_from_db()
     assert (second.state, trainers(first), taken(cluster.server)) == ("RUNNING", 3, NODE)
-    assert story(first)[-1] == "Shrinks from 6 to 3 trainers: room for others that have begun."
+    assert scaling_texts(first)[-1] == "Shrinks from 6 to 3 trainers: room for others that have begun."
 
 
 @pytest.mark.invariant(
@@ -165,7 +165,7 @@ def test_a_service_of_higher_priority_gets_room_and_the_next_time_finds_it(clust
     assert cluster.served() == 0
     cluster.rounds(4)
     assert (cluster.served(), trainers(job)) == (2, 3), "two for the service, one for its next growth"
-    assert story(job)[-1] == "Shrinks from 6 to 3 trainers: room for a service of the cluster."
+    assert scaling_texts(job)[-1] == "Shrinks from 6 to 3 trainers: room for a service of the cluster."
     cluster.service(3)
     assert cluster.served() == 3, "it need not ask twice"
     cluster.service(0)
@@ -188,7 +188,7 @@ def test_admins_may_leave_less_to_jobs(cluster: Cluster) -> None:
     assert (trainers(job), taken(cluster.server)) == (3, 5)
 
 
-def test_who_may_not_look_at_the_cluster_shares_what_admins_have_said(
+def test_without_access_to_the_cluster_jobs_share_the_capacity_set_by_admins(
     cluster: Cluster, server: FaithfulServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed = RefusingServer(Refusal(403, "Forbidden"), lambda method, kind: kind == "Node")
@@ -222,12 +222,12 @@ def test_a_job_that_has_no_pods_yet_has_its_place_all_the_same(cluster: Cluster)
     assert trainers(first) == 6
 
 
-# --- What others take, over a time ------------------------------------------------------------------------------------
+# --- Usage by others over time ----------------------------------------------------------------------------------------
 def taken_by(cluster: Cluster, *seconds_ago: float) -> dict[str, list[float]]:
     return dict(external_usage.over_time([cluster.world.now - timedelta(seconds=ago) for ago in seconds_ago]))
 
 
-def test_what_services_and_other_pods_took_is_kept_over_time(cluster: Cluster, server: FaithfulServer) -> None:
+def test_the_usage_of_services_and_other_pods_is_recorded_over_time(cluster: Cluster, server: FaithfulServer) -> None:
     cluster.service(2)
     make_pod(server, "shop", "bare", 1, {"kind": "Job", "name": "batch", "controller": True})
     cluster.world.job(roles=roles(most=20))
@@ -245,7 +245,7 @@ def test_what_does_not_change_is_written_once(cluster: Cluster) -> None:
     assert list(Neighbour.objects.values_list("key", "cores")) == [("shop/web", 2)]
 
 
-def test_what_a_service_takes_is_kept_at_once(cluster: Cluster) -> None:
+def test_the_usage_of_a_service_is_recorded_at_once(cluster: Cluster) -> None:
     cluster.service(2)
     cluster.world.job(roles=roles(most=20))
     cluster.rounds(5)
@@ -254,7 +254,7 @@ def test_what_a_service_takes_is_kept_at_once(cluster: Cluster) -> None:
     assert taken_by(cluster, 0) == {"shop/web": [1]}
 
 
-def test_nothing_is_kept_of_a_time_when_nobody_looked(cluster: Cluster) -> None:
+def test_nothing_is_recorded_while_the_controller_is_idle(cluster: Cluster) -> None:
     cluster.service(2)
     job = cluster.world.job(roles=roles(most=20))
     cluster.rounds(20)
@@ -263,7 +263,7 @@ def test_nothing_is_kept_of_a_time_when_nobody_looked(cluster: Cluster) -> None:
     assert taken_by(cluster, 30, 5) == {"shop/web": [2, 0]}
 
 
-def test_another_process_ends_what_one_that_was_killed_has_kept(cluster: Cluster) -> None:
+def test_another_process_ends_the_open_records_of_a_killed_one(cluster: Cluster) -> None:
     cluster.service(2)
     job = cluster.world.job(roles=roles(most=20))
     cluster.rounds(20)
@@ -273,12 +273,12 @@ def test_another_process_ends_what_one_that_was_killed_has_kept(cluster: Cluster
     assert not Neighbour.objects.filter(ended=None).exists()
 
 
-def test_whose_term_is_over_keeps_nothing(cluster: Cluster) -> None:
-    external_usage.keep(leader_lease.Term("nobody", 7), 8.0, {"shop/web": 2.0}, cluster.world.now)
+def test_after_the_end_of_its_term_a_leader_records_nothing(cluster: Cluster) -> None:
+    external_usage.record(leader_lease.Term("nobody", 7), 8.0, {"shop/web": 2.0}, cluster.world.now)
     assert not Neighbour.objects.exists()
 
 
-def test_what_is_older_than_anybody_looks_goes(cluster: Cluster) -> None:
+def test_records_older_than_the_retention_are_removed(cluster: Cluster) -> None:
     long_ago = cluster.world.now - external_usage.KEPT_FOR - timedelta(days=1)
     Neighbour.objects.create(key="shop/old", cores=1, begun=long_ago, ended=long_ago + timedelta(hours=1))
     cluster.service(2)

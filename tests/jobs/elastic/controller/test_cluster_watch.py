@@ -1,4 +1,4 @@
-"""Looking at all nodes and pods, with API servers that fail in their own ways."""
+"""Reading all nodes and pods, with API servers that fail in different ways."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Follow = Callable[[FaithfulServer], Survey]
 
 @pytest.fixture
 def follow() -> Iterator[Follow]:
-    """Begins to follow what a server says. No test leaves anybody who looks for ever."""
+    """Return a function that starts a watch of a server. All watches are stopped after the test."""
     begun: list[Survey] = []
 
     def begin(server: FaithfulServer) -> Survey:
@@ -49,7 +49,7 @@ def seen(survey: Survey) -> dict[str, int]:
     return {} if sighting is None else {pod.name: pod.needs.cpu for pod in sighting.pods}
 
 
-def test_it_looks_once() -> None:
+def test_a_single_read_lists_nodes_and_pods() -> None:
     server = with_node(FaithfulServer())
     make_pod(server, "web")
     sighting = Survey(server).look()
@@ -58,7 +58,7 @@ def test_it_looks_once() -> None:
     assert [(pod.name, pod.node, pod.needs.cpu) for pod in sighting.pods] == [("web", "n1", 1000)]
 
 
-def test_it_hears_what_happens(follow: Follow) -> None:
+def test_changes_are_followed(follow: Follow) -> None:
     server = with_node(LivingServer())
     make_pod(server, "first")
     survey = follow(server)
@@ -73,7 +73,7 @@ def refusing(status: int) -> FaithfulServer:
     return with_node(RefusingServer(Refusal(status, "No"), lambda method, kind: (method, kind) == ("GET", "Pod")))
 
 
-def test_who_may_not_look_knows_that_it_may_not(follow: Follow) -> None:
+def test_a_refused_read_is_reported_as_forbidden(follow: Follow) -> None:
     survey = Survey(refusing(403))
     assert survey.look() is None
     assert survey.forbidden
@@ -110,7 +110,7 @@ def test_an_event_that_cannot_be_read_ends_no_watch_for_good(follow: Follow, dam
     until("it knows again", lambda: seen(survey) == {"new": 1000}, 30)
 
 
-def test_once_it_is_ended_nobody_looks_any_more(follow: Follow) -> None:
+def test_once_it_is_ended_its_threads_end(follow: Follow) -> None:
     before = set(threading.enumerate())
     survey = follow(with_node(FaithfulServer()))
     followers = set(threading.enumerate()) - before
@@ -120,7 +120,7 @@ def test_once_it_is_ended_nobody_looks_any_more(follow: Follow) -> None:
 
 
 class BreakingServer(FaithfulServer):
-    """Its watches break when it is told to."""
+    """A server whose watches break while ``broken`` is set."""
 
     broken = False
 
@@ -131,7 +131,7 @@ class BreakingServer(FaithfulServer):
 
 
 class DamagingServer(FaithfulServer):
-    """Its watches send an event that cannot be read while ``damages`` is set."""
+    """A server whose watches send an unreadable event while ``damages`` is set."""
 
     def __init__(self, event: dict[str, Any]) -> None:
         super().__init__()

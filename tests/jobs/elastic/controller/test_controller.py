@@ -1,4 +1,4 @@
-"""The controller over the database, with a backend that obeys: who grows, who makes room, and what always holds."""
+"""The controller with the database and an obedient backend: growth, shrinking, and invariants."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.personas import Personas
 pytestmark = pytest.mark.django_db
 Submit = Callable[..., Job]
 COOL_DOWN = 30
-# A job takes 2 cores beside its trainers.
+# The cores that a job takes beside its trainers.
 CORE = 2.0
 
 
@@ -45,7 +45,7 @@ def roles(least: int = 1, most: int = 4, replicas: int = 1) -> dict[str, Any]:
 
 
 class World:
-    """Controller, sweep and agents, a second a round."""
+    """Controller, sweep and agents, with one second per round."""
 
     def __init__(self, backend: MachineBackend, submit: Submit) -> None:
         self.backend, self.submit = backend, submit
@@ -63,29 +63,29 @@ class World:
             self.agents()
 
     def agents(self) -> None:
-        """Who was started registers; who was asked to leave has left."""
+        """Register started replicas, and report the exit of stopped ones."""
         for attempt in Attempt.objects.filter(finished=None):
             for name, view in self.backend.views.get(str(attempt.pk), {}).items():
                 row = Replica.objects.get(attempt=attempt, name=name)
                 if view.phase is Phase.STARTING:
                     self.backend.becomes(str(attempt.pk), name, Phase.RUNNING, start_number=view.start_number)
-                    tell(attempt, name, "registered", row.start_number)
+                    record_report_of(attempt, name, "registered", row.start_number)
                 elif view.phase is Phase.EXITED and not row.flushed:
-                    tell(attempt, name, "exited", row.start_number, code=view.code)
+                    record_report_of(attempt, name, "exited", row.start_number, code=view.code)
 
     def ends(self, job: Job) -> None:
-        """Its trainers have done all there is to do."""
+        """End a job, because its trainers have finished all work."""
         job.refresh_from_db()
         attempt = Attempt.objects.get(job=job, number=job.attempt)
         for row in Replica.objects.filter(attempt=attempt):
             self.backend.becomes(str(attempt.pk), row.name, Phase.EXITED, code=0, start_number=row.start_number)
-            tell(attempt, row.name, "exited", row.start_number, code=0)
+            record_report_of(attempt, row.name, "exited", row.start_number, code=0)
         reconciler.reconcile(job.pk, clock=lambda: self.now)
 
 
-def tell(attempt: Attempt, name: str, phase: str, start_number: int, **fields: Any) -> None:
-    told = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
-    replica_reports.record_report(attempt, Report(replica=name, phase=phase, start_number=start_number, **told))
+def record_report_of(attempt: Attempt, name: str, phase: str, start_number: int, **fields: Any) -> None:
+    values = {"code": None, "signal": None, "out_of_memory": False, "why": "", **fields}
+    replica_reports.record_report(attempt, Report(replica=name, phase=phase, start_number=start_number, **values))
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def trainers(job: Job) -> int:
     return job.spec["roles"]["trainer"]["replicas"] if job.trainers is None else job.trainers
 
 
-def story(job: Job) -> list[str]:
+def scaling_texts(job: Job) -> list[str]:
     return list(JobEvent.objects.filter(job=job, kind="scaled").order_by("id").values_list("text", flat=True))
 
 
@@ -109,11 +109,11 @@ def held() -> float:
     return sum(row.amounts["cpu"] for row in Reservation.objects.filter(released=None))
 
 
-def test_a_job_grows_into_what_is_idle_and_is_told_why(world: World) -> None:
+def test_a_job_grows_into_idle_capacity_and_the_reason_is_recorded(world: World) -> None:
     job = world.job()
     world.rounds(4)
     assert (trainers(job), held()) == (4, CORE + 4)
-    assert story(job) == ["Grows from 1 to 4 trainers: there is room."]
+    assert scaling_texts(job) == ["Grows from 1 to 4 trainers: there is room."]
     assert Replica.objects.filter(role="trainer", state="registered").count() == 4
     change = Scaling.objects.get()
     assert (change.before, change.after, change.automatic) == (1, 4, True)
@@ -129,7 +129,7 @@ def test_a_newcomer_gets_its_least_from_others_and_they_grow_again_when_it_has_g
     third.refresh_from_db()
     assert (third.state, trainers(third), held()) == ("RUNNING", 2, 12)
     assert trainers(first) + trainers(second) == 4
-    assert story(first)[-1] == "Shrinks from 4 to 2 trainers: room for `third`."
+    assert scaling_texts(first)[-1] == "Shrinks from 4 to 2 trainers: room for `third`."
     world.ends(third)
     world.rounds(3)
     assert held() == 8, "who was made smaller a moment ago stays so for a while"
@@ -145,7 +145,7 @@ def test_a_newcomer_of_another_namespace_is_not_named(world: World, personas: Pe
     wanted = specifications.parse({"name": "secret", "files": {"train.py": "1\n"}, "roles": roles()})
     job_services.submit_job(actor=personas.stranger, namespace="rivals", spec=wanted)
     world.rounds(2)
-    assert story(first)[-1] == "Shrinks from 10 to 7 trainers: room for a job of another namespace."
+    assert scaling_texts(first)[-1] == "Shrinks from 10 to 7 trainers: room for a job of another namespace."
 
 
 def test_a_job_that_no_shrinking_can_let_in_takes_nothing_from_others(world: World, personas: Personas) -> None:
@@ -216,16 +216,16 @@ STOPS_THAT_NEVER_COME = ("stop for it", "Stops and goes back", "Room is being ma
 
 
 def texts_of(job: Job) -> list[str]:
-    """All that people read of a job: why it is where it is, its timeline, its transitions."""
+    """Return all texts about a job that people read: the reason of its state, its timeline, its transitions."""
     job.refresh_from_db()
-    told = Elastic.objects.values_list("told", flat=True).first() or {}
-    of_controller = [str(told.get(str(job.pk), {}).get("why", "")), elastic_jobs.sizing_of(job)]
+    decisions = Elastic.objects.values_list("told", flat=True).first() or {}
+    of_controller = [str(decisions.get(str(job.pk), {}).get("why", "")), elastic_jobs.sizing_of(job)]
     events = [*job.happenings.values_list("text", flat=True), *job.transitions.values_list("why", flat=True)]
     return [job.why, *of_controller, *events]
 
 
 @pytest.mark.django_db(transaction=True)
-def test_no_stop_is_announced_for_a_newcomer_of_higher_priority_that_the_platform_stops_nobody_for(
+def test_no_stop_is_announced_for_a_newcomer_of_higher_priority_if_the_platform_does_not_preempt(
     world: World, personas: Personas
 ) -> None:
     """Even with the low job at its least, 8 of 12 cores would be free, and the newcomer needs 11."""
@@ -233,14 +233,14 @@ def test_no_stop_is_announced_for_a_newcomer_of_higher_priority_that_the_platfor
     world.rounds(5)
     assert trainers(low) == 10
     high = world.job(name="high", priority="high", roles=roles(least=9, most=9, replicas=9))
-    # The clock of the world is ahead: it came after the other began.
+    # The simulated clock is ahead of the real one; the newcomer has to come after the other job began.
     Job.objects.filter(pk=high.pk).update(created=world.now, changed=world.now)
     for seconds in (1.0, COOL_DOWN, COOL_DOWN, 600.0):
         world.rounds(3, seconds)
     low.refresh_from_db()
     high.refresh_from_db()
     assert (low.state, low.attempt, trainers(low), high.state) == ("RUNNING", 1, 10, "QUEUED")
-    assert story(low) == ["Grows from 2 to 10 trainers: there is room."]
+    assert scaling_texts(low) == ["Grows from 2 to 10 trainers: there is room."]
     announced = [text for job in (low, high) for text in texts_of(job) if any(p in text for p in STOPS_THAT_NEVER_COME)]
     assert announced == []
     assert not Reservation.objects.exclude(recalled=None).exists()
@@ -257,13 +257,13 @@ def test_no_stop_is_announced_for_a_newcomer_of_higher_priority_that_the_platfor
 
 
 # --- Switches ---------------------------------------------------------------------------------------------------------
-def test_whoever_says_so_keeps_its_number(world: World) -> None:
+def test_a_job_with_elastic_false_keeps_its_number(world: World) -> None:
     fixed = world.job(elastic=False, roles=roles(replicas=2))
     world.rounds(4)
     assert (trainers(fixed), Elastic.objects.exists()) == (2, False), "nothing is even looked at"
 
 
-def test_a_number_that_a_person_wishes_for_stays_until_it_is_left_to_the_platform_again(
+def test_a_requested_number_of_trainers_stays_until_it_is_left_to_the_platform_again(
     world: World, personas: Personas
 ) -> None:
     job = world.job()
@@ -274,23 +274,23 @@ def test_a_number_that_a_person_wishes_for_stays_until_it_is_left_to_the_platfor
     scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"elastic": True})
     world.rounds(2, COOL_DOWN)
     assert trainers(job) == 4
-    told = list(JobEvent.objects.filter(job=job, kind="elastic").order_by("id").values_list("text", flat=True))
-    assert told == [
+    texts = list(JobEvent.objects.filter(job=job, kind="elastic").order_by("id").values_list("text", flat=True))
+    assert texts == [
         "developer sets the number of trainers: the platform leaves it alone from now on.",
         "developer leaves the number of trainers to the platform: 1 to 4 trainers.",
     ]
 
 
-def test_while_it_only_explains_nothing_changes_and_it_tells_once(world: World, settings: Settings) -> None:
+def test_in_explain_mode_nothing_changes_and_the_reason_is_recorded_once(world: World, settings: Settings) -> None:
     settings.ELASTIC_MODE = "explain"
     job = world.job()
     world.rounds(6)
     assert (trainers(job), Scaling.objects.count()) == (1, 0)
-    told = JobEvent.objects.filter(job=job, kind="elastic").order_by("id").values_list("text", flat=True)
-    assert list(told) == ["Only explained, nothing is changed: Grows from 1 to 4 trainers: there is room."]
+    texts = JobEvent.objects.filter(job=job, kind="elastic").order_by("id").values_list("text", flat=True)
+    assert list(texts) == ["Only explained, nothing is changed: Grows from 1 to 4 trainers: there is room."]
 
 
-def test_what_an_admin_has_switched_counts_for_more_than_the_settings(world: World) -> None:
+def test_the_mode_set_by_an_admin_overrides_the_settings(world: World) -> None:
     Elastic.objects.create(mode="off")
     job = world.job()
     world.rounds(4)
@@ -375,7 +375,7 @@ def test_a_decision_about_a_job_that_does_not_run_or_was_left_to_a_person_is_dro
     assert trainers(job) == before
 
 
-def test_a_growth_is_a_change_that_whoever_loaded_the_job_before_notices(world: World) -> None:
+def test_a_growth_raises_the_revision_of_the_job(world: World) -> None:
     job = world.job()
     world.rounds(2)
     before, revision = trainers(job), job.revision
@@ -396,9 +396,9 @@ def test_a_growth_for_which_the_quota_has_no_capacity_changes_nothing(world: Wor
     assert (answer, trainers(job), job.revision) == (scaling.Growth.REFUSED, before, revision)
 
 
-# --- What always holds ------------------------------------------------------------------------------------------------
+# --- Invariants -------------------------------------------------------------------------------------------------------
 class Killed(BaseException):
-    """The process ends between two writes."""
+    """Stands for a process that is killed between two writes."""
 
 
 @pytest.mark.invariant(
@@ -426,7 +426,7 @@ def test_whatever_comes_and_whoever_is_killed_bounds_and_capacity_hold_and_all_c
         try:
             world.rounds(1, chance.choice((1, 5, 20)))
         except Killed:
-            # Another process, which knows nothing; it leads when the term of the one before is over.
+            # Another process, without memory of the first; it leads once the term of the first is over.
             world.controller = Controller(f"after-{world.now}")
             world.now += leader_lease.LENGTH
         assert held() <= 12
@@ -436,7 +436,7 @@ def test_whatever_comes_and_whoever_is_killed_bounds_and_capacity_hold_and_all_c
     world.rounds(3, COOL_DOWN)
     assert Scaling.objects.count() == before, "it has come to rest"
     for job in jobs:
-        check_story(job)
+        check_scalings(job)
 
 
 def is_running(job: Job) -> bool:
@@ -444,18 +444,18 @@ def is_running(job: Job) -> bool:
     return bool(job.state == JobState.RUNNING)
 
 
-def check_story(job: Job) -> None:
-    """Never below its least, never above its most, never smaller and larger again within the cool-down."""
+def check_scalings(job: Job) -> None:
+    """Check that a job stays within its bounds, and is not shrunk and grown again within the cool-down."""
     bounds = job.spec["roles"]["trainer"]
-    changes = list(zip(Scaling.objects.filter(job=job).order_by("id"), story(job), strict=True))
+    changes = list(zip(Scaling.objects.filter(job=job).order_by("id"), scaling_texts(job), strict=True))
     for change, _ in changes:
         assert bounds["min"] <= change.after <= bounds["max"]
-    for (one, _), (other, told) in pairwise(changes):
+    for (one, _), (other, text) in pairwise(changes):
         assert other.before == one.after
         if one.after < one.before and other.after > other.before:
             assert not quick(one.at, other.at)
         if one.after > one.before and other.after < other.before and quick(one.at, other.at):
-            assert "jobs that have less" not in told
+            assert "jobs that have less" not in text
 
 
 def quick(one: datetime, other: datetime) -> bool:

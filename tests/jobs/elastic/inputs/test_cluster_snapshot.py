@@ -1,4 +1,4 @@
-"""A cluster's nodes and pods, as a policy sees them: by vectors, and with the policy itself."""
+"""Conversion of nodes and pods to the input of a policy, by vectors and with the policy itself."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import inf
 
-from jobs.elastic.inputs.cluster_snapshot import Ground, Wanted, ground, within
-from jobs.elastic.inputs.service_demand import REMEMBERED, Growths
+from jobs.elastic.inputs.cluster_snapshot import Snapshot, Wanted, snapshot, within
+from jobs.elastic.inputs.service_demand import REMEMBERED, DemandHistory
 from jobs.elastic.policy.model import NOTHING, UNLIMITED, Amounts, Cluster, Job, Node
-from jobs.elastic.policy.policy import Rules, decide, head_room
+from jobs.elastic.policy.policy import Rules, decide, headroom
 from jobs.kubernetes_objects.scheduling import Needs, NodeInfo, Placement, PodInfo, Taint, Toleration
 
 MB = 10**6
 CORE = Needs(1000, 100 * MB)
 ONE = Amounts(1000, 100)
 GPU = "nvidia.com/gpu"
-# Those of the controller.
+# The rules of the controller.
 RULES = Rules(shortest_run=inf)
 
 
@@ -29,7 +29,7 @@ def pod(name: str, on: str = "", kind: str = "", owner: str = "", namespace: str
 
 
 def web(count: int, *bound: str, owner: str = "web", **more: object) -> list[PodInfo]:
-    """Pods of a Deployment, the first of which have nodes."""
+    """Return pods of a Deployment. The first ones are bound to the given nodes."""
     nodes = [*bound, *[""] * (count - len(bound))]
     return [pod(f"{owner}-{n}", on, "Deployment", owner, **more) for n, on in enumerate(nodes)]
 
@@ -43,12 +43,12 @@ def replica(index: int, on: str = "", key: str = "a", role: str = "worker", **mo
     return pod(f"{place}-{role}-{index}", on, "PaddleJob", place, "team", **more)
 
 
-def seen(nodes: list[NodeInfo], pods: list[PodInfo], *wanted: Wanted) -> Ground:
-    return ground(nodes, pods, wanted, GPU)
+def seen(nodes: list[NodeInfo], pods: list[PodInfo], *wanted: Wanted) -> Snapshot:
+    return snapshot(nodes, pods, wanted, GPU)
 
 
-# --- What is not ours -------------------------------------------------------------------------------------------------
-def test_pods_whose_number_somebody_looks_after_are_a_service() -> None:
+# --- Foreign pods -----------------------------------------------------------------------------------------------------
+def test_pods_of_a_replicated_owner_are_a_service() -> None:
     (service,) = seen([node("n1")], web(3, "n1", "n1", priority=5)).services
     assert (service.key, service.wanted, service.bound, service.missing) == ("shop/web", 3, {"n1": 2}, 1)
     assert service.need == ONE
@@ -61,7 +61,7 @@ def test_all_other_pods_take_what_they_take_from_their_nodes() -> None:
     assert not found.services
 
 
-def test_a_daemon_that_waits_for_its_own_node_gets_no_room_elsewhere_and_a_bare_pod_does() -> None:
+def test_a_pending_daemon_needs_no_capacity_on_other_nodes_and_a_bare_pod_does() -> None:
     waiting = [pod("log", kind="DaemonSet", owner="log"), pod("bare", priority=3)]
     (alone,) = seen([node("n1")], waiting).services
     assert (alone.wanted, alone.missing) == (1, 1)
@@ -73,7 +73,7 @@ def test_what_goes_will_be_free_soon() -> None:
     assert found.nodes[0].taken == NOTHING
 
 
-def test_only_who_has_a_higher_priority_than_pods_of_jobs_comes_before_jobs() -> None:
+def test_only_a_higher_priority_than_that_of_pods_of_jobs_comes_before_jobs() -> None:
     ours = [replica(0, "n1", priority=10)]
     above, same = (seen([node("n1")], [*web(1, priority=p), *ours], job(1)).services[0].priority for p in (11, 10))
     assert above > 1
@@ -85,25 +85,25 @@ def test_pods_of_another_portal_are_not_ours() -> None:
     assert found.nodes[0].taken == ONE
 
 
-# --- Our own ----------------------------------------------------------------------------------------------------------
+# --- Own jobs ---------------------------------------------------------------------------------------------------------
 def test_a_job_stands_where_its_pods_are() -> None:
     pods = [replica(0, "n1"), replica(1, "n2"), replica(0, "n2", role="master")]
     standing = seen([node("n1"), node("n2")], pods, job(2, core=ONE)).whereabouts["a"]
     assert (standing.trainers, standing.held, standing.leaving) == ({"n1": 1, "n2": 1}, {"n2": ONE}, {})
 
 
-def test_who_is_on_its_way_out_still_takes_its_place() -> None:
+def test_a_stopping_replica_still_takes_its_capacity() -> None:
     pods = [replica(0, "n1"), replica(1, "n1"), replica(2, "n1", leaving=True)]
     standing = seen([node("n1")], pods, job(1)).whereabouts["a"]
     assert (standing.trainers, standing.leaving) == ({"n1": 1}, {"n1": ONE.times(2)})
 
 
-def test_who_has_no_node_yet_is_put_where_it_will_go() -> None:
+def test_a_replica_without_a_node_is_placed_where_it_will_probably_go() -> None:
     found = seen([node("n1"), node("n2")], [*web(3, "n1", "n1", "n1"), replica(0)], job(5))
     assert found.whereabouts["a"].trainers == {"n1": 1, "n2": 4}
 
 
-def test_who_fits_nowhere_is_put_where_others_then_make_room() -> None:
+def test_a_replica_that_fits_nowhere_is_placed_where_others_then_free_capacity() -> None:
     pods = [replica(index, "n1", "a") for index in range(2)]
     found = seen([node("n1", 2)], pods, job(2), job(1, "b"))
     assert found.whereabouts["b"].trainers == {"n1": 1}
@@ -119,7 +119,7 @@ def test_where_no_node_is_open_to_jobs_they_wait() -> None:
 
 
 # --- Where pods may go ------------------------------------------------------------------------------------------------
-def test_no_room_is_made_for_a_service_on_nodes_that_it_does_not_tolerate_or_choose() -> None:
+def test_no_capacity_is_freed_for_a_service_on_nodes_that_it_does_not_tolerate_or_choose() -> None:
     taint = Taint("team", "x", "NoSchedule")
     nodes = [node("n1", 1, disk="slow"), node("n2", 1, frozenset({taint}), disk="fast")]
     chosen = ((("disk", "In", ("fast",)),),)
@@ -141,8 +141,8 @@ def test_a_selector_of_one_keeps_no_other_away() -> None:
     assert decision.targets["a"] == 1, "the other service has its place, and one is left for the job's own trainer"
 
 
-def cluster(found: Ground, least: int = 1, most: int = 9, **sizes: int) -> Cluster:
-    """Running jobs of which only the number of trainers counts."""
+def cluster(found: Snapshot, least: int = 1, most: int = 9, **sizes: int) -> Cluster:
+    """Return a cluster of running jobs that differ only in their numbers of trainers."""
     jobs = [
         Job(
             key,
@@ -162,19 +162,19 @@ def cluster(found: Ground, least: int = 1, most: int = 9, **sizes: int) -> Clust
     return Cluster(found.nodes, jobs, found.services)
 
 
-def test_trainers_make_room_for_a_service_of_higher_priority_that_waits_and_for_no_other() -> None:
+def test_trainers_stop_for_a_waiting_service_of_higher_priority_and_for_no_other() -> None:
     trainers = [replica(index, "n1") for index in range(4)]
     for priority, left in ((1, 2), (0, 4)):
         found = seen([node("n1")], [*web(2, priority=priority), *trainers], job(4))
         assert decide(cluster(found, a=4), 1000.0, RULES).targets["a"] == left
 
 
-# --- What admins leave to jobs ----------------------------------------------------------------------------------------
+# --- Capacity for jobs set by admins ----------------------------------------------------------------------------------
 def cores(nodes: list[Node], taken: Mapping[str, Amounts]) -> dict[str, int]:
     return {n.name: n.allocatable.minus(n.taken).minus(taken.get(n.name, NOTHING)).cpu for n in nodes}
 
 
-def test_jobs_share_no_more_than_admins_say_and_keep_whole_nodes_as_far_as_that_goes() -> None:
+def test_jobs_share_no_more_than_the_limit_of_admins_on_whole_nodes_where_possible() -> None:
     nodes = [Node(name, Amounts(4000, 4000)) for name in ("n1", "n2", "n3")]
     taken = {"n2": Amounts(1000, 0)}
     limit = Amounts(5000, UNLIMITED, UNLIMITED)
@@ -183,33 +183,33 @@ def test_jobs_share_no_more_than_admins_say_and_keep_whole_nodes_as_far_as_that_
     assert within(nodes, taken, NOTHING, Amounts(UNLIMITED, UNLIMITED, UNLIMITED)) == nodes
 
 
-# --- What is learned of services --------------------------------------------------------------------------------------
+# --- Demand history of services ---------------------------------------------------------------------------------------
 def test_how_much_a_service_grew_is_learned_and_forgotten() -> None:
-    growths, (service,) = Growths(), seen([node("n1")], web(20, priority=1)).services
-    rules = Rules(head_room=0.1, head_room_for=120)
+    demand_history, (service,) = DemandHistory(), seen([node("n1")], web(20, priority=1)).services
+    rules = Rules(headroom=0.1, headroom_for=120)
     for now, wanted, kept in ((0, 20, 0), (1, 20, 0), (10, 50, 3), (100, 30, 3), (131, 30, 0)):
-        (learned,) = growths.learned([replace(service, wanted=wanted)], float(now))
-        assert head_room(learned, float(now), rules) == kept
+        (learned,) = demand_history.with_history([replace(service, wanted=wanted)], float(now))
+        assert headroom(learned, float(now), rules) == kept
     assert learned.history == ((0.0, 20), (10.0, 50), (100.0, 30))
-    (late,) = growths.learned([replace(service, wanted=40)], 1000.0 + REMEMBERED)
+    (late,) = demand_history.with_history([replace(service, wanted=40)], 1000.0 + REMEMBERED)
     assert late.history == ((100.0, 30), (1000.0 + REMEMBERED, 40)), "the last number before is what it rose from"
 
 
-def test_a_service_that_has_come_since_the_last_look_has_grown_and_one_that_went_is_forgotten() -> None:
-    growths, (service,) = Growths(), seen([node("n1")], web(20, priority=1)).services
-    assert growths.learned([], 0.0) == []
-    (learned,) = growths.learned([service], 1.0)
+def test_a_service_that_is_new_since_the_last_update_has_grown_and_a_removed_one_is_forgotten() -> None:
+    demand_history, (service,) = DemandHistory(), seen([node("n1")], web(20, priority=1)).services
+    assert demand_history.with_history([], 0.0) == []
+    (learned,) = demand_history.with_history([service], 1.0)
     assert learned.history == ((0.0, 0), (1.0, 20))
-    growths.learned([], 2.0)
-    (again,) = growths.learned([service], 3.0)
+    demand_history.with_history([], 2.0)
+    (again,) = demand_history.with_history([service], 3.0)
     assert again.history == ((2.0, 0), (3.0, 20))
 
 
-def test_a_new_edition_of_a_service_is_no_growth_of_it() -> None:
-    growths = Growths()
+def test_a_new_version_of_a_service_is_no_growth_of_it() -> None:
+    demand_history = DemandHistory()
     for old, new in ((4, 0), (3, 1), (1, 3), (0, 4)):
         pods = [*web(old, *["n1"] * old), *web(new, *["n2"] * new, needs=Needs(900, 100 * MB))]
-        services = growths.learned(seen([node("n1"), node("n2")], pods).services, float(new))
+        services = demand_history.with_history(seen([node("n1"), node("n2")], pods).services, float(new))
     assert [service.history for service in services] == [((0.0, 4),)]
 
 
@@ -220,22 +220,22 @@ TAINTED = frozenset({Taint("pool", "training", "NoSchedule")})
 
 def test_jobs_that_choose_nodes_of_their_own_go_there_alone() -> None:
     nodes = [node("common"), node("theirs", 2, TAINTED, pool="training")]
-    found = ground(nodes, web(1, priority=5), [job(1)], GPU, POOL)
+    found = snapshot(nodes, web(1, priority=5), [job(1)], GPU, POOL)
     assert found.whereabouts["a"].trainers == {"theirs": 1}
     open_to = {each.name: each.taints <= found.tolerates for each in found.nodes}
     assert open_to == {"common": False, "theirs": True}
 
 
-def test_what_jobs_choose_keeps_nobody_else_away() -> None:
+def test_the_node_selector_of_jobs_does_not_exclude_others() -> None:
     nodes = [node("common"), node("theirs", 2, frozenset(), pool="training")]
-    (service,) = ground(nodes, web(1, priority=5), [job(1)], GPU, POOL).services
-    assert all(each.taints <= service.tolerates for each in ground(nodes, web(1), [job(1)], GPU, POOL).nodes)
+    (service,) = snapshot(nodes, web(1, priority=5), [job(1)], GPU, POOL).services
+    assert all(each.taints <= service.tolerates for each in snapshot(nodes, web(1), [job(1)], GPU, POOL).nodes)
 
 
 def test_jobs_of_nodes_of_their_own_grow_into_these_and_no_further() -> None:
     nodes = [node("common", 8), node("theirs", 3, TAINTED, pool="training")]
     pods = [replica(0, "theirs")]
-    found = ground(nodes, pods, [job(1)], GPU, POOL)
+    found = snapshot(nodes, pods, [job(1)], GPU, POOL)
     running = Job("a", 1, 10, ONE, started=0.0, trainers=found.whereabouts["a"].trainers, tolerates=found.tolerates)
     decision = decide(Cluster(found.nodes, [running], found.services), 1000.0, RULES)
     assert decision.targets == {"a": 3}

@@ -1,4 +1,4 @@
-"""Who begins, who grows and who makes room: by example, and what holds of every cluster."""
+"""The scaling policy: admission, growth and preemption by example, and properties of every cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from jobs.elastic.policy.fair_share import useful
 from jobs.elastic.policy.model import NOTHING, UNLIMITED, Amounts, Cluster, Core, Decision, Job, Node, Service, total
-from jobs.elastic.policy.policy import Rules, decide, head_room
+from jobs.elastic.policy.policy import Rules, decide, headroom
 from tests.properties import examples
 
 ONE = Amounts(1000, 100)
@@ -41,7 +41,7 @@ def test_jobs_grow_into_what_is_idle_and_share_it() -> None:
     assert decision.messages["a"] == "Grows from 1 to 4 trainers: there is room."
 
 
-def test_whoever_has_least_grows_first_until_all_have_the_same() -> None:
+def test_the_smallest_job_grows_first_until_all_have_the_same() -> None:
     decision = decide(Cluster(nodes(2), [runs("a", {"n0": 3}), runs("b", {"n1": 1})]), NOW)
     assert decision.targets == {"a": 4, "b": 4}
 
@@ -61,7 +61,7 @@ def test_a_namespace_has_no_larger_share_for_having_more_jobs() -> None:
     assert decide(Cluster(nodes(2), jobs), NOW).targets == {"a": 4, "b": 2, "c": 2}
 
 
-def test_nobody_grows_beyond_the_number_that_was_measured_to_be_of_use() -> None:
+def test_no_job_grows_beyond_its_useful_number_of_trainers() -> None:
     job = runs("a", {"n0": 2}, speeds={1: 100.0, 2: 190.0, 4: 195.0})
     decision = decide(Cluster(nodes(2), [job]), NOW)
     assert decision.targets == {"a": 2}
@@ -83,7 +83,7 @@ def test_trainers_with_gpus_go_where_gpus_are_free_and_others_stay_away_from_the
     assert set(decision.launches["b"].trainers) == {"n0"}
 
 
-def test_whoever_does_not_tolerate_a_taint_stays_away() -> None:
+def test_a_job_that_does_not_tolerate_a_taint_stays_away() -> None:
     tainted = [Node("n0", Amounts(4000, 64_000), taints=frozenset({"x"}))]
     assert decide(Cluster(tainted, [waits("a")]), NOW).launches == {}
     assert "a" in decide(Cluster(tainted, [waits("a", tolerates=frozenset({"x"}))]), NOW).launches
@@ -94,7 +94,7 @@ def test_what_belongs_to_others_is_not_touched() -> None:
     assert decide(Cluster(taken, [waits("a")]), NOW).targets == {"a": 1}
 
 
-def test_whoever_has_more_than_it_may_gives_it_up() -> None:
+def test_a_job_above_its_bounds_shrinks() -> None:
     decision = decide(Cluster(nodes(1), [runs("a", {"n0": 4}, most=2)]), NOW)
     assert decision.victims == {"a": {"n0": 2}}
 
@@ -107,7 +107,7 @@ def test_a_newcomer_begins_whole_or_not_at_all() -> None:
     assert (len(launch.masters), len(launch.servers), len(launch.trainers)) == (1, 2, 3)
 
 
-def test_room_for_a_newcomer_comes_from_those_above_their_share_and_it_begins_when_they_are_gone() -> None:
+def test_capacity_for_a_newcomer_comes_from_jobs_above_their_share_and_it_begins_when_that_is_free() -> None:
     big, small = runs("a", {"n0": 4, "n1": 4}), waits("b", least=2)
     decision = decide(Cluster(nodes(2), [big, small]), NOW)
     assert decision.launches == {}
@@ -124,7 +124,7 @@ def test_room_for_a_newcomer_comes_from_those_above_their_share_and_it_begins_wh
     assert len(decide(Cluster(nodes(2), [gone, small]), NOW + 2).launches["b"].trainers) == 2
 
 
-def test_nobody_is_brought_below_its_least_for_an_equal() -> None:
+def test_no_job_shrinks_below_its_least_for_an_equal_one() -> None:
     decision = decide(Cluster(nodes(1), [runs("a", {"n0": 4}, least=4), waits("b")]), NOW)
     assert decision.targets["a"] == 4
     assert decision.messages["b"].startswith("Waiting for room: 1 trainer and what else")
@@ -140,12 +140,12 @@ def test_a_job_of_lower_priority_stops_whole_once_it_has_run_for_a_while() -> No
 
 
 def preempted_for(newcomer: Job, *, started: float = 0.0, preempts: bool = True) -> set[str]:
-    """Which of the jobs on the only node stop for the newcomer."""
+    """Return the jobs on the only node that stop for the newcomer."""
     job = runs("a", {"n0": 4}, least=4, started=started)
     return set(decide(Cluster(nodes(1), [job, newcomer]), NOW + 9000, Rules(preempts=preempts)).preempted)
 
 
-def test_a_job_stops_only_for_who_would_go_before_it_in_the_queue() -> None:
+def test_a_job_stops_only_for_one_that_would_go_before_it_in_the_queue() -> None:
     newcomer, head_start = waits("b", priority=1), Rules().head_start
     assert preempted_for(replace(newcomer, submitted=head_start - 1)) == {"a"}
     assert preempted_for(replace(newcomer, submitted=head_start)) == set()
@@ -160,7 +160,7 @@ def test_a_job_does_not_stop_for_another_namespace() -> None:
     assert preempted_for(waits("b", priority=1, namespace="x")) == set()
 
 
-def test_nobody_stops_for_one_that_was_itself_stopped() -> None:
+def test_no_job_stops_for_a_preempted_one() -> None:
     assert preempted_for(waits("b", priority=1, requeued=950.0)) == set()
 
 
@@ -182,7 +182,7 @@ def test_nothing_is_stopped_for_a_newcomer_that_would_not_fit_even_so() -> None:
     assert (decision.victims, decision.preempted) == ({}, {})
 
 
-def test_who_has_waited_long_is_not_overtaken() -> None:
+def test_an_overdue_job_is_not_overtaken() -> None:
     big, small = waits("big", least=3), replace(waits("small"), submitted=901.0)
     cluster = Cluster(nodes(1), [runs("a", {"n0": 2}, least=2, most=2), big, small])
     assert "small" in decide(cluster, NOW).launches
@@ -204,7 +204,7 @@ def test_later_jobs_pass_one_that_does_not_fit_as_long_as_they_leave_enough_for_
     assert set(decide(Cluster(nodes(1), [before, big, came_first, passing[1]]), NOW).launches) == {"y"}
 
 
-def test_one_that_waits_for_the_limit_of_its_namespace_holds_up_nobody_elsewhere() -> None:
+def test_a_job_that_waits_for_the_limit_of_its_namespace_holds_up_no_other_namespace() -> None:
     full, stuck = runs("a", {"n0": 2}, least=2, most=2, namespace="x"), waits("b", least=2, namespace="x")
     others = [replace(waits(key), submitted=901.0, namespace=key[0]) for key in ("x-late", "y-late")]
     late = stuck.submitted + Rules().patience + 1
@@ -225,7 +225,7 @@ def test_a_job_that_has_lost_trainers_gets_its_least_back_before_a_newcomer() ->
 
 
 # --- Services ---------------------------------------------------------------------------------------------------------
-def test_a_service_of_higher_priority_gets_room_at_once() -> None:
+def test_a_service_of_higher_priority_gets_capacity_at_once() -> None:
     service = Service("web", Amounts(2000, 100), 2, {"n0": 1}, priority=5)
     decision = decide(Cluster(nodes(2), [runs("a", {"n0": 2, "n1": 4})], [service]), NOW)
     assert decision.victims == {"a": {"n0": 2}}
@@ -237,16 +237,16 @@ def test_a_service_takes_nothing_from_jobs_of_its_own_priority() -> None:
     assert decide(Cluster(nodes(1), [runs("a", {"n0": 4})], [service]), NOW).victims == {}
 
 
-def test_a_service_that_has_grown_finds_room_when_it_grows_again() -> None:
+def test_a_service_that_has_grown_finds_capacity_when_it_grows_again() -> None:
     grown = Service("web", ONE, 8, {"n0": 4, "n1": 4}, history=((0.0, 4), (NOW - 10, 8)))
-    rules = Rules(head_room=0.5)
-    assert head_room(grown, NOW, rules) == 2
-    assert head_room(grown, NOW + 1000, rules) == 0
+    rules = Rules(headroom=0.5)
+    assert headroom(grown, NOW, rules) == 2
+    assert headroom(grown, NOW + 1000, rules) == 0
     assert decide(Cluster(nodes(3), [waits("a")], [grown]), NOW, rules).targets == {"a": 2}
 
 
 # --- Rest -------------------------------------------------------------------------------------------------------------
-def test_whoever_shrank_a_moment_ago_does_not_grow() -> None:
+def test_a_job_that_shrank_a_moment_ago_does_not_grow() -> None:
     job = runs("a", {"n0": 1}, changed=NOW - 5, change=-1)
     decision = decide(Cluster(nodes(1), [job]), NOW)
     assert decision.targets == {"a": 1}
@@ -254,7 +254,7 @@ def test_whoever_shrank_a_moment_ago_does_not_grow() -> None:
     assert decide(Cluster(nodes(1), [job]), NOW + 60).targets == {"a": 4}
 
 
-def test_shares_are_evened_out_but_not_at_the_cost_of_who_grew_a_moment_ago() -> None:
+def test_shares_are_evened_out_but_not_at_the_cost_of_a_job_that_grew_a_moment_ago() -> None:
     rich, poor = runs("a", {"n0": 4, "n1": 4}), runs("b", {"n2": 1}, changed=0.0, change=1)
     cluster = Cluster([*nodes(2), Node("n2", ONE)], [rich, poor])
     assert decide(cluster, NOW).targets == {"a": 5, "b": 4}
@@ -262,17 +262,17 @@ def test_shares_are_evened_out_but_not_at_the_cost_of_who_grew_a_moment_ago() ->
     assert decide(Cluster(cluster.nodes, [fresh, poor]), NOW).victims == {}
 
 
-# --- Limits, and more than there is ---
+# --- Limits and overcommitment ---
 def limited(cores: int) -> dict[str, Amounts]:
     return {"x": Amounts(cores * 1000, UNLIMITED, UNLIMITED)}
 
 
-def test_nobody_grows_beyond_the_limit_of_its_namespace_and_others_take_what_is_left() -> None:
+def test_no_job_grows_beyond_the_limit_of_its_namespace_and_others_take_the_rest() -> None:
     jobs = [runs("a", {"n0": 1}, namespace="x"), runs("b", {"n1": 1}, namespace="y")]
     assert decide(Cluster(nodes(2), jobs, limits=limited(2)), NOW).targets == {"a": 2, "b": 6}
 
 
-def test_a_newcomer_whose_namespace_is_full_gets_room_from_its_own_namespace() -> None:
+def test_a_newcomer_whose_namespace_is_full_gets_capacity_from_its_own_namespace() -> None:
     jobs = [
         runs("a", {"n0": 3}, namespace="x"),
         runs("b", {"n1": 4}, namespace="y"),
@@ -283,20 +283,20 @@ def test_a_newcomer_whose_namespace_is_full_gets_room_from_its_own_namespace() -
     assert decision.messages["a"] == "Shrinks from 3 to 2 trainers: room for `c`."
 
 
-def test_where_others_let_more_in_than_there_is_jobs_give_up_what_they_have_grown_by() -> None:
+def test_where_more_was_admitted_than_there_is_jobs_give_up_what_they_have_grown_by() -> None:
     jobs = [runs("a", {"n0": 4}, first=2, namespace="x"), runs("b", {"n0": 2}, first=2, namespace="x")]
     assert decide(Cluster(nodes(1), jobs), NOW).victims == {"a": {"n0": 2}}
     assert decide(Cluster(nodes(2, cores=8), jobs, limits=limited(5)), NOW).victims == {"a": {"n0": 1}}
     assert decide(Cluster(nodes(1, cores=2), [runs("a", {"n0": 3}, first=3)]), NOW).victims == {}, "so it was asked for"
 
 
-# --- What holds of every cluster --------------------------------------------------------------------------------------
+# --- Properties of every cluster --------------------------------------------------------------------------------------
 SHAPES = (ONE, Amounts(2000, 4000), Amounts(3000, 1000), Amounts(1000, 2000, 1), NOTHING)
 
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
-    """Anything that may be found: jobs and services that run where there was room, some that wait, some that leave."""
+    """Generate clusters: jobs and services on nodes with enough capacity, some that wait, and some that stop."""
     chance = random.Random(draw(st.integers(0, 2**32)))
     there = [Node(f"n{at}", Amounts(chance.randint(2, 12) * 1000, 32_000, chance.choice((0, 0, 2)))) for at in range(5)]
     free = {node.name: list(node.allocatable) for node in there}
@@ -344,7 +344,7 @@ def _put(need: Amounts, count: int, chance: random.Random, free: dict[str, list[
 
 
 def taken(cluster: Cluster) -> dict[str, Amounts]:
-    """What is taken on every node, what leaves included."""
+    """Return the amounts taken on every node, including those of stopping replicas."""
     sums = {node.name: node.taken for node in cluster.nodes}
     for each in (*cluster.jobs, *cluster.services):
         on = each.trainers if isinstance(each, Job) else each.bound
@@ -358,7 +358,7 @@ def taken(cluster: Cluster) -> dict[str, Amounts]:
 
 
 def carried_out(cluster: Cluster, decision: Decision, now: float) -> Cluster:
-    """The cluster once the decision is done: what begins is there, what stops still leaves."""
+    """Return the cluster after the decision was applied. Started replicas run, and stopped ones are still leaving."""
     return replace(cluster, jobs=[_after(job, decision, now) for job in cluster.jobs])
 
 
@@ -387,7 +387,7 @@ def _after(job: Job, decision: Decision, now: float) -> Job:
 
 
 def settled(cluster: Cluster) -> Cluster:
-    """What leaves is gone, and a service has what it wants where it fits."""
+    """Return the cluster once stopping replicas are gone and services are fulfilled where they fit."""
     jobs = [replace(job, leaving={}) for job in cluster.jobs]
     return replace(cluster, jobs=jobs, services=[replace(each, leaving={}) for each in cluster.services])
 
@@ -402,7 +402,7 @@ def test_no_node_is_ever_given_more_than_it_has(cluster: Cluster) -> None:
 
 
 def in_use(cluster: Cluster, namespace: str) -> int:
-    """Cores that a namespace's jobs take, without what leaves."""
+    """Return the cores that the jobs of a namespace take, without those of stopping replicas."""
     jobs = [job for job in cluster.jobs if job.started is not None and job.namespace == namespace]
     return sum(job.trainer.cpu * job.size + total(job.held.values()).cpu for job in jobs)
 
@@ -417,15 +417,15 @@ def test_no_namespace_takes_more_than_its_limit(cluster: Cluster) -> None:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(clusters())
-def test_every_job_stays_within_its_bounds_and_is_told_why(cluster: Cluster) -> None:
+def test_every_job_stays_within_its_bounds_and_has_a_message(cluster: Cluster) -> None:
     decision = decide(cluster, NOW, PREEMPTING)
     priorities = {f"`{each.key}`": each.priority for each in (*cluster.jobs, *cluster.services)}
     for job in cluster.jobs:
         assert decision.messages[job.key]
         after = _after(job, decision, NOW)
         if job.key in decision.preempted:
-            whom = decision.messages[job.key].split("room for ")[1].split(",")[0]
-            assert priorities[whom] > job.priority
+            beneficiary = decision.messages[job.key].split("room for ")[1].split(",")[0]
+            assert priorities[beneficiary] > job.priority
         elif after.started is not None:
             assert job.least <= after.size <= job.most
             assert job.least <= decision.targets[job.key] <= job.most
@@ -455,7 +455,7 @@ def test_the_same_cluster_gives_the_same_decision(cluster: Cluster) -> None:
 @settings(max_examples=examples(60), deadline=None)
 @given(clusters(), st.integers(0, 2**16))
 def test_decisions_come_to_rest_also_when_the_controller_dies_half_way(cluster: Cluster, seed: int) -> None:
-    """Nothing is remembered: whatever part of a decision was carried out, what is found is decided on anew."""
+    """The policy has no memory: after any part of a decision was applied, it decides again on the cluster found."""
     chance, now = random.Random(seed), NOW
     cluster = replace(cluster, services=[])
     for turn in range(40):

@@ -1,4 +1,4 @@
-"""The simulator on small clusters, the published experiments in short, and files that are read or refused in words."""
+"""The simulator on small clusters, the published experiments in short, and trace files with their error messages."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from jobs.elastic.policy.model import Amounts, Core, Job, Node, Service
 from jobs.elastic.policy.policy import Rules, decide
 from jobs.elastic.simulation import scenarios, traces
 from jobs.elastic.simulation.metrics import KEYS, Outcome, jain
-from jobs.elastic.simulation.simulator import Arrival, Timing, Wish, Workload, simulate
+from jobs.elastic.simulation.simulator import Arrival, Demand, Timing, Workload, simulate
 
 ONE = Amounts(1000, 100)
-# Nothing by chance: what is asked for is there a second later, and gone two seconds after it was told.
+# No randomness: a pod starts one second after its request and is gone two seconds after it is stopped.
 PLAIN = Timing(start=(1.0, 1.0), stop=(2.0, 2.0), calls=1000.0, task=0.0)
 
 
@@ -74,37 +74,39 @@ def test_trainers_count_only_while_the_servers_are_there() -> None:
     assert outcome.trainer_seconds < 16
 
 
-def test_whoever_is_stopped_loses_the_task_that_it_was_at() -> None:
+def test_a_stopped_trainer_loses_its_current_task() -> None:
     arrivals = [comes("a"), comes("b", at=50.0, least=2)]
     workload = Workload(nodes(2), arrivals, window=100.0, until=100.0)
     assert simulate(workload, decide, replace(PLAIN, task=2.0), 0).lost_seconds > 0
     assert simulate(workload, decide, PLAIN, 0).lost_seconds == 0
 
 
-def test_a_service_gets_room_from_jobs_and_the_time_is_taken() -> None:
-    service, wishes = Service("web", ONE, 2), [Wish(50.0, "web", 6)]
-    outcome = plain([comes("a")], services=[service], wishes=wishes)
+def test_a_service_gets_capacity_from_jobs_and_its_recovery_is_timed() -> None:
+    service, demands = Service("web", ONE, 2), [Demand(50.0, "web", 6)]
+    outcome = plain([comes("a")], services=[service], demands=demands)
     assert outcome.service_full_recovery
     assert outcome.service_recovery_max is not None
     assert outcome.service_recovery_max < 6
     assert outcome.trainers["a"] <= 2
 
 
-def test_a_service_that_finds_no_room_is_told_of() -> None:
-    workload = Workload(nodes(1), [comes("a", most=4)], [Service("web", ONE, 0)], [Wish(50.0, "web", 2)], 100.0, 100.0)
+def test_a_service_that_never_gets_its_capacity_is_reported() -> None:
+    workload = Workload(
+        nodes(1), [comes("a", most=4)], [Service("web", ONE, 0)], [Demand(50.0, "web", 2)], 100.0, 100.0
+    )
     greedy = simulate(workload, scenarios.POLICIES["fixed"], PLAIN, 0)
     assert (greedy.service_recovery_max, greedy.service_full_recovery) == (50.0, False)
 
 
 def test_speeds_are_learned_from_what_has_run() -> None:
-    """While another ran it had three trainers, as fast as the four before: it does not take four again."""
+    """While another job ran it had three trainers, as fast as the four before. So it does not take four again."""
     arrivals = [comes("a", most=4, scaling=1.0), comes("b", at=30.0, most=4, duration=20.0)]
     assert plain(arrivals, count=1).trainers == {"a": 3}
     assert plain([replace(arrivals[0], scaling=0.0), arrivals[1]], count=1).trainers == {"a": 4}
 
 
 def test_jobs_that_stop_for_others_come_back_and_all_end() -> None:
-    """Nobody starves: small ones keep coming, a big one of low priority gets its turn."""
+    """No job starves: small jobs keep coming, and a big one of low priority still gets its turn."""
     small = [replace(comes(f"s{at}", at=float(at * 5), most=2, duration=20.0)) for at in range(40)]
     big = replace(comes("big", at=20.0, least=8, duration=10.0), job=Job("big", 8, 8, ONE, priority=-1))
     workload = Workload(nodes(2), [*small, big], window=3000.0, until=3000.0, until_done=True)
@@ -117,20 +119,20 @@ TRACES = Path(__file__).parents[4] / "bench" / "elasticity" / "traces"
 
 
 def livelock(arrival: float) -> tuple[CheckedPolicy, Outcome]:
-    """One core; a job that has it from the beginning, and one a step of priority higher that comes later."""
+    """Simulate one core with a job that has it from the beginning, and a later one a step of priority higher."""
     workload = traces.workload(TRACES / "priority-livelock.csv", None, TRACES / "one-core.json", None)
     low, high = workload.arrivals
     checked = CheckedPolicy(partial(decide, rules=Rules(preempts=True)))
     return checked, simulate(replace(workload, arrivals=[low, replace(high, at=arrival)]), checked, PLAIN, 0)
 
 
-def test_one_that_comes_after_its_head_start_waits_and_stops_nobody() -> None:
+def test_a_job_that_comes_after_its_head_start_waits_and_stops_no_other() -> None:
     checked, outcome = livelock(3700.0)
     assert (checked.preemptions, len(outcome.completions)) == ({}, 2)
     assert outcome.waits["new-high"] == pytest.approx(20_000 - 3700, abs=10)
 
 
-def test_one_that_comes_within_its_head_start_stops_the_other_once() -> None:
+def test_a_job_that_comes_within_its_head_start_stops_the_other_once() -> None:
     checked, outcome = livelock(3500.0)
     assert checked.preemptions == {("old-low", "new-high"): 1}
     assert outcome.waits["new-high"] < 10
@@ -149,7 +151,7 @@ def test_one_that_comes_within_its_head_start_stops_the_other_once() -> None:
 def test_nobody_stops_twice_for_the_same_job_whatever_comes_when(
     jobs: list[tuple[int, int, int, int]], count: int
 ) -> None:
-    """``jobs``: when they come, over hours, with which priority, how many trainers at least, and their work."""
+    """``jobs``: their arrival within hours, priority, least number of trainers, and work."""
     arrivals = [
         Arrival(float(at), Job(f"j{number}", least, least + 1, ONE, priority=priority), work=float(work))
         for number, (at, priority, least, work) in enumerate(jobs)
@@ -169,7 +171,7 @@ def test_jain(amounts: list[float], expected: float) -> None:
 
 # --- The published experiments ----------------------------------------------------------------------------------------
 def timing(policy: str) -> Timing:
-    """Ours as the platform decides, the others as they were measured."""
+    """Return the timing of the platform for its own policy, and that of the measurements for the others."""
     return scenarios.TIMING if policy == "regatta" else scenarios.PUBLISHED_TIMING
 
 
@@ -184,7 +186,10 @@ def second(policy: str) -> Outcome:
 
 
 def test_jobs_of_a_fixed_size_are_as_they_were_measured() -> None:
-    """The yardstick is right: measured were 82.4 % in use, 262.6 s of waiting, 14 that never started, 177,551 s."""
+    """The simulator reproduces the measurements.
+
+    Measured were 82.4 % in use, 262.6 s of waiting, 14 jobs that never started, and 177,551 trainer-seconds.
+    """
     outcome = first("fixed")
     assert outcome.utilisation == pytest.approx(0.824, abs=0.01)
     assert outcome.wait_mean == pytest.approx(262.6, rel=0.05)
@@ -234,11 +239,11 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
 
 
 def test_a_trace_is_simulated_until_all_jobs_have_ended(files: tuple[Path, Path, Path], tmp_path: Path) -> None:
-    told, raw, page = tmp_path / "out.json", tmp_path / "raw", tmp_path / "out.html"
+    figures_path, raw, page = tmp_path / "out.json", tmp_path / "raw", tmp_path / "out.html"
     jobs, services, cluster = map(str, files)
     arguments = ["simulate", "--trace", jobs, "--services", services, "--cluster", cluster]
-    assert main([*arguments, "--json", str(told), "--csv", str(raw), "--html", str(page)]) == 0
-    figures = json.loads(told.read_text())
+    assert main([*arguments, "--json", str(figures_path), "--csv", str(raw), "--html", str(page)]) == 0
+    figures = json.loads(figures_path.read_text())
     assert tuple(figures) == KEYS
     assert (figures["never_started"], figures["service_full_recovery"]) == (0, True)
     assert [row["name"] for row in csv.DictReader((raw / "jobs.csv").open())] == ["a", "b"]
@@ -260,7 +265,7 @@ def test_a_trace_is_simulated_until_all_jobs_have_ended(files: tuple[Path, Path,
         (2, '{"nodes": []}', "name at least one node"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(
+def test_a_faulty_file_is_an_error_message(
     files: tuple[Path, Path, Path], number: int, text: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files[number].write_text(text)
@@ -285,7 +290,7 @@ def test_a_place_that_cannot_be_written_is_named(
     assert capsys.readouterr().err == f"{nowhere} cannot be written: No such file or directory.\n"
 
 
-def test_jobs_without_an_end_are_simulated_for_as_long_as_is_said(files: tuple[Path, Path, Path]) -> None:
+def test_jobs_without_an_end_are_simulated_until_the_given_time(files: tuple[Path, Path, Path]) -> None:
     files[0].write_text(JOBS.replace(",60,", ",,"))
     workload = traces.workload(files[0], None, files[2], 50.0)
     assert (workload.until, workload.until_done) == (50.0, False)

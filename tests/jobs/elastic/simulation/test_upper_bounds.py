@@ -1,4 +1,4 @@
-"""Bounds hold: against every way of placing things on a few nodes, and against what policies reach."""
+"""Upper bounds, compared with all placements of items on a few nodes and with the results of policies."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_no_policy_has_more_than_the_bound_of_the_first_experiment(policy: str) 
 
 
 def test_the_goal_of_the_first_experiment_is_above_what_its_nodes_allow() -> None:
-    """86 % were wished for. Reacting at once would not be enough: pods would have to be there at once, too."""
+    """The goal was 86 %. An immediate reaction would not be enough: pods would have to start immediately as well."""
     workload, ours = scenarios.published_1(0), scenarios.TIMING
     assert upper_bounds.utilisation(workload, ours) == pytest.approx(0.857, abs=0.002)
     assert upper_bounds.utilisation(workload, replace(ours, reaction=0.0)) < 0.86

@@ -1,4 +1,4 @@
-"""What would become of the jobs that there are under other settings."""
+"""What-if questions about the present jobs under other settings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ ONE = Amounts(1000, 100)
 
 
 def there(cores: int = 8, waiting: int = 2) -> Cluster:
-    """A job that runs with four trainers and a server, and some that wait."""
+    """Return a cluster with one running job (four trainers and a server) and some waiting ones."""
     runs = Job("runs", 1, 8, ONE, started=5.0, trainers={"n": 4}, held={"n": ONE}, submitted=1.0)
     waits = [Job(f"waits-{n}", 2, 2, ONE, Core(server=ONE, servers=1), submitted=2.0 + n) for n in range(waiting)]
     return Cluster([Node("n", Amounts(cores * 1000, 64_000))], [*reversed(waits), runs])
 
 
-def test_everybody_begins_anew_those_that_run_first() -> None:
+def test_all_jobs_start_again_the_running_ones_first() -> None:
     asked = question(there(), Settings(window=600.0))
     assert [job.key for job in asked.jobs] == ["runs", "waits-0", "waits-1"]
     found = answer(asked)
@@ -28,7 +28,7 @@ def test_everybody_begins_anew_those_that_run_first() -> None:
     assert found["figures"]["never_started"] == 0
 
 
-def test_more_cores_shorten_the_wait_of_whom_there_was_no_room_for() -> None:
+def test_more_cores_shorten_the_wait_of_jobs_that_did_not_fit() -> None:
     asked = question(there(cores=4, waiting=2), Settings(window=600.0, work=6000.0))
     few, many = answer(asked), answer(asked.with_cores(12))
     assert (few["figures"]["never_started"], many["figures"]["never_started"]) == (2, 0)
