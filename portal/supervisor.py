@@ -30,7 +30,7 @@ STOP_SECONDS = 2 * GRACE_SECONDS + INTERRUPT_SECONDS
 
 _PROBE_SECONDS = 0.05
 # One Ctrl-C may come twice: from the terminal, and passed on by `make`.
-_SAME_WISH_SECONDS = 0.5
+_SAME_SIGNAL_SECONDS = 0.5
 _NO_MORE_PATIENCE = b"Not waiting any longer. Trainings that still run go on; the next start looks after them.\n"
 _LONGEST_LINE = 64 * 1024
 _PR_SET_PDEATHSIG = 1
@@ -79,7 +79,7 @@ class Supervisor:
         self._processes: dict[str, _Process] = {}
         self._selector = selectors.DefaultSelector()
         self._ready = False
-        self._asked_to_stop: float | None = None
+        self._stop_requested: float | None = None
 
     def run(self) -> None:
         """Returns when everything has been stopped."""
@@ -98,16 +98,16 @@ class Supervisor:
             self._kill_all()
 
     def _on_stop_signal(self, number: int, frame: FrameType | None) -> None:
-        if self._asked_to_stop is None:
-            self._asked_to_stop = self._clock()
-        elif self._clock() - self._asked_to_stop >= _SAME_WISH_SECONDS:  # asked twice: no more patience
+        if self._stop_requested is None:
+            self._stop_requested = self._clock()
+        elif self._clock() - self._stop_requested >= _SAME_SIGNAL_SECONDS:  # asked twice: no more patience
             self._kill_all()
             with contextlib.suppress(OSError):  # past the buffer, which may be just in use
                 os.write(sys.stdout.fileno(), _NO_MORE_PATIENCE)
             os._exit(128 + number)
 
     def _keep_alive(self) -> None:
-        while self._asked_to_stop is None:
+        while self._stop_requested is None:
             self._note_ends()
             self._start_due()
             self._probe()
@@ -128,7 +128,7 @@ class Supervisor:
                 except OSError as error:
                     # No process or descriptor is to be had now: that is no reason to end the others.
                     self._children[name] = ended(self._children[name], self._clock())
-                    say(f"{name} could not be started: {error.strerror}. It is tried again.")
+                    write_line(f"{name} could not be started: {error.strerror}. It is tried again.")
 
     def _start(self, name: str) -> None:
         command = self._commands[name]
@@ -140,7 +140,7 @@ class Supervisor:
             pass_fds=command.inherit,
             # A session of its own: Ctrl-C at the terminal reaches this process only, which stops the others in order.
             start_new_session=True,
-            preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509  this process has one thread when it starts children
+            preexec_fn=_kill_with_parent(os.getpid()),  # noqa: PLW1509  this process has one thread when it starts children
         )
         assert popen.stdout is not None  # noqa: S101  asked for above
         os.set_blocking(popen.stdout.fileno(), False)
@@ -153,7 +153,7 @@ class Supervisor:
             if code is not None:
                 self._forget(name)
                 self._children[name] = ended(self._children[name], self._clock())
-                say(line_of_end(self._children[name], code, self._clock()))
+                write_line(line_of_end(self._children[name], code, self._clock()))
         self._collect_orphans()
 
     def _collect_orphans(self) -> None:
@@ -202,13 +202,13 @@ class Supervisor:
 
     # --- The end -----------------------------------------------------------------------------------------------------
     def _stop_all(self) -> None:
-        say("Stopping ...")
+        write_line("Stopping ...")
         *first, last = self._stop_order
         for names in first:
             self._stop(names)
         self._interrupt_trainings()
         self._stop(last)
-        say("Stopped.")
+        write_line("Stopped.")
 
     def _stop(self, names: Sequence[str]) -> None:
         """Ask a group to end; kill those that have not after the grace."""
@@ -218,7 +218,7 @@ class Supervisor:
         self._wait_until(lambda: self._ended(names), GRACE_SECONDS)
         for name in names:
             if name in self._processes:
-                say(f"{name} did not end in {GRACE_SECONDS:g} s and is killed.")
+                write_line(f"{name} did not end in {GRACE_SECONDS:g} s and is killed.")
                 _kill_group(self._processes[name].popen.pid)
                 self._processes[name].popen.wait()
                 self._forget(name)
@@ -235,13 +235,13 @@ class Supervisor:
         thread.start()
         self._wait_until(lambda: not thread.is_alive(), INTERRUPT_SECONDS)
         if thread.is_alive():
-            say("Some trainings have not ended yet; the next start will look after them.")
+            write_line("Some trainings have not ended yet; the next start will look after them.")
 
     def _guarded_interrupt(self) -> None:
         try:
             self._interrupt()
         except Exception as error:  # noqa: BLE001  whatever it is, the rest must still be stopped
-            say(f"Interrupting the trainings failed ({error!r}); the next start will look after them.")
+            write_line(f"Interrupting the trainings failed ({error!r}); the next start will look after them.")
 
     def _wait_until(self, condition: Callable[[], bool], seconds: float) -> None:
         deadline = self._clock() + seconds
@@ -253,7 +253,7 @@ class Supervisor:
             _kill_group(process.popen.pid)
 
 
-def _die_with(parent: int) -> Callable[[], None] | None:
+def _kill_with_parent(parent: int) -> Callable[[], None] | None:
     """For the child, before its program starts: be killed when this process is, however that happens (Linux only)."""
     if not sys.platform.startswith("linux"):
         return None
@@ -274,10 +274,10 @@ def _kill_group(pid: int) -> None:
 
 def _show(name: str, lines: Iterable[bytes]) -> None:
     for line in lines:
-        say(f"{name:>6} | {line.decode('utf-8', 'replace')}")
+        write_line(f"{name:>6} | {line.decode('utf-8', 'replace')}")
 
 
-def say(line: str) -> None:
+def write_line(line: str) -> None:
     """One line to the terminal. That nobody reads any more is no reason to stop."""
     with contextlib.suppress(BrokenPipeError, ValueError):
         sys.stdout.write(f"{line}\n")

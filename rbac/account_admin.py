@@ -34,7 +34,7 @@ def person_named(username: str) -> User:
 
 @transaction.atomic
 def open_account(
-    *, actor: User, username: str, email: str, reason: str, by_letter: bool, request: HttpRequest
+    *, actor: User, username: str, email: str, reason: str, by_email: bool, request: HttpRequest
 ) -> tuple[User, str]:
     """Open an account for somebody: with a password, which is told this once, or with a letter to its address in which
     a password can be chosen.
@@ -42,18 +42,18 @@ def open_account(
     The account and the password (empty with a letter). Raises Forbidden, ValidationFailed.
     """
     require_admin(actor)
-    told, username, email = audit_log.stated(reason), username.strip(), email.strip()
+    stated_reason, username, email = audit_log.stated(reason), username.strip(), email.strip()
     user = User(username=username, email=email)
     validate_account(user, None)
-    if by_letter and not email:
+    if by_email and not email:
         raise ValidationFailed({"email": ["Write the e-mail address to which the letter goes."]})
-    password = "" if by_letter else secrets.token_urlsafe(_PASSWORD_BYTES)
+    password = "" if by_email else secrets.token_urlsafe(_PASSWORD_BYTES)
     user.set_password(password) if password else user.set_unusable_password()
     user.save()
     ensure_personal_namespace(user)
-    detail = {"email": email, "letter": by_letter}
-    audit_log.record("user.create", username, actor=actor, detail=detail, reason=told, request=request)
-    if by_letter:
+    detail = {"email": email, "letter": by_email}
+    audit_log.record("user.create", username, actor=actor, detail=detail, reason=stated_reason, request=request)
+    if by_email:
         send_welcome(user, request)
     return user, password
 
@@ -65,7 +65,7 @@ def set_active(*, actor: User, username: str, active: bool, reason: str, request
     Raises Forbidden, NotFound, ValidationFailed without a reason, Conflict for oneself and the last admin.
     """
     require_admin(actor)
-    told, user = audit_log.stated(reason), _locked(username)
+    stated_reason, user = audit_log.stated(reason), _locked(username)
     if not active:
         _refuse_for_oneself(actor, user)
         _keep_an_admin(user)
@@ -83,7 +83,7 @@ def set_active(*, actor: User, username: str, active: bool, reason: str, request
         actor=actor,
         before={"active": before},
         after={"active": active},
-        reason=told,
+        reason=stated_reason,
         request=request,
     )
     return person_named(username)
@@ -93,7 +93,7 @@ def set_active(*, actor: User, username: str, active: bool, reason: str, request
 def set_admin(*, actor: User, username: str, admin: bool, reason: str, request: HttpRequest | None = None) -> User:
     """Make somebody an admin of the platform, or no longer one. Raises like ``set_active``."""
     require_admin(actor)
-    told, user = audit_log.stated(reason), _locked(username)
+    stated_reason, user = audit_log.stated(reason), _locked(username)
     if not admin:
         _refuse_for_oneself(actor, user)
         _keep_an_admin(user)
@@ -106,7 +106,7 @@ def set_admin(*, actor: User, username: str, admin: bool, reason: str, request: 
         actor=actor,
         before={"admin": before},
         after={"admin": admin},
-        reason=told,
+        reason=stated_reason,
         request=request,
     )
     return person_named(username)
@@ -119,14 +119,14 @@ def reset_password(*, actor: User, username: str, reason: str, request: HttpRequ
     Raises like ``set_active``.
     """
     require_admin(actor)
-    told, user = audit_log.stated(reason), _locked(username)
+    stated_reason, user = audit_log.stated(reason), _locked(username)
     fresh = secrets.token_urlsafe(_PASSWORD_BYTES)
     user.set_password(fresh)
     user.save(update_fields=["password"])
     sessions_of(user).delete()
     detail = {"tokens_revoked": revoke_tokens_of(user)}
     wake_sockets([user.pk])
-    audit_log.record("user.reset-password", username, actor=actor, detail=detail, reason=told, request=request)
+    audit_log.record("user.reset-password", username, actor=actor, detail=detail, reason=stated_reason, request=request)
     return fresh
 
 
@@ -153,10 +153,10 @@ def begin_to_look(*, actor: User, username: str, reason: str, request: HttpReque
     Raises Forbidden, NotFound, ValidationFailed without a reason, Conflict for admins and closed accounts.
     """
     require_admin(actor)
-    told, user = audit_log.stated(reason), person_named(username)
+    stated_reason, user = audit_log.stated(reason), person_named(username)
     if user.is_admin or not user.is_active:
         raise Conflict("You can look at the portal as any open account that is no admin's.")
-    audit_log.record("user.impersonate", username, actor=actor, reason=told, request=request)
+    audit_log.record("user.impersonate", username, actor=actor, reason=stated_reason, request=request)
     login(request, user, backend=_SESSION_BACKEND)
     request.session[LOOKING] = actor.pk
 

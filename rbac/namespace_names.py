@@ -101,6 +101,6 @@ def marked(username: str) -> str:
     """Slug and digest: ``Zoé.K`` -> ``zoe-k---<12 digits>``."""
     digest = hashlib.sha256(username.encode()).hexdigest()[:_DIGEST_DIGITS]
     ascii_name = unicodedata.normalize("NFKD", username).encode("ascii", "ignore").decode().lower()
-    room = LABEL_LENGTH - len(MARK) - _DIGEST_DIGITS
-    slug = _NO_LABEL_CHARACTER.sub("-", ascii_name)[:room].strip("-") or "u"
+    free_length = LABEL_LENGTH - len(MARK) - _DIGEST_DIGITS
+    slug = _NO_LABEL_CHARACTER.sub("-", ascii_name)[:free_length].strip("-") or "u"
     return f"{slug}{MARK}{digest}"

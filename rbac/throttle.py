@@ -29,18 +29,18 @@ _AWAY_SECONDS = 5.0
 _TOO_MANY = "Too many requests. Wait {seconds} s, then try again."
 
 
-def take(kind: str, who: str, *, most: int, seconds: float = HOUR) -> None:
+def take(kind: str, subject: str, *, most: int, seconds: float = HOUR) -> None:
     """Count one more of ``kind`` for ``who``. Raises TooManyRequests where there were ``most`` of them in the window of
     so many seconds, which begins with the first; it tells how much of the window is left."""
-    digest = hashlib.sha256(f"{kind}\0{who}".encode()).hexdigest()
+    digest = hashlib.sha256(f"{kind}\0{subject}".encode()).hexdigest()
     count, left = _shared.count(digest, seconds)
     if count > most:
         raise TooManyRequests(_TOO_MANY.format(seconds=math.ceil(left)), retry_after=math.ceil(left))
 
 
-def give_back(kind: str, who: str) -> None:
+def refund(kind: str, subject: str) -> None:
     """Take back one ``take``: what was counted before it was known turned out to be no cause for it."""
-    _shared.uncount(hashlib.sha256(f"{kind}\0{who}".encode()).hexdigest())
+    _shared.uncount(hashlib.sha256(f"{kind}\0{subject}".encode()).hexdigest())
 
 
 def network_of(address: str | None) -> str:
@@ -94,7 +94,7 @@ def _count(counters: BaseCache, digest: str, seconds: float) -> tuple[int, float
 _shared = _Shared()
 
 
-def take_of(kind: str, who: str, rate: tuple[int, timedelta]) -> None:
+def take_of(kind: str, subject: str, rate: tuple[int, timedelta]) -> None:
     """The same by a rate as settings have it: how many in which time."""
     most, window = rate
-    take(kind, who, most=most, seconds=window.total_seconds())
+    take(kind, subject, most=most, seconds=window.total_seconds())

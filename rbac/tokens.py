@@ -21,7 +21,7 @@ from rbac.socket_revocation import wake_sockets
 
 TOKEN_PREFIX = "rgt_"  # noqa: S105  the public beginning of every token, so that scanners find leaked ones
 TOKENS_PER_ACCOUNT = 100
-LONGEST_LIFE_DAYS = 3650
+MAX_LIFETIME_DAYS = 3650
 # A service token acts for a program that others may read: it never changes who is in the namespace.
 SERVICE_ROLES = (Role.VIEWER, Role.DEVELOPER)
 _TOKEN_BYTES = 32
@@ -94,8 +94,8 @@ def in_days(days: int | None, now: datetime) -> datetime | None:
     """The moment so many days from now; None stays none. Raises ValidationFailed."""
     if days is None:
         return None
-    if not 1 <= days <= LONGEST_LIFE_DAYS:
-        raise ValidationFailed({"days": [f"Write a whole number of days from 1 to {LONGEST_LIFE_DAYS}."]})
+    if not 1 <= days <= MAX_LIFETIME_DAYS:
+        raise ValidationFailed({"days": [f"Write a whole number of days from 1 to {MAX_LIFETIME_DAYS}."]})
     return now + timedelta(days=days)
 
 

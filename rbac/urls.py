@@ -73,7 +73,7 @@ urlpatterns = [
     path("admin/looking/end", admin.end_looking, name="end-looking"),
     path("admin/namespaces", admin.namespaces, name="admin-namespaces"),
     path("admin/sign-in", admin.sign_in_settings, name="admin-sign-in"),
-    path("admin/sign-in/letter", admin.send_trial_letter, name="send-trial-letter"),
+    path("admin/sign-in/letter", admin.send_test_email, name="send-trial-letter"),
     path("admin/audit", admin.audit_trail, name="admin-audit"),
     path("admin/audit.csv", admin.audit_csv, name="admin-audit-csv"),
     # Refuses a ``next`` that is not ours; by POST only.

@@ -89,7 +89,9 @@ class Doorbell:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._bells: defaultdict[str, set[Bell]] = defaultdict(set)
-        self._ear: _SocketEar | _LayerEar = _LayerEar(self) if settings.REDIS_URL else _SocketEar(self)
+        self._listener: _SocketListener | _ChannelLayerListener = (
+            _ChannelLayerListener(self) if settings.REDIS_URL else _SocketListener(self)
+        )
         with _doorbells_lock:
             _doorbells.append(self)
 
@@ -128,7 +130,7 @@ class Doorbell:
     def close(self) -> None:
         with _doorbells_lock, contextlib.suppress(ValueError):
             _doorbells.remove(self)
-        self._ear.close()
+        self._listener.close()
 
 
 # The doorbells of this process: one for each event loop that listens.
@@ -142,7 +144,7 @@ def _local_doorbells() -> list[Doorbell]:
 
 
 # --- Datagram sockets ------------------------------------------------------------------------------------------------
-class _SocketEar:
+class _SocketListener:
     """Hears the rings of other processes on a datagram socket."""
 
     def __init__(self, doorbell: Doorbell) -> None:
@@ -153,15 +155,15 @@ class _SocketEar:
         self._socket.setblocking(False)
         self._socket.bind(str(self.path))
         self.path.chmod(0o600)
-        self._loop.add_reader(self._socket, self._hear)
+        self._loop.add_reader(self._socket, self._receive)
 
-    def _hear(self) -> None:
-        heard = 0
+    def _receive(self) -> None:
+        received = 0
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._doorbell.strike(self._socket.recv(_DATAGRAM_BYTES).decode(errors="replace"))
-                heard += 1
-        if heard >= _CROWD:
+                received += 1
+        if received >= _CROWD:
             self._doorbell.strike_all()
 
     def close(self) -> None:
@@ -193,7 +195,11 @@ def _run_directory(data_dir: Path) -> Path:
 
 
 def _ring_sockets(topic: str) -> None:
-    own = {doorbell._ear.path.name for doorbell in _local_doorbells() if isinstance(doorbell._ear, _SocketEar)}
+    own = {
+        doorbell._listener.path.name
+        for doorbell in _local_doorbells()
+        if isinstance(doorbell._listener, _SocketListener)
+    }
     # Names alone, a few of them, at every batch that is taken in: a list of paths would cost ten times as much.
     bells = [name for name in os.listdir(run_directory()) if name.endswith(".bell") and name not in own]  # noqa: PTH208
     if not bells:
@@ -214,7 +220,7 @@ def _send(sender: socket.socket, path: Path, topic: str) -> None:
 
 
 # --- Channel layer ---------------------------------------------------------------------------------------------------
-class _LayerEar:
+class _ChannelLayerListener:
     """Hears the rings of all processes through the channel layer."""
 
     # The layer forgets a member of a group after a day; joining again is harmless.
@@ -228,14 +234,14 @@ class _LayerEar:
     async def _listen(self) -> None:
         while True:
             try:
-                await self._hear_for(self.REJOIN_SECONDS)
+                await self._receive_for(self.REJOIN_SECONDS)
             except Exception:  # noqa: BLE001  Redis fails in many ways, and comes back
                 _log.warning("The channel layer cannot be reached; readers poll until it can.", exc_info=True)
                 await asyncio.sleep(self.RETRY_SECONDS)
             # While it was away rings were lost.
             self._doorbell.strike_all()
 
-    async def _hear_for(self, seconds: float) -> None:
+    async def _receive_for(self, seconds: float) -> None:
         layer: Any = get_channel_layer()
         channel = await layer.new_channel()
         await layer.group_add(GROUP, channel)

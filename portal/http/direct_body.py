@@ -87,7 +87,7 @@ class Straight:
             self._at_once = count
             self._link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let the event loop read the connection again. May be called twice."""
         with self._changing:
             if self._ended:
@@ -147,5 +147,5 @@ class StraightHttpProtocol(LimitedHttpProtocol):
 
 def _length(headers: list[tuple[bytes, bytes]]) -> int:
     """How long the body is; 0 where that is not told."""
-    told = [value for name, value in headers if name == b"content-length"]
-    return int(told[0]) if len(told) == 1 and told[0].isdigit() else 0
+    content_lengths = [value for name, value in headers if name == b"content-length"]
+    return int(content_lengths[0]) if len(content_lengths) == 1 and content_lengths[0].isdigit() else 0

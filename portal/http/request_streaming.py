@@ -49,7 +49,7 @@ class Lent(Protocol):
 
     def read(self, size: int) -> bytes: ...
 
-    def give_back(self) -> None: ...
+    def release(self) -> None: ...
 
 
 def _nothing() -> None:
@@ -69,17 +69,17 @@ class Body:
         self._lend = lend
         self._lent: Lent | None = None  # as the loop knows it
         self._straight: Lent | None = None  # as the reader does, while something of it is left
-        self._given_back = asyncio.Event()
+        self._returned = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._changed = threading.Condition()
         self._pieces: deque[bytes] = deque()
         self._waiting = 0
-        self._wanted = 1  # bytes, for which the reader waits
+        self._requested = 1  # bytes, for which the reader waits
         self._arrived = 0  # bytes so far
         self._held_back = False
         self._ended = False
-        self._gone = False
-        self._room = asyncio.Event()
+        self._disconnected = False
+        self._space = asyncio.Event()
         self._left = asyncio.Event()
         self._pump = asyncio.create_task(self._fetch())
 
@@ -92,15 +92,15 @@ class Body:
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                self._put(b"", gone=True)
+                self._put(b"", disconnected=True)
                 self._left.set()
                 return
             more = bool(message.get("more_body", False))
             if self._put(message.get("body", b""), ended=not more) > WAITING_LIMIT:
-                await self._room.wait()
+                await self._space.wait()
             if more and self._lent is None and (lent := self._lend()) is not None:
                 self._borrow(lent)
-                await self._given_back.wait()
+                await self._returned.wait()
 
     def _borrow(self, lent: Lent) -> None:
         self._lent = lent
@@ -108,21 +108,21 @@ class Body:
             self._straight = lent
             self._changed.notify()
 
-    def _give_back(self) -> None:
+    def _release_lent(self) -> None:
         if self._lent is not None:
-            self._lent.give_back()
-            self._given_back.set()
+            self._lent.release()
+            self._returned.set()
 
-    def _put(self, piece: bytes, *, ended: bool = False, gone: bool = False) -> int:
+    def _put(self, piece: bytes, *, ended: bool = False, disconnected: bool = False) -> int:
         with self._changed:
             if piece:
                 self._pieces.append(piece)
                 self._waiting += len(piece)
                 self._arrived += len(piece)
             self._ended |= ended
-            self._gone |= gone
+            self._disconnected |= disconnected
             if self._waiting > WAITING_LIMIT:
-                self._room.clear()
+                self._space.clear()
                 self._held_back = True
             if self._is_enough():
                 self._changed.notify()
@@ -134,31 +134,31 @@ class Body:
         Raises Interrupted.
         """
         with self._changed:
-            self._wanted = min(size, WAITING_LIMIT) if size >= 0 else WAITING_LIMIT
+            self._requested = min(size, WAITING_LIMIT) if size >= 0 else WAITING_LIMIT
             self._wait_for_enough()
-            lent = None if self._pieces or not self._wanted else self._straight
+            lent = None if self._pieces or not self._requested else self._straight
             if lent is None:
                 return self._read_waiting()
         return self._read_lent(lent)
 
     def _read_waiting(self) -> bytes:
-        if self._gone and not self._pieces and not self._ended:
+        if self._disconnected and not self._pieces and not self._ended:
             raise Interrupted("The sender has gone.")
-        taken = self._take(self._wanted)
+        taken = self._take(self._requested)
         if self._held_back and self._waiting <= WAITING_LIMIT:
             self._held_back = False
-            self._loop.call_soon_threadsafe(self._room.set)
+            self._loop.call_soon_threadsafe(self._space.set)
         return taken
 
     def _read_lent(self, lent: Lent) -> bytes:
-        piece = lent.read(self._wanted)
+        piece = lent.read(self._requested)
         if not lent.left:
             self._straight = None
-            self._loop.call_soon_threadsafe(self._give_back)
+            self._loop.call_soon_threadsafe(self._release_lent)
         return piece
 
     def _is_enough(self) -> bool:
-        return self._waiting >= self._wanted or self._ended or self._gone or self._straight is not None
+        return self._waiting >= self._requested or self._ended or self._disconnected or self._straight is not None
 
     def _wait_for_enough(self) -> None:
         """Raises Interrupted where nothing at all comes any more; a slow sender may take its time."""
@@ -187,7 +187,7 @@ class Body:
 
     def _end(self) -> None:
         self._pump.cancel()
-        self._give_back()
+        self._release_lent()
 
 
 class StreamingHandler(ASGIHandler):

@@ -103,8 +103,8 @@ class MeView(APIView):
     @extend_schema(responses=MeOutput)
     def get(self, request: Request) -> Response:
         actor = signed_in(request.user)
-        rooms = [{"name": room.name, "role": room.role} for room in namespaces_of(actor)]  # type: ignore[attr-defined]
-        return Response({"username": actor.username, "is_admin": actor.is_admin, "namespaces": rooms})
+        memberships = [{"name": namespace.name, "role": namespace.role} for namespace in namespaces_of(actor)]  # type: ignore[attr-defined]
+        return Response({"username": actor.username, "is_admin": actor.is_admin, "namespaces": memberships})
 
 
 class UsersView(APIView):

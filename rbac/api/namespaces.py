@@ -86,8 +86,8 @@ class NamespacesView(APIView):
         roles = dict(Membership.objects.filter(user=actor).values_list("namespace_id", "role"))
         seen = restrict(Namespace.objects.all(), actor, Scope.NAMESPACE_READ, path="pk")
 
-        def render(room: Namespace) -> dict[str, Any]:
-            return {"name": room.name, "role": roles.get(room.pk)}
+        def render(namespace: Namespace) -> dict[str, Any]:
+            return {"name": namespace.name, "role": roles.get(namespace.pk)}
 
         return Response(paginate(seen, request.query_params, order=("name",), render=render))
 
@@ -96,11 +96,11 @@ class NamespacesView(APIView):
         require_admin(signed_in(request.user))
         body = read(NamespaceInput, request)
         owner = user_named(body["owner"]) if "owner" in body else signed_in(request.user)
-        room = services.create_namespace(
+        namespace = services.create_namespace(
             actor=signed_in(request.user), name=body["name"], owner=owner, request=request._request
         )
         role = Role.OWNER if owner == request.user else None
-        return Response({"name": room.name, "role": role}, status=status.HTTP_201_CREATED)
+        return Response({"name": namespace.name, "role": role}, status=status.HTTP_201_CREATED)
 
 
 class NamespaceView(APIView):
@@ -204,7 +204,7 @@ class NamespaceInvitationsView(APIView):
         body = read(InvitationInput, request)
         actor = signed_in(request.user)
         made = invitations.invite(
-            actor=actor, namespace_name=ns, who=body["who"], role=Role(body["role"]), request=request._request
+            actor=actor, namespace_name=ns, invitee=body["who"], role=Role(body["role"]), request=request._request
         )
         link = mail.send_invitation(request._request, made)
         return Response({**_invitation(made.invitation), "link": link}, status=status.HTTP_201_CREATED)
@@ -238,9 +238,9 @@ class AcceptView(APIView):
     @extend_schema(request=None, responses=RoleInNamespace)
     def post(self, request: Request, invitation_id: UUID) -> Response:
         actor = account_of(request.user)
-        wanted = invitations.own(actor, str(invitation_id))
-        room = invitations.accept(actor=actor, invitation=wanted, request=request._request)
-        return Response({"name": room.name, "role": abilities_in(room, actor)[0]})
+        invitation = invitations.own(actor, str(invitation_id))
+        namespace = invitations.accept(actor=actor, invitation=invitation, request=request._request)
+        return Response({"name": namespace.name, "role": abilities_in(namespace, actor)[0]})
 
 
 class DeclineView(APIView):
@@ -249,8 +249,8 @@ class DeclineView(APIView):
     @extend_schema(request=None, responses={204: DONE})
     def post(self, request: Request, invitation_id: UUID) -> Response:
         actor = account_of(request.user)
-        unwanted = invitations.own(actor, str(invitation_id))
-        invitations.decline(actor=actor, invitation=unwanted, request=request._request)
+        invitation = invitations.own(actor, str(invitation_id))
+        invitations.decline(actor=actor, invitation=invitation, request=request._request)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

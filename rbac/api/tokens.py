@@ -30,7 +30,7 @@ class TokenInput(serializers.Serializer[Any]):
         help_text="Without any: whatever the account may do.",
     )
     days = serializers.IntegerField(
-        min_value=1, max_value=tokens.LONGEST_LIFE_DAYS, default=None, allow_null=True, help_text="null: for ever."
+        min_value=1, max_value=tokens.MAX_LIFETIME_DAYS, default=None, allow_null=True, help_text="null: for ever."
     )
 
 
@@ -42,7 +42,7 @@ class ServiceTokenInput(serializers.Serializer[Any]):
         default=list,
         help_text="Without any: whatever the role may do.",
     )
-    days = serializers.IntegerField(min_value=1, max_value=tokens.LONGEST_LIFE_DAYS, default=None, allow_null=True)
+    days = serializers.IntegerField(min_value=1, max_value=tokens.MAX_LIFETIME_DAYS, default=None, allow_null=True)
 
 
 class TokenOutput(serializers.Serializer[Any]):

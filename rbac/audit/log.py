@@ -52,10 +52,10 @@ def record(
 
 def stated(reason: str) -> str:
     """The reason that somebody gives for a change. Raises ValidationFailed where there is none."""
-    told = " ".join(reason.split())
-    if not told or len(told) > LONGEST_REASON:
+    text = " ".join(reason.split())
+    if not text or len(text) > LONGEST_REASON:
         raise ValidationFailed({"reason": [f"Say why, in 1 to {LONGEST_REASON} characters; it is kept in the trail."]})
-    return told
+    return text
 
 
 def address_of(request: HttpRequest | None) -> str | None:

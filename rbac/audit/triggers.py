@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 LEAST_DAYS = 365
-_SAYS = "The audit trail is append-only."
+_REFUSAL = "The audit trail is append-only."
 _TABLE = "rbac_auditentry"
 
 
@@ -26,16 +26,16 @@ class Connection(Protocol):
 _SQLITE_FLOOR = f"strftime('%Y-%m-%d %H:%M:%f', 'now', '-{LEAST_DAYS} days')"
 _GUARD: Mapping[str, Sequence[str]] = {
     "sqlite": (
-        f"CREATE TRIGGER trail_is_not_changed BEFORE UPDATE ON {_TABLE} BEGIN SELECT RAISE(ABORT, '{_SAYS}'); END",
+        f"CREATE TRIGGER trail_is_not_changed BEFORE UPDATE ON {_TABLE} BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END",
         f"""CREATE TRIGGER trail_is_not_deleted BEFORE DELETE ON {_TABLE} WHEN OLD.at >= {_SQLITE_FLOOR}
-            BEGIN SELECT RAISE(ABORT, '{_SAYS}'); END""",
+            BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END""",
         # INSERT OR REPLACE deletes the row before it, without the trigger above.
         f"""CREATE TRIGGER trail_is_not_replaced BEFORE INSERT ON {_TABLE}
-            WHEN EXISTS (SELECT 1 FROM {_TABLE} WHERE id = NEW.id) BEGIN SELECT RAISE(ABORT, '{_SAYS}'); END""",  # noqa: S608  no input
+            WHEN EXISTS (SELECT 1 FROM {_TABLE} WHERE id = NEW.id) BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END""",  # noqa: S608  no input
     ),
     "postgresql": (
         f"""CREATE OR REPLACE FUNCTION trail_is_append_only() RETURNS trigger LANGUAGE plpgsql AS
-            $$ BEGIN RAISE EXCEPTION '{_SAYS}'; END $$""",
+            $$ BEGIN RAISE EXCEPTION '{_REFUSAL}'; END $$""",
         f"""CREATE TRIGGER trail_is_append_only BEFORE UPDATE OR TRUNCATE ON {_TABLE}
             FOR EACH STATEMENT EXECUTE FUNCTION trail_is_append_only()""",
         f"""CREATE TRIGGER trail_is_not_deleted BEFORE DELETE ON {_TABLE} FOR EACH ROW

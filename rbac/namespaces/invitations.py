@@ -62,7 +62,9 @@ def behind_link(secret: str) -> Invitation:
 
 # --- Inviting --------------------------------------------------------------------------------------------------------
 @transaction.atomic
-def invite(*, actor: User, namespace_name: str, who: str, role: Role, request: HttpRequest | None = None) -> Invited:
+def invite(
+    *, actor: User, namespace_name: str, invitee: str, role: Role, request: HttpRequest | None = None
+) -> Invited:
     """Offer a role to an account (by name) or to an address.
 
     Raises NotFound, Forbidden, ValidationFailed for what is neither, and Conflict for oneself, a member, or somebody
@@ -70,9 +72,9 @@ def invite(*, actor: User, namespace_name: str, who: str, role: Role, request: H
     """
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     hold_open(namespace)
-    account, email = _invitee(who.strip())
-    _refuse_who_is_in(actor, namespace, account, email)
-    _make_room(namespace, account, email)
+    account, email = _invitee(invitee.strip())
+    _refuse_member(actor, namespace, account, email)
+    _end_expired(namespace, account, email)
     pk = uuid4()
     secret = "" if account else _secret_of(pk)
     invitation = Invitation.objects.create(
@@ -86,7 +88,7 @@ def invite(*, actor: User, namespace_name: str, who: str, role: Role, request: H
         expires=wall_clock() + LIFETIME,
     )
     detail = {"role": role, "expires": invitation.expires.isoformat()}
-    audit_log.record("invitation.create", who, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("invitation.create", invitee, actor=actor, namespace=namespace, detail=detail, request=request)
     return Invited(invitation, secret)
 
 
@@ -99,21 +101,21 @@ def _secret_of(pk: UUID) -> str:
     return urlsafe_b64encode(salted_hmac(_SALT, str(pk), algorithm="sha256").digest()[:_SECRET_BYTES]).decode()
 
 
-def _invitee(who: str) -> tuple[User | None, str]:
+def _invitee(invitee: str) -> tuple[User | None, str]:
     """The account of that name, else the address. Raises ValidationFailed."""
-    account = User.objects.filter(username=who, is_active=True, service_of=None).first()
+    account = User.objects.filter(username=invitee, is_active=True, service_of=None).first()
     if account is not None:
         return account, ""
     try:
-        validate_email(who)
+        validate_email(invitee)
     except FieldError:
         raise ValidationFailed(
-            {"who": [f"There is no account {who!r}, and it is no e-mail address. Write one or the other."]}
+            {"who": [f"There is no account {invitee!r}, and it is no e-mail address. Write one or the other."]}
         ) from None
-    return None, who
+    return None, invitee
 
 
-def _refuse_who_is_in(actor: User, namespace: Namespace, account: User | None, email: str) -> None:
+def _refuse_member(actor: User, namespace: Namespace, account: User | None, email: str) -> None:
     if account == actor or (email and email.lower() == actor.email.lower()):
         raise Conflict("You cannot invite yourself.")
     member = Membership.objects.filter(namespace=namespace, user=account).first() if account else None
@@ -124,7 +126,7 @@ def _refuse_who_is_in(actor: User, namespace: Namespace, account: User | None, e
         )
 
 
-def _make_room(namespace: Namespace, account: User | None, email: str) -> None:
+def _end_expired(namespace: Namespace, account: User | None, email: str) -> None:
     """End the invitations whose time is over. Raises Conflict where one is still open, or too many are."""
     now = wall_clock()
     opened = Invitation.objects.filter(namespace=namespace, ended=None)
@@ -193,5 +195,5 @@ def _refuse_what_is_over(invitation: Invitation) -> None:
 
 def _end(invitation: Invitation, answer: Answer, actor: User, request: HttpRequest | None) -> None:
     Invitation.objects.filter(pk=invitation.pk).update(ended=wall_clock(), answer=answer)
-    who = invitation.user.username if invitation.user else invitation.email
-    audit_log.record(f"invitation.{answer}", who, actor=actor, namespace=invitation.namespace, request=request)
+    invitee = invitation.user.username if invitation.user else invitation.email
+    audit_log.record(f"invitation.{answer}", invitee, actor=actor, namespace=invitation.namespace, request=request)

@@ -20,7 +20,7 @@ from rbac import tokens
 from rbac.models import ApiToken, Connection, User
 from rbac.selectors import digest_of
 
-LIFE = timedelta(minutes=2)
+LIFETIME = timedelta(minutes=2)
 LONGEST_NAME = 100
 # SHA-256 in unpadded base64url.
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -43,7 +43,7 @@ def grant(*, actor: User, name: str, challenge: str, days: int | None, now: date
     Connection.objects.filter(expires__lte=now).delete()
     code = secrets.token_urlsafe(24)
     Connection.objects.create(
-        digest=digest_of(code), challenge=challenge, user=actor, name=name, days=days, expires=now + LIFE
+        digest=digest_of(code), challenge=challenge, user=actor, name=name, days=days, expires=now + LIFETIME
     )
     return code
 

@@ -54,7 +54,7 @@ class ProviderSetting(NamedTuple):
 
 def overview() -> list[Setting]:
     """What holds for accounts, sessions and letters, in the reader's language."""
-    return [*_accounts(), *_guards(), *_letters()]
+    return [*_accounts(), *_guards(), *_emails()]
 
 
 def providers(absolute: Callable[[str], str]) -> list[ProviderSetting]:
@@ -98,10 +98,10 @@ def _guards() -> Iterator[Setting]:
     guessing = _("after %(count)s wrong passwords for a name from one address, a pause of %(length)s")
     lock_out = guessing % {"count": settings.AXES_FAILURE_LIMIT, "length": pause}
     yield Setting(_("Guessing"), lock_out, ("REGATTA_SIGN_IN_RATE",))
-    life = _("end %(length)s after the last sign-in; listed, and each can be ended") % {
+    lifetime = _("end %(length)s after the last sign-in; listed, and each can be ended") % {
         "length": _span(settings.SESSION_COOKIE_AGE)
     }
-    yield Setting(_("Sessions"), life)
+    yield Setting(_("Sessions"), lifetime)
     encrypted = _("cookies travel encrypted only") if settings.HTTPS else _("cookies travel over plain HTTP too")
     yield Setting(_("Encryption"), encrypted, ("REGATTA_HTTPS",), doubtful=not settings.HTTPS)
     yield Setting(_("Names of the portal"), ", ".join(settings.ALLOWED_HOSTS), ("REGATTA_ALLOWED_HOSTS",))
@@ -109,7 +109,7 @@ def _guards() -> Iterator[Setting]:
     yield Setting(_("Proxies whose word is taken"), proxies, ("REGATTA_TRUSTED_PROXIES",))
 
 
-def _letters() -> Iterator[Setting]:
+def _emails() -> Iterator[Setting]:
     by_smtp = settings.EMAIL_BACKEND.endswith("smtp.EmailBackend")
     where = _("printed to the portal's own output; nobody gets them")
     if by_smtp:

@@ -49,7 +49,7 @@ def count(request: HttpRequest) -> None:
 
 def forgive(request: HttpRequest) -> None:
     """Take the count of this attempt back: it was no guess."""
-    throttle.give_back(_KIND, network_of(request) or "")
+    throttle.refund(_KIND, network_of(request) or "")
 
 
 def check_present_password(user: User, password: str) -> None:
@@ -58,7 +58,7 @@ def check_present_password(user: User, password: str) -> None:
     throttle.take(_PRESENT, str(user.pk), most=PRESENT_PASSWORD_TRIES)
     if not user.check_password(password):
         raise ValidationFailed({"old": ["This is not your present password."]})
-    throttle.give_back(_PRESENT, str(user.pk))
+    throttle.refund(_PRESENT, str(user.pk))
 
 
 def prune_attempts(now: datetime) -> int:

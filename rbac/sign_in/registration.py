@@ -26,11 +26,11 @@ from rbac.socket_revocation import wake_sockets
 
 # Who may open an account: nobody, everybody, or everybody whom an admin lets in.
 CLOSED, OPEN, APPROVAL = SIGN_UPS = ("closed", "open", "approval")
-CONFIRMATION_LIFE = timedelta(days=1)
+CONFIRMATION_LIFETIME = timedelta(days=1)
 # An hour.
-_LETTERS_PER_ADDRESS_AND_CALLER = 5
-_LETTERS_PER_ADDRESS = 50
-_LETTERS_PER_CALLER = 30
+_EMAILS_PER_ADDRESS_AND_CALLER = 5
+_EMAILS_PER_ADDRESS = 50
+_EMAILS_PER_CALLER = 30
 _LONGEST_ADDRESS = 254
 _NO_ADDRESS = "Write your e-mail address: the letter goes there."
 _OVER = "This link has been used, or is too old. Begin anew."
@@ -74,9 +74,9 @@ def _count_email(request: HttpRequest, email: str) -> None:
     """Bound the e-mails to an address and those that a caller causes. A caller uses up the share of its own network
     alone: the owner of the address still gets theirs. Raises TooManyRequests."""
     caller, to = throttle.network_of(audit_log.address_of(request)), email.lower()
-    throttle.take("letter-from", caller, most=_LETTERS_PER_CALLER)
-    throttle.take("letter-to-from", f"{to}\0{caller}", most=_LETTERS_PER_ADDRESS_AND_CALLER)
-    throttle.take("letter-to", to, most=_LETTERS_PER_ADDRESS)
+    throttle.take("letter-from", caller, most=_EMAILS_PER_CALLER)
+    throttle.take("letter-to-from", f"{to}\0{caller}", most=_EMAILS_PER_ADDRESS_AND_CALLER)
+    throttle.take("letter-to", to, most=_EMAILS_PER_ADDRESS)
 
 
 def _forget_unconfirmed(username: str, email: str) -> None:
@@ -84,13 +84,13 @@ def _forget_unconfirmed(username: str, email: str) -> None:
     unconfirmed = User.objects.filter(awaiting=Awaiting.CONFIRMATION)
     if email:
         unconfirmed.filter(email__iexact=email).delete()
-    unconfirmed.filter(username__iexact=username, date_joined__lt=wall_clock() - CONFIRMATION_LIFE).delete()
+    unconfirmed.filter(username__iexact=username, date_joined__lt=wall_clock() - CONFIRMATION_LIFETIME).delete()
 
 
 def to_confirm(token: str) -> User:
     """The account that a letter's link opens. Raises Conflict where it is too old or done, NotFound for nonsense."""
     try:
-        kept = signing.loads(token, salt=mail.CONFIRMATION_SALT, max_age=CONFIRMATION_LIFE)
+        kept = signing.loads(token, salt=mail.CONFIRMATION_SALT, max_age=CONFIRMATION_LIFETIME)
     except signing.SignatureExpired:
         raise Conflict(_OVER) from None
     except signing.BadSignature:
@@ -109,7 +109,7 @@ def confirm(*, token: str, password: str, request: HttpRequest) -> User:
     Raises like ``to_confirm``, and ValidationFailed, TooManyRequests.
     """
     user = to_confirm(token)
-    throttle.take("confirm", str(user.pk), most=_LETTERS_PER_CALLER)
+    throttle.take("confirm", str(user.pk), most=_EMAILS_PER_CALLER)
     if not user.check_password(password):
         raise ValidationFailed({"password": ["This is not the password that the account was opened with."]})
     waits = settings.SIGN_UP == APPROVAL
@@ -119,14 +119,14 @@ def confirm(*, token: str, password: str, request: HttpRequest) -> User:
     user.save(update_fields=["awaiting", "is_active", "email_confirmed"])
     audit_log.record("user.confirm", user.username, actor=user, request=request)
     if waits:
-        _tell_admins(user, request)
+        _notify_admins(user, request)
     else:
         ensure_personal_namespace(user)
     return user
 
 
 # --- Approval --------------------------------------------------------------------------------------------------------
-def _tell_admins(user: User, request: HttpRequest) -> None:
+def _notify_admins(user: User, request: HttpRequest) -> None:
     for admin in User.objects.filter(is_superuser=True, is_active=True).exclude(email=""):
         mail.enqueue(request, admin.email, "waiting", username=user.username, email=user.email)
 

@@ -27,7 +27,7 @@ from rbac.sign_in import overview, registration
 from rbac.sign_in.sign_in import sessions_of
 from rbac.view_helpers import attempt, user_of
 
-_TRIAL_LETTERS = 10  # an hour
+_TEST_EMAILS = 10  # an hour
 View = Callable[..., HttpResponseBase]
 
 
@@ -85,7 +85,7 @@ def _user(request: HttpRequest, username: str, password: str = "") -> HttpRespon
 def open_account(request: HttpRequest) -> HttpResponse:
     """An account for somebody. Its password is shown in the answer and nowhere else."""
     made: list[str] = []
-    username, by_letter = request.POST.get("username", "").strip(), request.POST.get("by") == "letter"
+    username, by_email = request.POST.get("username", "").strip(), request.POST.get("by") == "letter"
 
     def do() -> None:
         _person, password = account_admin.open_account(
@@ -93,12 +93,12 @@ def open_account(request: HttpRequest) -> HttpResponse:
             username=username,
             email=request.POST.get("email", ""),
             reason=request.POST.get("reason", ""),
-            by_letter=by_letter,
+            by_email=by_email,
             request=request,
         )
         made.append(password)
 
-    done = _("The account is open; the letter is on its way.") if by_letter else _("The account is open.")
+    done = _("The account is open; the letter is on its way.") if by_email else _("The account is open.")
     if not attempt(request, do, done):
         return redirect("admin-users")
     return _user(request, username, made[0]) if made[0] else redirect("admin-user", username=username)
@@ -193,14 +193,14 @@ def sign_in_settings(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 @admins_only
-def send_trial_letter(request: HttpRequest) -> HttpResponse:
+def send_test_email(request: HttpRequest) -> HttpResponse:
     """A letter to oneself, to see whether letters arrive."""
     actor = user_of(request)
 
     def do() -> None:
         if not actor.email:
             raise ValidationFailed({"email": ["Your account has no e-mail address; give it one first."]})
-        throttle.take("trial-letter", str(actor.pk), most=_TRIAL_LETTERS)
+        throttle.take("trial-letter", str(actor.pk), most=_TEST_EMAILS)
         why = mail.try_out(actor.email)
         audit_log.record("mail.try", actor.email, actor=actor, detail={"failed": why}, request=request)
         if why:

@@ -78,8 +78,8 @@ def remove_member(request: HttpRequest, ns: str, username: str) -> HttpResponse:
         services.remove_member(actor=user_of(request), namespace_name=ns, username=username, request=request)
 
     done = _("You have left the namespace.") if leaving else _("The member has been removed.")
-    gone = attempt(request, deed, done) and leaving
-    return redirect("home") if gone and not user_of(request).is_admin else redirect("members", ns=ns)
+    left = attempt(request, deed, done) and leaving
+    return redirect("home") if left and not user_of(request).is_admin else redirect("members", ns=ns)
 
 
 @login_required
@@ -138,7 +138,7 @@ def invite(request: HttpRequest, ns: str) -> HttpResponse:
         made = invitations.invite(
             actor=user_of(request),
             namespace_name=ns,
-            who=request.POST.get("who", ""),
+            invitee=request.POST.get("who", ""),
             role=_role(request),
             request=request,
         )

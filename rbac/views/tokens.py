@@ -25,23 +25,23 @@ from rbac.view_helpers import attempt, enter, user_of
 
 _LONGEST_NAME = 100
 # Days of life that the forms offer; the empty one means for ever.
-_LIVES = ("30", "90", "365", "")
-_USUAL_LIFE = "90"
+_LIFETIMES = ("30", "90", "365", "")
+_DEFAULT_LIFETIME = "90"
 
 
 def _choices(scopes: tuple[Scope, ...]) -> dict[str, Any]:
     """What the form of a new token offers."""
     return {
         "scopes": [{"name": scope, "text": gettext(DESCRIPTIONS[scope])} for scope in scopes],
-        "lives": _LIVES,
-        "usual_life": _USUAL_LIFE,
+        "lives": _LIFETIMES,
+        "usual_life": _DEFAULT_LIFETIME,
     }
 
 
 def _days(request: HttpRequest) -> int | None:
     """The life that the form asks for. Raises ValidationFailed."""
-    raw = request.POST.get("days", _USUAL_LIFE)
-    if raw not in _LIVES:
+    raw = request.POST.get("days", _DEFAULT_LIFETIME)
+    if raw not in _LIFETIMES:
         raise ValidationFailed({"days": ["Choose how long the token shall be good."]})
     return int(raw) if raw else None
 

@@ -85,7 +85,7 @@ BODIES: Mapping[str, Any] = {
 }
 HEADERS = {PUT_PART: {"X-Content-SHA256": SHA}}
 # Rooms of their own for the deeds that a room with jobs and a wish does not take.
-ROOMS = {
+NAMESPACES = {
     "DELETE /api/v1/namespaces/{ns}": "spare",
     "POST /api/v1/namespaces/{ns}/quota/requests": "spare",
 }
@@ -93,7 +93,7 @@ Places = Mapping[str, Any]
 
 
 @pytest.fixture(autouse=True)
-def _own_rooms(settings: Any, tmp_path: Any) -> None:
+def _own_directories(settings: Any, tmp_path: Any) -> None:
     settings.STORAGE_DIR, settings.ATTEMPTS_DIR = tmp_path / "storage", tmp_path / "attempts"
 
 
@@ -132,15 +132,15 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
     token, _ = tokens.create_token(actor=personas.owner, name="program")
     service, _ = tokens.create_service_token(actor=personas.owner, namespace_name="team", name="bot", role=Role.VIEWER)
     invite = partial(invitations.invite, actor=personas.owner, namespace_name="team", role=Role.VIEWER)
-    invited, outside = invite(who="stranger").invitation, invite(who="grace").invitation
-    wish = ask_for_more(actor=personas.developer, namespace_name="team", limits={"cpu": 99}, reason="More.")
+    invited, outside = invite(invitee="stranger").invitation, invite(invitee="grace").invitation
+    quota_request = ask_for_more(actor=personas.developer, namespace_name="team", limits={"cpu": 99}, reason="More.")
     personas.client("owner")
     Connection.objects.create(
         digest=digest_of("a-code"),
         challenge=CHALLENGE,
         user=personas.viewer,
         name="laptop",
-        expires=now() + cli_authorization.START_NUMBER,
+        expires=now() + cli_authorization.LIFETIME,
     )
     stored = upload(personas)
     places = {
@@ -149,7 +149,7 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
         "username": "viewer",
         "token_id": str(token.pk),
         "invitation_id": str(invited.pk),
-        "wish_id": wish.pk,
+        "wish_id": quota_request.pk,
         "handle": Session.objects.get(user=personas.owner).handle,
         "name": "model.npz",
         "path": "a.bin",
@@ -161,7 +161,7 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
         "DELETE /api/v1/jobs/{job_id}": {"job_id": str(ended.pk)},
         "DELETE /api/v1/namespaces/{ns}/tokens/{token_id}": {"token_id": str(service.pk)},
         "DELETE /api/v1/namespaces/{ns}/invitations/{invitation_id}": {"invitation_id": str(outside.pk)},
-        **{label: {"ns": room} for label, room in ROOMS.items()},
+        **{label: {"ns": spare} for label, spare in NAMESPACES.items()},
     }
     return lambda label: {**places, **stored(label), **special.get(label, {})}
 
@@ -260,7 +260,7 @@ def _wrong_with(case: Case, answer: schemathesis.Response) -> str:
 
 @pytest.mark.invariant("Each answer of the API is one that its OpenAPI document describes.")
 @pytest.mark.timeout(600)
-def test_every_answer_is_one_that_the_document_tells_of(personas: Personas, portal: WSGIHandler) -> None:
+def test_every_answer_is_described_by_the_document(personas: Personas, portal: WSGIHandler) -> None:
     places_of, examiner = furnish(personas), Examiner(personas)
     document = schemathesis.openapi.from_wsgi("/api/schema", portal)
     operations = {found.ok().label: found.ok() for found in document.get_all_operations()}

@@ -160,13 +160,13 @@ def test_a_bucket_with_what_its_keys_begin_with(
 
 
 @pytest.mark.parametrize("value", ["s3://", "s3:///a", "s3://Upper", "gs://bucket", "s3://regatta/.hidden"])
-def test_what_is_no_bucket_is_told(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_an_invalid_bucket_is_an_error(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", value)
     with pytest.raises(ImproperlyConfigured, match="REGATTA_SOMETHING names no bucket"):
         env.bucket("REGATTA_SOMETHING")
 
 
-def test_an_endpoint_that_is_no_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_that_is_not_an_address_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", "s3://regatta")
     monkeypatch.setenv("REGATTA_S3_ENDPOINT", "ceph.example.org")
     with pytest.raises(ImproperlyConfigured, match="REGATTA_S3_ENDPOINT is no address"):

@@ -88,7 +88,7 @@ def test_strangers_open_no_account_where_jobs_run_on_this_machine(tmp_path: Path
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("REGATTA_", "DJANGO_"))}
     environment |= {"REGATTA_DATA_DIR": str(tmp_path), "REGATTA_BACKEND": backend}
     command = [sys.executable, "-c", "from portal.settings import SIGN_UP; print(SIGN_UP)"]
-    told = subprocess.run(
+    process = subprocess.run(
         command, env=environment, cwd=portal_settings.BASE_DIR, check=True, capture_output=True, text=True
     )
-    assert told.stdout.strip() == expected
+    assert process.stdout.strip() == expected

@@ -88,8 +88,8 @@ def test_children_end_in_order_with_the_trainings_before_the_web(run: Callable[.
     running = run()
     running.process.send_signal(signal.SIGINT)
     assert running.process.wait(timeout=10) == 0
-    told = [line for line in running.text().splitlines() if "bye" in line or "interrupting" in line]
-    assert told == ["worker | bye", "interrupting", "   web | bye"]
+    lines = [line for line in running.text().splitlines() if "bye" in line or "interrupting" in line]
+    assert lines == ["worker | bye", "interrupting", "   web | bye"]
 
 
 def test_a_child_that_cannot_be_started_now_is_tried_again(run: Callable[..., Running]) -> None:
@@ -110,7 +110,7 @@ def test_a_stubborn_child_is_killed_after_its_grace(run: Callable[..., Running])
     assert not any(alive(pid) for pid in pids)
 
 
-def test_a_second_wish_to_stop_kills_at_once(run: Callable[..., Running]) -> None:
+def test_a_second_stop_signal_kills_at_once(run: Callable[..., Running]) -> None:
     running = run(interrupt="__import__('time').sleep(30)")
     pids = running.children()
     running.process.send_signal(signal.SIGINT)

@@ -82,7 +82,7 @@ def test_an_account_that_was_shut_may_nothing(personas: Personas) -> None:
         access.namespace_for(personas.owner, "team", Scope.NAMESPACE_READ)
 
 
-def test_a_role_that_is_too_small_is_told_apart_from_no_membership(personas: Personas) -> None:
+def test_a_role_that_is_too_small_differs_from_no_membership(personas: Personas) -> None:
     with pytest.raises(Forbidden, match="role"):
         access.namespace_for(personas.viewer, "team", Scope.JOB_WRITE)
     with pytest.raises(NotFound):

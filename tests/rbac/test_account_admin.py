@@ -88,7 +88,7 @@ def test_nothing_can_be_changed_meanwhile(looking: Client, path: str) -> None:
     assert "nothing can be changed" in answer.content.decode()
 
 
-def test_who_looked_at_whom_is_in_the_trail(looking: Client, personas: Personas) -> None:
+def test_impersonation_is_in_the_audit_log(looking: Client, personas: Personas) -> None:
     looking.post("/admin/looking/end")
     assert looking.get("/api/v1/me").json()["username"] == "root"
     begun, ended = AuditEntry.objects.filter(action__startswith="user.impersonate").order_by("id")
@@ -148,11 +148,11 @@ def test_the_pages_of_the_trail_follow_one_another(personas: Personas) -> None:
     client = personas.client("admin")
     first = client.get("/admin/audit", {"action": "note"}).context["page"]
     second = client.get("/admin/audit", {"action": "note", "cursor": first["next"]}).context["page"]
-    told = [entry.target for page in (first, second) for entry in page["results"]]
-    assert told == [str(number) for number in reversed(range(60))]
+    targets = [entry.target for page in (first, second) for entry in page["results"]]
+    assert targets == [str(number) for number in reversed(range(60))]
 
 
-def test_a_cursor_that_is_none_is_told_so(personas: Personas) -> None:
+def test_an_invalid_cursor_is_an_error(personas: Personas) -> None:
     answer = personas.client("admin").get("/admin/audit", {"cursor": "x"})
     assert answer.status_code == 200
     assert "no cursor" in answer.content.decode()
@@ -166,7 +166,7 @@ def open_account(personas: Personas, **fields: str) -> Any:
     return personas.client("admin").post("/admin/new-user", {**NINA, **fields})
 
 
-def test_an_account_with_a_password_is_told_it_once_and_lets_its_owner_in(personas: Personas) -> None:
+def test_the_password_of_a_new_account_is_shown_once_and_works(personas: Personas) -> None:
     password = open_account(personas).context["password"]
     body = {"username": "nina", "password": password, "name": "laptop"}
     assert Client().post("/api/v1/auth/token", body, content_type="application/json").status_code == 201
@@ -175,7 +175,7 @@ def test_an_account_with_a_password_is_told_it_once_and_lets_its_owner_in(person
     assert (entry.target, entry.reason, password in str(entry.detail)) == ("nina", "A new colleague.", False)
 
 
-def test_an_account_with_a_letter_gets_a_link_to_choose_a_password(personas: Personas, mailoutbox: list[Any]) -> None:
+def test_an_account_opened_by_email_gets_a_link_to_choose_a_password(personas: Personas, mailoutbox: list[Any]) -> None:
     assert open_account(personas, by="letter")["Location"] == "/admin/users/nina"
     outbox.send_due(now())
     assert mailoutbox[0].to == ["nina@example.org"]
@@ -185,7 +185,7 @@ def test_an_account_with_a_letter_gets_a_link_to_choose_a_password(personas: Per
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "text"),
     [
         ({"reason": " "}, "Say why"),
         ({"username": "Owner"}, "There is an account whose name looks the same."),
@@ -194,32 +194,32 @@ def test_an_account_with_a_letter_gets_a_link_to_choose_a_password(personas: Per
         ({"email": "nobody at all"}, "Enter a valid email address."),
     ],
 )
-def test_an_account_that_cannot_be_is_refused_in_words(personas: Personas, fields: dict[str, str], told: str) -> None:
+def test_an_account_that_cannot_be_is_refused_in_words(personas: Personas, fields: dict[str, str], text: str) -> None:
     page = personas.client("admin").post("/admin/new-user", {**NINA, **fields}, follow=True).content.decode()
-    assert told in page
+    assert text in page
     assert not User.objects.filter(username="nina").exists()
 
 
 # --- How sign-in is set up -------------------------------------------------------------------------------------------
-def test_the_overview_tells_what_is_configured_and_no_secret(personas: Personas, settings: Any) -> None:
+def test_the_overview_shows_what_is_configured_and_no_secret(personas: Personas, settings: Any) -> None:
     settings.SIGN_IN_PROVIDERS = {"github": "GitHub"}
     settings.SOCIAL_AUTH_GITHUB_SECRET = "a-very-secret-secret"
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"
     settings.EMAIL_HOST, settings.EMAIL_PORT, settings.EMAIL_HOST_PASSWORD = "mail.example.org", 587, "hush-hush"
     page = personas.client("admin").get("/admin/sign-in").content.decode()
-    for told in ("REGATTA_SIGN_UP", "http://testserver/sign-in/back/github", "mail.example.org:587", "1\xa0week"):
-        assert told in page
+    for text in ("REGATTA_SIGN_UP", "http://testserver/sign-in/back/github", "mail.example.org:587", "1\xa0week"):
+        assert text in page
     assert "a-very-secret-secret" not in page
     assert "hush-hush" not in page
 
 
-def test_a_trial_letter_goes_to_oneself(personas: Personas, mailoutbox: list[Any]) -> None:
+def test_a_test_email_is_sent_to_the_admin(personas: Personas, mailoutbox: list[Any]) -> None:
     User.objects.filter(pk=personas.admin.pk).update(email="root@example.org")
     personas.client("admin").post("/admin/sign-in/letter")
-    assert [letter.to for letter in mailoutbox] == [["root@example.org"]]
+    assert [sent_email.to for sent_email in mailoutbox] == [["root@example.org"]]
 
 
-def test_a_trial_letter_that_fails_says_why(personas: Personas, settings: Any) -> None:
+def test_a_test_email_that_fails_is_reported_with_the_reason(personas: Personas, settings: Any) -> None:
     User.objects.filter(pk=personas.admin.pk).update(email="root@example.org")
     settings.EMAIL_BACKEND = "tests.rbac.no_such_backend.Backend"
     page = personas.client("admin").post("/admin/sign-in/letter", follow=True).content.decode()

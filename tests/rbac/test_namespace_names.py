@@ -42,7 +42,7 @@ def test_two_accounts_whose_names_look_alike_never_share_one(one: str, other: st
 
 
 @pytest.mark.django_db
-def test_people_whose_names_look_alike_get_rooms_of_their_own() -> None:
+def test_accounts_whose_names_look_alike_get_separate_namespaces() -> None:
     usernames = [
         "a.b",
         "a-b",
@@ -60,10 +60,10 @@ def test_people_whose_names_look_alike_get_rooms_of_their_own() -> None:
         "a---b",
     ]
     make_namespace("a-b")
-    rooms = [ensure_personal_namespace(make_user(username)) for username in usernames]
-    assert len({room.name for room in rooms}) == len(usernames)
-    assert all(DNS_LABEL.fullmatch(room.name) for room in rooms)
-    assert [room.memberships.get().user.username for room in rooms] == usernames
+    namespaces = [ensure_personal_namespace(make_user(username)) for username in usernames]
+    assert len({namespace.name for namespace in namespaces}) == len(usernames)
+    assert all(DNS_LABEL.fullmatch(namespace.name) for namespace in namespaces)
+    assert [namespace.memberships.get().user.username for namespace in namespaces] == usernames
 
 
 def test_a_plain_name_is_kept() -> None:

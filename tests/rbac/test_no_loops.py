@@ -71,24 +71,24 @@ def test_by_password() -> None:
     assert all(arrives(answer) and answer.wsgi_request.user.is_authenticated for answer in answers)
 
 
-def test_who_is_signed_in_already(personas: Personas) -> None:
+def test_an_account_that_is_signed_in_already(personas: Personas) -> None:
     browser = personas.client("owner")
     assert all(arrives(browser.get("/sign-in", {"next": wanted}, follow=True)) for wanted in WANTED)
 
 
-def test_who_owes_a_second_factor_to_the_platform(personas: Personas, settings: Settings) -> None:
+def test_an_account_that_owes_a_second_factor(personas: Personas, settings: Settings) -> None:
     settings.ADMIN_SECOND_FACTOR = True
     browser = personas.client("admin")
     assert all(arrives(browser.get("/sign-in", {"next": wanted}, follow=True)) for wanted in WANTED)
 
 
-def test_who_is_not_in(personas: Personas) -> None:
+def test_a_caller_that_is_no_member(personas: Personas) -> None:
     paths = ("/", "/sign-in", "/sign-in/code", "/n/team/jobs", "/admin/users", "/welcome")
     browsers = [personas.client(name) for name in ("nobody", "disabled")]
     assert all(arrives(browser.get(path, follow=True)) for browser in browsers for path in paths)
 
 
-def test_whose_session_ended_while_they_wrote(personas: Personas) -> None:
+def test_a_session_that_ended_before_the_form_was_sent(personas: Personas) -> None:
     personas.owner.set_password(PASSWORD)
     personas.owner.save()
     browser = personas.client("owner")

@@ -119,11 +119,11 @@ def test_an_owner_may_go_when_there_is_another(personas: Personas) -> None:
     assert not Membership.objects.filter(namespace=personas.namespace, user=personas.owner).exists()
 
 
-def test_the_owner_of_a_personal_namespace_stays_whoever_else_owns_it(personas: Personas) -> None:
-    room = services.ensure_personal_namespace(personas.developer)
-    services.set_member(actor=personas.developer, namespace_name=room.name, username="owner", role=Role.OWNER)
+def test_the_owner_of_a_personal_namespace_stays_beside_other_owners(personas: Personas) -> None:
+    personal = services.ensure_personal_namespace(personas.developer)
+    services.set_member(actor=personas.developer, namespace_name=personal.name, username="owner", role=Role.OWNER)
     with pytest.raises(Conflict):
-        services.remove_member(actor=personas.owner, namespace_name=room.name, username="developer")
+        services.remove_member(actor=personas.owner, namespace_name=personal.name, username="developer")
 
 
 def test_a_member_may_leave(personas: Personas) -> None:

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
-def test_it_tells_how_much_of_the_window_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_holds_the_rest_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "wall_clock", lambda: NOON)
     throttle.take("letter", "ada", most=1, seconds=60)
     monkeypatch.setattr(throttle, "wall_clock", lambda: NOON + timedelta(seconds=45))
@@ -43,9 +43,9 @@ def test_while_the_shared_counters_are_away_each_process_counts_by_itself(caplog
     with pytest.raises(TooManyRequests):
         throttle.take("job", "ada", most=3, seconds=60)
     throttle.take("job", "bob", most=3, seconds=60)
-    told = [record.message for record in caplog.records if "count" in record.message]
-    assert len(told) == 1, "they are not asked again with every request"
-    assert "secret" not in told[0]
+    warnings = [record.message for record in caplog.records if "count" in record.message]
+    assert len(warnings) == 1, "they are not asked again with every request"
+    assert "secret" not in warnings[0]
 
 
 def test_counters_that_are_back_count_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -124,9 +124,9 @@ def test_what_is_no_scope_is_refused_by_name(personas: Personas) -> None:
 
 
 def test_the_page_of_abilities_knows_the_token(personas: Personas) -> None:
-    told = bound(personas, Scope.JOB_READ).get("/api/v1/namespaces/team/abilities").json()
-    held = {row["scope"] for row in told["abilities"] if row["held"]}
-    assert (told["role"], held) == ("owner", {"namespace:read", "job:read"})
+    response = bound(personas, Scope.JOB_READ).get("/api/v1/namespaces/team/abilities").json()
+    held = {row["scope"] for row in response["abilities"] if row["held"]}
+    assert (response["role"], held) == ("owner", {"namespace:read", "job:read"})
 
 
 # --- Life ------------------------------------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def test_a_token_ends_after_the_days_that_were_asked_for(personas: Personas) -> 
 
 
 @pytest.mark.parametrize("days", [0, -1, 3651, "soon", 1.5])
-def test_a_life_that_is_none_is_refused(personas: Personas, days: object) -> None:
+def test_an_invalid_lifetime_is_refused(personas: Personas, days: object) -> None:
     assert personas.client("owner").post("/api/v1/tokens", {"name": "x", "days": days}, JSON).status_code == 422
 
 

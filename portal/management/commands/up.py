@@ -18,7 +18,7 @@ from jobs.backends.local import isolation
 from portal.bytecode import compile_in_background
 from portal.preflight import CannotStart, listen, lock_data_directory
 from portal.private_files import open_to_others
-from portal.supervisor import INTERRUPT_SECONDS, Supervisor, say
+from portal.supervisor import INTERRUPT_SECONDS, Supervisor, write_line
 from portal.supervisor import Command as Child
 from rbac.models import User
 from rbac.services import create_user
@@ -40,14 +40,16 @@ class Command(BaseCommand):
         except CannotStart as reason:
             raise CommandError(str(reason)) from None
         for path, mode in open_to_others(settings.DATA_DIR):
-            say(f"{path} has mode {mode:04o}: other accounts of this machine can use it. Take that away from them.")
+            write_line(
+                f"{path} has mode {mode:04o}: other accounts of this machine can use it. Take that away from them."
+            )
         with lock, listener:
             if problem := isolation.start_problem():
                 raise CommandError(problem)
             if problem := isolation.prepare_cgroups():
-                say(problem)
+                write_line(problem)
             if line := isolation.start_line():
-                say(line)
+                write_line(line)
             migrate()
             ensure_admin()
             if settings.CLUSTER_BACKEND == "local":
@@ -71,8 +73,10 @@ def ensure_admin() -> None:
     chosen = os.environ.get("REGATTA_ADMIN_PASSWORD", "")
     password = chosen or secrets.token_urlsafe(12)
     create_user(username=ADMIN, password=password, admin=True, any_password=True, actor=None)
-    told = "the password in REGATTA_ADMIN_PASSWORD" if chosen else f"the password {password} (shown only this once)"
-    say(f"Sign in as {ADMIN} with {told}.")
+    described = (
+        "the password in REGATTA_ADMIN_PASSWORD" if chosen else f"the password {password} (shown only this once)"
+    )
+    write_line(f"Sign in as {ADMIN} with {described}.")
 
 
 def _supervisor(listener: int) -> Supervisor:
@@ -90,7 +94,7 @@ def _supervisor(listener: int) -> Supervisor:
         children,
         stop_order=_STOP_ORDER,
         is_ready=_answers,
-        on_ready=lambda: say(f"Regatta is ready at {_address()} (Ctrl-C stops it)"),
+        on_ready=lambda: write_line(f"Regatta is ready at {_address()} (Ctrl-C stops it)"),
         interrupt=_interrupt,
     )
 

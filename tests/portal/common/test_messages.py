@@ -14,7 +14,7 @@ from portal.common.messages import MESSAGES, localized
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "portal" / "common" / "messages.py"
-ROOMS = ("jobs", "rbac", "quota", "datasets", "portal", "runtime")
+PACKAGES = ("jobs", "rbac", "quota", "datasets", "portal", "runtime")
 
 
 @pytest.fixture
@@ -23,15 +23,15 @@ def chinese() -> Iterator[None]:
         yield
 
 
-def modules(*rooms: str) -> Iterator[tuple[str, ast.Module]]:
+def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
     """Every module of the rooms, by its path."""
-    for path in (path for room in rooms for path in sorted((ROOT / room).rglob("*.py")) if path != TABLE):
+    for path in (path for package in packages for path in sorted((ROOT / package).rglob("*.py")) if path != TABLE):
         yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
 
 
 def texts_of_the_code() -> str:
     """Every constant text of the platform; those of an f-string one by one."""
-    nodes = (node for _, tree in modules(*ROOMS) for node in ast.walk(tree))
+    nodes = (node for _, tree in modules(*PACKAGES) for node in ast.walk(tree))
     return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
@@ -150,28 +150,28 @@ def template(node: ast.AST) -> str:
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def is_told(message: str) -> bool:
+def is_translated(message: str) -> bool:
     """Whether nothing of it stays in English: three English words in a row."""
     return not re.search(r"[A-Za-z]{3,} [A-Za-z]{2,} [A-Za-z]{2,}", localized(message))
 
 
 @pytest.mark.invariant("Every message of jobs, runtime and datasets has a Chinese translation.")
 @pytest.mark.usefixtures("chinese")
-def test_whatever_jobs_runtime_and_datasets_say_is_told_in_chinese() -> None:
+def test_messages_of_jobs_runtime_and_datasets_are_translated_to_chinese() -> None:
     """A message that fails here belongs into ``portal/common/messages/``, and translated into ``portal/locale``."""
-    said = [(place, COMPOSED.get(text, text.replace("{}", "7"))) for place, text in messages_of_the_code()]
-    assert [(place, message) for place, message in said if not is_told(message)] == []
+    translatable = [(place, COMPOSED.get(text, text.replace("{}", "7"))) for place, text in messages_of_the_code()]
+    assert [(place, message) for place, message in translatable if not is_translated(message)] == []
 
 
 def test_what_the_code_puts_together_is_still_there() -> None:
     assert COMPOSED.keys() - {text for _, text in messages_of_the_code()} == set()
 
 
-def test_the_code_still_says_what_the_table_translates() -> None:
-    said = texts_of_the_code()
+def test_the_code_still_holds_what_the_table_translates() -> None:
+    translatable = texts_of_the_code()
     pieces = {piece for message in MESSAGES for piece in re.split(r"\{\w+\}", message)}
     # A long piece shows a message that was changed; a short one (", such as ") is put together by the code.
-    assert sorted(piece for piece in pieces if len(piece) > 30 and longest_part(piece) not in said) == []
+    assert sorted(piece for piece in pieces if len(piece) > 30 and longest_part(piece) not in translatable) == []
 
 
 def longest_part(piece: str) -> str:

@@ -36,7 +36,7 @@ def walk(limit: int, order: tuple[str, ...]) -> list[str]:
 def test_pages_together_are_the_list(limit: int, order: tuple[str, ...]) -> None:
     for number in range(7):
         make_namespace(f"room-{number}")
-    assert walk(limit, order) == [str(room) for room in Namespace.objects.order_by(*order)]
+    assert walk(limit, order) == [str(namespace) for namespace in Namespace.objects.order_by(*order)]
 
 
 def test_rows_that_come_and_go_neither_double_nor_hide_others() -> None:

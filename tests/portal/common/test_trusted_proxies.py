@@ -45,7 +45,7 @@ def test_the_caller_is_the_last_one_that_is_no_proxy_of_ours(peer: str, forwarde
 
 
 @given(st.ip_addresses(), st.text(alphabet="0123456789abcdef.:, []\"'%x", max_size=60))
-def test_who_is_not_trusted_is_believed_nothing(peer: object, forwarded_for: str) -> None:
+def test_headers_of_an_untrusted_peer_are_ignored(peer: object, forwarded_for: str) -> None:
     nobody = caller(str(peer), forwarded_for, ())
     assert nobody == caller(str(peer), "", ())
     assert not is_encrypted(str(peer), "https", ())

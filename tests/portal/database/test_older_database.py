@@ -171,7 +171,7 @@ def _in_order(rows: Any) -> list[dict[str, Any]]:
 
 # --- Accounts --------------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("now")
-def test_who_is_signed_in_stays_so() -> None:
+def test_sessions_stay_valid() -> None:
     assert Client(headers={"cookie": f"regatta-session={older_rows.SESSION}"}).get("/tokens").status_code == 200
 
 
@@ -211,7 +211,7 @@ def test_roles_are_as_they_were() -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_an_account_without_a_letter_in_its_name_has_another_one_and_the_audit_log_says_so() -> None:
+def test_an_account_without_a_letter_in_its_name_is_renamed_and_the_audit_log_records_it() -> None:
     entry = AuditEntry.objects.get(action="user.rename", target=older_rows.DOTS)
     assert entry.after is not None
     renamed = of(entry.after["username"])
@@ -241,7 +241,7 @@ def test_the_audit_log_is_still_not_changed(change: str) -> None:
 
 # --- Datasets --------------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("now")
-def test_who_reads_a_shared_dataset_reads_it_still() -> None:
+def test_a_shared_dataset_stays_readable() -> None:
     assert {one.full_name for one in datasets.listed(of("Car\u00f6l"))} == {"team/ocr", f"{'o' * 63}/open"}
 
 
@@ -336,11 +336,11 @@ def test_a_job_is_read_in_every_state(state: str) -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_a_job_is_shown_with_its_replicas_and_the_wishes_of_people() -> None:
+def test_a_job_is_shown_with_its_replicas_and_desired_numbers() -> None:
     shown = jobs.job_json(jobs.job_for(of("ada"), RUNNING, Scope.JOB_READ))
     assert [replica["name"] for replica in shown["replicas"]] == ["trainer-0", "t" * 63]
-    wishes = (shown["trainers"], shown["pservers"], shown["elastic"], shown["rehearsal"])
-    assert wishes == (3, 2, False, older_rows.REHEARSAL)
+    desired = (shown["trainers"], shown["pservers"], shown["elastic"], shown["rehearsal"])
+    assert desired == (3, 2, False, older_rows.REHEARSAL)
 
 
 @pytest.mark.usefixtures("now")

@@ -45,8 +45,8 @@ class Images:
         self.do("build", *access, *mounts, *arguments, "--file", str(ROOT / file), "--tag", tag, str(ROOT))
 
     def begin(self, name: str, *command: str, environment: dict[str, str]) -> subprocess.Popen[str]:
-        told = [f"--env={key}={value}" for key, value in environment.items()]
-        run = [*self._at, "run", "--isolation=chroot", *told, name, "--", *command]
+        environment_options = [f"--env={key}={value}" for key, value in environment.items()]
+        run = [*self._at, "run", "--isolation=chroot", *environment_options, name, "--", *command]
         return subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -104,16 +104,16 @@ def test_the_portal_s_image_starts_the_portal_as_an_ordinary_account(images: Ima
 
 
 def test_the_portal_s_image_brings_the_tools_of_build_pods(images: Images, portal: str) -> None:
-    said = images.do(
+    output = images.do(
         "run", "--isolation=chroot", portal, "--", "sh", "-c", "ls /opt/regatta-build; touch /regatta/x; echo $?"
     )
-    assert {"build.py", "jobs", "pip", "runtime"} <= set(said.split())
-    assert said.split()[-1] == "1"  # the code is not the account's to change
+    assert {"build.py", "jobs", "pip", "runtime"} <= set(output.split())
+    assert output.split()[-1] == "1"  # the code is not the account's to change
 
 
 @pytest.mark.invariant("The images of the platform run the portal and the controller.")
 def test_the_controller_s_image_runs_the_controller(images: Images, base: str) -> None:
     images.build("deploy/kubernetes/controller.Dockerfile", "localhost/controller", base)
     images.do("from", "--name", "controller", "--pull-never", "localhost/controller")
-    said = images.do("run", "--isolation=chroot", "controller", "--", "python3", "-m", "jobs.operator", "--help")
-    assert "PaddleJob" in said
+    output = images.do("run", "--isolation=chroot", "controller", "--", "python3", "-m", "jobs.operator", "--help")
+    assert "PaddleJob" in output

@@ -87,13 +87,13 @@ def test_every_container_has_requests_and_limits(workload: dict[str, Any]) -> No
 
 
 @each_workload
-def test_whoever_needs_no_account_of_the_cluster_is_given_no_token(workload: dict[str, Any]) -> None:
+def test_a_pod_without_a_cluster_account_has_no_token(workload: dict[str, Any]) -> None:
     pod = workload["spec"]["template"]["spec"]
     assert ("serviceAccountName" in pod) != (pod.get("automountServiceAccountToken") is False)
 
 
 @each_workload
-def test_who_serves_on_a_port_is_asked_whether_it_does(workload: dict[str, Any]) -> None:
+def test_every_server_with_a_port_has_a_probe(workload: dict[str, Any]) -> None:
     for container in workload["spec"]["template"]["spec"]["containers"]:
         if container.get("ports"):
             assert {"livenessProbe", "readinessProbe"} <= container.keys()

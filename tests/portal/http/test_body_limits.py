@@ -75,13 +75,13 @@ def ask(path: str, length: int | None, *, method: str = "POST", pieces: int = 0,
         "server": ("testserver", 80),
     }
 
-    async def story() -> Sender:
+    async def scenario() -> Sender:
         sender = Sender(pieces)
         handler: Callable[..., Awaitable[None]] = StreamingHandler()
         await asyncio.wait_for(handler(scope, sender.receive, sender.send), 30)
         return sender
 
-    return async_to_sync(story)()
+    return async_to_sync(scenario)()
 
 
 @pytest.mark.invariant("A large body from an unauthorised client is not stored.")
@@ -125,7 +125,7 @@ def test_without_a_length_what_comes_is_counted(spooled: list[int]) -> None:
     assert sum(spooled) <= ANONYMOUS_LIMIT
 
 
-def test_who_is_signed_in_may_send_more() -> None:
+def test_a_signed_in_account_may_send_more() -> None:
     user = make_user()
     length = ANONYMOUS_LIMIT + len(PIECE)
     for header in (
@@ -163,9 +163,9 @@ def test_a_body_that_does_not_arrive_in_its_time_is_given_up(monkeypatch: pytest
     monkeypatch.setattr(body_limits, "BODY_SECONDS", -ANONYMOUS_LIMIT / body_limits.SLOWEST_BYTES)
     scope = {"type": "http", "method": "POST", "path": "/sign-in", "headers": [(b"content-length", b"9")]}
 
-    async def story() -> int:
+    async def scenario() -> int:
         sender = Sender(0, hangs=True)
         await asyncio.wait_for(StreamingHandler()(scope, sender.receive, sender.send), 30)
         return sender.status
 
-    assert async_to_sync(story)() == 408
+    assert async_to_sync(scenario)() == 408

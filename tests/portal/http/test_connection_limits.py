@@ -247,6 +247,6 @@ def test_agents_and_proxies_may_have_many_connections(settings: Settings) -> Non
         (("2001:db8::1", 1), False),
     ],
 )
-def test_who_is_exempt(settings: Settings, client: Any, exempt: bool) -> None:
+def test_exempt_addresses(settings: Settings, client: Any, exempt: bool) -> None:
     settings.TRUSTED_PROXIES = [trusted_proxies.network("10.0.0.0/8")]
     assert connection_limits.is_exempt(client) is exempt

@@ -78,8 +78,8 @@ def run(deed: Deed, talk: Callable[[Reader, Writer], Awaitable[None]]) -> Applic
 
 
 def request(content: bytes, *headers: bytes) -> bytes:
-    told = b"".join(header + b"\r\n" for header in headers or (b"Content-Length: %d" % len(content),))
-    return b"PUT / HTTP/1.1\r\nHost: a\r\n" + told + b"\r\n" + content
+    errors_seen = b"".join(header + b"\r\n" for header in headers or (b"Content-Length: %d" % len(content),))
+    return b"PUT / HTTP/1.1\r\nHost: a\r\n" + errors_seen + b"\r\n" + content
 
 
 async def answer(reader: Reader) -> bytes:
@@ -124,7 +124,7 @@ def test_the_connection_goes_on_after_it() -> None:
 
 @pytest.mark.invariant("After a body that is read straight from the socket, the connection serves its next request.")
 @pytest.mark.parametrize("deed", [read_little, read_into_the_middle])
-def test_who_has_seen_enough_leaves_a_connection_that_goes_on(deed: Deed) -> None:
+def test_a_reader_that_stops_early_leaves_a_usable_connection(deed: Deed) -> None:
     async def talk(reader: Reader, writer: Writer) -> None:
         for _ in range(3):
             writer.write(request(CONTENT))
@@ -159,13 +159,13 @@ def test_what_is_short_or_of_unknown_length_comes_through_the_loop(sent: bytes) 
 
 
 def test_a_sender_that_leaves_in_the_middle_is_noticed() -> None:
-    told: list[str] = []
+    errors_seen: list[str] = []
 
     async def deed(body: Body) -> bytes:
         try:
             return await read_all(body)
         except Interrupted as error:
-            told.append(str(error))
+            errors_seen.append(str(error))
             raise
 
     async def talk(_reader: Reader, writer: Writer) -> None:
@@ -173,10 +173,10 @@ def test_a_sender_that_leaves_in_the_middle_is_noticed() -> None:
         await writer.drain()
         writer.close()
         await writer.wait_closed()
-        await soon("the portal has noticed", lambda: told)
+        await soon("the portal has noticed", lambda: errors_seen)
 
     run(deed, talk)
-    assert told == ["The sender has gone."]
+    assert errors_seen == ["The sender has gone."]
 
 
 def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:

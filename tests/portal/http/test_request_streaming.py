@@ -126,8 +126,8 @@ def test_a_slow_sender_that_is_never_silent_is_waited_for(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "told"),
+    ("method", "path", "streamed"),
     [("PUT", PART, True), ("PUT", PART + "/", True), ("POST", PART, False), ("PUT", PART[:-8], False)],
 )
-def test_only_parts_are_streamed(method: str, path: str, told: bool) -> None:
-    assert is_streamed({"method": method, "path": path}) is told
+def test_only_parts_are_streamed(method: str, path: str, streamed: bool) -> None:
+    assert is_streamed({"method": method, "path": path}) is streamed

@@ -62,11 +62,11 @@ def test_of_two_reports_at_once_neither_is_lost(meet: Meet) -> None:
     attempt = make_attempt(make_job(attempt=1))
     Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0)
 
-    def told(phase: str) -> Deed:
+    def report_of(phase: str) -> Deed:
         report = Report(replica="trainer-0", phase=phase, code=0, signal=None, out_of_memory=False, why="")
         return lambda: replica_reports.record_report(attempt, report)
 
-    assert meet("jobs.services.replica_reports.notify", told("registered"), told("exited")) == [None, None]
+    assert meet("jobs.services.replica_reports.notify", report_of("registered"), report_of("exited")) == [None, None]
     row = Replica.objects.get()
     assert row.registered is not None
     assert (row.state, row.flushed) == (ReplicaState.EXITED, True)
@@ -139,7 +139,7 @@ def test_a_job_that_is_run_again_is_not_deleted(ended: Job, owner: User, meet: M
     assert again == Job.objects.get(state=JobState.QUEUED)
 
 
-def test_history_of_a_job_that_is_run_again_during_its_removal_begins_anew(ended: Job, owner: User, meet: Meet) -> None:
+def test_history_of_a_job_that_is_retried_during_its_removal_restarts(ended: Job, owner: User, meet: Meet) -> None:
     def remove(job: Job) -> None:
         retention.ring("")
         retention._remove_history(job)
@@ -179,13 +179,13 @@ def automatically(job: Job, leads: Callable[[], bool], now: datetime) -> Any:
     )
 
 
-def test_the_number_that_a_person_wishes_for_stays(running: Job, owner: User, meet: Meet) -> None:
-    scale = partial(scaling.scale_job, actor=owner, job_id=running.pk, wish={"trainer": 4})
+def test_the_number_that_a_person_requests_stays(running: Job, owner: User, meet: Meet) -> None:
+    scale = partial(scaling.scale_job, actor=owner, job_id=running.pk, asked={"trainer": 4})
     meet("jobs.launch.planner.amounts", partial(automatically, running, lambda: True, wall_clock()), scale)
     assert Job.objects.values_list("trainers", "elastic").get() == (4, False)
 
 
-def test_who_takes_over_the_lead_finds_what_was_written_before(running: Job, meet: Meet) -> None:
+def test_a_new_leader_finds_what_was_written_before(running: Job, meet: Meet) -> None:
     now = wall_clock()
     term = leader_lease.lead("one", now)
     assert term is not None

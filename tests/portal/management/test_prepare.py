@@ -15,9 +15,9 @@ from tests.servers.etcd_server import EtcdServer
 
 
 def prepared() -> str:
-    said = io.StringIO()
-    call_command("prepare", stdout=said)
-    return said.getvalue()
+    output = io.StringIO()
+    call_command("prepare", stdout=output)
+    return output.getvalue()
 
 
 @pytest.mark.django_db

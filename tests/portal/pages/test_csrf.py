@@ -18,7 +18,7 @@ CHANGING = ("post", "put", "patch", "delete")
 TEMPLATES = Path(__file__).resolve().parent.parent.parent.parent / "portal" / "templates"
 # These read no session: who calls shows a token of an attempt, or a password.
 SESSIONLESS = ("/ingest/", "/api/v1/auth/")
-GIVEN_OUT = re.compile(r"/ingest/.*/(stop|code|data|data/.*)")
+INGEST_DOWNLOADS = re.compile(r"/ingest/.*/(stop|code|data|data/.*)")
 
 
 def addresses() -> list[str]:
@@ -41,7 +41,7 @@ def test_every_route_that_could_change_something_asks_a_browser_for_its_token(pe
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(personas.admin)
     # Of a page Django looks at the method first of all; of the API the framework does after it has found the view.
-    asked = [
+    requests = [
         (method, path)
         for path in addresses()
         for method in (CHANGING if path.startswith("/api/v1/") else ("post",))
@@ -49,14 +49,14 @@ def test_every_route_that_could_change_something_asks_a_browser_for_its_token(pe
     ]
     let_through = [
         (method, path)
-        for method, path in asked
+        for method, path in requests
         if not stale(getattr(browser, method)(path, {}, content_type="application/json"))
     ]
     assert let_through == []
-    assert len(asked) > 200
+    assert len(requests) > 200
 
 
-def test_who_is_not_signed_in_is_asked_as_well_where_a_session_could_begin() -> None:
+def test_anonymous_requests_need_a_token_where_a_session_could_begin() -> None:
     """Else another site could sign somebody in as somebody else."""
     browser = Client(enforce_csrf_checks=True)
     forms = ("/sign-in", "/sign-in/code", "/sign-in/with/oidc", "/sign-up", "/sign-up/confirm/x", "/password")
@@ -66,19 +66,19 @@ def test_who_is_not_signed_in_is_asked_as_well_where_a_session_could_begin() -> 
 def test_what_asks_for_no_token_does_not_go_by_the_session(personas: Personas) -> None:
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(personas.admin)
-    told = {
+    statuses = {
         path: browser.post(path, {}, content_type="application/json").status_code
         for path in addresses()
         if path.startswith(SESSIONLESS)
     }
-    without_token = {path: 405 if GIVEN_OUT.fullmatch(path) else 401 for path in told}
-    assert told == {path: 422 if path.startswith("/api/") else without_token[path] for path in told}
+    without_token = {path: 405 if INGEST_DOWNLOADS.fullmatch(path) else 401 for path in statuses}
+    assert statuses == {path: 422 if path.startswith("/api/") else without_token[path] for path in statuses}
 
 
 def test_a_program_with_a_token_needs_none(personas: Personas) -> None:
     program = Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {make_token(personas.admin)}"})
-    asked = [(method, path) for path in addresses() for method in CHANGING if path.startswith("/api/v1/")]
-    assert not [one for one in asked if stale(getattr(program, one[0])(one[1], {}, content_type="application/json"))]
+    requests = [(method, path) for path in addresses() for method in CHANGING if path.startswith("/api/v1/")]
+    assert not [one for one in requests if stale(getattr(program, one[0])(one[1], {}, content_type="application/json"))]
 
 
 def test_every_form_that_posts_to_us_carries_the_token() -> None:

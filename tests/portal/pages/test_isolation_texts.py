@@ -16,7 +16,7 @@ from runtime.isolation import delegation, probe
 from runtime.isolation.delegation import Home, Seen
 from runtime.isolation.probe import Isolation, Mode
 from tests.personas import Personas
-from tests.portal.common.test_messages import is_told
+from tests.portal.common.test_messages import is_translated
 
 FOLDER = Path("/sys/fs/cgroup/portal")
 EVERY = frozenset(delegation.WANTED)
@@ -58,9 +58,9 @@ def layers() -> set[str]:
 
 @pytest.mark.usefixtures("chinese")
 def test_whatever_is_missing_is_named_in_chinese_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = list(missing_layers(monkeypatch))
-    assert len(said) == 12
-    assert [text for text in said if not is_told(text)] == []
+    texts = list(missing_layers(monkeypatch))
+    assert len(texts) == 12
+    assert [text for text in texts if not is_translated(text)] == []
 
 
 @pytest.mark.usefixtures("chinese")

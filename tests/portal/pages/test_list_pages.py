@@ -70,17 +70,17 @@ def grow(personas: Personas) -> None:
             ledger.reserve(personas.namespace, asked)
             storage.add(Thing(personas.namespace.pk, Kind.ARTIFACTS, str(job.pk), job.name), 10)
     make_member(personas.namespace, make_user(), Role.VIEWER)
-    room = make_namespace(owner=personas.admin)
-    ledger.reserve(room, Ask(uuid.uuid4(), 1, {"cpu": 1}, label="other", owner=personas.admin))
-    wish = {"limits": {"cpu": 2}, "reason": "More.", "asked": LONG_AGO, "asker": make_user()}
-    QuotaRequest.objects.create(namespace=room, **wish)
+    other = make_namespace(owner=personas.admin)
+    ledger.reserve(other, Ask(uuid.uuid4(), 1, {"cpu": 1}, label="other", owner=personas.admin))
+    fields = {"limits": {"cpu": 2}, "reason": "More.", "asked": LONG_AGO, "asker": make_user()}
+    QuotaRequest.objects.create(namespace=other, **fields)
     answered = {"state": "approved", "answered": LONG_AGO, "answered_by": make_user()}
-    QuotaRequest.objects.create(namespace=personas.namespace, **wish, **answered)
-    for namespace in (personas.namespace, room):
+    QuotaRequest.objects.create(namespace=personas.namespace, **fields, **answered)
+    for namespace in (personas.namespace, other):
         grow_data(namespace, personas)
     make_token(personas.admin)
     Client().force_login(personas.admin)
-    audit_log.record("job.submit", str(job.pk), actor=make_user(), namespace=room)
+    audit_log.record("job.submit", str(job.pk), actor=make_user(), namespace=other)
 
 
 def grow_data(namespace: Namespace, personas: Personas) -> None:

@@ -50,8 +50,8 @@ def test_whatever_the_policy_refuses_is_noticed_even_after_the_page_is_left(
     page.evaluate("() => { document.body.append(Object.assign(document.createElement('script'), {text: '1'})); }")
     page.goto(f"{live_server.url}/sign-up")
     # The page's own report may be lost with the page that is left; the console's never is, but may come a moment later.
-    until("it is told", lambda: any("script-src" in told for told in watch.violations), page)
-    until("the console tells", lambda: any("Content Security" in told for told in watch.violations), page)
+    until("it is told", lambda: any("script-src" in violation for violation in watch.violations), page)
+    until("the console tells", lambda: any("Content Security" in violation for violation in watch.violations), page)
     watch.violations.clear()
 
 

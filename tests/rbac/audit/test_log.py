@@ -21,7 +21,7 @@ from tests.factories import make_namespace, make_user
 pytestmark = pytest.mark.django_db
 
 
-def test_a_row_tells_who_what_when_from_where_and_why() -> None:
+def test_a_row_holds_actor_action_time_address_and_reason() -> None:
     request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.7")
     request.request_id, request.impersonator = "abc", make_user("root", admin=True)
     entry = audit_log.record(
@@ -56,7 +56,7 @@ def test_the_database_itself_refuses_to_change_the_trail(statement: str) -> None
     assert AuditEntry.objects.get().target == "ada"
 
 
-def test_the_trail_outlives_a_namespace() -> None:
+def test_the_audit_log_outlasts_a_namespace() -> None:
     namespace = make_namespace("gone")
     audit_log.record("namespace.create", "gone", actor=None, namespace=namespace)
     namespace.delete()

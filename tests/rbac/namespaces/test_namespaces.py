@@ -46,12 +46,12 @@ def test_an_admin_who_is_no_owner_has_nothing_to_hand_over(personas: Personas) -
 
 
 def test_a_personal_namespace_stays_with_its_account(personas: Personas) -> None:
-    room = services.ensure_personal_namespace(personas.developer)
-    services.set_member(actor=personas.developer, namespace_name=room.name, username="viewer", role=Role.VIEWER)
+    personal = services.ensure_personal_namespace(personas.developer)
+    services.set_member(actor=personas.developer, namespace_name=personal.name, username="viewer", role=Role.VIEWER)
     with pytest.raises(Conflict, match="personal"):
-        services.hand_over(actor=personas.developer, namespace_name=room.name, username="viewer")
+        services.hand_over(actor=personas.developer, namespace_name=personal.name, username="viewer")
     with pytest.raises(Conflict, match="personal"):
-        services.close_namespace(actor=personas.developer, namespace_name=room.name, confirmation=room.name)
+        services.close_namespace(actor=personas.developer, namespace_name=personal.name, confirmation=personal.name)
 
 
 # --- Closing ---------------------------------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_closing_ends_service_tokens_and_invitations(personas: Personas) -> None
     _, secret = tokens.create_service_token(
         actor=personas.owner, namespace_name="team", name="nightly", role=Role.DEVELOPER
     )
-    link = invitations.invite(actor=personas.owner, namespace_name="team", who="a@example.org", role=Role.VIEWER)
+    link = invitations.invite(actor=personas.owner, namespace_name="team", invitee="a@example.org", role=Role.VIEWER)
     close(personas)
     assert ApiToken.objects.get(user__username="team/nightly").revoked is not None
     with pytest.raises(NotFound):
@@ -106,7 +106,7 @@ def test_only_owners_close(personas: Personas, name: str) -> None:
         services.close_namespace(actor=personas.user(name), namespace_name="team", confirmation="team")
 
 
-def test_closing_is_in_the_trail_with_who_was_in_it(personas: Personas) -> None:
+def test_closing_is_in_the_audit_log_with_the_members(personas: Personas) -> None:
     close(personas)
     row = AuditEntry.objects.get(action="namespace.close")
     assert row.detail["members"]["viewer"] == "viewer"
@@ -127,7 +127,7 @@ def test_a_service_token_is_no_owner_and_cannot_be_made_one(personas: Personas) 
         services.remove_member(actor=personas.owner, namespace_name="team", username="team/nightly")
 
 
-def test_who_left_finds_nothing(personas: Personas) -> None:
+def test_a_former_member_finds_nothing(personas: Personas) -> None:
     services.remove_member(actor=personas.viewer, namespace_name="team", username="viewer")
     with pytest.raises(NotFound):
         namespace_for(personas.viewer, "team", Scope.NAMESPACE_READ)
@@ -149,7 +149,7 @@ def test_the_last_owner_neither_steps_down_nor_leaves(personas: Personas) -> Non
     assert roles() == before
 
 
-def test_whoever_is_taken_out_has_their_sockets_look_again(personas: Personas, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_a_member_wakes_their_sockets(personas: Personas, monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[list[int]] = []
     monkeypatch.setattr(services, "wake_sockets", lambda ids: woken.append(list(ids)))
     services.remove_member(actor=personas.owner, namespace_name="team", username="viewer")

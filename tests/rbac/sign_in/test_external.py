@@ -113,7 +113,7 @@ def test_what_is_not_configured_is_not_there(provider: Provider) -> None:
 
 
 # --- What goes wrong is a page, and no other round -------------------------------------------------------------------
-def test_who_says_no_there_is_told_so_here(provider: Provider) -> None:
+def test_a_refusal_at_the_provider_is_a_message(provider: Provider) -> None:
     provider.refuses = True
     answer = there_and_back(Client())
     assert answer.status_code == 403
@@ -136,7 +136,7 @@ def test_a_token_for_another_portal_opens_nothing(provider: Provider) -> None:
     assert not User.objects.exists()
 
 
-def test_a_provider_that_is_down_is_told_in_words(provider: Provider, settings) -> None:
+def test_a_provider_that_is_down_is_a_message(provider: Provider, settings) -> None:
     settings.SOCIAL_AUTH_OIDC_OIDC_ENDPOINT = "http://127.0.0.1:1"
     answer = Client().post("/sign-in/with/oidc")
     assert answer.status_code == 502
@@ -175,7 +175,7 @@ def test_a_closed_portal_opens_no_account(provider: Provider, settings) -> None:
     assert not User.objects.exists()
 
 
-def test_who_has_to_be_let_in_waits(provider: Provider, settings) -> None:
+def test_an_account_that_needs_approval_waits(provider: Provider, settings) -> None:
     settings.SIGN_UP = "approval"
     assert there_and_back(Client()).status_code == 403
     assert User.objects.get().awaiting == "approval"
@@ -205,7 +205,7 @@ def ada(db: None) -> Client:
     return client
 
 
-def test_who_is_signed_in_connects_and_then_comes_in_by_both_ways(provider: Provider, ada: Client) -> None:
+def test_a_signed_in_account_connects_a_provider_and_signs_in_both_ways(provider: Provider, ada: Client) -> None:
     assert there_and_back(ada)["Location"] == "/account"
     client = Client()
     there_and_back(client)

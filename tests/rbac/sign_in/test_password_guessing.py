@@ -112,7 +112,7 @@ def test_a_password_is_hashed_within_a_slot(monkeypatch: pytest.MonkeyPatch) -> 
     assert (seen, slots.held) == ([1, 1], 0)
 
 
-def test_who_waits_too_long_for_a_slot_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_waits_too_long_for_a_slot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rbac.sign_in.password_hashing._slots", Slots(free=False))
     with pytest.raises(TooManyRequests, match="Too many passwords"), slot():
         pass

@@ -98,8 +98,8 @@ def test_each_visit_makes_another_key(ada: User) -> None:
 def test_an_admin_who_looks_as_somebody_does_not_come_to_the_page(personas: Personas) -> None:
     admin = personas.client("admin")
     admin.post("/admin/users/viewer/look", {"reason": "A question about a job."})
-    told = [admin.get("/account/second-factor").status_code, admin.post("/account/second-factor").status_code]
-    assert told == [403, 403]
+    statuses = [admin.get("/account/second-factor").status_code, admin.post("/account/second-factor").status_code]
+    assert statuses == [403, 403]
     assert not TOTPDevice.objects.exists()
 
 

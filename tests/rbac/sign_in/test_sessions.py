@@ -32,7 +32,7 @@ def ada(db: None) -> None:
     make_user("ada", password=PASSWORD)
 
 
-def test_a_session_tells_its_browser_and_address_but_never_its_key() -> None:
+def test_a_session_shows_its_browser_and_address_but_never_its_key() -> None:
     client = browser("Netscape 4")
     page = client.get("/sessions").content.decode()
     assert "Netscape 4" in page
@@ -52,7 +52,7 @@ def test_signing_in_gives_a_fresh_key() -> None:
     assert Client(headers={"cookie": f"regatta-session={planted}"}).get("/tokens").status_code == 302
 
 
-def test_one_session_is_ended_and_the_other_lives() -> None:
+def test_one_session_is_ended_and_the_other_stays() -> None:
     here, there = browser(), browser("Chromium")
     handle = Session.objects.get(agent="Chromium").handle
     assert here.post(f"/sessions/{handle}/end")["Location"] == "/sessions"
