@@ -1,4 +1,4 @@
-"""What every page's template may use. Each value is worked out only when a template asks for it."""
+"""Template context of every page. Each value is computed only when a template uses it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rbac.models import Namespace
 from rbac.selectors import namespaces_of
 
 _SESSION_KEY = "namespace"
-# What the line in the header shows.
+# The resources in the line of the header.
 _HEADER_RESOURCES = ("cpu", "jobs")
 
 
 def page_context(request: HttpRequest) -> dict[str, Any]:
-    """``csp_nonce``; ``namespaces`` [Namespace, with ``role``]; ``current_namespace`` (or None); ``quota_line``
+    """Return ``csp_nonce``; ``namespaces`` [Namespace, with ``role``]; ``current_namespace`` (or None); ``quota_line``
     {"cpu": {"used", "limit"}, "jobs": {...}} of the current namespace, empty without one (limit None: no limit)."""
     namespaces = SimpleLazyObject(lambda: namespaces_of(request.user))
     current = SimpleLazyObject(lambda: _current(request, list(namespaces)))
@@ -30,7 +30,7 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _current(request: HttpRequest, namespaces: list[Namespace]) -> Namespace | None:
-    """The namespace of the address, else the one last looked at, else the personal one, else the first."""
+    """Return the namespace of the address, else the one opened last, else the personal one, else the first."""
     match = request.resolver_match
     wanted = match.kwargs.get("ns") or match.kwargs.get("namespace") if match else None
     wanted = wanted or request.session.get(_SESSION_KEY)

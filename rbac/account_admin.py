@@ -146,7 +146,7 @@ def _keep_an_admin(user: User) -> None:
         raise Conflict(f"{user.username!r} is the last admin. Make somebody else an admin first.")
 
 
-# --- Looking at the portal as somebody else --------------------------------------------------------------------------
+# --- Impersonation ---------------------------------------------------------------------------------------------------
 def begin_to_look(*, actor: User, username: str, reason: str, request: HttpRequest) -> None:
     """See the portal as somebody else sees it; nothing can be changed meanwhile (``rbac.middleware``).
 

@@ -34,7 +34,7 @@ CONFIRMATION_SALT = "rbac.confirm"
 _log = logging.getLogger(__name__)
 
 
-# --- In a request ----------------------------------------------------------------------------------------------------
+# --- Queueing, in a request ------------------------------------------------------------------------------------------
 def enqueue(request: HttpRequest, to: str, template: str, **context: Any) -> None:
     """Have an e-mail sent after the present transaction, in the language that is active now. ``context`` is JSON, and
     holds ids in place of secrets: ``_CONTEXTS`` makes of it what the template shows."""
@@ -86,7 +86,7 @@ def _ports_of(host: str) -> set[str]:
     return {"", "80", "443", str(settings.PORT), *(str(each.port) for each in origins if each.hostname == host)}
 
 
-# --- While it is sent ------------------------------------------------------------------------------------------------
+# --- Delivery --------------------------------------------------------------------------------------------------------
 def deliver(row: OutgoingEmail) -> None:
     """Send it now, unless there is nothing to say any more. Raises whatever a mail server may do."""
     found = _CONTEXTS[row.template](row)

@@ -1,11 +1,10 @@
-"""Requests whose bodies are too large to be gathered before anybody looks at them.
+"""Streaming of request bodies that are too large to be buffered before a view sees them.
 
-Bodies are read before a view is called, within the limits of ``portal.http.body_limits``. For the routes below the view
-is called at once, so that it can refuse before bytes come, and reads the body as it comes in: a few pieces wait in
-memory, then the sender is held back. The event loop only passes pieces on; whoever reads does so in a thread, and is
-woken only when all that it asked for is there: between two threads each hand-over of a small piece costs more than the
-piece. Where the server can lend the rest of a body (``portal.http.direct_body``), whoever reads takes it from the
-socket.
+Other bodies are read before a view is called, within the limits of ``portal.http.body_limits``. For the routes below
+the view is called at once, so that it can refuse before bytes arrive. It reads the body as it arrives: a few pieces
+wait in memory, then the client is slowed down. The event loop only passes pieces on. The reader runs in a thread and is
+woken only when all that it requested has arrived: passing a small piece between two threads costs more than the piece.
+When the server can lend the rest of a body (``portal.http.direct_body``), the reader takes it from the socket.
 """
 
 from __future__ import annotations
@@ -22,24 +21,25 @@ from django.core.handlers.asgi import ASGIHandler
 
 from portal.http.body_limits import ANONYMOUS_LIMIT, Incoming, Message, Receive, TooSlow, content_length
 
-# (method, path) of the requests that are read as they come in.
+# (method, path) of the requests that are read as they arrive.
 STREAMED = (
     ("PUT", re.compile(r"/api/v1/datasets/[^/]+/[^/]+/versions/\d+/files/\d+/parts/\d+/?")),
     ("POST", re.compile(r"/ingest/v1/attempts/[^/]+/artifacts/?")),
 )
-# Bodies of these are read as they come in where strangers may not send so much: their views look at the token first.
+# Bodies of these are read as they arrive when they exceed the limit of anonymous callers: their views check the token
+# first.
 STREAMED_IF_LARGE = ("POST", re.compile(r"/ingest/v1/.*"))
 WAITING_LIMIT = 1 << 20  # bytes that wait to be read
-# A sender that is silent for so long has gone, even where the network has not noticed.
+# A client that sends nothing for so many seconds counts as disconnected, even when the network has not noticed.
 SILENCE_SECONDS = 60.0
-# The extension of a scope that lends the rest of a body: a call that gives one, or None.
+# The extension of a scope that lends the rest of a body: a call that returns one, or None.
 STRAIGHT = "regatta.straight"
 
 Send = Callable[[Message], Awaitable[None]]
 
 
 class Interrupted(OSError):
-    """The sender has gone before the end of the body."""
+    """The client disconnected before the end of the body."""
 
 
 class Lent(Protocol):
@@ -57,24 +57,24 @@ def _nothing() -> None:
 
 
 class Body:
-    """A request's body while it comes in: a file for the view, and what is left of ``receive`` for Django.
+    """A request body that is still arriving: a file for the view, and a ``receive`` for Django.
 
-    ``lend`` is asked for the rest of it, when there is more to come.
+    ``lend`` is called for the rest of it while more is to come.
 
-    ``read`` is called by one thread, everything else by the event loop.
+    One thread calls ``read``; the event loop calls everything else.
     """
 
     def __init__(self, receive: Receive, lend: Callable[[], Lent | None] = _nothing) -> None:
         self._receive = receive
         self._lend = lend
-        self._lent: Lent | None = None  # as the loop knows it
-        self._straight: Lent | None = None  # as the reader does, while something of it is left
+        self._lent: Lent | None = None  # the event loop's reference
+        self._straight: Lent | None = None  # the reader's reference, while some of it is left
         self._returned = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._changed = threading.Condition()
         self._pieces: deque[bytes] = deque()
         self._waiting = 0
-        self._requested = 1  # bytes, for which the reader waits
+        self._requested = 1  # bytes for which the reader waits
         self._arrived = 0  # bytes so far
         self._held_back = False
         self._ended = False
@@ -84,7 +84,7 @@ class Body:
         self._pump = asyncio.create_task(self._fetch())
 
     async def __call__(self) -> Message:
-        """What comes after the body: nothing but the sender's departure."""
+        """Wait for the disconnect of the client, the only message after the body."""
         await self._left.wait()
         return {"type": "http.disconnect"}
 
@@ -129,7 +129,7 @@ class Body:
             return self._waiting
 
     def read(self, size: int = -1) -> bytes:
-        """``size`` bytes, or WAITING_LIMIT where that is less; fewer at the end or of what is lent, none after the end.
+        """Return ``size`` bytes, at most ``WAITING_LIMIT``; fewer at the end or from a lent rest, none after the end.
 
         Raises Interrupted.
         """
@@ -161,7 +161,8 @@ class Body:
         return self._waiting >= self._requested or self._ended or self._disconnected or self._straight is not None
 
     def _wait_for_enough(self) -> None:
-        """Raises Interrupted where nothing at all comes any more; a slow sender may take its time."""
+        """Wait for the requested bytes. Raises Interrupted when nothing arrives any more; a slow client may take its
+        time."""
         while not self._is_enough():
             before = self._arrived
             if not self._changed.wait(SILENCE_SECONDS) and self._arrived == before:
@@ -182,7 +183,7 @@ class Body:
         return found
 
     def close(self) -> None:
-        """The request is over; what still comes is nobody's."""
+        """End the request; data that still arrives is dropped."""
         self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
@@ -191,7 +192,7 @@ class Body:
 
 
 class StreamingHandler(ASGIHandler):
-    """Django's handler; bodies that are streamed are read by their view, all others within ``body_limits``."""
+    """Django's handler; views read streamed bodies themselves, all others are read within ``body_limits``."""
 
     async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if is_streamed(scope):
@@ -210,7 +211,7 @@ class StreamingHandler(ASGIHandler):
 
 
 def is_streamed(scope: Message) -> bool:
-    """Whether the request's body is read as it comes in."""
+    """Return whether the request's body is read as it arrives."""
     if any(_fits(scope, route) for route in STREAMED):
         return True
     return _fits(scope, STREAMED_IF_LARGE) and (content_length(scope) or 0) > ANONYMOUS_LIMIT

@@ -46,7 +46,7 @@ def configured() -> list[Provider]:
     return [Provider(name, title) for name, title in settings.SIGN_IN_PROVIDERS.items()]
 
 
-# --- The first time --------------------------------------------------------------------------------------------------
+# --- First sign-in ---------------------------------------------------------------------------------------------------
 @transaction.atomic
 def open_account(
     backend: Any, details: Mapping[str, Any], response: Mapping[str, Any], user: User | None = None, **more: Any

@@ -210,7 +210,7 @@ def send_test_email(request: HttpRequest) -> HttpResponse:
     return redirect("admin-sign-in")
 
 
-# --- The trail -------------------------------------------------------------------------------------------------------
+# --- Audit log -------------------------------------------------------------------------------------------------------
 @require_safe
 @admins_only
 def audit_trail(request: HttpRequest) -> HttpResponse:

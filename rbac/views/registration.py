@@ -109,7 +109,7 @@ def welcome(request: HttpRequest) -> HttpResponse:
     return render(request, "rbac/welcome.html", {"namespace": ensure_personal_namespace(user_of(request))})
 
 
-# --- Accounts that wait to be let in ---------------------------------------------------------------------------------
+# --- Accounts that wait for approval ---------------------------------------------------------------------------------
 @never_cache
 @require_safe
 @login_required

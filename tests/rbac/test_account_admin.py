@@ -110,7 +110,7 @@ def test_nobody_looks_as_an_admin_or_a_closed_account(personas: Personas, userna
     assert client.get("/api/v1/me").json()["username"] == "root"
 
 
-# --- The trail -------------------------------------------------------------------------------------------------------
+# --- Audit log -------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def trail(personas: Personas) -> Client:
     for number in range(3):

@@ -34,11 +34,11 @@ class Command(BaseCommand):
             access_log=False,
             log_level="warning",
             timeout_graceful_shutdown=_GRACE_SECONDS,
-            # Whom to believe about callers is decided in one place: portal.common.proxy_middleware.
+            # portal.common.proxy_middleware alone decides which proxy headers to trust.
             proxy_headers=False,
             server_header=False,
         )
-        # The family is read from the socket itself: the event loop sets TCP_NODELAY only where it knows it is TCP.
+        # The address family is read from the socket: the event loop sets TCP_NODELAY only on a socket of known family.
         uvicorn.Server(configuration).run(sockets=[_listening() if fd is None else socket.socket(fileno=fd)])
 
 

@@ -1,4 +1,4 @@
-"""``manage.py up``: the whole portal on this machine, in one foreground process that looks after all others."""
+"""``manage.py up``: the whole portal on this machine, in one foreground process that supervises all others."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from rbac.models import User
 from rbac.services import create_user
 
 ADMIN = "admin"
-# The controller is stopped last but one: it has no part in an orderly end, jobs on a cluster go on.
+# The controller is stopped last but one: it has no part in an orderly stop, because jobs on a cluster continue.
 _STOP_ORDER = (("sweep", "worker", "pods"), ("web",))
 
 
@@ -60,14 +60,14 @@ class Command(BaseCommand):
 
 
 def migrate() -> None:
-    """Bring the database up to date; when it is, only look (the command takes its time even then)."""
+    """Migrate the database when it is not up to date (the command takes its time even when there is nothing to do)."""
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         call_command("migrate", verbosity=0, interactive=False)
 
 
 def ensure_admin() -> None:
-    """The first start opens the account ``admin``; its password is told once, unless it was chosen."""
+    """Open the account ``admin`` at the first start; print its password once, unless the operator chose it."""
     if User.objects.filter(username=ADMIN).exists():
         return
     chosen = os.environ.get("REGATTA_ADMIN_PASSWORD", "")
@@ -80,7 +80,7 @@ def ensure_admin() -> None:
 
 
 def _supervisor(listener: int) -> Supervisor:
-    # The password is for this process alone; what it starts, and what that starts, need not know it.
+    # The password is for this process alone; its child processes do not need it.
     os.environ.pop("REGATTA_ADMIN_PASSWORD", None)
     os.environ["PYTHONUNBUFFERED"] = "1"
     manage = (sys.executable, str(settings.BASE_DIR / "manage.py"))
@@ -100,11 +100,11 @@ def _supervisor(listener: int) -> Supervisor:
 
 
 def _controller() -> dict[str, Child]:
-    """The controller of PaddleJobs, where jobs run on a cluster that has none of its own."""
+    """The controller of PaddleJobs, for jobs on a cluster that has no controller of its own."""
     if settings.CLUSTER_BACKEND != "kubernetes" or not settings.KUBERNETES_CONTROLLER:
         return {}
     where = ("--kubeconfig", settings.KUBECONFIG) if settings.KUBECONFIG else ()
-    # Other portals of the cluster have controllers of their own.
+    # Other portals of the cluster have their own controllers.
     mine = ("--namespace-prefix", settings.KUBERNETES_PREFIX) if settings.KUBERNETES_PREFIX else ()
     command = (sys.executable, "-m", "jobs.operator", "run", *where, *mine, "--lost-seconds", "30")
     return {"pods": Child((*command, "--listen", "127.0.0.1:0", "--log-level", "warning"))}
@@ -116,7 +116,7 @@ def _address() -> str:
 
 
 def _answers() -> bool:
-    """Whether ``/healthz`` says yes, asked in the way of a proxy: by a host name that the portal knows."""
+    """Return whether ``/healthz`` succeeds, requested as by a proxy: with a host name that the portal accepts."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.HOST, settings.HOST)  # noqa: S104
     known = next((name for name in settings.ALLOWED_HOSTS if not name.startswith(("*", "."))), "localhost")
     connection = http.client.HTTPConnection(reachable, settings.PORT, timeout=0.25)

@@ -193,7 +193,7 @@ def test_a_slow_body_and_a_pause_between_requests_are_no_slow_heads() -> None:
     serve(talk, Seen)
 
 
-# --- Numbers ---------------------------------------------------------------------------------------------------------
+# --- Number of connections -------------------------------------------------------------------------------------------
 async def opened(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
     """A connection that has asked once, and the beginning of the answer."""
     reader, writer = await asyncio.open_connection(*address)
