@@ -1,4 +1,5 @@
-"""What admins of the platform do to accounts. Every deed asks for a reason and leaves its row in the trail."""
+"""Administration of accounts by admins of the platform. Every action requires a reason and leaves a row in the audit
+log."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ from rbac.sign_in.registration import send_welcome
 from rbac.sign_in.sign_in import sessions_of
 from rbac.socket_revocation import wake_sockets
 
-# What a session remembers while an admin looks at the portal as somebody else: the admin's account.
+# The session key that holds the admin's account while the admin impersonates another account.
 LOOKING = "looking"
-# The session of who looks as somebody else was opened by no password of theirs.
+# The session of an impersonated account was not opened with a password of that account.
 _SESSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 _PASSWORD_BYTES = 12
 
 
 def person_named(username: str) -> User:
-    """An account of a person, whether it is open or not. Raises NotFound."""
+    """Return the account of a person, open or closed. Raises NotFound."""
     user = User.objects.filter(username=username, service_of=None).first()
     if user is None:
         raise NotFound(f"There is no account {username!r}.")
@@ -36,10 +37,10 @@ def person_named(username: str) -> User:
 def open_account(
     *, actor: User, username: str, email: str, reason: str, by_email: bool, request: HttpRequest
 ) -> tuple[User, str]:
-    """Open an account for somebody: with a password, which is told this once, or with a letter to its address in which
-    a password can be chosen.
+    """Open an account for a person: with a password, which is returned only once, or with an e-mail to its address that
+    links to a page to choose a password.
 
-    The account and the password (empty with a letter). Raises Forbidden, ValidationFailed.
+    Returns the account and the password (empty with an e-mail). Raises Forbidden, ValidationFailed.
     """
     require_admin(actor)
     stated_reason, username, email = audit_log.stated(reason), username.strip(), email.strip()
@@ -62,7 +63,8 @@ def open_account(
 def set_active(*, actor: User, username: str, active: bool, reason: str, request: HttpRequest | None = None) -> User:
     """Close an account, which ends its sessions, tokens and sockets at once, or open it again.
 
-    Raises Forbidden, NotFound, ValidationFailed without a reason, Conflict for oneself and the last admin.
+    Raises Forbidden, NotFound, ValidationFailed without a reason, and Conflict for the actor's own account and the last
+    admin.
     """
     require_admin(actor)
     stated_reason, user = audit_log.stated(reason), _locked(username)
@@ -91,7 +93,7 @@ def set_active(*, actor: User, username: str, active: bool, reason: str, request
 
 @transaction.atomic
 def set_admin(*, actor: User, username: str, admin: bool, reason: str, request: HttpRequest | None = None) -> User:
-    """Make somebody an admin of the platform, or no longer one. Raises like ``set_active``."""
+    """Make an account an admin of the platform, or remove that role. Raises like ``set_active``."""
     require_admin(actor)
     stated_reason, user = audit_log.stated(reason), _locked(username)
     if not admin:
@@ -114,7 +116,7 @@ def set_admin(*, actor: User, username: str, admin: bool, reason: str, request: 
 
 @transaction.atomic
 def reset_password(*, actor: User, username: str, reason: str, request: HttpRequest | None = None) -> str:
-    """A new password, which is shown this once; the account is signed out everywhere, and its tokens are revoked.
+    """Return a new password, only this once. The account is signed out everywhere, and its tokens are revoked.
 
     Raises like ``set_active``.
     """
@@ -131,7 +133,8 @@ def reset_password(*, actor: User, username: str, reason: str, request: HttpRequ
 
 
 def _locked(username: str) -> User:
-    """The account, with the rows of all admins locked first: two who demote each other must not both succeed."""
+    """Return the account, with the rows of all admins locked first: of two admins who demote each other, one must
+    fail."""
     list(User.objects.select_for_update().filter(is_superuser=True).order_by("pk"))
     return person_named(username)
 
@@ -148,9 +151,9 @@ def _keep_an_admin(user: User) -> None:
 
 # --- Impersonation ---------------------------------------------------------------------------------------------------
 def begin_to_look(*, actor: User, username: str, reason: str, request: HttpRequest) -> None:
-    """See the portal as somebody else sees it; nothing can be changed meanwhile (``rbac.middleware``).
+    """Begin to see the portal as another account does; nothing can be changed meanwhile (``rbac.middleware``).
 
-    Raises Forbidden, NotFound, ValidationFailed without a reason, Conflict for admins and closed accounts.
+    Raises Forbidden, NotFound, ValidationFailed without a reason, and Conflict for admins and closed accounts.
     """
     require_admin(actor)
     stated_reason, user = audit_log.stated(reason), person_named(username)
@@ -162,7 +165,7 @@ def begin_to_look(*, actor: User, username: str, reason: str, request: HttpReque
 
 
 def end_looking(request: HttpRequest) -> str:
-    """Be oneself again; the name of whom one looked as. Raises Conflict where one does not look as anybody."""
+    """End the impersonation; return the name of the impersonated account. Raises Conflict when there is none."""
     admin = getattr(request, "impersonator", None)
     if admin is None:
         raise Conflict("You look at the portal as yourself.")

@@ -1,4 +1,4 @@
-"""What happens around every request of a browser."""
+"""Middleware for requests of browsers."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from rbac.models import User
 from rbac.sign_in.second_factor import is_owed
 
 _SEEN = "seen"
-# Between two writes of when a session was last seen: reading pages must not cost a write each.
+# Seconds between two writes of the time at which a session was last seen: reading pages must not cost a write each.
 _GRAIN = timedelta(minutes=10)
 
 
 class SeenMiddleware:
-    """Notes now and then that a session is in use; saving the session says so in its row."""
+    """Records now and then that a session is in use; saving the session updates its row."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -38,7 +38,7 @@ class SeenMiddleware:
         return response
 
 
-# What an account that owes a second factor reaches before it has one.
+# The pages that an account without its required second factor can reach.
 _ON_THE_WAY = frozenset(
     {
         "second-factor",
@@ -53,7 +53,7 @@ _ON_THE_WAY = frozenset(
 
 
 class OwedSecondFactorMiddleware:
-    """Leads an admin to setting up a second factor where the platform asks for one."""
+    """Redirects an admin to the setup of a second factor when the platform requires one."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -77,8 +77,8 @@ def _is_stale(seen: str | None, at: datetime) -> bool:
 
 
 class LookingMiddleware:
-    """While an admin looks at the portal as somebody else, ``request.impersonator`` is the admin, and nothing can be
-    changed. Comes after the sign-in of the session is known."""
+    """Sets ``request.impersonator`` to the admin who impersonates an account, and refuses changes meanwhile. Comes
+    after authentication by session."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response

@@ -76,6 +76,6 @@ urlpatterns = [
     path("admin/sign-in/letter", admin.send_test_email, name="send-trial-letter"),
     path("admin/audit", admin.audit_trail, name="admin-audit"),
     path("admin/audit.csv", admin.audit_csv, name="admin-audit-csv"),
-    # Refuses a ``next`` that is not ours; by POST only.
+    # Refuses a ``next`` of another site; by POST only.
     path("language", require_POST(set_language), name="language"),
 ]

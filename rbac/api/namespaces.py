@@ -1,4 +1,4 @@
-"""Namespaces, their members, and invitations into them over HTTP."""
+"""API of namespaces, their members and their invitations."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class NamespaceView(APIView):
 
     @extend_schema(responses={204: DONE})
     def delete(self, request: Request, ns: str) -> Response:
-        """Close it, once no job in it runs. Its name is never given again.
+        """Close the namespace, once no job in it runs. Its name is never assigned again.
 
         The body repeats the name: `{"name": "team"}`.
         """
@@ -120,7 +120,7 @@ class NamespaceView(APIView):
 
 
 class AbilitiesView(APIView):
-    """What the caller may do in a namespace, with the session or token that asks."""
+    """The caller's abilities in a namespace, with the session or token of the request."""
 
     @extend_schema(responses=AbilitiesOutput)
     def get(self, request: Request, ns: str) -> Response:
@@ -199,7 +199,7 @@ class NamespaceInvitationsView(APIView):
 
     @extend_schema(request=InvitationInput, responses={201: NewInvitationOutput})
     def post(self, request: Request, ns: str) -> Response:
-        """Invite an account by its name, or whoever reads an e-mail address. An invitation ends after a week."""
+        """Invite an account by its name, or the owner of an e-mail address. An invitation expires after a week."""
         namespace_for(request.user, ns, Scope.NAMESPACE_ADMIN)
         body = read(InvitationInput, request)
         actor = signed_in(request.user)
@@ -225,7 +225,7 @@ class NamespaceInvitationView(APIView):
 
 
 class InvitationsView(APIView):
-    """What the caller is invited to."""
+    """The caller's open invitations."""
 
     @extend_schema(parameters=[*PARAMETERS], responses=page_of(InvitationOutput))
     def get(self, request: Request) -> Response:
@@ -233,7 +233,7 @@ class InvitationsView(APIView):
 
 
 class AcceptView(APIView):
-    """Yes to an invitation."""
+    """Acceptance of an invitation."""
 
     @extend_schema(request=None, responses=RoleInNamespace)
     def post(self, request: Request, invitation_id: UUID) -> Response:
@@ -244,7 +244,7 @@ class AcceptView(APIView):
 
 
 class DeclineView(APIView):
-    """No to an invitation."""
+    """Refusal of an invitation."""
 
     @extend_schema(request=None, responses={204: DONE})
     def post(self, request: Request, invitation_id: UUID) -> Response:

@@ -1,4 +1,5 @@
-"""Invitations into namespaces: to an account by its name, or to an address by a link. They expire after a week."""
+"""Invitations to namespaces: for an account by its name, or for an e-mail address by a link. They expire after a
+week."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _NOT_THERE = "There is no such invitation; it may have been withdrawn. Ask who i
 
 
 class Invited(NamedTuple):
-    """``secret`` is in the link for an address and stored nowhere; empty where an account is invited by its name."""
+    """``secret`` is in the link for an address and is not stored; empty when an account is invited by its name."""
 
     invitation: Invitation
     secret: str
@@ -39,19 +40,19 @@ class Invited(NamedTuple):
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
 def open_in(namespace: Namespace) -> QuerySet[Invitation]:
-    """The namespace's invitations that nobody has answered, those past their time among them; newest first."""
+    """Return the namespace's unanswered invitations, including expired ones; newest first."""
     rows = Invitation.objects.filter(namespace=namespace, ended=None)
     return rows.select_related("user", "invited_by").order_by("-created", "-id")
 
 
 def open_for(user: User) -> QuerySet[Invitation]:
-    """What the account is invited to, by its name, and can still accept; newest first."""
+    """Return the invitations of the account, by its name, that it can still accept; newest first."""
     rows = Invitation.objects.filter(user=user, ended=None, expires__gt=wall_clock(), namespace__closed=None)
     return rows.select_related("namespace", "invited_by").order_by("-created", "-id")
 
 
 def behind_link(secret: str) -> Invitation:
-    """The invitation that a link leads to. Raises NotFound, and Conflict where it is past its time or answered."""
+    """Return the invitation of a link. Raises NotFound, and Conflict when it has expired or was answered."""
     found = Invitation.objects.filter(digest=digest_of(secret), namespace__closed=None).exclude(digest="")
     invitation = found.select_related("namespace", "invited_by").first()
     if invitation is None or invitation.answer == Answer.WITHDRAWN:
@@ -67,8 +68,8 @@ def invite(
 ) -> Invited:
     """Offer a role to an account (by name) or to an address.
 
-    Raises NotFound, Forbidden, ValidationFailed for what is neither, and Conflict for oneself, a member, or somebody
-    whose invitation is still open.
+    Raises NotFound, Forbidden, ValidationFailed for a text that is neither, and Conflict for the actor, a member, or an
+    invitee whose invitation is still open.
     """
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     hold_open(namespace)
@@ -93,7 +94,7 @@ def invite(
 
 
 def secret_of(invitation: Invitation) -> str:
-    """The secret of an invitation's link; stored nowhere, for it follows from the id and SECRET_KEY."""
+    """Return the secret of an invitation's link; it is not stored, because it is derived from the id and SECRET_KEY."""
     return _secret_of(invitation.pk)
 
 
@@ -102,7 +103,7 @@ def _secret_of(pk: UUID) -> str:
 
 
 def _invitee(invitee: str) -> tuple[User | None, str]:
-    """The account of that name, else the address. Raises ValidationFailed."""
+    """Return the account of that name, else the address. Raises ValidationFailed."""
     account = User.objects.filter(username=invitee, is_active=True, service_of=None).first()
     if account is not None:
         return account, ""
@@ -127,7 +128,7 @@ def _refuse_member(actor: User, namespace: Namespace, account: User | None, emai
 
 
 def _end_expired(namespace: Namespace, account: User | None, email: str) -> None:
-    """End the invitations whose time is over. Raises Conflict where one is still open, or too many are."""
+    """End the expired invitations. Raises Conflict when one is still open, or too many are."""
     now = wall_clock()
     opened = Invitation.objects.filter(namespace=namespace, ended=None)
     opened.filter(expires__lte=now).update(ended=now, answer=Answer.WITHDRAWN)
@@ -140,7 +141,7 @@ def _end_expired(namespace: Namespace, account: User | None, email: str) -> None
 
 @transaction.atomic
 def withdraw(*, actor: User, namespace_name: str, invitation_id: str, request: HttpRequest | None = None) -> None:
-    """Take an invitation back. Raises NotFound, Forbidden."""
+    """Withdraw an invitation. Raises NotFound, Forbidden."""
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     invitation = open_in(namespace).filter(pk=invitation_id).first()
     if invitation is None:
@@ -151,7 +152,8 @@ def withdraw(*, actor: User, namespace_name: str, invitation_id: str, request: H
 # --- Answering -------------------------------------------------------------------------------------------------------
 @transaction.atomic
 def accept(*, actor: User, invitation: Invitation, request: HttpRequest | None = None) -> Namespace:
-    """Become a member. Who is one already keeps the role. Raises NotFound, and Conflict where its time is over."""
+    """Become a member. An existing member keeps the role. Raises NotFound, and Conflict when the invitation has
+    expired."""
     namespace = invitation.namespace
     hold_open(namespace)
     _refuse_what_is_over(Invitation.objects.get(pk=invitation.pk))
@@ -168,14 +170,14 @@ def accept(*, actor: User, invitation: Invitation, request: HttpRequest | None =
 
 @transaction.atomic
 def decline(*, actor: User, invitation: Invitation, request: HttpRequest | None = None) -> None:
-    """Say no. Raises Conflict where it has been answered or its time is over."""
+    """Decline an invitation. Raises Conflict when it was answered or has expired."""
     hold_open(invitation.namespace)
     _refuse_what_is_over(Invitation.objects.get(pk=invitation.pk))
     _end(invitation, Answer.DECLINED, actor, request)
 
 
 def own(actor: User, invitation_id: str) -> Invitation:
-    """An invitation of the actor's account that is open. Raises NotFound."""
+    """Return an open invitation of the actor's account. Raises NotFound."""
     invitation = Invitation.objects.filter(user=actor, pk=invitation_id, namespace__closed=None)
     found = invitation.exclude(answer=Answer.WITHDRAWN).select_related("namespace", "invited_by").first()
     if found is None:

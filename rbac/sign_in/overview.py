@@ -1,5 +1,5 @@
-"""How sign-in is set up here, for admins: what holds, and the environment variable that changes it. No secret is among
-it, only whether there is one."""
+"""Overview of the sign-in settings for admins: each value, and the environment variable that changes it. It shows no
+secret, only whether one is set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TITLES = {
     "google-oauth2": "Google",
     "baidu": "Baidu",
 }
-# Each provider is switched on by its id and secret; some have an address beside them.
+# Each provider is enabled by its id and secret; some have an address in addition.
 _VARIABLES = {
     "oidc": ("REGATTA_OIDC_ID", "REGATTA_OIDC_SECRET", "REGATTA_OIDC_ISSUER"),
     "github": ("REGATTA_GITHUB_ID", "REGATTA_GITHUB_SECRET"),
@@ -33,17 +33,17 @@ _VARIABLES = {
 
 
 class Setting(NamedTuple):
-    """One row: what it is about, what holds, and the variables that change it (none: it is fixed)."""
+    """One row: its subject, its value, and the variables that change it (empty: it is fixed)."""
 
     about: str
     value: str
     variables: tuple[str, ...] = ()
-    # Whether an operator should look at it again.
+    # Whether an operator should review it.
     doubtful: bool = False
 
 
 class ProviderSetting(NamedTuple):
-    """One way to sign in through others. ``redirect`` is what has to be registered with the provider."""
+    """One external provider. ``redirect`` is the address to register with the provider."""
 
     title: str
     configured: bool
@@ -53,12 +53,12 @@ class ProviderSetting(NamedTuple):
 
 
 def overview() -> list[Setting]:
-    """What holds for accounts, sessions and letters, in the reader's language."""
+    """Return the settings of accounts, sessions and e-mails, in the reader's language."""
     return [*_accounts(), *_guards(), *_emails()]
 
 
 def providers(absolute: Callable[[str], str]) -> list[ProviderSetting]:
-    """All ways through others, configured or not. ``absolute`` makes a whole address of a path."""
+    """Return all external providers, configured or not. ``absolute`` makes a full address of a path."""
     return [
         ProviderSetting(
             title=settings.SIGN_IN_PROVIDERS.get(name, title),
@@ -122,7 +122,7 @@ def _emails() -> Iterator[Setting]:
 
 
 def _span(seconds: float) -> str:
-    """``1 week``, ``1 hour``, ``20 s``."""
+    """Return ``1 week``, ``1 hour``, ``20 s``."""
     if seconds < _MINUTE:
         return _("%(count)s s") % {"count": round(seconds)}
     return timesince(_EPOCH, _EPOCH + timedelta(seconds=seconds))

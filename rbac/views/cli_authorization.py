@@ -1,4 +1,4 @@
-"""The page on which a person lets the command on a computer act as them."""
+"""The page on which a person authorises the command on a computer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ _ODD_PORT = "This address was not made by `regatta login`. Run it again."
 
 @dataclass(frozen=True)
 class ConnectionRequest:
-    """What the command asks for. Without a ``port`` it cannot be called back, and the page shows the code."""
+    """The parameters of the command's request. Without a ``port`` it cannot be called back, and the page shows the
+    code."""
 
     name: str
     challenge: str
@@ -36,7 +37,7 @@ class ConnectionRequest:
 
     @classmethod
     def of(cls, query: QueryDict) -> ConnectionRequest:
-        """Raises ValidationFailed."""
+        """Parse the query. Raises ValidationFailed."""
         name, challenge, state = (query.get(key, "") for key in ("name", "challenge", "state"))
         cli_authorization.check(name, challenge)
         port = query.get("port", "")
@@ -46,7 +47,7 @@ class ConnectionRequest:
 
     @property
     def origin(self) -> str:
-        """Where the code is sent to: the computer that the browser runs on, and nowhere else."""
+        """The address to which the code is sent: the computer of the browser, and no other."""
         return f"http://127.0.0.1:{self.port}"
 
 
@@ -54,7 +55,7 @@ class ConnectionRequest:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def connect(request: HttpRequest) -> HttpResponse:
-    """Ask, and on a yes give the code: to the port of this computer, or to be typed in."""
+    """Show the request; after approval send the code to the port of this computer, or show it to be typed in."""
     try:
         connection_request = ConnectionRequest.of(request.POST if request.method == "POST" else request.GET)
         if request.method == "POST":
@@ -66,7 +67,7 @@ def connect(request: HttpRequest) -> HttpResponse:
         request, "rbac/connect.html", {"wish": connection_request, "lives": LIFETIMES, "usual_life": DEFAULT_LIFETIME}
     )
     if connection_request.port:
-        # The browser follows the redirect behind the form only where the policy of the form's page names it.
+        # The browser follows the redirect after the form only when the policy of the form's page names its target.
         policy = content_security_policy(request.csp_nonce, request.get_host())  # type: ignore[attr-defined]
         page.headers["Content-Security-Policy"] = policy.replace(
             "form-action 'self'", f"form-action 'self' {connection_request.origin}"

@@ -1,4 +1,4 @@
-"""The pages of a namespace that are about people: its members, invitations into it, what one may do, its end."""
+"""The pages of a namespace about people: members, invitations, abilities, closing."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from rbac.view_helpers import attempt, enter, user_of
 @require_safe
 @login_required
 def members(request: HttpRequest, ns: str) -> HttpResponse:
-    """Who is in the namespace; for its owners, all that can be changed about that."""
+    """The members of the namespace; its owners can change them."""
     return _members(request, ns)
 
 
 def _members(request: HttpRequest, ns: str, link: str = "") -> HttpResponse:
-    """``link``: of an invitation that has just been made, shown this once."""
+    """``link``: of an invitation that has just been made, shown only this once."""
     namespace = enter(request, ns, Scope.NAMESPACE_READ)
     may_change = may(request.user, Scope.NAMESPACE_ADMIN, namespace)
     context = {
@@ -49,7 +49,7 @@ def _members(request: HttpRequest, ns: str, link: str = "") -> HttpResponse:
 @login_required
 @require_POST
 def change_role(request: HttpRequest, ns: str, username: str) -> HttpResponse:
-    """Another role for a member."""
+    """Change the role of a member."""
 
     def deed() -> None:
         services.set_member(
@@ -61,7 +61,7 @@ def change_role(request: HttpRequest, ns: str, username: str) -> HttpResponse:
 
 
 def _role(request: HttpRequest) -> Role:
-    """The role that the form names. Raises ValidationFailed."""
+    """Return the role of the form. Raises ValidationFailed."""
     try:
         return Role(request.POST.get("role", ""))
     except ValueError:
@@ -71,7 +71,7 @@ def _role(request: HttpRequest) -> Role:
 @login_required
 @require_POST
 def remove_member(request: HttpRequest, ns: str, username: str) -> HttpResponse:
-    """Take a member out; oneself to leave."""
+    """Remove a member; the own account to leave."""
     leaving = username == user_of(request).username
 
     def deed() -> None:
@@ -85,7 +85,7 @@ def remove_member(request: HttpRequest, ns: str, username: str) -> HttpResponse:
 @login_required
 @require_POST
 def hand_over(request: HttpRequest, ns: str, username: str) -> HttpResponse:
-    """Make another member the owner in one's own place."""
+    """Make another member the owner in place of the actor."""
 
     def deed() -> None:
         services.hand_over(actor=user_of(request), namespace_name=ns, username=username, request=request)
@@ -97,7 +97,7 @@ def hand_over(request: HttpRequest, ns: str, username: str) -> HttpResponse:
 @login_required
 @require_POST
 def close(request: HttpRequest, ns: str) -> HttpResponse:
-    """Close the namespace; its name has to be written to show that it is meant."""
+    """Close the namespace; the form repeats its name as a confirmation."""
     enter(request, ns, Scope.NAMESPACE_ADMIN)
 
     def deed() -> None:
@@ -111,7 +111,7 @@ def close(request: HttpRequest, ns: str) -> HttpResponse:
 @require_safe
 @login_required
 def abilities(request: HttpRequest, ns: str) -> HttpResponse:
-    """What may I do here, and what other roles may."""
+    """The caller's abilities here, and those of other roles."""
     namespace = enter(request, ns, Scope.NAMESPACE_READ)
     role, held = abilities_in(namespace, user_of(request))
     rows = [
@@ -131,7 +131,7 @@ def abilities(request: HttpRequest, ns: str) -> HttpResponse:
 @login_required
 @require_POST
 def invite(request: HttpRequest, ns: str) -> HttpResponse:
-    """Invite by name or by address. The link for an address is shown on the answer, and nowhere else."""
+    """Invite by name or by address. The link for an address is shown only in this response."""
     links: list[str] = []
 
     def deed() -> None:
@@ -151,7 +151,7 @@ def invite(request: HttpRequest, ns: str) -> HttpResponse:
 @login_required
 @require_POST
 def withdraw_invitation(request: HttpRequest, ns: str, invitation_id: UUID) -> HttpResponse:
-    """Take an invitation back."""
+    """Withdraw an invitation."""
 
     def deed() -> None:
         invitations.withdraw(
@@ -166,14 +166,14 @@ def withdraw_invitation(request: HttpRequest, ns: str, invitation_id: UUID) -> H
 @require_safe
 @login_required
 def own_invitations(request: HttpRequest) -> HttpResponse:
-    """What one is invited to."""
+    """The account's invitations."""
     return render(request, "rbac/invitations.html", {"invitations": invitations.open_for(user_of(request))})
 
 
 @login_required
 @require_POST
 def answer_invitation(request: HttpRequest, invitation_id: UUID, answer: str) -> HttpResponse:
-    """Accept or decline what one's account was invited to."""
+    """Accept or decline an invitation of the account."""
     user = user_of(request)
     invitation = invitations.own(user, str(invitation_id))
     if answer == "decline":
@@ -190,7 +190,7 @@ def answer_invitation(request: HttpRequest, invitation_id: UUID, answer: str) ->
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 def invitation_link(request: HttpRequest, secret: str) -> HttpResponse:
-    """Where the link of a letter leads: who invites whom to what, and a button."""
+    """The page of a link in an e-mail: inviter, namespace and role, with a button."""
     invitation = invitations.behind_link(secret)
     if request.method == "POST":
         return _accept(request, invitation)

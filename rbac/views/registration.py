@@ -1,4 +1,4 @@
-"""Opening an account, confirming its address, a forgotten password, and the accounts that an admin lets in."""
+"""Pages of registration: sign-up, confirmation of the address, password reset, and approval by an admin."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rbac.view_helpers import attempt, refused, user_of
 def _form(
     request: HttpRequest, template: str, context: Mapping[str, Any], deed: Callable[[], object]
 ) -> HttpResponse | None:
-    """The form's page, or nothing where it was sent and the deed is done."""
+    """Render the form's page; return None when it was sent and the action is done."""
     if request.method != "POST":
         return render(request, template, context)
     try:
@@ -58,7 +58,8 @@ def sign_up(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "HEAD", "POST"])
 def confirm(request: HttpRequest, token: str) -> HttpResponse:
-    """Where the letter's link leads. A button and the password, so that a program that only looks opens nothing."""
+    """The page of the link in the e-mail. It needs a button and the password, so that a program that only fetches it
+    confirms nothing."""
     user = registration.to_confirm(token)
 
     def deed() -> None:
@@ -74,7 +75,7 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def reset(request: HttpRequest) -> HttpResponse:
-    """Ask for the letter with which a password is chosen anew."""
+    """Request the e-mail for a password reset."""
     email = request.POST.get("email", "").strip()
     answer = _form(
         request, "rbac/reset.html", {"email": email}, lambda: registration.send_reset(email=email, request=request)
@@ -86,7 +87,7 @@ def reset(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_password(request: HttpRequest, who: str, token: str) -> HttpResponse:
-    """Where that letter leads."""
+    """The page of the link in that e-mail."""
     user = registration.to_reset(who, token)
 
     def deed() -> None:
@@ -105,7 +106,7 @@ def new_password(request: HttpRequest, who: str, token: str) -> HttpResponse:
 @require_safe
 @login_required
 def welcome(request: HttpRequest) -> HttpResponse:
-    """What to do next, for who is here for the first time."""
+    """Next steps for a person who is here for the first time."""
     return render(request, "rbac/welcome.html", {"namespace": ensure_personal_namespace(user_of(request))})
 
 
@@ -114,7 +115,7 @@ def welcome(request: HttpRequest) -> HttpResponse:
 @require_safe
 @login_required
 def waiting(request: HttpRequest) -> HttpResponse:
-    """For admins: who waits to be let in."""
+    """For admins: the accounts that wait for approval."""
     require_admin(user_of(request))
     return render(request, "rbac/waiting.html", {"accounts": registration.waiting_accounts()})
 
@@ -122,7 +123,7 @@ def waiting(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def approve(request: HttpRequest, username: str) -> HttpResponse:
-    """Let one in."""
+    """Approve an account."""
     attempt(
         request,
         lambda: registration.approve(actor=user_of(request), username=username, request=request),
@@ -134,7 +135,7 @@ def approve(request: HttpRequest, username: str) -> HttpResponse:
 @login_required
 @require_POST
 def refuse(request: HttpRequest, username: str) -> HttpResponse:
-    """Keep one out."""
+    """Refuse an account."""
     attempt(
         request,
         lambda: registration.refuse(actor=user_of(request), username=username, request=request),
