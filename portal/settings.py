@@ -68,7 +68,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "rbac.middleware.SeenMiddleware",
-    "rbac.middleware.LookingMiddleware",
+    "rbac.middleware.ImpersonationMiddleware",
     "rbac.middleware.OwedSecondFactorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",

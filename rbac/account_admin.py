@@ -19,7 +19,7 @@ from rbac.sign_in.sign_in import sessions_of
 from rbac.socket_revocation import wake_sockets
 
 # The session key that holds the admin's account while the admin impersonates another account.
-LOOKING = "looking"
+IMPERSONATOR = "looking"
 # The session of an impersonated account was not opened with a password of that account.
 _SESSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 _PASSWORD_BYTES = 12
@@ -150,7 +150,7 @@ def _keep_an_admin(user: User) -> None:
 
 
 # --- Impersonation ---------------------------------------------------------------------------------------------------
-def begin_to_look(*, actor: User, username: str, reason: str, request: HttpRequest) -> None:
+def begin_impersonation(*, actor: User, username: str, reason: str, request: HttpRequest) -> None:
     """Begin to see the portal as another account does; nothing can be changed meanwhile (``rbac.middleware``).
 
     Raises Forbidden, NotFound, ValidationFailed without a reason, and Conflict for admins and closed accounts.
@@ -161,10 +161,10 @@ def begin_to_look(*, actor: User, username: str, reason: str, request: HttpReque
         raise Conflict("You can look at the portal as any open account that is no admin's.")
     audit_log.record("user.impersonate", username, actor=actor, reason=stated_reason, request=request)
     login(request, user, backend=_SESSION_BACKEND)
-    request.session[LOOKING] = actor.pk
+    request.session[IMPERSONATOR] = actor.pk
 
 
-def end_looking(request: HttpRequest) -> str:
+def end_impersonation(request: HttpRequest) -> str:
     """End the impersonation; return the name of the impersonated account. Raises Conflict when there is none."""
     admin = getattr(request, "impersonator", None)
     if admin is None:

@@ -15,7 +15,7 @@ from django.urls import reverse
 from portal.common.clock import now
 from portal.common.errors import Forbidden
 from portal.common.problems import answer_to, wants_problem
-from rbac.account_admin import LOOKING
+from rbac.account_admin import IMPERSONATOR
 from rbac.models import User
 from rbac.sign_in.second_factor import is_owed
 
@@ -76,7 +76,7 @@ def _is_stale(seen: str | None, at: datetime) -> bool:
     return seen is None or datetime.fromisoformat(seen) < at - _GRAIN
 
 
-class LookingMiddleware:
+class ImpersonationMiddleware:
     """Sets ``request.impersonator`` to the admin who impersonates an account, and refuses changes meanwhile. Comes
     after authentication by session."""
 
@@ -84,10 +84,14 @@ class LookingMiddleware:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        looker = request.session.get(LOOKING) if SESSION_KEY in request.session else None
-        admin = User.objects.filter(pk=looker, is_superuser=True, is_active=True).first() if looker else None
+        impersonator_id = request.session.get(IMPERSONATOR) if SESSION_KEY in request.session else None
+        admin = (
+            User.objects.filter(pk=impersonator_id, is_superuser=True, is_active=True).first()
+            if impersonator_id
+            else None
+        )
         request.impersonator = admin  # type: ignore[attr-defined]
-        if looker and admin is None:
+        if impersonator_id and admin is None:
             request.session.flush()
             return redirect("sign-in")
         if admin and request.method not in ("GET", "HEAD", "OPTIONS") and request.path not in _ways_out():

@@ -34,14 +34,14 @@ def enter(request: HttpRequest, name: str, scope: Scope) -> Namespace:
     return namespace
 
 
-def attempt(request: HttpRequest, deed: Callable[[], object], done: str) -> bool:
-    """Run ``deed`` and queue its result, or the reason of its refusal, as a message for the next page. Return whether
+def attempt(request: HttpRequest, action: Callable[[], object], done: str) -> bool:
+    """Run ``action`` and queue its result, or the reason of its refusal, as a message for the next page. Return whether
     it was done.
 
     Catches only ValidationFailed and Conflict; other errors propagate.
     """
     try:
-        deed()
+        action()
     except ValidationFailed as error:
         for texts in error.errors.values():
             messages.error(request, localized(texts[0]))

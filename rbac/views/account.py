@@ -47,7 +47,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
     """Change the password. Other browsers are signed out; this one stays signed in."""
     user, keeps = user_of(request), "keep_tokens" in request.POST
 
-    def deed() -> None:
+    def action() -> None:
         password_guessing.check_present_password(user, request.POST.get("old", ""))
         registration.set_password(
             actor=user, user=user, password=request.POST.get("new", ""), keep_tokens=keeps, request=request
@@ -55,7 +55,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
 
     done = _("The password has been changed. Other browsers are signed out.")
     revoked = _("The password has been changed. Other browsers are signed out, and your access tokens are revoked.")
-    if attempt(request, deed, done if keeps else revoked):
+    if attempt(request, action, done if keeps else revoked):
         update_session_auth_hash(request, user)
     return redirect("account")
 

@@ -148,11 +148,11 @@ def reset_password(request: HttpRequest, username: str) -> HttpResponse:
 
 @require_POST
 @admins_only
-def begin_to_look(request: HttpRequest, username: str) -> HttpResponse:
+def begin_impersonation(request: HttpRequest, username: str) -> HttpResponse:
     """Begin to see the portal as that account does."""
 
     def do() -> None:
-        account_admin.begin_to_look(
+        account_admin.begin_impersonation(
             actor=user_of(request), username=username, reason=request.POST.get("reason", ""), request=request
         )
 
@@ -162,9 +162,9 @@ def begin_to_look(request: HttpRequest, username: str) -> HttpResponse:
 
 @require_POST
 @login_required
-def end_looking(request: HttpRequest) -> HttpResponse:
+def end_impersonation(request: HttpRequest) -> HttpResponse:
     """End the impersonation."""
-    return redirect("admin-user", username=account_admin.end_looking(request))
+    return redirect("admin-user", username=account_admin.end_impersonation(request))
 
 
 # --- Namespaces ------------------------------------------------------------------------------------------------------

@@ -51,12 +51,12 @@ def _members(request: HttpRequest, ns: str, link: str = "") -> HttpResponse:
 def change_role(request: HttpRequest, ns: str, username: str) -> HttpResponse:
     """Change the role of a member."""
 
-    def deed() -> None:
+    def action() -> None:
         services.set_member(
             actor=user_of(request), namespace_name=ns, username=username, role=_role(request), request=request
         )
 
-    attempt(request, deed, _("The role has been changed."))
+    attempt(request, action, _("The role has been changed."))
     return redirect("members", ns=ns)
 
 
@@ -74,11 +74,11 @@ def remove_member(request: HttpRequest, ns: str, username: str) -> HttpResponse:
     """Remove a member; the own account to leave."""
     leaving = username == user_of(request).username
 
-    def deed() -> None:
+    def action() -> None:
         services.remove_member(actor=user_of(request), namespace_name=ns, username=username, request=request)
 
     done = _("You have left the namespace.") if leaving else _("The member has been removed.")
-    left = attempt(request, deed, done) and leaving
+    left = attempt(request, action, done) and leaving
     return redirect("home") if left and not user_of(request).is_admin else redirect("members", ns=ns)
 
 
@@ -87,10 +87,10 @@ def remove_member(request: HttpRequest, ns: str, username: str) -> HttpResponse:
 def hand_over(request: HttpRequest, ns: str, username: str) -> HttpResponse:
     """Make another member the owner in place of the actor."""
 
-    def deed() -> None:
+    def action() -> None:
         services.hand_over(actor=user_of(request), namespace_name=ns, username=username, request=request)
 
-    attempt(request, deed, _("The namespace has been handed over. You are a developer in it now."))
+    attempt(request, action, _("The namespace has been handed over. You are a developer in it now."))
     return redirect("members", ns=ns)
 
 
@@ -100,11 +100,11 @@ def close(request: HttpRequest, ns: str) -> HttpResponse:
     """Close the namespace; the form repeats its name as a confirmation."""
     enter(request, ns, Scope.NAMESPACE_ADMIN)
 
-    def deed() -> None:
+    def action() -> None:
         confirmation = request.POST.get("name", "")
         services.close_namespace(actor=user_of(request), namespace_name=ns, confirmation=confirmation, request=request)
 
-    closed = attempt(request, deed, _("The namespace has been closed."))
+    closed = attempt(request, action, _("The namespace has been closed."))
     return redirect("home") if closed else redirect("members", ns=ns)
 
 
@@ -134,7 +134,7 @@ def invite(request: HttpRequest, ns: str) -> HttpResponse:
     """Invite by name or by address. The link for an address is shown only in this response."""
     links: list[str] = []
 
-    def deed() -> None:
+    def action() -> None:
         made = invitations.invite(
             actor=user_of(request),
             namespace_name=ns,
@@ -144,7 +144,7 @@ def invite(request: HttpRequest, ns: str) -> HttpResponse:
         )
         links.append(mail.send_invitation(request, made))
 
-    attempt(request, deed, _("The invitation has been made."))
+    attempt(request, action, _("The invitation has been made."))
     return _members(request, ns, links[0]) if links and links[0] else redirect("members", ns=ns)
 
 
@@ -153,12 +153,12 @@ def invite(request: HttpRequest, ns: str) -> HttpResponse:
 def withdraw_invitation(request: HttpRequest, ns: str, invitation_id: UUID) -> HttpResponse:
     """Withdraw an invitation."""
 
-    def deed() -> None:
+    def action() -> None:
         invitations.withdraw(
             actor=user_of(request), namespace_name=ns, invitation_id=str(invitation_id), request=request
         )
 
-    attempt(request, deed, _("The invitation has been withdrawn."))
+    attempt(request, action, _("The invitation has been withdrawn."))
     return redirect("members", ns=ns)
 
 

@@ -24,13 +24,13 @@ from rbac.view_helpers import attempt, refused, user_of
 
 
 def _form(
-    request: HttpRequest, template: str, context: Mapping[str, Any], deed: Callable[[], object]
+    request: HttpRequest, template: str, context: Mapping[str, Any], action: Callable[[], object]
 ) -> HttpResponse | None:
     """Render the form's page; return None when it was sent and the action is done."""
     if request.method != "POST":
         return render(request, template, context)
     try:
-        deed()
+        action()
     except ValidationFailed as error:
         errors = {field: texts[0] for field, texts in localized_errors(error.errors).items()}
         return render(request, template, {**context, "errors": errors}, status=error.status)
@@ -48,10 +48,10 @@ def sign_up(request: HttpRequest) -> HttpResponse:
         raise Forbidden("Nobody can open an account by themselves here. Ask an admin.")
     fields = {name: request.POST.get(name, "").strip() for name in ("username", "email")}
 
-    def deed() -> None:
+    def action() -> None:
         registration.sign_up(**fields, password=request.POST.get("password", ""), request=request)
 
-    return _form(request, "rbac/sign_up.html", fields, deed) or render(request, "rbac/letter_sent.html", fields)
+    return _form(request, "rbac/sign_up.html", fields, action) or render(request, "rbac/letter_sent.html", fields)
 
 
 @never_cache
@@ -62,10 +62,10 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
     confirms nothing."""
     user = registration.to_confirm(token)
 
-    def deed() -> None:
+    def action() -> None:
         registration.confirm(token=token, password=request.POST.get("password", ""), request=request)
 
-    answer = _form(request, "rbac/confirm.html", {"username": user.username, "token": token}, deed)
+    answer = _form(request, "rbac/confirm.html", {"username": user.username, "token": token}, action)
     if answer is None:
         messages.success(request, gettext("Your e-mail address is confirmed."))
         return redirect("sign-in")
@@ -90,10 +90,10 @@ def new_password(request: HttpRequest, who: str, token: str) -> HttpResponse:
     """The page of the link in that e-mail."""
     user = registration.to_reset(who, token)
 
-    def deed() -> None:
+    def action() -> None:
         registration.set_password(actor=None, user=user, password=request.POST.get("password", ""), request=request)
 
-    answer = _form(request, "rbac/new_password.html", {"username": user.username}, deed)
+    answer = _form(request, "rbac/new_password.html", {"username": user.username}, action)
     if answer is None:
         messages.success(
             request, gettext("The password has been changed, and your access tokens are revoked. Sign in with it.")

@@ -123,8 +123,8 @@ def _make_service(request: HttpRequest, ns: str) -> tuple[ApiToken, str]:
 def revoke_of_namespace(request: HttpRequest, ns: str, token_id: UUID) -> HttpResponse:
     """Revoke a service token."""
 
-    def deed() -> None:
+    def action() -> None:
         tokens.revoke_service_token(actor=user_of(request), namespace_name=ns, token_id=str(token_id), request=request)
 
-    attempt(request, deed, _("The token has been revoked."))
+    attempt(request, action, _("The token has been revoked."))
     return redirect("service-tokens", ns=ns)

@@ -1,4 +1,4 @@
-"""The file-system broker: what a reader in another thread or process can see."""
+"""The file-system broker as a reader in another thread or process sees it."""
 
 from __future__ import annotations
 

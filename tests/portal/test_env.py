@@ -1,4 +1,4 @@
-"""Settings from the environment that are more than a word or a number."""
+"""Environment settings with a structure beyond a text or a number."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_an_address_for_agents_that_is_none_is_refused_by_its_name() -> None:
         env.hosts("REGATTA_SOMETHING", [], "127.0.0.1")
 
 
-# --- Where files are kept --------------------------------------------------------------------------------------------
+# --- Location of files -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("value", ["", "/srv/regatta", "storage"])
 def test_a_directory_is_no_bucket(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", value)

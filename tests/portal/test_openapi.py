@@ -1,4 +1,4 @@
-"""The API document is whole, and every call that it names keeps its manners whatever it is asked."""
+"""The API document is complete, and every GET in it answers odd parameters without an internal error."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_every_call_describes_its_answer_and_its_errors(document: dict[str, Any]
 
 
 def questions(document: dict[str, Any], job: str) -> Iterator[tuple[str, str]]:
-    """The address of every GET, with each of its parameters."""
+    """Return the address of every GET, with each of its parameters."""
     places = {
         "{ns}/{name}": "team/mine",
         "{ns}": "team",

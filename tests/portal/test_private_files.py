@@ -1,4 +1,4 @@
-"""What the portal writes is read by nobody else on the machine."""
+"""The portal's files are unreadable for other accounts of the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mode_of(path: Path) -> int:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory as it was made before, open to all."""
+    """A data directory of an earlier version, open to all."""
     directory = tmp_path / "data"
     directory.mkdir()
     directory.chmod(0o755)

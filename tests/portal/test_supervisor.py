@@ -1,4 +1,4 @@
-"""The supervisor with children of a few lines each, run in a process of its own: it owns signals."""
+"""The supervisor with small child programs, run in a process of its own because it handles signals."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_a_second_stop_signal_kills_at_once(run: Callable[..., Running]) -> None
     running.wait_for_text("worker | bye")
 
     def is_asked_again() -> bool:
-        # For a moment it counts as the same Ctrl-C.
+        # For a moment a second signal counts as the same Ctrl-C.
         running.process.send_signal(signal.SIGINT)
         return "Trainings that still run go on; the next start looks after them." in running.text()
 

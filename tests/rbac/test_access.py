@@ -1,4 +1,4 @@
-"""The rules of ``rbac.access`` one by one: each is noticed where it is missing, whatever else refuses as well."""
+"""The rules of ``rbac.access``, one by one: a test fails for each missing rule, even when another rule also refuses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def restricted(actor: User, scope: Scope = Scope.JOB_READ) -> list[str]:
-    """The names of namespaces that ``restrict`` leaves, by memberships as by the namespaces themselves."""
+    """Return the names of namespaces that ``restrict`` returns, by memberships and by the namespaces themselves."""
     by_pk = access.restrict(Namespace.objects.filter(name="team"), actor, scope, path="pk")
     by_path = access.restrict(Membership.objects.filter(namespace__name="team"), actor, scope)
     assert {row.namespace_id for row in by_path} == {row.pk for row in by_pk}
@@ -27,13 +27,13 @@ def restricted(actor: User, scope: Scope = Scope.JOB_READ) -> list[str]:
 
 
 def bound(actor: User, *scopes: Scope) -> User:
-    """The account behind a token that is bound to scopes."""
+    """Return the account of a token that is bound to scopes."""
     actor.granted = frozenset(scopes)
     return actor
 
 
 def close(personas: Personas) -> None:
-    """As between the closing of a namespace and the end of its memberships."""
+    """The state between the closing of a namespace and the end of its memberships."""
     Namespace.objects.filter(pk=personas.namespace.pk).update(closed=now())
 
 

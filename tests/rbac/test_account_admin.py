@@ -1,4 +1,4 @@
-"""What admins do to accounts, the trail as a page and a file, and looking at the portal as somebody else."""
+"""Administration of accounts, the audit log as a page and a file, and impersonation."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from django.test import Client
 
 from portal.common.clock import now
 from portal.common.errors import Conflict, ValidationFailed
-from rbac import account_admin as deeds
-from rbac import outbox
+from rbac import account_admin, outbox
 from rbac.audit import log as audit_log
 from rbac.models import AuditEntry, Session, User
 from tests.factories import make_token, make_user
@@ -24,7 +23,7 @@ WHY = "They left the team."
 
 def test_a_closed_account_is_out_at_once(personas: Personas) -> None:
     browser, secret = personas.client("owner"), make_token(personas.owner)
-    deeds.set_active(actor=personas.admin, username="owner", active=False, reason=WHY)
+    account_admin.set_active(actor=personas.admin, username="owner", active=False, reason=WHY)
     assert browser.get("/n/team/jobs").status_code == 302
     answer = Client().get("/api/v1/me", headers={"Authorization": f"Bearer {secret}"})
     assert answer.status_code == 401
@@ -34,27 +33,27 @@ def test_a_closed_account_is_out_at_once(personas: Personas) -> None:
 
 def test_a_closed_account_can_be_opened_again(personas: Personas) -> None:
     for active in (False, True):
-        deeds.set_active(actor=personas.admin, username="owner", active=active, reason=WHY)
+        account_admin.set_active(actor=personas.admin, username="owner", active=active, reason=WHY)
     assert User.objects.get(username="owner").is_active
 
 
-@pytest.mark.parametrize("deed", [deeds.set_active, deeds.set_admin])
-def test_nobody_takes_something_from_the_own_account(personas: Personas, deed: Any) -> None:
-    field = {"active": False} if deed is deeds.set_active else {"admin": False}
+@pytest.mark.parametrize("change", [account_admin.set_active, account_admin.set_admin])
+def test_nobody_takes_something_from_the_own_account(personas: Personas, change: Any) -> None:
+    field = {"active": False} if change is account_admin.set_active else {"admin": False}
     with pytest.raises(Conflict, match="your own account"):
-        deed(actor=personas.admin, username="root", reason=WHY, **field)
+        change(actor=personas.admin, username="root", reason=WHY, **field)
 
 
 def test_the_last_admin_stays(personas: Personas) -> None:
     closed = make_user("closed", admin=True)
     User.objects.filter(pk=closed.pk).update(is_active=False)
     with pytest.raises(Conflict, match="is the last admin"):
-        deeds.set_admin(actor=closed, username="root", admin=False, reason=WHY)
+        account_admin.set_admin(actor=closed, username="root", admin=False, reason=WHY)
 
 
 def test_without_a_reason_nothing_is_done(personas: Personas) -> None:
     with pytest.raises(ValidationFailed):
-        deeds.set_admin(actor=personas.admin, username="owner", admin=True, reason=" ")
+        account_admin.set_admin(actor=personas.admin, username="owner", admin=True, reason=" ")
     assert not User.objects.get(username="owner").is_admin
 
 
@@ -66,10 +65,10 @@ def test_a_reset_password_is_shown_once_and_works(personas: Personas) -> None:
     assert password not in str(list(AuditEntry.objects.values()))
 
 
-# --- Looking as somebody else ----------------------------------------------------------------------------------------
+# --- Impersonation ---------------------------------------------------------------------------------------------------
 @pytest.fixture
 def looking(personas: Personas) -> Client:
-    """A browser in which the admin looks at the portal as ``developer``."""
+    """A browser in which the admin impersonates ``developer``."""
     client = personas.client("admin")
     client.post("/admin/users/developer/look", {"reason": "They cannot find a job."})
     return client
@@ -229,17 +228,17 @@ def test_a_test_email_that_fails_is_reported_with_the_reason(personas: Personas,
 def test_an_account_that_is_closed_has_no_session_any_more(personas: Personas) -> None:
     personas.client("owner")
     assert Session.objects.filter(user=personas.owner).exists()
-    deeds.set_active(actor=personas.admin, username="owner", active=False, reason=WHY)
+    account_admin.set_active(actor=personas.admin, username="owner", active=False, reason=WHY)
     assert not Session.objects.filter(user=personas.owner).exists()
 
 
-@pytest.mark.parametrize("deed", [deeds.set_active, deeds.set_admin])
-def test_of_two_admins_who_shut_each_other_out_one_stays(personas: Personas, deed: Any) -> None:
-    """The other one was quicker: who acts is an admin no more, which this request has not seen."""
+@pytest.mark.parametrize("change", [account_admin.set_active, account_admin.set_admin])
+def test_of_two_admins_who_shut_each_other_out_one_stays(personas: Personas, change: Any) -> None:
+    """A concurrent request was faster: the actor is no admin any more, which this request has not read."""
     second = make_user("second", admin=True)
     User.objects.filter(pk=personas.admin.pk).update(is_superuser=False)
-    field = {"active": False} if deed is deeds.set_active else {"admin": False}
+    field = {"active": False} if change is account_admin.set_active else {"admin": False}
     with pytest.raises(Conflict, match="the last admin"):
-        deed(actor=personas.admin, username="second", reason=WHY, **field)
+        change(actor=personas.admin, username="second", reason=WHY, **field)
     second.refresh_from_db()
     assert second.is_admin

@@ -1,4 +1,4 @@
-"""Names that accounts cannot have, wherever an account is opened; and those that had one before."""
+"""Invalid names of accounts, wherever an account is opened, and accounts that had such a name before."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def bearer(secret: str) -> Client:
 
 
 def as_everybody(personas: Personas, method: str, path: str, body: object = None) -> dict[str, int]:
-    """The status that each persona is answered, all trying the same."""
+    """Return the status of the answer to each persona, all with the same request."""
     return {
         name: getattr(personas.client(name), method)(path, data=body, content_type=JSON).status_code
         for name in EVERYBODY

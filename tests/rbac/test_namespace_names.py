@@ -25,7 +25,7 @@ def test_two_accounts_never_share_a_name(one: str, other: str) -> None:
     assert one == other or namespace_names.personal(one) != namespace_names.personal(other)
 
 
-# Names that look alike once they are escaped: two random ones never would.
+# Names that are equal after escaping: two random ones never would be.
 alike = st.text("aA.-_@+é", min_size=1, max_size=6)
 
 

@@ -1,5 +1,5 @@
 # ruff: noqa: F811  the fixture of a provider is the one of another file
-"""However somebody comes in, or fails to: after at most three redirects there is a page, and it is one of ours."""
+"""Every way to sign in, or to fail, ends after at most three redirects on a page of the portal."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PASSWORD = "a-long-enough-one"
 
 
 def nested(depth: int) -> str:
-    """The sign-in page that leads to the sign-in page that leads to ..."""
+    """Return the sign-in page that leads to the sign-in page that leads to ..."""
     address = "/sign-in"
     for _ in range(depth):
         address = f"/sign-in?next={quote(address)}"
     return address
 
 
-# Pages that must not be gone on to, or cannot be.
+# Next pages that are not allowed, or invalid.
 WANTED = (
     nested(0),
     nested(1),
@@ -52,7 +52,7 @@ WANTED = (
 
 
 def arrives(answer: Any) -> bool:
-    """Whether the redirects of ``follow`` ended after at most three at a page that says something, never elsewhere."""
+    """Return whether the redirects of ``follow`` ended after at most three at a page with a text, never elsewhere."""
     steps = [address for address, _ in answer.redirect_chain]
     assert all(step.startswith("/") and not step.startswith(("//", "/\\")) for step in steps), steps
     assert len(steps) <= 3, steps
@@ -101,7 +101,7 @@ def test_a_session_that_ended_before_the_form_was_sent(personas: Personas) -> No
     assert "send it again" in back.content.decode()
 
 
-# --- Through others --------------------------------------------------------------------------------------------------
+# --- External sign-in ------------------------------------------------------------------------------------------------
 def through_other(client: Client, wanted: str) -> Any:
     answer = there_and_back(client, wanted=wanted)
     if answer.status_code != 302:

@@ -1,4 +1,4 @@
-"""What cannot be done is told in a message, on the page and over HTTP, and nothing of it is done."""
+"""Refusals are messages, on the page and over HTTP, and change nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PASSWORD = "a-long-enough-one"
 
 @dataclass(frozen=True)
 class Deed:
-    """One deed by its two ways."""
+    """One action by its page and its API call."""
 
     page: str
     call: str

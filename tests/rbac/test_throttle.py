@@ -1,4 +1,4 @@
-"""How often somebody may cause something."""
+"""Rate limits of actions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_error_holds_the_rest_of_the_window(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.fixture
 def _redis_is_away(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real client of Redis, and nobody who listens."""
+    """A real Redis client, and no server."""
     nobody = {**portal_settings._OF_ALL_PROCESSES, "LOCATION": f"redis://:secret@127.0.0.1:{free_port()}/1"}
     settings.CACHES = {**settings.CACHES, "default": nobody}
     monkeypatch.setattr(throttle, "_shared", throttle._Shared())

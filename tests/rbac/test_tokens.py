@@ -1,4 +1,4 @@
-"""What a token may do: bound to scopes, for a while, for a program of a namespace."""
+"""Limits of a token: bound to scopes, for a lifetime, for a program of a namespace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bearer(secret: str) -> Client:
 
 
 def bound(personas: Personas, *scopes: Scope, name: str = "owner") -> Client:
-    """A program with a token of that person, bound to the scopes."""
+    """Return a client with a token of that person, bound to the scopes."""
     user = personas.user(name)
     assert isinstance(user, User)
     return bearer(tokens.create_token(actor=user, name="bound", scopes=scopes)[1])
@@ -129,7 +129,7 @@ def test_the_page_of_abilities_knows_the_token(personas: Personas) -> None:
     assert (response["role"], held) == ("owner", {"namespace:read", "job:read"})
 
 
-# --- Life ------------------------------------------------------------------------------------------------------------
+# --- Lifetime --------------------------------------------------------------------------------------------------------
 def test_a_token_ends_after_the_days_that_were_asked_for(personas: Personas) -> None:
     answer = personas.client("owner").post("/api/v1/tokens", {"name": "short", "days": 1}, JSON).json()
     assert bearer(answer["token"]).get("/api/v1/me").status_code == 200

@@ -1,4 +1,4 @@
-"""Sign-in, sign-out and tokens, as people meet them."""
+"""Sign-in, sign-out and tokens on the pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a request's way to the portal does to it: proxies, encryption, and the name under which the portal is asked."""
+"""Effects of proxies on a request: client address, encryption, and host name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _encrypted(settings: Settings, _behind_a_proxy: None) -> None:
 
 
 def guess(peer: str, forwarded_for: str, username: str = "ada") -> int:
-    """A wrong password, from there."""
+    """Try a wrong password from that address."""
     return (
         Client(REMOTE_ADDR=peer, headers={"x-forwarded-for": forwarded_for})
         .post("/sign-in", {"username": username, "password": "wrong"})
@@ -41,7 +41,7 @@ def noted_address() -> str | None:
     return AuditEntry.objects.latest("pk").address
 
 
-# --- From where ------------------------------------------------------------------------------------------------------
+# --- Client address --------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("_behind_a_proxy")
 def test_the_audit_log_records_the_caller_behind_a_trusted_proxy() -> None:
     guess(PROXY, "198.51.100.1, 203.0.113.9")
@@ -132,7 +132,7 @@ def test_no_other_header_names_the_portal(header: str) -> None:
 
 
 def email_body(**options: object) -> str:
-    """The letter for a forgotten password that such a request causes; empty where none is sent."""
+    """Return the e-mail for a password reset that such a request causes; empty when none is sent."""
     user = make_user("ada")
     user.email = "ada@example.org"
     user.save()
@@ -150,7 +150,7 @@ def test_an_unknown_host_name_has_no_email_sent() -> None:
     [
         ("testserver", "http://testserver/"),
         ("testserver:8000", "http://testserver:8000/"),
-        # Maybe a program that somebody runs on the same machine.
+        # Possibly a program that somebody runs on the same machine.
         ("testserver:6666", "http://testserver:8000/"),
         ("testserver:9443", "http://testserver:9443/"),
     ],

@@ -1,4 +1,4 @@
-"""Which caller is believed to stand behind which proxies."""
+"""The caller's address behind trusted and untrusted proxies."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ INSIDE = (network("10.0.0.0/8"), network("fd00::/8"))
         ("203.0.113.9", "", "203.0.113.9"),
         ("10.0.0.1", "", "10.0.0.1"),
         ("10.0.0.1", "203.0.113.9", "203.0.113.9"),
-        # Several proxies of ours: the first address from the end that is none of them.
+        # Several trusted proxies: the first address from the end that is none of them.
         ("10.0.0.1", "203.0.113.9, 10.0.0.3, 10.0.0.2", "203.0.113.9"),
-        # What the caller wrote before that is not looked at.
+        # Earlier items, which the caller wrote, are ignored.
         ("10.0.0.1", "198.51.100.1, 203.0.113.9", "203.0.113.9"),
         ("10.0.0.1", "10.0.0.5, 203.0.113.9, 10.0.0.2", "203.0.113.9"),
-        # All are ours: a caller of the inside.
+        # All are trusted: an internal caller.
         ("10.0.0.1", "10.0.0.7, 10.0.0.2", "10.0.0.7"),
-        # Nonsense ends the search at whom it came from.
+        # An invalid item ends the search at the address that sent it.
         ("10.0.0.1", "203.0.113.9, unknown", "10.0.0.1"),
         ("10.0.0.1", "203.0.113.9, , 10.0.0.2", "10.0.0.2"),
-        # IPv6, in the ways in which it is written.
+        # The spellings of IPv6.
         ("fd00::1", "2001:db8::7", "2001:db8::7"),
         ("fd00::1", '"[2001:db8::7]:4711"', "2001:db8::7"),
         ("fd00::1", "[2001:DB8:0::7]", "2001:db8::7"),
         ("::ffff:10.0.0.1", "203.0.113.9", "203.0.113.9"),
         ("10.0.0.1", "::ffff:203.0.113.9", "203.0.113.9"),
         ("fe80::1%eth0", "203.0.113.9", "fe80::1"),
-        # A port that some proxies add.
+        # A port, which some proxies add.
         ("10.0.0.1", "203.0.113.9:4711", "203.0.113.9"),
-        # A unix socket has no address, so nobody can have named it.
+        # A unix socket has no address, so no proxy can have added it.
         ("", "203.0.113.9", "None"),
     ],
 )

@@ -1,6 +1,6 @@
-"""A database of an earlier version of the portal (``older_rows``), brought up to date with its rows in it.
+"""A database of an earlier version of the portal (``older_rows``) after its migrations.
 
-Each test reads something of it by the code of today. ``test_postgres`` runs this file on PostgreSQL too.
+Each test reads some of its rows with the current code. ``test_postgres`` runs this file on PostgreSQL too.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from tests.portal.database import older_rows
 from tests.portal.database.older_rows import AT, DAY, HOUR, LEAVES, RUNNING, STATES
 
 APPS = [app for app, _ in LEAVES]
-# What is not the same afterwards, each with a test of its own.
+# Tables that the migrations change, each with a test of its own.
 CHANGED = {"rbac.user": {"username"}, "rbac.session": {"session_key"}}
 Rows = dict[Any, dict[str, Any]]
 
 
 class Databases:
-    """Databases beside the one of the tests; one of them at a time is the default one."""
+    """Additional test databases; one of them at a time is the default one."""
 
     def __init__(self, folder: Path) -> None:
         self._home, self._folder = str(connection.settings_dict["NAME"]), folder
         self._made: list[str] = []
 
     def create(self, name: str, like: str = "") -> None:
-        """Make one, empty or as another one is, and use it."""
+        """Make a database, empty or as a copy of another one, and use it."""
         self._switch(self._home)
         if connection.vendor == "sqlite":
             if like:
@@ -67,7 +67,7 @@ class Databases:
         self._switch(str(self._folder / name) if connection.vendor == "sqlite" else name)
 
     def drop(self) -> None:
-        """Go back to the database of the tests; the others are gone."""
+        """Return to the database of the tests; the others are removed."""
         self._switch(self._home)
         for name in self._made if connection.vendor == "postgresql" else ():
             with connection.cursor() as cursor:
@@ -80,7 +80,7 @@ class Databases:
 
 @pytest.fixture(scope="module")
 def databases(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: Any) -> Iterator[Databases]:
-    """``older`` is one of them: the database before it is brought up to date."""
+    """Yield the databases; ``older`` is the one before its migrations."""
     with django_db_blocker.unblock():
         made = Databases(tmp_path_factory.mktemp("databases"))
         try:
@@ -103,7 +103,7 @@ def _older_models() -> Any:
 
 @pytest.fixture(scope="module")
 def before(databases: Databases) -> Mapping[str, Rows]:
-    """All rows of the older database, by table and primary key."""
+    """Return all rows of the older database, by table and primary key."""
     databases.use("older")
     models = _older_models()
     return {
@@ -128,7 +128,7 @@ def _now(databases: Databases, before: Mapping[str, Rows]) -> None:
 
 @pytest.fixture
 def now(databases: Databases, _now: None) -> Iterator[None]:
-    """The older database, brought up to date. What a test changes in it is undone."""
+    """The older database after its migrations. Changes of a test are rolled back."""
     databases.use("now")
     with transaction.atomic():
         yield
@@ -137,7 +137,7 @@ def now(databases: Databases, _now: None) -> Iterator[None]:
 
 @pytest.fixture
 def another(databases: Databases, request: pytest.FixtureRequest) -> None:
-    """A database as the older one is, for this test alone."""
+    """A copy of the older database for this test alone."""
     databases.create(request.node.name[:63], like="older")
 
 
@@ -165,7 +165,7 @@ def test_no_row_and_no_value_is_lost(before: Mapping[str, Rows]) -> None:
 
 
 def _in_order(rows: Any) -> list[dict[str, Any]]:
-    """By the handle where there is one: the key of a session is another one afterwards."""
+    """Compare by the handle, if there is one: the migrations change the key of a session."""
     return sorted(rows, key=lambda row: row.get("handle", ""))
 
 
@@ -277,7 +277,7 @@ def test_hours_are_summed_up_by_day() -> None:
     ]
 
 
-# Of the day on which the stretches began.
+# The day on which the stretches began.
 HOURS_LEFT = (datetime(2026, 11, 11, tzinfo=UTC) - AT) / HOUR
 
 
@@ -394,7 +394,7 @@ def test_files_of_a_job_are_listed() -> None:
     assert [(file.name, file.size) for file in jobs.artifacts(job)] == [("model.npz", 40)]
 
 
-# --- Rows in the way -------------------------------------------------------------------------------------------------
+# --- Conflicting rows ------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("another")
 def test_a_share_with_a_name_that_no_namespace_has_stays_void() -> None:
     _migrate_to(("datasets", "0006_file_unread"))

@@ -1,4 +1,4 @@
-"""The Django side keeps its promises on PostgreSQL too: what tries it on the embedded database is run there again."""
+"""The Django apps on PostgreSQL: tests of the embedded database run there again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-# Those that lean most on locks, JSON, raw SQL and ordering.
+# Tests that depend most on locks, JSON, raw SQL and ordering.
 AGAIN = (
     "tests/rbac/audit/test_log.py",
     "tests/rbac/sign_in/test_second_factor.py",

@@ -1,4 +1,4 @@
-"""What ``deploy/kubernetes`` says, looked at as a whole."""
+"""The manifests in ``deploy/kubernetes``, checked as a whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WHOLE = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 
 
 def objects() -> list[dict[str, Any]]:
-    """Every object of the kustomization."""
+    """Return every object of the kustomization."""
     return [body for name in _WHOLE["resources"] for body in yaml.safe_load_all((FOLDER / name).read_text()) if body]
 
 
@@ -40,7 +40,7 @@ each_workload = pytest.mark.parametrize("workload", WORKLOADS, ids=named)
 
 
 def given_settings() -> dict[str, str]:
-    """Those of the ConfigMap."""
+    """Return the settings of the ConfigMap."""
     (found,) = of("ConfigMap")
     return dict(found["data"])
 
@@ -114,7 +114,7 @@ def test_a_workload_chooses_its_own_pods(workload: dict[str, Any]) -> None:
     assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
-# --- Who reaches whom ------------------------------------------------------------------------------------------------
+# --- Network policies ------------------------------------------------------------------------------------------------
 def test_every_service_leads_to_pods_with_its_ports_but_that_which_leads_nowhere() -> None:
     for service in of("Service"):
         selector = service["spec"].get("selector")
@@ -167,7 +167,7 @@ def test_every_setting_that_is_given_is_one_that_the_portal_reads() -> None:
 def test_the_portal_starts_with_the_settings_that_are_given(tmp_path: Path) -> None:
     (portal,) = [item for item in made_secrets()["items"] if named(item) == "portal"]
     given = {**given_settings(), **portal["stringData"], "REGATTA_DATA_DIR": str(tmp_path)}
-    del given["REGATTA_DATABASE_URL"]  # nobody listens there
+    del given["REGATTA_DATABASE_URL"]  # no server listens there
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("REGATTA_", "DJANGO_"))}
     command = [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "ERROR"]
     done = subprocess.run(
@@ -202,7 +202,7 @@ def test_secrets_are_others_each_time_and_agree_with_each_other() -> None:
 @pytest.mark.kube
 @pytest.mark.timeout(120)
 def test_a_cluster_takes_all_of_it() -> None:
-    """Without changing anything there. Clusters before 1.21 know disruption budgets by an earlier name."""
+    """A server-side dry run. Clusters before 1.21 have disruption budgets under an earlier name."""
     kubectl = [os.environ.get("KUBECTL", "kubectl"), "--kubeconfig", os.environ["KUBECONFIG"]]
     subprocess.run(
         [*kubectl, "apply", "-f", str(FOLDER / "namespace.yaml"), "-f", str(FOLDER / "builds.yaml")], check=True

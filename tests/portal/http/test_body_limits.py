@@ -1,4 +1,4 @@
-"""Bodies: how much is read of whom, before anything of it is stored."""
+"""Body limits per caller, applied before a part of the body is stored."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.factories import make_attempt, make_job, make_token, make_user
 from tests.personas import session_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
-NOBODY_S = uuid.UUID(int=7)  # an attempt that there is not
+NOBODY_S = uuid.UUID(int=7)  # an attempt that does not exist
 PIECE = bytes(16 * 1024)
 FAR_TOO_MUCH = 601 * 1024**2
 
 
 class Sender:
-    """Sends one request with ``pieces`` and stays until it is answered; counts what was read of its body."""
+    """Sends one request with ``pieces`` and waits for the answer; counts how much of its body was read."""
 
     def __init__(self, pieces: int, *, hangs: bool = False) -> None:
         self.left, self.read, self._hangs = pieces, 0, hangs
@@ -51,7 +51,7 @@ class Sender:
 
 @pytest.fixture(autouse=True)
 def spooled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes were written to temporary files, each write."""
+    """The number of bytes of each write to a temporary file."""
     written: list[int] = []
     write = tempfile.SpooledTemporaryFile.write
     monkeypatch.setattr(
@@ -61,7 +61,7 @@ def spooled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def ask(path: str, length: int | None, *, method: str = "POST", pieces: int = 0, **headers: str) -> Sender:
-    """The sender, after the answer."""
+    """Send a request; return the sender after the answer."""
     content_type = "application/x-www-form-urlencoded" if path == "/sign-in" else "application/json"
     named = {"host": "testserver", "content-type": content_type, **headers}
     named |= {"transfer-encoding": "chunked"} if length is None else {"content-length": str(length)}

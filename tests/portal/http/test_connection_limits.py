@@ -17,7 +17,7 @@ from portal.http.direct_body import StraightHttpProtocol
 
 Talk = Callable[[tuple[str, int]], Awaitable[None]]
 LARGE = 64 << 20
-# Far below what a test may take, far above what a loaded machine needs for one small request.
+# Far below the limit of a test, far above the time of a small request on a loaded machine.
 TINY = 0.7
 
 
@@ -63,12 +63,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def strange(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address of these tests is this machine's, which is exempt."""
+    """Remove the exemption of this machine's address, which the tests use."""
     monkeypatch.setattr(connection_limits, "is_exempt", lambda client: False)
 
 
 async def until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, piece: bytes) -> bytes:
-    """Send one byte after the other until the server ends the connection; what it answered."""
+    """Send one byte at a time until the server closes the connection; return its answer."""
     answer = asyncio.create_task(reader.read())
     while not answer.done():
         writer.write(piece)
@@ -169,7 +169,7 @@ def test_an_answer_that_is_read_comes_whole_and_leaves_no_limit_behind() -> None
 
 
 def test_a_slow_body_and_a_pause_between_requests_are_no_slow_heads() -> None:
-    """Bodies have limits of their own (``portal.http.body_limits``), pauses uvicorn's."""
+    """Bodies have their own limits (``portal.http.body_limits``), and uvicorn limits pauses."""
     made: list[LimitedHttpProtocol] = []
 
     class Seen(LimitedHttpProtocol):
@@ -195,7 +195,7 @@ def test_a_slow_body_and_a_pause_between_requests_are_no_slow_heads() -> None:
 
 # --- Number of connections -------------------------------------------------------------------------------------------
 async def opened(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
-    """A connection that has asked once, and the beginning of the answer."""
+    """Return a connection that has sent one request, and the beginning of the answer."""
     reader, writer = await asyncio.open_connection(*address)
     writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
     return reader, writer, (await reader.readuntil(b"\r\n\r\n"))[9:12]
@@ -215,7 +215,7 @@ def test_connections_beyond_a_limit_are_refused_until_others_end(
             writer.close()
             await reader.read()
         statuses = []
-        while b"200" not in statuses:  # the server learns of the end in its own time
+        while b"200" not in statuses:  # the server notices the disconnect asynchronously
             reader, writer, status = await opened(address)
             statuses.append(status)
             writer.close()

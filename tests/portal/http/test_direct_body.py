@@ -1,4 +1,4 @@
-"""Bodies that are read straight from the socket: they come as they were sent, and the connection goes on after them."""
+"""Bodies that are read from the socket itself: they arrive unchanged, and the connection stays usable."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from tests.waiting import soon
 
 CONTENT = bytes(range(256)) * 8192  # 2 MiB
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
-Deed = Callable[[Body], Awaitable[bytes]]
+Action = Callable[[Body], Awaitable[bytes]]
 
 
 @dataclass
 class Application:
-    """Does something with each body, and answers what came of it."""
+    """Runs a function with each body, and answers with its result."""
 
-    deed: Deed
+    action: Action
     lent: list[bool] = field(default_factory=list)
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
@@ -36,7 +36,7 @@ class Application:
 
         body = Body(receive, lend)
         try:
-            answer = await self.deed(body)
+            answer = await self.action(body)
         except Interrupted as error:
             answer = str(error).encode()
         finally:
@@ -66,8 +66,8 @@ async def connected(application: Application) -> AsyncIterator[tuple[Reader, Wri
         writer.close()
 
 
-def run(deed: Deed, talk: Callable[[Reader, Writer], Awaitable[None]]) -> Application:
-    application = Application(deed)
+def run(action: Action, talk: Callable[[Reader, Writer], Awaitable[None]]) -> Application:
+    application = Application(action)
 
     async def conversation() -> None:
         async with connected(application) as (reader, writer):
@@ -123,14 +123,14 @@ def test_the_connection_goes_on_after_it() -> None:
 
 
 @pytest.mark.invariant("After a body that is read straight from the socket, the connection serves its next request.")
-@pytest.mark.parametrize("deed", [read_little, read_into_the_middle])
-def test_a_reader_that_stops_early_leaves_a_usable_connection(deed: Deed) -> None:
+@pytest.mark.parametrize("action", [read_little, read_into_the_middle])
+def test_a_reader_that_stops_early_leaves_a_usable_connection(action: Action) -> None:
     async def talk(reader: Reader, writer: Writer) -> None:
         for _ in range(3):
             writer.write(request(CONTENT))
             assert await answer(reader) in (CONTENT[:10], b"enough")
 
-    assert run(deed, talk).lent == [True] * 3
+    assert run(action, talk).lent == [True] * 3
 
 
 @pytest.mark.invariant("After a body that is read straight from the socket, the connection serves its next request.")
@@ -161,7 +161,7 @@ def test_what_is_short_or_of_unknown_length_comes_through_the_loop(sent: bytes) 
 def test_a_sender_that_leaves_in_the_middle_is_noticed() -> None:
     errors_seen: list[str] = []
 
-    async def deed(body: Body) -> bytes:
+    async def action(body: Body) -> bytes:
         try:
             return await read_all(body)
         except Interrupted as error:
@@ -175,7 +175,7 @@ def test_a_sender_that_leaves_in_the_middle_is_noticed() -> None:
         await writer.wait_closed()
         await soon("the portal has noticed", lambda: errors_seen)
 
-    run(deed, talk)
+    run(action, talk)
     assert errors_seen == ["The sender has gone."]
 
 
@@ -190,7 +190,7 @@ def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_request_that_is_given_up_wakes_its_reader_and_ends_the_connection() -> None:
-    async def deed(body: Body) -> bytes:
+    async def action(body: Body) -> bytes:
         reading = asyncio.create_task(read_all(body))
         await soon(
             "the thread reads from the connection", lambda: body._straight is not None and body._straight._reading
@@ -205,4 +205,4 @@ def test_a_request_that_is_given_up_wakes_its_reader_and_ends_the_connection() -
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
 
-    run(deed, talk)
+    run(action, talk)

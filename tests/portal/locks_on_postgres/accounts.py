@@ -13,7 +13,7 @@ from rbac import access, account_admin, services
 from rbac.models import Role
 from rbac.sign_in import second_factor
 from tests.factories import make_member, make_namespace, make_user
-from tests.portal.locks_on_postgres.conftest import Deed, Meet
+from tests.portal.locks_on_postgres.conftest import Action, Meet
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -34,7 +34,7 @@ def test_of_two_owners_who_leave_at_once_one_stays(meet: Meet) -> None:
 def test_of_two_admins_who_demote_each_other_at_once_one_stays(meet: Meet) -> None:
     one, two = make_user("one", admin=True), make_user("two", admin=True)
 
-    def demote(actor: Any, other: Any) -> Deed:
+    def demote(actor: Any, other: Any) -> Action:
         return lambda: account_admin.set_admin(actor=actor, username=other.username, admin=False, reason="a test")
 
     _, refused = meet("rbac.account_admin.wake_sockets", demote(one, two), demote(two, one))

@@ -77,7 +77,7 @@ def test_a_part_does_not_count_for_a_file_that_is_restarted(uploader: Uploader, 
 
 
 def test_content_that_a_file_is_being_given_is_not_deleted(uploader: Uploader, meet: Meet) -> None:
-    """Nobody has it any more when it is announced again."""
+    """No version has the content any more when it is announced again."""
     uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=uploader.upload("a.csv", CONTENT).pk)
 
     def announce() -> File:

@@ -1,4 +1,4 @@
-"""Locks of jobs, their streams and what agents report."""
+"""Locks of jobs, their streams and reports of agents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from quota.models import Claim
 from rbac.models import AuditEntry, Namespace, User
 from tests.factories import make_attempt, make_job, make_namespace, make_user
 from tests.jobs.streams.conftest import Writer
-from tests.portal.locks_on_postgres.conftest import Deed, Meet, stop_before
+from tests.portal.locks_on_postgres.conftest import Action, Meet, stop_before
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -62,7 +62,7 @@ def test_of_two_reports_at_once_neither_is_lost(meet: Meet) -> None:
     attempt = make_attempt(make_job(attempt=1))
     Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0)
 
-    def report_of(phase: str) -> Deed:
+    def report_of(phase: str) -> Action:
         report = Report(replica="trainer-0", phase=phase, code=0, signal=None, out_of_memory=False, why="")
         return lambda: replica_reports.record_report(attempt, report)
 
@@ -95,7 +95,7 @@ def test_each_file_that_another_replaces_is_removed_once(meet: Meet) -> None:
     assert [each.key for each in replaced] == ["a", "b"]
 
 
-# --- Running again and removing --------------------------------------------------------------------------------------
+# --- Retry and removal -----------------------------------------------------------------------------------------------
 @pytest.fixture
 def owner(db: None) -> User:
     return make_user("ada")
@@ -109,7 +109,7 @@ def team(owner: User, settings: Settings) -> Namespace:
 
 @pytest.fixture
 def spec() -> JobSpec:
-    """Of two trainers; one to four are allowed."""
+    """A job of two trainers; one to four are allowed."""
     return specifications.parse(
         {
             "name": "digits",
@@ -165,7 +165,7 @@ def test_a_job_that_is_cancelled_leaves_no_claim(team: Namespace, owner: User, s
 # --- Elastic jobs ----------------------------------------------------------------------------------------------------
 @pytest.fixture
 def running(team: Namespace, owner: User, spec: JobSpec) -> Job:
-    """With two trainers, whose quota is held."""
+    """A job with two trainers, whose quota is reserved."""
     job = make_job(team, owner, spec=spec.to_json(), state=JobState.RUNNING, attempt=1)
     make_attempt(job)
     assert ledger.reserve(team, ledger.Ask(job.pk, 1, planner.amounts(spec))).admitted
@@ -173,7 +173,7 @@ def running(team: Namespace, owner: User, spec: JobSpec) -> Job:
 
 
 def automatically(job: Job, leads: Callable[[], bool], now: datetime) -> Any:
-    """Three trainers, which the platform has chosen."""
+    """A job of three trainers, a number that the platform chose."""
     return scaling.scale_automatically(
         job_id=job.pk, attempt=1, before=2, after=3, why="It learns faster.", leads=leads, now=now
     )

@@ -1,4 +1,4 @@
-"""Locks of the ledger, of limits and of what is kept."""
+"""Locks of the ledger, of limits and of stored artifacts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quota.models import Capacity, DailyUse, Kept, Kind, Limit, QuotaRequest, Re
 from quota.storage import Thing
 from rbac.models import AuditEntry, Namespace
 from tests.factories import make_namespace, make_user
-from tests.portal.locks_on_postgres.conftest import Deed, Meet, stop_before
+from tests.portal.locks_on_postgres.conftest import Action, Meet, stop_before
 
 pytestmark = pytest.mark.django_db(transaction=True)
 GIB = 1024**3
@@ -25,7 +25,7 @@ HOUR = timedelta(hours=1)
 
 
 # --- Reservations ----------------------------------------------------------------------------------------------------
-def reserve_in(own_namespace: Namespace) -> Deed:
+def reserve_in(own_namespace: Namespace) -> Action:
     return lambda: ledger.reserve(own_namespace, Ask(uuid.uuid4(), 1, {"cpu": 3})).admitted
 
 
@@ -46,7 +46,7 @@ def test_of_two_attempts_of_two_namespaces_that_fit_the_platform_one_at_a_time_o
 
 @pytest.fixture
 def held(settings: Any) -> Ask:
-    """Of four cores, an attempt holds one from noon on."""
+    """An attempt that holds one of four cores from noon on."""
     settings.DEFAULT_QUOTA = {"cpu": 4, "jobs": 4}
     claim = Ask(uuid.uuid4(), 1, {"cpu": 1})
     assert ledger.reserve(make_namespace("team"), claim, now=AT).admitted
@@ -88,7 +88,7 @@ def test_no_second_job_is_preempted_beside_that_of_another_decision(settings: An
         ledger._call_back(AT + 2 * HOUR, {})
 
     def call_back_later() -> None:
-        Reservation.objects.filter(job=older.job).update(priority="low")  # now it would be the first to go
+        Reservation.objects.filter(job=older.job).update(priority="low")  # now it would be preempted first
         call_back()
 
     assert meet("rbac.audit.log.record", call_back, call_back_later) == [None, None]
@@ -123,7 +123,7 @@ def test_of_two_admins_who_answer_a_request_at_once_the_second_is_refused(meet: 
         namespace=team, asker=make_user(), asked=AT, limits={"cpu": 8}, reason="A deadline."
     )
 
-    def answer(approve: bool) -> Deed:
+    def answer(approve: bool) -> Action:
         return lambda: services.answer(actor=admin, request_id=request.pk, approve=approve, reason="a test").state
 
     approved, refused = meet("rbac.audit.log.record", answer(True), answer(False))
@@ -149,7 +149,7 @@ def test_of_two_files_of_two_namespaces_that_fit_the_platform_one_at_a_time_one_
     settings.DEFAULT_QUOTA = {"storage": 10 * GIB}
     Capacity.objects.create(resource="storage", amount=10 * GIB)
 
-    def take_in(own_namespace: Namespace) -> Deed:
+    def take_in(own_namespace: Namespace) -> Action:
         return lambda: storage.take(
             own_namespace, Thing(own_namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex, "digits"), 6 * GIB
         )

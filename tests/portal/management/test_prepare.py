@@ -1,4 +1,4 @@
-"""``manage.py prepare``: what there has to be before the portal's processes start."""
+"""``manage.py prepare``: preparation before the portal's processes start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No other site can have a signed-in browser change anything: every route that could is tried without the token."""
+"""CSRF protection: every route that could change data is called without the token."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.personas import Personas
 pytestmark = pytest.mark.django_db
 CHANGING = ("post", "put", "patch", "delete")
 TEMPLATES = Path(__file__).resolve().parent.parent.parent.parent / "portal" / "templates"
-# These read no session: who calls shows a token of an attempt, or a password.
+# These read no session: the caller sends a token of an attempt, or a password.
 SESSIONLESS = ("/ingest/", "/api/v1/auth/")
 INGEST_DOWNLOADS = re.compile(r"/ingest/.*/(stop|code|data|data/.*)")
 
 
 def addresses() -> list[str]:
-    """One of each route."""
+    """Yield one address of each route."""
     numbers = {"uuid": NONE, "int": "1"}
     return [
         "/" + re.sub(r"<(\w+):\w+>", lambda found: numbers.get(found[1], "team"), route)
@@ -31,7 +31,7 @@ def addresses() -> list[str]:
 
 
 def stale(answer: object) -> bool:
-    """Whether it was refused for the missing token and for nothing else."""
+    """Return whether the missing token, and nothing else, caused the refusal."""
     message = "This page was open for too long"
     return answer.status_code == 403 and message in answer.content.decode()  # type: ignore[attr-defined]
 
@@ -40,7 +40,7 @@ def stale(answer: object) -> bool:
 def test_every_route_that_could_change_something_asks_a_browser_for_its_token(personas: Personas) -> None:
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(personas.admin)
-    # Of a page Django looks at the method first of all; of the API the framework does after it has found the view.
+    # For a page Django checks the method first; for the API the framework does so after it has found the view.
     requests = [
         (method, path)
         for path in addresses()
@@ -57,7 +57,7 @@ def test_every_route_that_could_change_something_asks_a_browser_for_its_token(pe
 
 
 def test_anonymous_requests_need_a_token_where_a_session_could_begin() -> None:
-    """Else another site could sign somebody in as somebody else."""
+    """Otherwise another site could sign a person in with another account."""
     browser = Client(enforce_csrf_checks=True)
     forms = ("/sign-in", "/sign-in/code", "/sign-in/with/oidc", "/sign-up", "/sign-up/confirm/x", "/password")
     assert [path for path in forms if not stale(browser.post(path, {}))] == []

@@ -1,4 +1,4 @@
-"""What isolates jobs, and what is missing for that, in the reader's language."""
+"""Texts about the isolation of jobs, and about its missing parts, in the reader's language."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EVERY = frozenset(delegation.WANTED)
 
 
 def missing_layers(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Every reason of this machine and of others."""
+    """Yield every reason of this machine and of others."""
     for hindrance, value, _how in probe._HINDRANCES:
         monkeypatch.setattr(
             probe, "_setting", lambda name, wanted=hindrance, value=value: value if name == wanted else ""
@@ -50,7 +50,7 @@ def chinese() -> Iterator[None]:
 
 @pytest.fixture
 def layers() -> set[str]:
-    """The name of every layer."""
+    """Return the name of every layer."""
     homes = [Home(FOLDER, frozenset(names)) for names in ((), ("memory",), ("pids",), ("memory", "pids"))]
     every = [Isolation(mode, (), 6, home.layer, network=True) for mode in Mode for home in homes]
     return {layer for each in every for layer in each.layers}

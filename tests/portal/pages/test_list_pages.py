@@ -1,4 +1,4 @@
-"""What a list costs does not depend on how much there is to list: no page and no call asks once more for each row."""
+"""The cost of a list does not depend on its length: no page and no call sends a query per row."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LISTS = (
 
 
 def grow(personas: Personas) -> None:
-    """One more of everything that is listed."""
+    """Add one more of every listed object."""
     states = (JobState.QUEUED, JobState.RUNNING, JobState.SUCCEEDED)
     wanted = parse({"name": "digits", "files": {"train.py": "1\n"}}).to_json()
     for owner in (personas.admin, make_user()):
@@ -84,7 +84,7 @@ def grow(personas: Personas) -> None:
 
 
 def grow_data(namespace: Namespace, personas: Personas) -> None:
-    """One more dataset, with versions and a reader; and one more version and use of ``listed``."""
+    """Add one more dataset, with versions and a reader; and one more version and use of ``listed``."""
     about = {"owner": personas.admin, "created": LONG_AGO}
     dataset = Dataset.objects.create(namespace=namespace, name=f"set-{uuid.uuid4().hex[:8]}", **about)
     Dataset.objects.create(namespace=namespace, name=f"set-{uuid.uuid4().hex[:8]}", deleted_at=now(), **about)
@@ -104,7 +104,7 @@ def test_a_list_costs_the_same_however_long_it_is(personas: Personas, settings, 
     def cost(rows: int) -> int:
         for _ in range(rows):
             grow(personas)
-        client.get(path)  # the first request of a session asks for more
+        client.get(path)  # the first request of a session needs more queries
         with CaptureQueriesContext(connection) as queries:
             assert client.get(path).status_code == 200
         return len(queries)

@@ -1,4 +1,4 @@
-"""The trail: what a row tells, and that the database lets nobody change one."""
+"""The audit log: the contents of a row, and the protection of rows by the database."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_reason_is_kept_on_one_line() -> None:
 
 # --- Retention -------------------------------------------------------------------------------------------------------
 def aged(days: float) -> None:
-    """A row that was written so many days ago, by a clock that was set."""
+    """Add a row that was written so many days ago."""
     with freeze(now() - timedelta(days=days)):
         audit_log.record("sign-in", f"{days:g}", actor=None)
 

@@ -1,4 +1,4 @@
-"""Invitations: by name, by address, past their time, for oneself."""
+"""Invitations: by name, by address, expired ones, to the own account."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_only_owners_invite(personas: Personas, name: str) -> None:
         invitations.invite(actor=personas.user(name), namespace_name="team", invitee="stranger", role=Role.VIEWER)
 
 
-# --- Pages and letters -----------------------------------------------------------------------------------------------
+# --- Pages and e-mails -----------------------------------------------------------------------------------------------
 def test_the_email_holds_the_link_of_the_page(personas: Personas) -> None:
     page = personas.client("owner").post("/n/team/invitations", {"who": ADDRESS, "role": "viewer"})
     assert outbox.send_due(now()) == 1

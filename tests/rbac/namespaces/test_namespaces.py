@@ -1,4 +1,4 @@
-"""Handing over and closing namespaces; who has nothing to say there any more."""
+"""Transfer and closing of namespaces, and the rights of former members."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def close(personas: Personas) -> None:
     services.close_namespace(actor=personas.owner, namespace_name="team", confirmation="team")
 
 
-# --- Handing over ----------------------------------------------------------------------------------------------------
+# --- Transfer of ownership -------------------------------------------------------------------------------------------
 def test_handing_over_swaps_the_roles(personas: Personas) -> None:
     services.hand_over(actor=personas.owner, namespace_name="team", username="viewer")
     assert roles() == {"owner": "developer", "developer": "developer", "viewer": "owner"}
@@ -156,12 +156,12 @@ def test_removing_a_member_wakes_their_sockets(personas: Personas, monkeypatch: 
     assert woken == [[personas.viewer.pk]]
 
 
-# --- A path that was folded on its way -------------------------------------------------------------------------------
+# --- A path that was normalised on its way ---------------------------------------------------------------------------
 @pytest.mark.invariant("A request closes a namespace only if its body repeats the name of the namespace.")
 @pytest.mark.parametrize("body", [{}, {"name": ""}, {"name": ".."}, {"name": "Team"}])
 def test_a_request_that_does_not_repeat_the_name_closes_nothing(personas: Personas, body: dict[str, object]) -> None:
     client = personas.client("owner")
-    # Where ``members/..`` of a client arrives.
+    # The path that ``members/..`` of a client is normalised to.
     answer = client.delete("/api/v1/namespaces/team/", body, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
     client.post("/n/team/close", body)

@@ -1,4 +1,4 @@
-"""A person lets the command on a computer act as them."""
+"""Authorisation of the command on a computer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signing in through others, against a provider that answers on a port of its own."""
+"""External sign-in, with a provider on a port of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def running() -> Iterator[Provider]:
 
 @pytest.fixture
 def provider(running: Provider, settings) -> Provider:
-    """Both ways of asking it are configured."""
+    """Both protocols of the provider are configured."""
     configure(settings, running)
     running.person, running.refuses, running.wrong_audience = Person(), False, False
     running.asked.clear()
@@ -38,7 +38,7 @@ def provider(running: Provider, settings) -> Provider:
 
 
 def there_and_back(client: Client, backend: str = "oidc", wanted: str = "") -> HttpResponse:
-    """Press the button here, then the one at the provider; the answer to the way back."""
+    """Press the button here, then the one at the provider; return the answer to the callback."""
     page = client.post(f"/sign-in/with/{backend}", {"next": wanted}).content.decode()
     address = re.search(r'content="0; url=([^"]+)"', page)
     assert address, page
@@ -112,7 +112,7 @@ def test_what_is_not_configured_is_not_there(provider: Provider) -> None:
     assert ("Continue with Example" in page, "GitHub" in page) == (True, False)
 
 
-# --- What goes wrong is a page, and no other round -------------------------------------------------------------------
+# --- Errors are pages, without another redirect ----------------------------------------------------------------------
 def test_a_refusal_at_the_provider_is_a_message(provider: Provider) -> None:
     provider.refuses = True
     answer = there_and_back(Client())

@@ -1,4 +1,4 @@
-"""Guessing passwords: what it leaves behind, and where it ends."""
+"""Password guessing: its records and its limits."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_what_is_refused_while_locked_out_is_in_the_audit_log(settings) -> None:
 
 
 class Slots:
-    """Counts who holds one."""
+    """Counts the threads that hold a slot."""
 
     def __init__(self, *, free: bool = True) -> None:
         self.held, self._free = 0, free
@@ -125,9 +125,9 @@ def test_a_hash_takes_one_lane() -> None:
     assert hasher.verify("a few words", made)
 
 
-# --- The present password, on the page of the account ----------------------------------------------------------------
+# --- The current password, on the page of the account ----------------------------------------------------------------
 def change(client: Client, old: str, new: str = "another-long-enough-one") -> str:
-    """The page that follows."""
+    """Return the page that follows."""
     return client.post("/account/password", {"old": old, "new": new}, follow=True).content.decode()
 
 

@@ -1,4 +1,4 @@
-"""Opening an account by oneself, a forgotten password, and an admin who lets people in."""
+"""Registration of accounts, password resets, and approval by an admin."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ FORM = {"username": "ada", "email": ADDRESS, "password": PASSWORD}
 
 
 def main_part(answer: HttpResponse) -> str:
-    """What the page says, without what differs from one to the next anyway."""
+    """Return the text of the page, without the parts that differ between two requests anyway."""
     found = re.search(r"<main.*</main>", answer.content.decode(), re.DOTALL)
     assert found
     return found[0]
 
 
 def sent() -> list[mail.EmailMessage]:
-    """All e-mails, those that wait among them: the sweep comes by."""
+    """Send waiting e-mails, as the sweep does, and return all."""
     outbox.send_due(now())
     return list(mail.outbox)
 
 
 def link(number: int = -1) -> str:
-    """The path of the link in a letter."""
+    """Return the path of the link in an e-mail."""
     found = re.search(r"http://testserver(/\S+)", str(sent()[number].body))
     assert found
     return found[1]
@@ -217,7 +217,7 @@ def test_no_waiting_e_mail_holds_a_link(ada: User, personas: Personas) -> None:
 
 @pytest.fixture
 def server_is_away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """While the list holds something."""
+    """Run while the list is not empty."""
     away, send_mail = [True], mail.send_mail
 
     def send(*args: Any) -> Any:
@@ -256,7 +256,7 @@ def test_so_many_emails_are_read_at_once_and_the_rest_with_the_next_sweep(
 def test_what_another_process_sends_is_not_sent_twice(ada: User) -> None:
     Client().post("/password", {"email": ADDRESS})
     row = OutgoingEmail.objects.get()
-    OutgoingEmail.objects.update(due=now() + outbox.CLAIM)  # the other has claimed it
+    OutgoingEmail.objects.update(due=now() + outbox.CLAIM)  # another process has claimed it
     assert not outbox._try(row, now())
     assert mail.outbox == []
 
@@ -292,7 +292,7 @@ def test_an_admin_s_reset_revokes_tokens(ada: User, personas: Personas) -> None:
 # --- Approval --------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def waiting(settings, personas: Personas) -> Client:
-    """A browser of ada, who has confirmed her address and waits to be let in."""
+    """A browser of ada, who has confirmed her address and waits for approval."""
     settings.SIGN_UP = "approval"
     personas.admin.email = "root@example.org"
     personas.admin.save()

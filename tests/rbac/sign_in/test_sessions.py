@@ -1,4 +1,4 @@
-"""Sessions: seen by their owner, ended one by one or all at once."""
+"""Sessions: listed for their owner, ended one by one or all at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ migration = importlib.import_module("rbac.migrations.0006_names_sessions_and_ema
 
 
 def browser(agent: str = "Firefox") -> Client:
-    """One in which ada has signed in."""
+    """A browser in which ada has signed in."""
     client = Client(headers={"user-agent": agent})
     assert client.post("/sign-in", {"username": "ada", "password": PASSWORD})["Location"] == "/"
     return client
@@ -93,7 +93,7 @@ def test_when_a_session_was_last_seen_is_noted_now_and_then(monkeypatch: pytest.
     assert Session.objects.get().seen > first
 
 
-# --- What the database holds -----------------------------------------------------------------------------------------
+# --- Contents of the database ----------------------------------------------------------------------------------------
 @pytest.mark.invariant("A copy of the database does not let its holder sign in.")
 def test_what_the_database_holds_signs_nobody_in() -> None:
     client = browser()
