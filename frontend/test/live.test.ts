@@ -4,7 +4,7 @@ import { Cursor } from "../src/core/cursor";
 import type { MetricPoint } from "../src/core/job";
 import { theLive, type Frame } from "../src/core/live";
 
-/** A socket of paper: what is sent is kept, and frames are handed in by hand. */
+/** A fake socket: stores sent messages, and delivers frames on request. */
 class PaperSocket extends EventTarget {
   static readonly OPEN = 1;
   static last: PaperSocket;
@@ -73,7 +73,7 @@ test("points that were on their way to an earlier reader of the stream hide none
   socket.open();
   const first = socket.sent.at(-1)?.id as string;
   socket.hand(frame(first, 1, 3));
-  // History was read up to 3; meanwhile 4 to 9 came, and 10 to 12 are on their way.
+  // History was read up to 3; meanwhile 4 to 9 came, and 10 to 12 are in transit.
   stop();
   const again = follow(3);
   const second = socket.sent.at(-1) as { id: string; after: number };

@@ -8,7 +8,7 @@ import { Item, Uploader, type Announced, type Portal } from "../src/core/uploade
 const PART = 10;
 const refusal = (status: number, code: string): ApiError => new ApiError({ status, code, detail: code });
 
-/** A portal of paper: keeps parts, and asks `breaks` before it takes one. */
+/** A fake portal: stores parts, and calls `breaks` before it accepts one. */
 class Paper implements Portal {
   readonly files = new Map<number, { path: string; size: number; parts: Map<number, string>; complete: boolean }>();
   sent = 0;

@@ -1,6 +1,6 @@
 /**
- * `<code-editor>`: the files of a job in tabs, Python and YAML. Ctrl-Enter asks to submit, Ctrl-S to save; Tab indents,
- * and after Esc it leaves the editor, so that nobody who uses the keyboard is caught.
+ * `<code-editor>`: the files of a job in tabs, Python and YAML. Ctrl-Enter dispatches a submit event, Ctrl-S a save
+ * event. Tab indents; after Esc it leaves the editor, so that keyboard users are not trapped.
  */
 import { indentWithTab } from "@codemirror/commands";
 import { python } from "@codemirror/lang-python";
@@ -14,7 +14,7 @@ import { basicSetup } from "codemirror";
 import { h, nonce } from "../core/dom";
 import { gettext } from "../core/i18n";
 
-/** A fault at a place of a file; line and column count from 1. */
+/** An error at a place of a file; line and column count from 1. */
 export interface Fault {
   file: string;
   line: number;
@@ -66,7 +66,7 @@ export class CodeEditor extends HTMLElement {
     this.view = undefined;
   }
 
-  /** The files by name. Setting them forgets what was there, and opens the entry point (else the first). */
+  /** The files by name. Setting them replaces the previous files, and opens the entry point (else the first). */
   get files(): Record<string, string> {
     this.keep();
     return Object.fromEntries([...this.states].map(([name, state]) => [name, state.doc.toString()]));
@@ -80,7 +80,7 @@ export class CodeEditor extends HTMLElement {
     this.show(this.states.has(entrypoint) ? entrypoint : ([...this.states.keys()][0] ?? ""));
   }
 
-  /** Marks the places of the server's complaints; `go`: shows the first of them and puts the cursor there. */
+  /** Marks the places of the server's errors; `go`: shows the first one and puts the cursor there. */
   mark(faults: Fault[], go = false): void {
     this.faults = faults;
     const first = faults[0];

@@ -1,5 +1,7 @@
-/** `<data-upload data-dataset="team/mine" data-page="..." [data-version="3"]>`: files and folders by drag and drop or by
- * choice, sent in parts into a version, which is then sealed. After a reload the same files are asked for again. */
+/**
+ * `<data-upload data-dataset="team/mine" data-page="..." [data-version="3"]>`: files and folders, dropped or chosen,
+ * are sent in parts into a version, which is then sealed. After a reload the page requests the same files again.
+ */
 import { h } from "../core/dom";
 import { chosen, dropped, type Choice, type Found } from "../core/dropped";
 import { Hasher, Unreadable } from "../core/hashing";
@@ -30,7 +32,7 @@ const STAGES: Record<Stage, () => string> = {
   failed: () => gettext("is not there"),
 };
 
-/** A bar of its own: how much of all is done, how fast, how long still. */
+/** A progress bar: the completed part, the rate, and the remaining time. */
 class Sum {
   readonly rate = new Rate();
   private readonly bar = h("progress", { max: 1, value: 0 });
@@ -66,7 +68,7 @@ export class DataUpload extends HTMLElement {
   private readonly rows = new Map<Item, FileRow>();
   private painting = false;
   private sealing = false;
-  /** What was shown at last: why nothing goes on, and whether all files are there. */
+  /** The status that is shown: why the upload is blocked, and whether all files are complete. */
   private trouble: unknown = null;
   private complete = false;
   private kept = 0;
@@ -151,7 +153,7 @@ export class DataUpload extends HTMLElement {
     this.uploader.add(fresh.map(({ path, file }) => new Item(path, file, file.lastModified, this.memory?.sha256Of(path.normalize("NFC"), file.size, file.lastModified))));
   }
 
-  /** A version to fill, with room for what comes, where there is none. */
+  /** Opens a version for the files, with quota for their size, if there is none. */
   private async begin(found: Found[]): Promise<void> {
     if (this.version !== null) return;
     const expected = found.reduce((sum, { file }) => sum + file.size, 0);
@@ -165,7 +167,7 @@ export class DataUpload extends HTMLElement {
     return new Memory(localStorage, `regatta-upload:${this.name}@${version}`);
   }
 
-  /** What an earlier visit left: files that the portal has, and those whose rest has to be sent. */
+  /** Loads the state of an earlier visit: complete files, and those whose rest has to be sent. */
   private async recall(): Promise<void> {
     if (this.version === null) return;
     const there = await this.whole().catch(() => null);
@@ -296,7 +298,7 @@ export class DataUpload extends HTMLElement {
     this.more.hidden = items.length <= SHOWN;
   }
 
-  /** Once a file is hashed: it is what takes long after a reload. */
+  /** Called when a file is hashed, which takes most of the time after a reload. */
   private remember(items: Item[]): void {
     const hashed = items.filter(({ sha256 }) => sha256);
     if (hashed.length === this.kept) return;

@@ -1,4 +1,4 @@
-/** Whether the platform chooses the number of a job's trainers. */
+/** A switch: whether the platform chooses the number of a job's trainers. */
 import { h } from "../core/dom";
 import { postJson } from "../core/http";
 import { gettext } from "../core/i18n";

@@ -1,4 +1,4 @@
-/** `<live-status job="...">`: the state in a chip, why, since when, and a row for each replica; always as it is now. */
+/** `<live-status job="...">`: the current state in a chip, its reason, its duration, and a row for each replica. */
 import { paintChip } from "../core/chip";
 import { embedded, h } from "../core/dom";
 import { getJson } from "../core/http";
@@ -14,7 +14,7 @@ import { ReplicaStepper } from "./replica-stepper";
 
 export class LiveStatus extends HTMLElement {
   private stop: (() => void) | undefined;
-  /** What others show by the job, as one text: they are told when it changes. */
+  /** The parts of the job that other elements show, as one text: a change is announced to them. */
   private told = "";
   private readonly steppers = [
     new ReplicaStepper({
@@ -33,7 +33,7 @@ export class LiveStatus extends HTMLElement {
     }),
   ];
   private readonly elastic = new ElasticSwitch();
-  /** For those who may; the page says who may what. */
+  /** Only for permitted users; the page holds the permissions. */
   private rehearsal: RehearsalPanel | null = null;
   private readonly replicas = h("div");
   private readonly onConnection = (event: Event): void => this.showConnection((event as CustomEvent<Connection>).detail);
