@@ -24,7 +24,7 @@ const SHORT = 1024 * 1024;
 addEventListener("message", (event: MessageEvent<Question>) => void digest(event.data));
 
 async function digest({ id, blob }: Question): Promise<void> {
-  const answer = (told: Omit<Answer, "id">): void => postMessage({ id, ...told } satisfies Answer);
+  const answer = (result: Omit<Answer, "id">): void => postMessage({ id, ...result } satisfies Answer);
   try {
     if (blob.size <= SHORT && globalThis.crypto?.subtle) {
       answer({ sha256: hex(await crypto.subtle.digest("SHA-256", await blob.arrayBuffer())) });

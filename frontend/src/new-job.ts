@@ -105,9 +105,9 @@ class NewJob {
 
   private showField(field: Field): void {
     const found = at(this.spec, field.dataset["path"] ?? "");
-    const said = Array.isArray(found) ? found.join(field.hasAttribute("data-list") ? ", " : " ") : String(found ?? "");
+    const shown = Array.isArray(found) ? found.join(field.hasAttribute("data-list") ? ", " : " ") : String(found ?? "");
     // A missing value shows its default.
-    const value = field.id === "framework" ? frameworkOf(this.spec) : said;
+    const value = field.id === "framework" ? frameworkOf(this.spec) : shown;
     field.value = value;
     this.growSelect(field, value);
   }
@@ -227,7 +227,7 @@ class NewJob {
     }
   }
 
-  private saveDraft(tell = false): void {
+  private saveDraft(notify = false): void {
     try {
       localStorage.setItem(this.draftKey, JSON.stringify(this.whole()));
     } catch {
@@ -235,7 +235,7 @@ class NewJob {
     }
     // The address no longer names the initial specification: a reload shows the draft.
     if (location.search) history.replaceState(null, "", location.pathname);
-    if (tell) this.say(gettext("The draft is saved in this browser."), "quiet");
+    if (notify) this.showStatus(gettext("The draft is saved in this browser."), "quiet");
   }
 
   // --- Verdict and submit -------------------------------------------------------------------------------------------
@@ -252,14 +252,14 @@ class NewJob {
       this.clearErrors();
       this.showVerdict(answer);
     } catch (error) {
-      if (number === this.asked && error instanceof ApiError) this.complain(error.problem, false);
+      if (number === this.asked && error instanceof ApiError) this.showProblem(error.problem, false);
     }
   }
 
   private showVerdict({ verdict, reason }: DryRun): void {
-    if (verdict === "admitted") this.say(gettext("Fits the quota and would start at once."), "good");
-    else if (verdict === "queued") this.say(fill(gettext("It would wait. {why}"), { why: reason }), "wait");
-    else this.say(reason, "bad");
+    if (verdict === "admitted") this.showStatus(gettext("Fits the quota and would start at once."), "good");
+    else if (verdict === "queued") this.showStatus(fill(gettext("It would wait. {why}"), { why: reason }), "wait");
+    else this.showStatus(reason, "bad");
   }
 
   private async submit(): Promise<void> {
@@ -273,12 +273,12 @@ class NewJob {
       location.assign(`/n/${this.data.namespace}/jobs/${job.id}`);
     } catch (error) {
       this.submitButton.disabled = false;
-      if (error instanceof ApiError) this.complain(error.problem, true);
-      else this.say(gettext("The portal cannot be reached. The draft is safe; try again."), "bad");
+      if (error instanceof ApiError) this.showProblem(error.problem, true);
+      else this.showStatus(gettext("The portal cannot be reached. The draft is safe; try again."), "bad");
     }
   }
 
-  private complain(problem: Problem, loudly: boolean): void {
+  private showProblem(problem: Problem, loudly: boolean): void {
     this.clearErrors();
     const shown = new Map<string, Set<string>>();
     for (const [path, messages] of Object.entries(problem.errors ?? {})) {
@@ -291,7 +291,7 @@ class NewJob {
     const homeless = [...shown].filter(([place, texts]) => !this.showError(place, [...texts]));
     this.editor.mark(faultsOf(problem), loudly);
     const rest = homeless.flatMap(([, texts]) => [...texts]).join(" ");
-    this.say(rest || (shown.size ? gettext("Please look at the marked fields.") : problem.detail), "bad");
+    this.showStatus(rest || (shown.size ? gettext("Please look at the marked fields.") : problem.detail), "bad");
     if (loudly) this.form.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
   }
 
@@ -317,7 +317,7 @@ class NewJob {
     this.editor.mark([]);
   }
 
-  private say(text: string, tone: "good" | "wait" | "bad" | "quiet"): void {
+  private showStatus(text: string, tone: "good" | "wait" | "bad" | "quiet"): void {
     this.verdict.textContent = text;
     this.verdict.dataset["tone"] = tone;
   }

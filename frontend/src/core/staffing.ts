@@ -3,7 +3,7 @@ import { fill, gettext } from "./i18n";
 import type { Job } from "./job";
 
 export interface Staffing {
-  wanted: number;
+  desired: number;
   min: number;
   max: number;
   /** A hint for the reader beside the number. */
@@ -14,7 +14,7 @@ export interface Staffing {
 export function trainersOf({ state, trainers, spec }: Job): Staffing | null {
   const { replicas, min, max } = spec.roles.trainer;
   if (state !== "RUNNING" || min === max) return null;
-  return { wanted: trainers ?? replicas, min, max, note: fill(gettext("{least} to {most}"), { least: min, most: max }) };
+  return { desired: trainers ?? replicas, min, max, note: fill(gettext("{least} to {most}"), { least: min, most: max }) };
 }
 
 /** The number of parameter servers applies from the next attempt on. The portal reports the maximum. */
@@ -22,9 +22,9 @@ export function pserversOf({ state, pservers, replicas, spec }: Job): Staffing |
   if (state === "SUCCEEDED") return null;
   // A job that began without any, such as PyTorch's, does not use them.
   if (spec.roles.pserver.replicas === 0) return null;
-  const wanted = pservers ?? spec.roles.pserver.replicas;
+  const desired = pservers ?? spec.roles.pserver.replicas;
   const present = replicas.filter(({ role }) => role === "pserver").length;
-  const differs = present > 0 && present !== wanted;
+  const differs = present > 0 && present !== desired;
   const note = differs ? fill(gettext("from the next attempt on; {present} now"), { present }) : gettext("from the next attempt on");
-  return { wanted, min: 1, max: Infinity, note };
+  return { desired, min: 1, max: Infinity, note };
 }

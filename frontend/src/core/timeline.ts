@@ -12,7 +12,7 @@ let known: Map<string, JobEvent> | null = null;
 let older: string | null = null;
 let unfolded = false;
 let asking = false;
-let wanted = false;
+let requested = false;
 
 /** Calls the listener with the loaded entries, now and after each message about the job. */
 export function followTimeline(follower: Follower): void {
@@ -25,11 +25,11 @@ export function followTimeline(follower: Follower): void {
 
 /** However often it is called, one request is in progress, followed by one more for the last call. */
 async function look(): Promise<void> {
-  wanted = true;
+  requested = true;
   if (asking) return;
   asking = true;
-  while (wanted) {
-    wanted = false;
+  while (requested) {
+    requested = false;
     await ask();
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }

@@ -245,12 +245,12 @@ export class Uploader {
    * Repeats a call until it succeeds or is refused: it waits while paused, and retries while the portal cannot be
    * reached.
    */
-  private async insist<Value>(deed: (signal: AbortSignal) => Promise<Value>, undone: () => unknown = () => undefined): Promise<Value> {
+  private async insist<Value>(request: (signal: AbortSignal) => Promise<Value>, undone: () => unknown = () => undefined): Promise<Value> {
     for (let failures = 0; ; ) {
       await this.gate();
       const { signal } = this.abort;
       try {
-        const value = await deed(signal);
+        const value = await request(signal);
         this.trouble = null;
         return value;
       } catch (error) {

@@ -109,8 +109,8 @@ export class CodeEditor extends HTMLElement {
   private extensions(name: string): Extension[] {
     const readOnly = this.hasAttribute("readonly");
     const keys = keymap.of([
-      { key: "Mod-Enter", run: () => this.tell("editor-submit") },
-      { key: "Mod-s", run: () => this.tell("editor-save") },
+      { key: "Mod-Enter", run: () => this.emit("editor-submit") },
+      { key: "Mod-s", run: () => this.emit("editor-save") },
       indentWithTab,
     ]);
     return [
@@ -123,12 +123,12 @@ export class CodeEditor extends HTMLElement {
       EditorView.cspNonce.of(nonce()),
       EditorView.contentAttributes.of({ "aria-label": name || gettext("Editor"), "aria-describedby": this.getAttribute("aria-describedby") ?? "" }),
       EditorState.readOnly.of(readOnly),
-      EditorView.updateListener.of((update) => update.docChanged && this.tell("editor-change")),
+      EditorView.updateListener.of((update) => update.docChanged && this.emit("editor-change")),
       /\.ya?ml$/.test(name) ? yaml() : python(),
     ];
   }
 
-  private tell(name: string): boolean {
+  private emit(name: string): boolean {
     this.dispatchEvent(new CustomEvent(name, { bubbles: true }));
     return true;
   }
@@ -173,7 +173,7 @@ export class CodeEditor extends HTMLElement {
       this.states.set(name, this.stateOf(name, ""));
       this.show(name);
       this.view?.focus();
-      this.tell("editor-change");
+      this.emit("editor-change");
     };
     input.addEventListener("keydown", (event) => {
       if (event.key === "Enter") {
@@ -194,7 +194,7 @@ export class CodeEditor extends HTMLElement {
     this.states.delete(name);
     this.open = "";
     this.show(this.entrypoint);
-    this.tell("editor-change");
+    this.emit("editor-change");
   }
 }
 

@@ -36,18 +36,18 @@ const STAGES: Record<Stage, () => string> = {
 class Sum {
   readonly rate = new Rate();
   private readonly bar = h("progress", { max: 1, value: 0 });
-  private readonly told = h("output");
+  private readonly output = h("output");
   readonly element: HTMLElement;
 
   constructor(label: string) {
     this.bar.setAttribute("aria-label", label);
-    this.element = h("div", { class: "upload-sum" }, h("span", {}, label), this.bar, this.told);
+    this.element = h("div", { class: "upload-sum" }, h("span", {}, label), this.bar, this.output);
   }
 
   show(done: number, all: number, running: boolean): void {
     this.bar.value = all ? done / all : 0;
     const amount = fill(gettext("{done} of {all}"), { done: bytes(done), all: bytes(all) });
-    this.told.textContent = [amount, ...(running && done < all ? this.speed(all - done) : [])].join(" · ");
+    this.output.textContent = [amount, ...(running && done < all ? this.speed(all - done) : [])].join(" · ");
   }
 
   private speed(left: number): string[] {
@@ -104,8 +104,8 @@ export class DataUpload extends HTMLElement {
       this.files,
       this.folder,
     );
-    const deeds = h("div", { class: "in-row end" }, this.pauseButton, this.sealButton);
-    this.sums.append(this.hashing.element, this.sending.element, deeds);
+    const actions = h("div", { class: "in-row end" }, this.pauseButton, this.sealButton);
+    this.sums.append(this.hashing.element, this.sending.element, actions);
     const head = [gettext("File"), gettext("Size"), gettext("State"), ""].map((title) => h("th", { scope: "col" }, title));
     this.table.append(h("table", { class: "table" }, h("thead", {}, h("tr", {}, ...head)), this.body), this.more);
     this.replaceChildren(this.problem, this.notice, this.zone, this.sums, this.table);
@@ -128,7 +128,7 @@ export class DataUpload extends HTMLElement {
     this.zone.addEventListener("drop", (event) => {
       event.preventDefault();
       this.zone.classList.remove("over");
-      if (event.dataTransfer) void dropped(event.dataTransfer).then((choice) => this.take(choice), (error) => this.complain(error));
+      if (event.dataTransfer) void dropped(event.dataTransfer).then((choice) => this.take(choice), (error) => this.showError(error));
     });
     addEventListener("online", () => this.uploader.stir());
     addEventListener("beforeunload", (event) => {
@@ -138,16 +138,16 @@ export class DataUpload extends HTMLElement {
 
   // --- Files --------------------------------------------------------------------------------------------------------
   private async take({ found, hidden }: Choice): Promise<void> {
-    this.complain(null);
+    this.showError(null);
     const fresh = found.filter(({ path }) => !this.uploader.items.some((item) => item.path === path && item.stage !== "failed"));
     const left = hidden ? fill(gettext("{n} hidden files were left out."), { n: hidden }) : "";
     const double = found.length - fresh.length;
-    this.tell([left, double ? fill(gettext("{n} files are in the list already."), { n: double }) : ""].filter(Boolean).join(" "));
+    this.showMessage([left, double ? fill(gettext("{n} files are in the list already."), { n: double }) : ""].filter(Boolean).join(" "));
     if (!fresh.length) return;
     try {
       await this.begin(fresh);
     } catch (error) {
-      this.complain(error);
+      this.showError(error);
       return;
     }
     this.uploader.add(fresh.map(({ path, file }) => new Item(path, file, file.lastModified, this.memory?.sha256Of(path.normalize("NFC"), file.size, file.lastModified))));
@@ -174,8 +174,8 @@ export class DataUpload extends HTMLElement {
     if (!there) return;
     const missing = (this.memory?.all ?? []).filter(({ path }) => !there.has(path)).map(({ path }) => path);
     const names = missing.slice(0, 5).join(", ") + (missing.length > 5 ? " …" : "");
-    if (missing.length) this.tell(fill(gettext("Choose the same files again to go on. Still missing: {names}."), { names }));
-    else if (there.size) this.tell(fill(gettext("{n} files are there. Add more, or seal the version."), { n: there.size }));
+    if (missing.length) this.showMessage(fill(gettext("Choose the same files again to go on. Still missing: {names}."), { names }));
+    else if (there.size) this.showMessage(fill(gettext("{n} files are there. Add more, or seal the version."), { n: there.size }));
     this.sums.hidden = there.size === 0;
     this.paint();
   }
@@ -215,13 +215,13 @@ export class DataUpload extends HTMLElement {
   // --- Sealing ------------------------------------------------------------------------------------------------------
   private async seal(): Promise<void> {
     this.sealing = true;
-    this.complain(null);
+    this.showError(null);
     this.paint();
     try {
       let version = await postJson<Version>(`${this.url()}/seal`, null);
       for (const began = Date.now(); version.state === "indexing"; ) {
         const time = duration((Date.now() - began) / 1000);
-        this.tell(fill(gettext("The files are being looked through: records are counted and chunks found. {time} so far."), { time }), true);
+        this.showMessage(fill(gettext("The files are being looked through: records are counted and chunks found. {time} so far."), { time }), true);
         await new Promise((done) => setTimeout(done, LOOK_MS));
         version = await getJson<Version>(this.url());
       }
@@ -230,19 +230,19 @@ export class DataUpload extends HTMLElement {
       else location.reload();
     } catch (error) {
       this.sealing = false;
-      this.tell("");
-      this.complain(error);
+      this.showMessage("");
+      this.showError(error);
       this.paint();
     }
   }
 
   // --- Showing ------------------------------------------------------------------------------------------------------
-  private tell(message: string, working = false): void {
+  private showMessage(message: string, working = false): void {
     this.notice.replaceChildren(working ? h("progress", { "aria-hidden": "true" }) : "", message);
     this.notice.hidden = message === "";
   }
 
-  private complain(error: unknown): void {
+  private showError(error: unknown): void {
     this.problem.textContent = error ? messageOf(error) : "";
     this.problem.hidden = !error;
   }
@@ -270,10 +270,10 @@ export class DataUpload extends HTMLElement {
     this.pauseButton.textContent = paused ? gettext("Go on") : gettext("Pause");
     this.sealButton.disabled = busy || this.sealing || !this.uploader.whole || this.version === null;
     this.zone.hidden = this.sealing;
-    if (trouble !== this.trouble) this.complain(trouble);
+    if (trouble !== this.trouble) this.showError(trouble);
     this.trouble = trouble;
     const whole = items.length > 0 && this.uploader.whole;
-    if (whole && !this.complete) this.tell(gettext("All files are there. Add more, or seal the version: then it never changes, and jobs can use it."));
+    if (whole && !this.complete) this.showMessage(gettext("All files are there. Add more, or seal the version: then it never changes, and jobs can use it."));
     this.complete = whole;
     this.paintRows(items);
     this.remember(items);
@@ -310,23 +310,23 @@ export class DataUpload extends HTMLElement {
 class FileRow {
   readonly element = h("tr");
   private readonly state = h("td");
-  private readonly deeds = h("td", { class: "right" });
-  private told = "";
+  private readonly actions = h("td", { class: "right" });
+  private lastText = "";
 
   constructor(
     private readonly item: Item,
     private readonly uploader: Uploader,
   ) {
-    this.element.append(h("th", { scope: "row" }, item.path), h("td", {}, bytes(item.blob.size)), this.state, this.deeds);
+    this.element.append(h("th", { scope: "row" }, item.path), h("td", {}, bytes(item.blob.size)), this.state, this.actions);
   }
 
   show(): void {
     const words = this.words();
-    if (words === this.told) return;
-    this.told = words;
+    if (words === this.lastText) return;
+    this.lastText = words;
     this.state.textContent = words;
     this.state.classList.toggle("field-error", this.item.stage === "failed");
-    this.deeds.replaceChildren(...(this.item.stage === "failed" ? this.buttons() : []));
+    this.actions.replaceChildren(...(this.item.stage === "failed" ? this.buttons() : []));
   }
 
   private words(): string {
@@ -338,7 +338,7 @@ class FileRow {
   }
 
   private buttons(): HTMLElement[] {
-    const button = (words: string, deed: () => void): HTMLElement => h("button", { class: "button small", type: "button", onclick: deed }, words);
+    const button = (words: string, action: () => void): HTMLElement => h("button", { class: "button small", type: "button", onclick: action }, words);
     const replace = button(gettext("Take the other one out"), () => void this.uploader.replace(this.item));
     const again = button(gettext("Try again"), () => this.uploader.again(this.item));
     const without = button(gettext("Leave it out"), () => void this.uploader.leaveOut(this.item));

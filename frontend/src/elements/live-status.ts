@@ -15,7 +15,7 @@ import { ReplicaStepper } from "./replica-stepper";
 export class LiveStatus extends HTMLElement {
   private stop: (() => void) | undefined;
   /** The parts of the job that other elements show, as one text: a change is announced to them. */
-  private told = "";
+  private announced = "";
   private readonly steppers = [
     new ReplicaStepper({
       role: "trainer",
@@ -84,9 +84,9 @@ export class LiveStatus extends HTMLElement {
     this.replicas.replaceChildren(replicasTable(job));
     document.dispatchEvent(new CustomEvent("regatta:rendered"));
     document.dispatchEvent(new CustomEvent("regatta:heard"));
-    const telling = [job.state, job.attempt, ...job.replicas.map(({ name }) => name)].join();
-    if (telling !== this.told) this.announce(job);
-    this.told = telling;
+    const summary = [job.state, job.attempt, ...job.replicas.map(({ name }) => name)].join();
+    if (summary !== this.announced) this.announce(job);
+    this.announced = summary;
   }
 
   private announce(job: Job): void {

@@ -99,7 +99,7 @@ export class LogView extends HTMLElement {
   /** Loads from the end of the stream, with the current filters. */
   private async reload(): Promise<void> {
     const generation = ++this.generation;
-    this.say(gettext("Loading…"));
+    this.showText(gettext("Loading…"));
     try {
       const answer = await this.page({ after: -1 });
       if (generation !== this.generation) return;
@@ -111,7 +111,7 @@ export class LogView extends HTMLElement {
       this.listen();
       void this.fillUp();
     } catch {
-      this.say(gettext("The log could not be loaded. It is tried again."));
+      this.showText(gettext("The log could not be loaded. It is tried again."));
       setTimeout(() => this.isConnected && generation === this.generation && void this.reload(), 3000);
     }
   }
@@ -538,7 +538,7 @@ export class LogView extends HTMLElement {
     return h("label", { class: "inline" }, this.followBox, gettext("Follow"));
   }
 
-  private say(text: string): void {
+  private showText(text: string): void {
     this.note.textContent = text;
     this.note.hidden = text === "";
   }
@@ -564,7 +564,7 @@ export class LogView extends HTMLElement {
     this.rows.style.transform = `translateY(${shift}px)`;
     this.rows.replaceChildren(...this.lines.slice(from, to).map((line) => this.row(line)));
     if (this.follow && this.isWrapped()) this.scrollToEnd();
-    this.say(this.emptyText());
+    this.showText(this.emptyText());
     this.pill.hidden = this.follow || (this.unseen === 0 && !this.detached);
     this.pill.textContent = this.unseen
       ? fill(gettext("{n} new lines – to the end"), { n: this.unseen })

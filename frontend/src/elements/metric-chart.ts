@@ -35,7 +35,7 @@ interface Mark {
   x: number | string;
   text: string;
   loud: boolean;
-  told: boolean;
+  labelled: boolean;
   /** In the left half of the chart: the text fits on its right. */
   early: boolean;
 }
@@ -46,7 +46,7 @@ const ATTEMPTS_SHOWN = 3;
 const PLACING_BUCKETS = 5000;
 const TABLE_ROWS = 20;
 /** How many of the omitted metrics are named. */
-const NAMES_TOLD = 3;
+const NAMES_LISTED = 3;
 /** The metric below the chosen curve, when it is reported: the effect of a change of the trainers. */
 const SPEED = "records_per_second";
 /** The parts of the height for the chosen curve and, below it, the speed. */
@@ -523,7 +523,7 @@ export class MetricChart extends HTMLElement {
     const trainers = this.hasTrainers();
     const [curve, rate] = DOMAINS[trainers ? "withTrainers" : speed ? "withSpeed" : "alone"];
     const marks = this.marks();
-    const band = WORD_LINE * marks.filter((mark) => mark.told).length;
+    const band = WORD_LINE * marks.filter((mark) => mark.labelled).length;
     this.classList.toggle("with-speed", speed);
     this.classList.toggle("with-trainers", trainers);
     const axis = { gridcolor: line, zeroline: false, linecolor: line, automargin: true, visible: this.key !== "" };
@@ -563,7 +563,7 @@ export class MetricChart extends HTMLElement {
     let line = 0;
     return marks.map((mark) => {
       const place = { x: mark.x, xref: "x", yref: "paper", showarrow: false, hovertext: escaped(mark.text) };
-      if (!mark.told) return { ...place, y: 1, text: "◆", font: { size: 10, color: colour(mark.loud ? "--accent" : "--quiet") } };
+      if (!mark.labelled) return { ...place, y: 1, text: "◆", font: { size: 10, color: colour(mark.loud ? "--accent" : "--quiet") } };
       const y = 1 - WORD_LINE * line++;
       const text = escaped(fitting(mark.text, this.plot.clientWidth / 2));
       return { ...place, y, yanchor: "top", xanchor: mark.early ? "left" : "right", text, font: { size: 11.5, color: colour("--text") }, bgcolor: colour("--surface") };
@@ -594,12 +594,12 @@ export class MetricChart extends HTMLElement {
       return at === undefined ? [] : [{ event, at }];
     });
     const [from, to] = this.zoom ?? this.extent();
-    const told = new Set(placed.filter(({ event }) => LOUD.has(event.kind)).slice(-LINES_OF_WORDS));
+    const labelled = new Set(placed.filter(({ event }) => LOUD.has(event.kind)).slice(-LINES_OF_WORDS));
     return placed.map((one) => ({
       x: this.onAxis(one.at),
       text: one.event.text,
       loud: LOUD.has(one.event.kind),
-      told: told.has(one),
+      labelled: labelled.has(one),
       early: one.at - from < to - one.at,
     }));
   }
@@ -642,7 +642,7 @@ export class MetricChart extends HTMLElement {
   private showOmission(names: string[]): void {
     this.omission.hidden = names.length === 0;
     const text = gettext("{n} further metrics are not shown, such as {names}. The CSV file has all of them.");
-    const some = names.slice(0, NAMES_TOLD).join(", ");
+    const some = names.slice(0, NAMES_LISTED).join(", ");
     this.omission.textContent = names.length ? fill(text, { n: names.length.toLocaleString(language()), names: some }) : "";
   }
 

@@ -89,7 +89,7 @@ export class RehearsalPanel {
 
   private async ask(request: (address: string) => Promise<Job>): Promise<void> {
     if (!this.job) return;
-    this.complain("");
+    this.showError("");
     try {
       const { rehearsal } = await request(`/api/v1/jobs/${this.job.id}/rehearse`);
       this.show({ ...this.job, rehearsal });
@@ -97,11 +97,11 @@ export class RehearsalPanel {
       if (rehearsal) this.stop.focus();
       else this.role.focus();
     } catch (error) {
-      this.complain(messageOf(error));
+      this.showError(messageOf(error));
     }
   }
 
-  private complain(message: string): void {
+  private showError(message: string): void {
     this.problem.textContent = message;
     this.problem.hidden = message === "";
   }

@@ -44,7 +44,7 @@ export class ReplicaStepper {
     const staffing = this.scalable.staffing(job);
     this.element.hidden = staffing === null;
     if (!staffing) return;
-    const shown = this.chosen ?? staffing.wanted;
+    const shown = this.chosen ?? staffing.desired;
     this.number.textContent = String(shown);
     this.note.textContent = staffing.note;
     this.fewer.disabled = shown <= staffing.min;
@@ -54,8 +54,8 @@ export class ReplicaStepper {
   private step(by: number): void {
     const staffing = this.job && this.scalable.staffing(this.job);
     if (!this.job || !staffing) return;
-    this.chosen = (this.chosen ?? staffing.wanted) + by;
-    this.complain("");
+    this.chosen = (this.chosen ?? staffing.desired) + by;
+    this.showError("");
     this.show(this.job);
     this.ask();
   }
@@ -67,14 +67,14 @@ export class ReplicaStepper {
       const answer = await postJson<Job>(`/api/v1/jobs/${job.id}/scale`, { [this.scalable.role]: chosen });
       this.job = { ...(this.job as Job), trainers: answer.trainers, pservers: answer.pservers };
     } catch (error) {
-      this.complain(messageOf(error));
+      this.showError(messageOf(error));
     }
     // A choice that was made meanwhile is sent as a request of its own.
     if (this.chosen === chosen) this.chosen = null;
     this.show(this.job as Job);
   }
 
-  private complain(message: string): void {
+  private showError(message: string): void {
     this.problem.textContent = message;
     this.problem.hidden = message === "";
   }
