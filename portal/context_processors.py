@@ -32,11 +32,11 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
 def _current(request: HttpRequest, namespaces: list[Namespace]) -> Namespace | None:
     """Return the namespace of the address, else the one opened last, else the personal one, else the first."""
     match = request.resolver_match
-    wanted = match.kwargs.get("ns") or match.kwargs.get("namespace") if match else None
-    wanted = wanted or request.session.get(_SESSION_KEY)
+    requested = match.kwargs.get("ns") or match.kwargs.get("namespace") if match else None
+    requested = requested or request.session.get(_SESSION_KEY)
     by_name = {namespace.name: namespace for namespace in namespaces}
     own = next((namespace for namespace in namespaces if namespace.personal_of_id == request.user.pk), None)
-    return by_name.get(str(wanted)) or own or next(iter(namespaces), None)
+    return by_name.get(str(requested)) or own or next(iter(namespaces), None)
 
 
 def _quota_line(namespace: Namespace | None) -> dict[str, dict[str, float | None]]:

@@ -14,7 +14,7 @@ from django.urls import reverse
 
 from portal.common.clock import now
 from portal.common.errors import Forbidden
-from portal.common.problems import answer_to, wants_problem
+from portal.common.problems import answer_to, expects_problem
 from rbac.account_admin import IMPERSONATOR
 from rbac.models import User
 from rbac.sign_in.second_factor import is_owed
@@ -67,7 +67,7 @@ class OwedSecondFactorMiddleware:
         match = request.resolver_match
         if (match and match.url_name in _ON_THE_WAY) or not is_owed(request.user):
             return None
-        if wants_problem(request):
+        if expects_problem(request):
             return answer_to(request, Forbidden("Set up your second factor first, on the page of your account."))
         return redirect("second-factor")
 

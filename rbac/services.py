@@ -155,17 +155,17 @@ def hand_over(*, actor: User, namespace_name: str, username: str, request: HttpR
     namespace = _locked(namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN))
     if namespace.personal_of_id is not None:
         raise Conflict(f"{namespace_name!r} is a personal namespace, which stays with its account.")
-    heir = _membership(namespace, username)
+    new_owner = _membership(namespace, username)
     own = Membership.objects.filter(namespace=namespace, user=actor, role=Role.OWNER).first()
     if own is None:
         raise Conflict(f"You are no owner of {namespace_name!r}, so there is nothing that you could hand over.")
-    if heir.pk == own.pk:
+    if new_owner.pk == own.pk:
         raise Conflict("You own it already. Choose another member.")
-    Membership.objects.filter(pk=heir.pk).update(role=Role.OWNER)
+    Membership.objects.filter(pk=new_owner.pk).update(role=Role.OWNER)
     Membership.objects.filter(pk=own.pk).update(role=Role.DEVELOPER)
-    detail = {"from": actor.username, "before": heir.role}
+    detail = {"from": actor.username, "before": new_owner.role}
     audit_log.record("namespace.hand-over", username, actor=actor, namespace=namespace, detail=detail, request=request)
-    wake_sockets([heir.user_id, actor.pk])
+    wake_sockets([new_owner.user_id, actor.pk])
 
 
 def _membership(namespace: Namespace, username: str) -> Membership:

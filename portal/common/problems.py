@@ -1,11 +1,11 @@
-"""What every HTTP answer has in common: problem documents, security headers, error pages.
+"""Common parts of HTTP responses: problem documents, security headers, error pages.
 
 Below ``/api`` and ``/ingest`` every error is ``application/problem+json`` (RFC 9457)::
 
     {"type": "urn:regatta:problem:quota_exceeded", "title": "Quota exceeded", "status": 409,
      "code": "quota_exceeded", "detail": "<a message that says what to do>", "errors": {"field": ["message"]}, ...}
 
-``errors`` is there for refused input only; whatever else an error carries (positions, numbers) stands beside it.
+``errors`` is present for refused input only; other data of an error (positions, numbers) are further members.
 Everywhere else an error is a page.
 """
 
@@ -40,12 +40,14 @@ PROBLEM_TYPE = "application/problem+json"
 _MACHINE_PREFIXES = ("/api/", "/ingest/", "/mlflow/")
 _LONGEST_HOST = 100
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-# What a client holds against its own release.
+# The versions that a client compares with its own release.
 _RELEASE: Mapping[str, str] = {"Regatta-Version": VERSION, "Regatta-Oldest-Client": OLDEST_CLIENT}
 _log = logging.getLogger(__name__)
-_NOT_KEPT = "The request holds a character or a number that cannot be kept. Take out what is not text, and try again."
+_NOT_STORABLE = (
+    "The request holds a character or a number that cannot be kept. Take out what is not text, and try again."
+)
 _STALE = _("This page was open for too long, or you signed in again in another tab. Go back, reload, and try again.")
-# The REST framework has no error of its own for this.
+# The REST framework has no error class for this.
 _CSRF_FAILED = "CSRF Failed"
 _TOO_LARGE = "The request is larger than you may send here. Sign in if you have not, and send less at once."
 
@@ -61,7 +63,7 @@ _CODES: Mapping[type[drf.APIException], str] = {
 }
 
 
-def wants_problem(request: HttpRequest) -> bool:
+def expects_problem(request: HttpRequest) -> bool:
     """Return whether the caller is a program: errors are then documents, not pages."""
     return request.path.startswith(_MACHINE_PREFIXES)
 
@@ -108,7 +110,7 @@ def _body_of(error: Exception) -> dict[str, Any] | None:
     if isinstance(error, RequestDataTooBig):
         return problem_of(TooLarge(_TOO_LARGE))
     if isinstance(error, DataError):
-        return problem("malformed", 400, _NOT_KEPT)
+        return problem("malformed", 400, _NOT_STORABLE)
     if (away := outages.unavailable(error)) is not None:
         return problem_of(away)
     if isinstance(error, PermissionDenied):
@@ -222,7 +224,7 @@ def _way_back(request: HttpRequest) -> str:
 
 
 def _answer(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
-    if wants_problem(request):
+    if expects_problem(request):
         return problem_response(body)
     status: int = body["status"]
     page = status if status in (400, 403, 404, 500, 503) else 400
@@ -234,7 +236,7 @@ def _answer(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
 
 def answer_to(request: HttpRequest, error: RegattaError) -> HttpResponse:
     """Return one of the platform's own errors as a document, as a page, or as a redirect to the sign-in page."""
-    if isinstance(error, NotSignedIn) and not wants_problem(request):
+    if isinstance(error, NotSignedIn) and not expects_problem(request):
         return redirect_to_login(request.get_full_path())
     return _answer(request, problem_of(error))
 
@@ -281,7 +283,7 @@ class SecurityHeadersMiddleware:
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
         """Answer errors that plain Django views raise; those of the REST framework do not arrive here."""
         if isinstance(error, DataError):
-            return _answer(request, problem("malformed", 400, _NOT_KEPT))
+            return _answer(request, problem("malformed", 400, _NOT_STORABLE))
         if isinstance(error, RegattaError):
             return answer_to(request, error)
         away = outages.unavailable(error)
@@ -289,7 +291,7 @@ class SecurityHeadersMiddleware:
 
     def _headers(self, request: HttpRequest) -> dict[str, str]:
         return {
-            **(_RELEASE if wants_problem(request) else {}),
+            **(_RELEASE if expects_problem(request) else {}),
             "Content-Security-Policy": content_security_policy(request.csp_nonce, _host(request)),  # type: ignore[attr-defined]
             "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
             "Cross-Origin-Resource-Policy": "same-origin",
@@ -299,7 +301,7 @@ class SecurityHeadersMiddleware:
 
 def _drop_last_slash(request: HttpRequest) -> None:
     """Routes for programs are written without a slash at their end and accept one too; a redirect would lose a POST."""
-    if wants_problem(request) and request.path_info.endswith("/"):
+    if expects_problem(request) and request.path_info.endswith("/"):
         request.path_info = request.path_info.rstrip("/")
         request.path = request.path.rstrip("/")
 
@@ -314,7 +316,7 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
 def _explained(request: HttpRequest, response: HttpResponse) -> HttpResponse:
     """Show a page instead of an empty window for a GET of an address that only a form leads to. Most often the session
     ended before the form was sent, and the person has just signed in again."""
-    if response.status_code != 405 or request.method != "GET" or wants_problem(request):
+    if response.status_code != 405 or request.method != "GET" or expects_problem(request):
         return response
     detail = gettext(
         "Nothing was changed: this address only takes forms. Go to the page of the form and send it again."

@@ -1,10 +1,10 @@
 """Request bodies that a thread reads from the socket itself.
 
 Data that passes through the event loop is copied five times, in pieces as small as they arrive, and each piece wakes a
-task and a thread. Here the scope of a request offers (``streaming.STRAIGHT``) that its reader takes the rest of the
-body from the socket. The loop does not read the connection meanwhile. When the connection is returned, the parser is
-fed as many zeros as bytes were taken, and passes none of them on. So its position is that of the connection: at the end
-of the body or, when the reader stopped early, in the middle of it.
+task and a thread. Here the scope of a request offers (``request_streaming.DIRECT_BODY``) that its reader takes the rest
+of the body from the socket. The loop does not read the connection meanwhile. When the connection is returned, the
+parser is fed as many zeros as bytes were taken, and passes none of them on. So its position is that of the connection:
+at the end of the body or, when the reader stopped early, in the middle of it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOOK_SECONDS = 5.0
 _ZEROS = memoryview(bytes(1 << 16))
 
 
-class Straight:
+class DirectBody:
     """The rest of a body, ``left`` bytes. One thread calls ``read``; the event loop calls ``release``.
 
     ``link`` is a duplicate descriptor of the connection. ``taken_back`` is called with the number of bytes that were
@@ -102,7 +102,7 @@ class Straight:
         self._taken_back(None if reading else self._length - self.left)
 
 
-class StraightHttpProtocol(LimitedHttpProtocol):
+class DirectBodyHttpProtocol(LimitedHttpProtocol):
     """Offers the rest of a body of known length to its reader, on connections that are not encrypted."""
 
     _came = 0  # bytes of the body that passed through the parser
@@ -113,14 +113,14 @@ class StraightHttpProtocol(LimitedHttpProtocol):
         super().on_headers_complete()
         if self.cycle is not None and self.cycle.scope is self.scope:
             offer = partial(self._lend, self.cycle)
-            self.scope["extensions"] = {request_streaming.STRAIGHT: offer}  # type: ignore[dict-item]  # uvicorn: plain values
+            self.scope["extensions"] = {request_streaming.DIRECT_BODY: offer}  # type: ignore[dict-item]  # uvicorn: plain values
 
     def on_body(self, body: bytes) -> None:
         if not self._skips:
             self._came += len(body)
             super().on_body(body)
 
-    def _lend(self, cycle: RequestResponseCycle) -> Straight | None:
+    def _lend(self, cycle: RequestResponseCycle) -> DirectBody | None:
         """Return the rest of the body; None when it cannot be lent, or has arrived and waits for ``receive``."""
         left = _length(self.headers) - self._came
         link = self.transport.get_extra_info("socket")
@@ -128,7 +128,7 @@ class StraightHttpProtocol(LimitedHttpProtocol):
         if cycle is not self.cycle or cycle.body or left < LEAST or encrypted or self.transport.is_closing():
             return None
         self.flow.pause_reading()
-        return Straight(socket.socket(fileno=os.dup(link.fileno())), left, self._take_back)
+        return DirectBody(socket.socket(fileno=os.dup(link.fileno())), left, self._take_back)
 
     def _take_back(self, taken: int | None) -> None:
         if taken is None or self.transport.is_closing():

@@ -33,7 +33,7 @@ WAITING_LIMIT = 1 << 20  # bytes that wait to be read
 # A client that sends nothing for so many seconds counts as disconnected, even when the network has not noticed.
 SILENCE_SECONDS = 60.0
 # The extension of a scope that lends the rest of a body: a call that returns one, or None.
-STRAIGHT = "regatta.straight"
+DIRECT_BODY = "regatta.straight"
 
 Send = Callable[[Message], Awaitable[None]]
 
@@ -68,7 +68,7 @@ class Body:
         self._receive = receive
         self._lend = lend
         self._lent: Lent | None = None  # the event loop's reference
-        self._straight: Lent | None = None  # the reader's reference, while some of it is left
+        self._direct: Lent | None = None  # the reader's reference, while some of it is left
         self._returned = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._changed = threading.Condition()
@@ -105,7 +105,7 @@ class Body:
     def _borrow(self, lent: Lent) -> None:
         self._lent = lent
         with self._changed:
-            self._straight = lent
+            self._direct = lent
             self._changed.notify()
 
     def _release_lent(self) -> None:
@@ -136,7 +136,7 @@ class Body:
         with self._changed:
             self._requested = min(size, WAITING_LIMIT) if size >= 0 else WAITING_LIMIT
             self._wait_for_enough()
-            lent = None if self._pieces or not self._requested else self._straight
+            lent = None if self._pieces or not self._requested else self._direct
             if lent is None:
                 return self._read_waiting()
         return self._read_lent(lent)
@@ -153,12 +153,12 @@ class Body:
     def _read_lent(self, lent: Lent) -> bytes:
         piece = lent.read(self._requested)
         if not lent.left:
-            self._straight = None
+            self._direct = None
             self._loop.call_soon_threadsafe(self._release_lent)
         return piece
 
     def _is_enough(self) -> bool:
-        return self._waiting >= self._requested or self._ended or self._disconnected or self._straight is not None
+        return self._waiting >= self._requested or self._ended or self._disconnected or self._direct is not None
 
     def _wait_for_enough(self) -> None:
         """Wait for the requested bytes. Raises Interrupted when nothing arrives any more; a slow client may take its
@@ -196,7 +196,7 @@ class StreamingHandler(ASGIHandler):
 
     async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if is_streamed(scope):
-            receive = Body(receive, (scope.get("extensions") or {}).get(STRAIGHT, _nothing))
+            receive = Body(receive, (scope.get("extensions") or {}).get(DIRECT_BODY, _nothing))
         else:
             receive = Incoming(scope, receive)
         try:

@@ -82,9 +82,9 @@ def _own_address(details: Mapping[str, Any], response: Mapping[str, Any]) -> str
     return email
 
 
-def _free_name(wanted: str) -> str:
+def _free_name(requested: str) -> str:
     """Return the requested name in a valid form, with a number when another account has it."""
-    plain = _NO_NAME_CHARACTER.sub("-", User.normalize_username(wanted.partition("@")[0]))[:_LONGEST_NAME]
+    plain = _NO_NAME_CHARACTER.sub("-", User.normalize_username(requested.partition("@")[0]))[:_LONGEST_NAME]
     plain = plain.strip("-._+@")
     if not plain or namespace_names.fault_of_account(plain):
         plain = _PLAIN_NAME

@@ -90,10 +90,12 @@ def _guards() -> Iterator[Setting]:
         pk__in=TOTPDevice.objects.filter(confirmed=True).values("user")
     )
     count = without.count()
-    asked = settings.ADMIN_SECOND_FACTOR
-    of_admins = _("asked of all admins") if asked else _("as everybody likes; not asked of admins")
+    required = settings.ADMIN_SECOND_FACTOR
+    of_admins = _("asked of all admins") if required else _("as everybody likes; not asked of admins")
     lacking = _("admins without one: %(count)s") % {"count": count} if count else _("all admins have one")
-    yield Setting(_("Second factor"), f"{of_admins}; {lacking}", ("REGATTA_ADMIN_SECOND_FACTOR",), doubtful=not asked)
+    yield Setting(
+        _("Second factor"), f"{of_admins}; {lacking}", ("REGATTA_ADMIN_SECOND_FACTOR",), doubtful=not required
+    )
     pause = _span(settings.AXES_COOLOFF_TIME.total_seconds())
     guessing = _("after %(count)s wrong passwords for a name from one address, a pause of %(length)s")
     lock_out = guessing % {"count": settings.AXES_FAILURE_LIMIT, "length": pause}

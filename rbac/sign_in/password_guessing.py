@@ -47,7 +47,7 @@ def count(request: HttpRequest) -> None:
         raise
 
 
-def forgive(request: HttpRequest) -> None:
+def uncount(request: HttpRequest) -> None:
     """Uncount this attempt: it was no guess."""
     throttle.refund(_KIND, network_of(request) or "")
 

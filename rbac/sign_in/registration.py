@@ -91,12 +91,12 @@ def to_confirm(token: str) -> User:
     """Return the account of a link in an e-mail. Raises Conflict when it has expired or was used, NotFound when it is
     invalid."""
     try:
-        kept = signing.loads(token, salt=mail.CONFIRMATION_SALT, max_age=CONFIRMATION_LIFETIME)
+        payload = signing.loads(token, salt=mail.CONFIRMATION_SALT, max_age=CONFIRMATION_LIFETIME)
     except signing.SignatureExpired:
         raise Conflict(_OVER) from None
     except signing.BadSignature:
         raise NotFound("This is not a whole link. Copy all of it from the letter.") from None
-    user = User.objects.filter(pk=kept["user"], email=kept["email"], awaiting=Awaiting.CONFIRMATION).first()
+    user = User.objects.filter(pk=payload["user"], email=payload["email"], awaiting=Awaiting.CONFIRMATION).first()
     if user is None:
         raise Conflict(_OVER)
     return user

@@ -56,7 +56,7 @@ def check_password(request: HttpRequest, username: str, password: str) -> User:
     if not isinstance(user, User):
         _record_failure(request, username)
         raise NotSignedIn(_why_not(username, password))
-    password_guessing.forgive(request)
+    password_guessing.uncount(request)
     ensure_personal_namespace(user)
     return user
 
@@ -70,16 +70,16 @@ def _why_not(username: str, password: str) -> str:
     return _AWAITING[waiting.awaiting] if waiting and waiting.check_password(password) else _WRONG
 
 
-def sign_in(request: HttpRequest, username: str, password: str, way_on: str = "") -> bool:
+def sign_in(request: HttpRequest, username: str, password: str, next_page: str = "") -> bool:
     """Check the password, then begin a session, or remember that a second factor is still required.
 
     Returns whether the session has begun. Raises like ``check_password``.
     """
     user = check_password(request, username, password)
-    return admit(request, user, user.backend, way_on)
+    return admit(request, user, user.backend, next_page)
 
 
-def admit(request: HttpRequest, user: User, backend: str, way_on: str = "") -> bool:
+def admit(request: HttpRequest, user: User, backend: str, next_page: str = "") -> bool:
     """Begin the session of an account that has passed its first factor, unless it has a second one. Return whether it
     has begun."""
     if second_factor.device_of(user) is None:
@@ -87,16 +87,16 @@ def admit(request: HttpRequest, user: User, backend: str, way_on: str = "") -> b
         return True
     until = (wall_clock() + _PATIENCE).isoformat()
     request.session.cycle_key()
-    request.session[_PENDING] = {"user": user.pk, "backend": backend, "until": until, "way_on": way_on}
+    request.session[_PENDING] = {"user": user.pk, "backend": backend, "until": until, "way_on": next_page}
     return False
 
 
 def pending(request: HttpRequest) -> User | None:
     """Return the account that gave its password in this browser a short while ago and still needs its second factor."""
-    kept = request.session.get(_PENDING)
-    if kept is None or datetime.fromisoformat(kept["until"]) < wall_clock():
+    pending_sign_in = request.session.get(_PENDING)
+    if pending_sign_in is None or datetime.fromisoformat(pending_sign_in["until"]) < wall_clock():
         return None
-    return User.objects.filter(pk=kept["user"], is_active=True).first()
+    return User.objects.filter(pk=pending_sign_in["user"], is_active=True).first()
 
 
 def finish(request: HttpRequest, code: str) -> str:
@@ -112,9 +112,9 @@ def finish(request: HttpRequest, code: str) -> str:
     except NotSignedIn:
         audit_log.record("sign-in.fail", user.username, actor=None, outcome=Outcome.REFUSED, request=request)
         raise
-    kept = request.session.pop(_PENDING)
-    begin_session(request, user, kept["backend"])
-    return str(kept["way_on"])
+    pending_sign_in = request.session.pop(_PENDING)
+    begin_session(request, user, pending_sign_in["backend"])
+    return str(pending_sign_in["way_on"])
 
 
 def require_second_factor(user: User, code: str) -> None:

@@ -27,7 +27,7 @@ from social_django.utils import psa
 from rbac.models import User
 from rbac.sign_in import external, sign_in
 from rbac.view_helpers import attempt, user_of
-from rbac.views.sign_in import checked, way_on
+from rbac.views.sign_in import checked, next_page
 
 _log = logging.getLogger(__name__)
 _NEXT = "next"
@@ -68,7 +68,7 @@ def begin(request: Any, backend: str) -> HttpResponse:
 def complete(request: Any, backend: str) -> HttpResponse:
     """The callback, with the provider's response."""
     was_signed_in = request.user.is_authenticated
-    wanted = checked(request, request.session.get(_NEXT) or "")
+    requested = checked(request, request.session.get(_NEXT) or "")
     try:
         do_complete(request.backend, _admit, user=request.user, redirect_name=_NEXT, request=request)
     except (SocialAuthBaseException, RequestException, *_UNREADABLE) as error:
@@ -76,7 +76,7 @@ def complete(request: Any, backend: str) -> HttpResponse:
     if was_signed_in:
         return redirect("account")
     if request.user.is_authenticated:
-        return redirect(way_on(request, wanted))
+        return redirect(next_page(request, requested))
     if sign_in.pending(request) is not None:
         return redirect("sign-in-code")
     message = gettext("Your account is not open, or not any more. An admin can tell you more.")

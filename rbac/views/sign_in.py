@@ -22,17 +22,17 @@ from rbac.view_helpers import refused
 _ON_THE_WAY_IN = frozenset({"sign-in", "sign-in-code", "sign-out", "begin-provider", "complete-provider"})
 
 
-def wanted_page(request: HttpRequest) -> str:
+def requested_page(request: HttpRequest) -> str:
     """Return the page that was requested before sign-in, if it is one of the portal's; else an empty text."""
     return checked(request, request.POST.get("next") or request.GET.get("next") or "")
 
 
-def checked(request: HttpRequest, wanted: str) -> str:
+def checked(request: HttpRequest, requested: str) -> str:
     """Return the address, if it is a page of this portal that a signed-in person can open, and no part of sign-in."""
     ours = url_has_allowed_host_and_scheme(
-        wanted, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+        requested, allowed_hosts={request.get_host()}, require_https=request.is_secure()
     )
-    return wanted if ours and _name_of(wanted) not in _ON_THE_WAY_IN else ""
+    return requested if ours and _name_of(requested) not in _ON_THE_WAY_IN else ""
 
 
 def _name_of(address: str) -> str | None:
@@ -43,12 +43,12 @@ def _name_of(address: str) -> str | None:
         return None
 
 
-def way_on(request: HttpRequest, wanted: str) -> str:
+def next_page(request: HttpRequest, requested: str) -> str:
     """Return the page after sign-in: the requested page, else home. At the first sign-in of a person who opened the
     account, the page of next steps."""
-    at_home = wanted in ("", resolve_url("home"))
+    at_home = requested in ("", resolve_url("home"))
     due = sign_in_sign_in.is_welcome_due(request)
-    return resolve_url("welcome") if at_home and due else wanted or resolve_url("home")
+    return resolve_url("welcome") if at_home and due else requested or resolve_url("home")
 
 
 @never_cache
@@ -56,23 +56,23 @@ def way_on(request: HttpRequest, wanted: str) -> str:
 @require_http_methods(["GET", "HEAD", "POST"])
 def sign_in(request: HttpRequest) -> HttpResponse:
     """The page that asks for name and password."""
-    wanted = wanted_page(request)
+    requested = requested_page(request)
     if request.user.is_authenticated:
-        return redirect(wanted or resolve_url("home"))
+        return redirect(requested or resolve_url("home"))
     if request.method != "POST":
         return render(request, "rbac/sign_in.html", _form(request))
     username, password = request.POST.get("username", ""), request.POST.get("password", "")
     try:
-        begun = sign_in_sign_in.sign_in(request, username, password, wanted)
+        begun = sign_in_sign_in.sign_in(request, username, password, requested)
     except (NotSignedIn, TooManyRequests) as error:
         return refused(request, "rbac/sign_in.html", _form(request), error)
-    return redirect(way_on(request, wanted)) if begun else redirect("sign-in-code")
+    return redirect(next_page(request, requested)) if begun else redirect("sign-in-code")
 
 
 def _form(request: HttpRequest) -> dict[str, Any]:
     """Return the template context of the page."""
     return {
-        "next": wanted_page(request),
+        "next": requested_page(request),
         "username": request.POST.get("username", ""),
         "sign_up": registration.is_possible(),
         "providers": external.configured(),
@@ -89,10 +89,10 @@ def code(request: HttpRequest) -> HttpResponse:
     if request.method != "POST":
         return render(request, "rbac/code.html")
     try:
-        wanted = sign_in_sign_in.finish(request, request.POST.get("code", ""))
+        requested = sign_in_sign_in.finish(request, request.POST.get("code", ""))
     except (NotSignedIn, TooManyRequests) as error:
         return refused(request, "rbac/code.html", {}, error)
-    return redirect(way_on(request, wanted))
+    return redirect(next_page(request, requested))
 
 
 @require_POST

@@ -116,12 +116,12 @@ def test_a_second_stop_signal_kills_at_once(run: Callable[..., Running]) -> None
     running.process.send_signal(signal.SIGINT)
     running.wait_for_text("worker | bye")
 
-    def is_asked_again() -> bool:
+    def is_stopped_again() -> bool:
         # For a moment a second signal counts as the same Ctrl-C.
         running.process.send_signal(signal.SIGINT)
         return "Trainings that still run go on; the next start looks after them." in running.text()
 
-    running.wait_for(is_asked_again)
+    running.wait_for(is_stopped_again)
     assert running.process.wait(timeout=10) == 128 + signal.SIGINT
     running.wait_for(lambda: not any(alive(pid) for pid in pids))
 

@@ -13,7 +13,7 @@ from pytest_django import Settings
 from portal.common import trusted_proxies
 from portal.http import connection_limits
 from portal.http.connection_limits import LimitedHttpProtocol
-from portal.http.direct_body import StraightHttpProtocol
+from portal.http.direct_body import DirectBodyHttpProtocol
 
 Talk = Callable[[tuple[str, int]], Awaitable[None]]
 LARGE = 64 << 20
@@ -86,7 +86,7 @@ BEGINNINGS = {
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("protocol", [LimitedHttpProtocol, StraightHttpProtocol])
+@pytest.mark.parametrize("protocol", [LimitedHttpProtocol, DirectBodyHttpProtocol])
 @pytest.mark.parametrize(("beginning", "piece"), BEGINNINGS.values(), ids=BEGINNINGS)
 def test_a_head_that_does_not_end_in_its_time_ends_the_connection(
     beginning: bytes, piece: bytes, protocol: type[LimitedHttpProtocol]

@@ -12,8 +12,8 @@ import pytest
 import uvicorn
 
 from portal.http import request_streaming
-from portal.http.direct_body import LEAST, StraightHttpProtocol
-from portal.http.request_streaming import STRAIGHT, Body, Interrupted
+from portal.http.direct_body import LEAST, DirectBodyHttpProtocol
+from portal.http.request_streaming import DIRECT_BODY, Body, Interrupted
 from tests.waiting import soon
 
 CONTENT = bytes(range(256)) * 8192  # 2 MiB
@@ -30,7 +30,7 @@ class Application:
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         def lend() -> Any:
-            found = scope["extensions"][STRAIGHT]()
+            found = scope["extensions"][DIRECT_BODY]()
             self.lent.append(found is not None)
             return found
 
@@ -51,7 +51,7 @@ class Application:
 async def connected(application: Application) -> AsyncIterator[tuple[Reader, Writer]]:
     configuration = uvicorn.Config(
         application,  # type: ignore[arg-type]  # its dicts are less exact than uvicorn's
-        http=StraightHttpProtocol,
+        http=DirectBodyHttpProtocol,
         lifespan="off",
         log_level="critical",
         ws="none",
@@ -59,7 +59,7 @@ async def connected(application: Application) -> AsyncIterator[tuple[Reader, Wri
     configuration.load()
     state = uvicorn.Server(configuration).server_state
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: StraightHttpProtocol(configuration, state, {}), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: DirectBodyHttpProtocol(configuration, state, {}), "127.0.0.1", 0)
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         yield reader, writer
