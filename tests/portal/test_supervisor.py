@@ -23,7 +23,7 @@ PATIENT = (
 STUBBORN = "import signal,time; signal.signal(15, signal.SIG_IGN); print('up'); time.sleep(60)"
 PROGRAM = """
     import sys
-    from portal.supervisor import Command, Supervisor, say
+    from portal.supervisor import Command, Supervisor, write_line
     from runtime.isolation.syscalls import PR_SET_CHILD_SUBREAPER, prctl
     {first}
     children = {{name: Command((sys.executable, "-u", "-c", code)) for name, code in {children!r}.items()}}
@@ -31,7 +31,7 @@ PROGRAM = """
         children,
         stop_order=(("worker",), ("web",)),
         is_ready=lambda: True,
-        on_ready=lambda: say("ready"),
+        on_ready=lambda: write_line("ready"),
         interrupt=lambda: {interrupt},
     ).run()
 """

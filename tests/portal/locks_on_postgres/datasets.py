@@ -64,7 +64,7 @@ def test_a_part_does_not_count_for_a_file_that_is_restarted(uploader: Uploader, 
 
     def restart() -> None:
         with transaction.atomic():
-            uploads.restart(File.objects.get(pk=file.pk))
+            uploads.begin_anew(File.objects.get(pk=file.pk))
             uploads.wall_clock()
 
     def note_part() -> None:

@@ -180,7 +180,7 @@ def automatically(job: Job, leads: Callable[[], bool], now: datetime) -> Any:
 
 
 def test_the_number_that_a_person_requests_stays(running: Job, owner: User, meet: Meet) -> None:
-    scale = partial(scaling.scale_job, actor=owner, job_id=running.pk, asked={"trainer": 4})
+    scale = partial(scaling.scale_job, actor=owner, job_id=running.pk, wish={"trainer": 4})
     meet("jobs.launch.planner.amounts", partial(automatically, running, lambda: True, wall_clock()), scale)
     assert Job.objects.values_list("trainers", "elastic").get() == (4, False)
 
