@@ -192,9 +192,7 @@ def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch)
 def test_a_request_that_is_given_up_wakes_its_reader_and_ends_the_connection() -> None:
     async def action(body: Body) -> bytes:
         reading = asyncio.create_task(read_all(body))
-        await soon(
-            "the thread reads from the connection", lambda: body._straight is not None and body._straight._reading
-        )
+        await soon("the thread reads from the connection", lambda: body._direct is not None and body._direct._reading)
         body.close()
         with pytest.raises(Interrupted):
             await reading
