@@ -119,7 +119,7 @@ class ServiceTokensView(APIView):
 
     @extend_schema(request=ServiceTokenInput, responses={201: IssuedTokenOutput})
     def post(self, request: Request, ns: str) -> Response:
-        """Create a token for a program. It acts as `<namespace>/<name>` and cannot leave the namespace."""
+        """Create a token for a program. It acts as ``<namespace>/<name>`` and cannot leave the namespace."""
         namespace_for(request.user, ns, Scope.NAMESPACE_ADMIN)
         body = read(ServiceTokenInput, request)
         token, secret = tokens.create_service_token(

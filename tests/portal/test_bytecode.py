@@ -9,9 +9,7 @@ from portal.bytecode import compile_in_background
 pytestmark = pytest.mark.processes
 
 
-def test_what_jobs_import_is_compiled_whatever_the_environment_prefers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_of_jobs_are_compiled_in_any_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "module.py").write_text("x = 1\n")

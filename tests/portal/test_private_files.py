@@ -37,14 +37,14 @@ def test_the_start_makes_the_data_directory_private(tmp_path: Path) -> None:
     assert mode_of(directory) == 0o700
 
 
-def test_the_start_repairs_what_was_open(data: Path) -> None:
+def test_the_start_repairs_open_modes(data: Path) -> None:
     lock_data_directory(data).close()
     assert mode_of(data) == 0o700
     assert {mode_of(data / name) for name in ("secret-key", "regatta.sqlite3", "regatta.sqlite3-wal")} == {0o600}
     assert not list(open_to_others(data))
 
 
-def test_what_cannot_be_changed_is_no_reason_not_to_start(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchangeable_modes_do_not_prevent_the_start(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -72,7 +72,7 @@ def test_a_private_directory_warns_of_nothing(data: Path, settings, monkeypatch:
     assert check_modes(None) == []
 
 
-def test_whatever_a_command_writes_is_its_own(tmp_path: Path) -> None:
+def test_files_of_commands_are_private(tmp_path: Path) -> None:
     """Also with the usual umask of a shell."""
     directory = tmp_path / "data"
     environment = {**os.environ, "REGATTA_DATA_DIR": str(directory), "DJANGO_SETTINGS_MODULE": "portal.settings"}

@@ -29,12 +29,12 @@ def test_delays_double_up_to_the_longest(starts: list[float]) -> None:
     assert [round(delay, 6) for delay in delays] == expected
 
 
-def test_a_child_that_lived_long_is_started_again_soon() -> None:
+def test_a_child_that_ran_long_is_started_again_soon() -> None:
     child = crash(crash(crash(Child("web"), 0, 0), 1, 0), 2, uptime=STEADY_SECONDS)
     assert child.retry_at == 2 + STEADY_SECONDS + FIRST_DELAY
 
 
-def test_the_line_of_an_end_says_how_and_what_comes() -> None:
+def test_the_line_of_an_end_has_the_cause_and_the_delay() -> None:
     child = crash(Child("web"), now=10, uptime=1)
     assert line_of_end(child, -9, now=11) == "web ended (signal SIGKILL); starting it again in 0.5 s."
 

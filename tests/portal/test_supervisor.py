@@ -140,7 +140,7 @@ def test_an_interruption_that_fails_does_not_either(run: Callable[..., Running])
     assert "web | bye" in running.text()
 
 
-def test_a_child_that_dies_is_started_again_with_a_line(run: Callable[..., Running]) -> None:
+def test_a_crashed_child_is_started_again_with_a_line(run: Callable[..., Running]) -> None:
     running = run()
     os.kill(running.children()[0], signal.SIGKILL)
     running.wait_for_text("web ended (signal SIGKILL); starting it again in 0.5 s.")

@@ -45,7 +45,7 @@ def test_a_role_that_holds_the_scope_is_needed(personas: Personas) -> None:
 
 
 @pytest.mark.parametrize("who", ["owner", "admin"])
-def test_what_is_closed_is_nobodys_though_a_membership_is_left(personas: Personas, who: str) -> None:
+def test_a_closed_namespace_is_invisible_although_a_membership_is_left(personas: Personas, who: str) -> None:
     actor: User = getattr(personas, who)
     assert restricted(actor) == ["team"]
     close(personas)
@@ -54,14 +54,14 @@ def test_what_is_closed_is_nobodys_though_a_membership_is_left(personas: Persona
         access.namespace_for(actor, "team", Scope.NAMESPACE_READ)
 
 
-def test_what_is_closed_cannot_be_held_open(personas: Personas) -> None:
+def test_a_closed_namespace_cannot_be_held_open(personas: Personas) -> None:
     close(personas)
     with pytest.raises(NotFound):
         access.hold_open(personas.namespace)
 
 
 @pytest.mark.parametrize("who", ["owner", "admin"])
-def test_a_token_narrows_what_its_account_may(personas: Personas, who: str) -> None:
+def test_a_token_restricts_its_account(personas: Personas, who: str) -> None:
     actor = bound(getattr(personas, who), Scope.NAMESPACE_READ, Scope.JOB_READ)
     assert restricted(actor) == ["team"]
     assert restricted(actor, Scope.DATASET_READ) == []
@@ -89,7 +89,7 @@ def test_a_role_that_is_too_small_differs_from_no_membership(personas: Personas)
         access.namespace_for(personas.stranger, "team", Scope.JOB_READ)
 
 
-def test_deeds_of_admins_need_an_admin_and_a_token_that_lets_them(personas: Personas) -> None:
+def test_actions_of_admins_need_an_admin_and_a_token_with_the_scope(personas: Personas) -> None:
     access.require_admin(personas.admin)
     with pytest.raises(Forbidden):
         access.require_admin(personas.owner)

@@ -38,7 +38,7 @@ def test_a_closed_account_can_be_opened_again(personas: Personas) -> None:
 
 
 @pytest.mark.parametrize("change", [account_admin.set_active, account_admin.set_admin])
-def test_nobody_takes_something_from_the_own_account(personas: Personas, change: Any) -> None:
+def test_admins_cannot_demote_or_close_the_own_account(personas: Personas, change: Any) -> None:
     field = {"active": False} if change is account_admin.set_active else {"admin": False}
     with pytest.raises(Conflict, match="your own account"):
         change(actor=personas.admin, username="root", reason=WHY, **field)
@@ -74,7 +74,7 @@ def looking(personas: Personas) -> Client:
     return client
 
 
-def test_an_admin_sees_what_the_account_sees_under_a_banner(looking: Client) -> None:
+def test_an_impersonating_admin_sees_the_account_s_pages_with_a_banner(looking: Client) -> None:
     assert looking.get("/api/v1/me").json()["username"] == "developer"
     assert "You see the portal as developer" in looking.get("/n/team/jobs").content.decode()
     assert looking.get("/admin/users").status_code == 403
@@ -95,14 +95,14 @@ def test_impersonation_is_in_the_audit_log(looking: Client, personas: Personas) 
     assert (ended.actor, ended.target) == (personas.admin, "developer")
 
 
-def test_an_admin_who_is_none_any_more_looks_no_longer(looking: Client, personas: Personas) -> None:
+def test_a_demoted_admin_stops_impersonating(looking: Client, personas: Personas) -> None:
     User.objects.filter(pk=personas.admin.pk).update(is_superuser=False)
     assert looking.get("/n/team/jobs").status_code == 302
     assert looking.get("/api/v1/me").status_code == 401
 
 
 @pytest.mark.parametrize("username", ["root2", "disabled"])
-def test_nobody_looks_as_an_admin_or_a_closed_account(personas: Personas, username: str) -> None:
+def test_admins_and_closed_accounts_cannot_be_impersonated(personas: Personas, username: str) -> None:
     make_user("root2", admin=True)
     client = personas.client("admin")
     client.post(f"/admin/users/{username}/look", {"reason": WHY})
@@ -131,7 +131,7 @@ def trail(personas: Personas) -> Client:
         ({"outcome": "refused"}, 0),
     ],
 )
-def test_the_trail_can_be_filtered(trail: Client, query: dict[str, str], count: int) -> None:
+def test_the_audit_log_can_be_filtered(trail: Client, query: dict[str, str], count: int) -> None:
     rows = list(csv.DictReader(io.StringIO(b"".join(trail.get("/admin/audit.csv", query)).decode())))
     assert len(rows) == len(trail.get("/admin/audit", query).context["page"]["results"]) == count
 
@@ -141,7 +141,7 @@ def test_no_cell_of_the_file_is_a_formula(trail: Client) -> None:
     assert (row["reason"], row["before"], row["actor"]) == ("'=1+1", '{"cpu": 2}', "root")
 
 
-def test_the_pages_of_the_trail_follow_one_another(personas: Personas) -> None:
+def test_the_audit_log_is_paginated(personas: Personas) -> None:
     for number in range(60):
         audit_log.record("note", str(number), actor=None)
     client = personas.client("admin")
@@ -233,7 +233,7 @@ def test_an_account_that_is_closed_has_no_session_any_more(personas: Personas) -
 
 
 @pytest.mark.parametrize("change", [account_admin.set_active, account_admin.set_admin])
-def test_of_two_admins_who_shut_each_other_out_one_stays(personas: Personas, change: Any) -> None:
+def test_of_two_admins_closing_each_other_s_accounts_one_stays(personas: Personas, change: Any) -> None:
     """A concurrent request was faster: the actor is no admin any more, which this request has not read."""
     second = make_user("second", admin=True)
     User.objects.filter(pk=personas.admin.pk).update(is_superuser=False)

@@ -94,7 +94,7 @@ def test_names_of_people_are_names_of_accounts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "...", "-", "_", "@", "+", ".-_@+"])
-def test_a_name_without_a_letter_or_digit_is_none(name: str) -> None:
+def test_a_name_without_a_letter_or_digit_is_invalid(name: str) -> None:
     assert "letter or a digit" in namespace_names.fault_of_account(name)
 
 

@@ -94,7 +94,7 @@ def test_a_weak_password_is_refused_beside_its_field(personas: Personas) -> None
     assert not User.objects.filter(username="eve").exists()
 
 
-def test_a_token_is_not_kept_in_the_clear(personas: Personas) -> None:
+def test_a_token_is_stored_as_a_digest(personas: Personas) -> None:
     token, secret = tokens.create_token(actor=personas.owner, name="laptop")
     assert secret.startswith("rgt_")
     assert secret not in str(token.__dict__)

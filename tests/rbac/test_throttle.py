@@ -70,7 +70,7 @@ def test_kinds_and_people_are_counted_apart() -> None:
         throttle.take(kind, who, most=1, seconds=60)
 
 
-def test_the_sign_in_page_says_when_to_come_again(settings: Settings) -> None:
+def test_the_sign_in_page_has_retry_after(settings: Settings) -> None:
     settings.AXES_FAILURE_LIMIT, settings.AXES_COOLOFF_TIME = 2, timedelta(minutes=5)
     form = {"username": "ada", "password": "wrong"}
     page = [Client().post("/sign-in", form) for _ in range(2)][-1]
@@ -78,7 +78,7 @@ def test_the_sign_in_page_says_when_to_come_again(settings: Settings) -> None:
     assert "300 s" in page.content.decode()
 
 
-def test_the_page_of_a_forgotten_password_says_when_to_come_again() -> None:
+def test_the_page_of_a_password_reset_has_retry_after() -> None:
     pages = [Client().post("/password", {"email": "ada@example.org"}) for _ in range(6)]
     assert [page.status_code for page in pages] == [200] * 5 + [429]
     assert 3590 < int(pages[-1].headers["Retry-After"]) <= 3600

@@ -123,7 +123,7 @@ def test_what_is_no_scope_is_refused_by_name(personas: Personas) -> None:
         tokens.create_token(actor=personas.owner, name="x", scopes=["job:all"])
 
 
-def test_the_page_of_abilities_knows_the_token(personas: Personas) -> None:
+def test_the_page_of_abilities_applies_the_scopes_of_the_token(personas: Personas) -> None:
     response = bound(personas, Scope.JOB_READ).get("/api/v1/namespaces/team/abilities").json()
     held = {row["scope"] for row in response["abilities"] if row["held"]}
     assert (response["role"], held) == ("owner", {"namespace:read", "job:read"})

@@ -164,7 +164,7 @@ def test_messages_of_jobs_runtime_and_datasets_are_translated_to_chinese() -> No
     assert [(place, message) for place, message in translatable if not is_translated(message)] == []
 
 
-def test_what_the_code_puts_together_is_still_there() -> None:
+def test_composed_messages_of_the_code_exist() -> None:
     assert COMPOSED.keys() - {text for _, text in messages_of_the_code()} == set()
 
 
@@ -234,6 +234,6 @@ def test_in_chinese(message: str, expected: str) -> None:
 
 
 @pytest.mark.usefixtures("chinese")
-def test_what_a_script_printed_is_not_taken_apart_for_long() -> None:
+def test_translating_the_output_of_a_script_is_fast() -> None:
     hostile = "exited with code 1: " + "is gone: ran. " * 200
     assert localized(hostile).startswith("已退出，退出码 1：")

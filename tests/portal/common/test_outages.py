@@ -279,5 +279,5 @@ def test_a_fault_of_the_code_on_postgresql_stays_one(cause: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", [None, ValueError("no"), OSError(28, "No space left on device")])
-def test_what_is_no_error_of_the_database_is_none_here(error: Exception | None) -> None:
+def test_other_errors_are_not_outages(error: Exception | None) -> None:
     assert unavailable(error) is None

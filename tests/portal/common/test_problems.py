@@ -50,7 +50,7 @@ def test_depth_counts_lists_and_objects(value: object, depth: int) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/n/team/jobs", "/api/v1/me", "/api/v1/jobs", "/sign-in", "/nothing-here"])
-def test_whatever_is_not_declared_public_is_kept_nowhere(personas: Personas, path: str) -> None:
+def test_responses_that_are_not_public_are_not_cached(personas: Personas, path: str) -> None:
     for name in ("owner", "nobody"):
         assert "no-store" in personas.client(name).get(path).headers["Cache-Control"]
 
@@ -85,7 +85,7 @@ def test_a_throttled_caller_gets_retry_after() -> None:
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "12")
 
 
-def test_a_fault_of_ours_is_left_to_become_a_500() -> None:
+def test_an_internal_error_becomes_a_500() -> None:
     assert problem_from_exception(RuntimeError("oops"), {}) is None
 
 

@@ -72,7 +72,7 @@ def test_another_made_up_address_each_time_does_not_escape_the_lock(settings: Se
 
 # --- Encryption ------------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("_encrypted")
-def test_in_the_clear_one_is_sent_to_the_encrypted_address() -> None:
+def test_an_unencrypted_request_is_redirected_to_https() -> None:
     answer = Client(REMOTE_ADDR="192.0.2.1").get("/sign-in?next=/tokens")
     assert (answer.status_code, answer["Location"]) == (301, "https://testserver/sign-in?next=/tokens")
     assert answer["Cache-Control"] == "no-store"
@@ -91,7 +91,7 @@ def test_an_untrusted_proxy_cannot_claim_encryption() -> None:
 
 
 @pytest.mark.usefixtures("_encrypted")
-def test_after_three_rounds_a_page_says_what_to_set() -> None:
+def test_after_three_redirects_a_page_names_the_setting() -> None:
     browser = Client(REMOTE_ADDR=PROXY)
     assert [browser.get("/sign-in").status_code for _ in range(3)] == [301] * 3
     answer = browser.get("/sign-in", headers={"accept-language": "zh-hans"})
@@ -109,7 +109,7 @@ def test_probes_of_the_portal_may_be_unencrypted(path: str) -> None:
 
 # --- Names -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
-def test_under_an_unknown_name_a_page_says_what_to_set(language: str) -> None:
+def test_for_an_unknown_host_a_page_names_the_setting(language: str) -> None:
     answer = Client(headers={"host": "evil.example:81", "accept-language": language}).get("/sign-in")
     page = answer.content.decode()
     assert answer.status_code == 400

@@ -94,7 +94,7 @@ def test_a_row_that_a_rival_inserts_first_fails_no_statement(race: str) -> None:
     assert model._default_manager.count() >= 1
 
 
-def test_what_is_there_is_left_as_it_is(job: Job) -> None:
+def test_an_existing_row_stays_unchanged(job: Job) -> None:
     ensure(StreamHead, job=job, kind="logs", last=7)
     ensure(StreamHead, job=job, kind="logs", last=9)
     assert StreamHead.objects.get(job=job).last == 7

@@ -40,7 +40,7 @@ INSIDE = (network("10.0.0.0/8"), network("fd00::/8"))
         ("", "203.0.113.9", "None"),
     ],
 )
-def test_the_caller_is_the_last_one_that_is_no_proxy_of_ours(peer: str, forwarded_for: str, expected: str) -> None:
+def test_the_caller_is_the_last_address_that_is_no_trusted_proxy(peer: str, forwarded_for: str, expected: str) -> None:
     assert str(caller(peer, forwarded_for, INSIDE)) == expected
 
 
@@ -52,7 +52,7 @@ def test_headers_of_an_untrusted_peer_are_ignored(peer: object, forwarded_for: s
 
 
 @given(st.text(max_size=80))
-def test_whatever_a_caller_writes_in_front_changes_nothing(written: str) -> None:
+def test_addresses_that_a_caller_prepends_change_nothing(written: str) -> None:
     assert str(caller("10.0.0.1", f"{written}, 203.0.113.9", INSIDE)) == "203.0.113.9"
 
 
@@ -67,11 +67,11 @@ def test_whatever_a_caller_writes_in_front_changes_nothing(written: str) -> None
         ("203.0.113.9", "https", False),
     ],
 )
-def test_only_a_proxy_of_ours_says_that_the_way_was_encrypted(peer: str, word: str, expected: bool) -> None:
+def test_only_a_trusted_proxy_can_report_encryption(peer: str, word: str, expected: bool) -> None:
     assert is_encrypted(peer, word, INSIDE) is expected
 
 
 @pytest.mark.parametrize("text", ["10.0.0.1/8", "proxy.example.org", "", "10.0.0.0/33", "10.0.0"])
-def test_what_is_no_network_is_refused(text: str) -> None:
+def test_an_invalid_network_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         network(text)

@@ -187,7 +187,7 @@ def test_a_password_is_still_right() -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_a_token_may_do_what_it_could() -> None:
+def test_tokens_keep_their_scopes() -> None:
     client = Client(headers={"authorization": f"Bearer {older_rows.TOKEN}"})
     assert [one["name"] for one in client.get("/api/v1/namespaces").json()["results"]] == ["team"]
     assert client.get(f"/api/v1/jobs/{RUNNING}").status_code in (403, 404)
@@ -220,14 +220,14 @@ def test_an_account_without_a_letter_in_its_name_is_renamed_and_the_audit_log_re
 
 
 @pytest.mark.usefixtures("now")
-def test_every_account_is_found_by_what_its_name_looks_like() -> None:
+def test_every_account_has_the_skeleton_of_its_name() -> None:
     assert {user.username: user.skeleton for user in User.objects.all()} == {
         user.username: namespace_names.skeleton(user.username) for user in User.objects.all()
     }
 
 
 @pytest.mark.usefixtures("now")
-def test_the_audit_log_shows_what_was_done_before() -> None:
+def test_the_audit_log_shows_earlier_rows() -> None:
     actions = [entry.action for entry in audit_queries.entries({"until": date.max.isoformat()})]
     assert sorted(actions) == ["job.cancel", "quota.set", "sign-in", "user.rename"]
 
@@ -260,7 +260,7 @@ def test_a_version_has_its_files_and_what_was_found_of_them() -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_an_upload_that_had_begun_has_its_part() -> None:
+def test_an_unfinished_upload_has_its_part() -> None:
     version = datasets.version_for(of("ada"), "team", "ocr", 2, Scope.DATASET_WRITE)
     assert list(version.files.values_list("path", "parts__number")) == [("b.csv", 0)]
 
@@ -307,21 +307,21 @@ def test_the_queue_has_the_order_that_priorities_give_it() -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_a_place_in_the_queue_is_the_one_that_would_be_given_today() -> None:
+def test_a_place_in_the_queue_equals_a_new_one() -> None:
     for claim in Claim.objects.all():
         ask = ledger.Ask(claim.job, 1, claim.amounts, priority=claim.priority)
         assert claim.turn == ledger._turn(ask, claim.since)
 
 
 @pytest.mark.usefixtures("now")
-def test_what_is_held_and_kept_counts() -> None:
+def test_reservations_and_stored_artifacts_count() -> None:
     view = quota.quota_of(Namespace.objects.get(name="team"), now=AT)
     assert (view["reserved"]["cpu"], view["reserved"]["gpu"], view["kept"]["artifacts"]) == (2, 1, 40)
     assert (view["limits"]["cpu_hours"], view["borrow"]["cpu"]) == (1000, 2)
 
 
 @pytest.mark.usefixtures("now")
-def test_what_was_called_back_stays_so() -> None:
+def test_preempted_reservations_stay_preempted() -> None:
     assert quota.recalls() == {(RUNNING, 1)}
     assert Reservation.objects.get(job=RUNNING).recalled_why == "It was lent."
 
@@ -344,7 +344,7 @@ def test_a_job_is_shown_with_its_replicas_and_desired_numbers() -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_the_timeline_has_what_happened_in_its_order() -> None:
+def test_the_timeline_has_the_events_in_their_order() -> None:
     entries = timeline.page_of(jobs.job_for(of("ada"), RUNNING, Scope.JOB_READ)).entries
     texts = [entry.get("text") or entry.get("state") for entry in entries]
     assert texts == ["QUEUED", "The first.", "The second.", "It went on.", "Last."]
@@ -377,7 +377,7 @@ def test_a_followed_log_goes_on_where_it_was() -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_the_controller_of_elastic_jobs_does_what_it_was_switched_to() -> None:
+def test_the_elastic_controller_keeps_its_mode() -> None:
     assert elastic_jobs.mode() == "explain"
     assert leader_lease.lead("another", AT + DAY) == leader_lease.Term("another", 6)
     assert Elastic.objects.get().told[str(RUNNING)]["trainers"] == 3
@@ -411,7 +411,7 @@ def _migrate_to(*targets: tuple[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("another")
-def test_the_name_of_a_renamed_account_is_nobody_else_s() -> None:
+def test_the_name_of_a_renamed_account_is_unique() -> None:
     users = _older_models().get_model("rbac", "User").objects
     dots = users.get(username=older_rows.DOTS).pk
     users.create(username=f"Member-{dots}", password="!")

@@ -50,7 +50,7 @@ def containers(workload: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from (*pod.get("initContainers", ()), *pod["containers"])
 
 
-def test_every_file_of_the_folder_is_part_of_the_whole() -> None:
+def test_every_file_of_the_directory_is_in_the_kustomization() -> None:
     files = {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
     assert files == set(_WHOLE["resources"])
 
@@ -60,7 +60,7 @@ def test_no_object_is_there_twice() -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_every_object_of_a_namespace_says_which() -> None:
+def test_every_namespaced_object_names_its_namespace() -> None:
     alone = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
     places = {body["metadata"].get("namespace") for body in objects() if body["kind"] not in alone}
     assert places <= {"regatta-system", "regatta-builds", "default"}
@@ -156,7 +156,7 @@ def known_settings() -> set[str]:
     return {value for value in values if re.fullmatch(r"REGATTA_[A-Z0-9_]+|PORT", value)}
 
 
-def test_every_setting_that_is_given_is_one_that_the_portal_reads() -> None:
+def test_the_portal_reads_every_setting_of_the_manifests() -> None:
     (portal,) = [item for item in made_secrets()["items"] if named(item) == "portal"]
     compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]["portal"]["environment"]
     given = {*given_settings(), *portal["stringData"], *compose}
@@ -164,7 +164,7 @@ def test_every_setting_that_is_given_is_one_that_the_portal_reads() -> None:
 
 
 @pytest.mark.invariant("The portal starts with the settings in its manifests.")
-def test_the_portal_starts_with_the_settings_that_are_given(tmp_path: Path) -> None:
+def test_the_portal_starts_with_the_settings_of_the_manifests(tmp_path: Path) -> None:
     (portal,) = [item for item in made_secrets()["items"] if named(item) == "portal"]
     given = {**given_settings(), **portal["stringData"], "REGATTA_DATA_DIR": str(tmp_path)}
     del given["REGATTA_DATABASE_URL"]  # no server listens there
@@ -176,7 +176,7 @@ def test_the_portal_starts_with_the_settings_that_are_given(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
-def test_pods_may_reach_what_the_settings_name() -> None:
+def test_pods_may_reach_the_addresses_of_the_settings() -> None:
     rules = json.loads(given_settings()["REGATTA_KUBERNETES_REACH"])
     for rule in rules:
         (peer,) = rule["to"]

@@ -109,7 +109,7 @@ def test_a_form_that_is_too_large_is_refused_on_a_page() -> None:
     assert b"larger than you may send" in sender.body
 
 
-def test_the_answer_says_what_to_do() -> None:
+def test_the_error_suggests_a_remedy() -> None:
     assert b"too_large" in ask("/api/v1/auth/token", ANONYMOUS_LIMIT + 1).body
 
 
@@ -119,7 +119,7 @@ def test_made_up_credentials_are_none(header: dict[str, str], spooled: list[int]
     assert spooled == []
 
 
-def test_without_a_length_what_comes_is_counted(spooled: list[int]) -> None:
+def test_without_a_length_the_received_bytes_are_counted(spooled: list[int]) -> None:
     sender = ask("/sign-in", None, pieces=100, cookie=f"regatta-csrf={'a' * 32}")
     assert sender.status == 413
     assert sum(spooled) <= ANONYMOUS_LIMIT
@@ -154,12 +154,12 @@ def test_the_token_of_an_attempt_is_looked_at_before_its_file_is_read(spooled: l
         ("POST", "/api/v1/namespaces", ANONYMOUS_LIMIT + 1, False),
     ],
 )
-def test_what_agents_send_is_read_after_their_token(method: str, path: str, length: int, expected: bool) -> None:
+def test_bodies_of_agents_are_read_after_their_token(method: str, path: str, length: int, expected: bool) -> None:
     headers = [(b"content-length", str(length).encode())]
     assert is_streamed({"method": method, "path": path, "headers": headers}) is expected
 
 
-def test_a_body_that_does_not_arrive_in_its_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_arrives_too_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body_limits, "BODY_SECONDS", -ANONYMOUS_LIMIT / body_limits.SLOWEST_BYTES)
     scope = {"type": "http", "method": "POST", "path": "/sign-in", "headers": [(b"content-length", b"9")]}
 

@@ -113,7 +113,7 @@ def test_empty_lines_after_a_request_end_the_connection() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_the_rest_of_a_body_that_nobody_reads_does_not_hold_the_connection() -> None:
+def test_the_unread_rest_of_a_body_does_not_hold_the_connection() -> None:
     async def talk(address: tuple[str, int]) -> None:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx")
@@ -123,7 +123,7 @@ def test_the_rest_of_a_body_that_nobody_reads_does_not_hold_the_connection() -> 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_answer_that_nobody_reads_does_not_hold_the_connection() -> None:
+def test_an_unread_response_does_not_hold_the_connection() -> None:
     async def talk(address: tuple[str, int]) -> None:
         loop, lost = asyncio.get_running_loop(), asyncio.Event()
         made = LimitedHttpProtocol.connection_lost

@@ -150,7 +150,7 @@ def test_a_request_that_follows_at_once_is_not_taken_for_the_body() -> None:
     ],
     ids=["short", "of unknown length"],
 )
-def test_what_is_short_or_of_unknown_length_comes_through_the_loop(sent: bytes) -> None:
+def test_short_bodies_and_those_of_unknown_length_pass_through_the_loop(sent: bytes) -> None:
     async def talk(reader: Reader, writer: Writer) -> None:
         writer.write(sent)
         assert set(await answer(reader)) == set(b"x")
@@ -179,7 +179,7 @@ def test_a_sender_that_leaves_in_the_middle_is_noticed() -> None:
     assert errors_seen == ["The sender has gone."]
 
 
-def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_sender_counts_as_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_streaming, "SILENCE_SECONDS", 0.1)
 
     async def talk(reader: Reader, writer: Writer) -> None:
@@ -189,7 +189,7 @@ def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch)
     run(read_all, talk)
 
 
-def test_a_request_that_is_given_up_wakes_its_reader_and_ends_the_connection() -> None:
+def test_a_dropped_request_wakes_its_reader_and_closes_the_connection() -> None:
     async def action(body: Body) -> bytes:
         reading = asyncio.create_task(read_all(body))
         await soon("the thread reads from the connection", lambda: body._direct is not None and body._direct._reading)

@@ -68,7 +68,7 @@ def test_a_head_without_end_is_refused(beginning: bytes) -> None:
     asyncio.run(talk(conversation))
 
 
-def test_the_refusal_says_why() -> None:
+def test_the_refusal_has_a_reason() -> None:
     async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _, answer = await send_on(reader, writer, BEGINNINGS["one header"])
         assert answer.startswith(b"HTTP/1.1 400")

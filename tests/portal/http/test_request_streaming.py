@@ -85,7 +85,7 @@ def test_a_sender_that_leaves_in_the_middle_is_noticed_by_the_reader() -> None:
     in_loop(test)
 
 
-def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_sender_counts_as_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_streaming, "SILENCE_SECONDS", 0.01)
 
     async def test() -> None:

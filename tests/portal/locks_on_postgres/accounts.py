@@ -18,7 +18,7 @@ from tests.portal.locks_on_postgres.conftest import Action, Meet
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_of_two_owners_who_leave_at_once_one_stays(meet: Meet) -> None:
+def test_of_two_owners_leaving_at_once_one_stays(meet: Meet) -> None:
     one, two = make_user("one"), make_user("two")
     namespace = make_namespace("team", owner=one)
     make_member(namespace, two, Role.OWNER)
@@ -31,7 +31,7 @@ def test_of_two_owners_who_leave_at_once_one_stays(meet: Meet) -> None:
     assert [member.user for member in namespace.memberships.all()] == [two]
 
 
-def test_of_two_admins_who_demote_each_other_at_once_one_stays(meet: Meet) -> None:
+def test_of_two_admins_demoting_each_other_one_stays(meet: Meet) -> None:
     one, two = make_user("one", admin=True), make_user("two", admin=True)
 
     def demote(actor: Any, other: Any) -> Action:
@@ -57,7 +57,7 @@ def test_nothing_is_held_open_while_it_is_being_closed(meet: Meet) -> None:
     assert isinstance(refused, NotFound)
 
 
-def test_of_two_authenticators_that_one_sets_up_at_once_the_later_one_counts(
+def test_of_two_concurrent_authenticator_setups_the_later_one_counts(
     monkeypatch: pytest.MonkeyPatch, meet: Meet
 ) -> None:
     ada = make_user("ada")

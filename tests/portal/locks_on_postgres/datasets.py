@@ -76,7 +76,7 @@ def test_a_part_does_not_count_for_a_file_that_is_restarted(uploader: Uploader, 
     assert not Part.objects.exists()
 
 
-def test_content_that_a_file_is_being_given_is_not_deleted(uploader: Uploader, meet: Meet) -> None:
+def test_content_that_a_new_file_references_is_not_deleted(uploader: Uploader, meet: Meet) -> None:
     """No version has the content any more when it is announced again."""
     uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=uploader.upload("a.csv", CONTENT).pk)
 

@@ -53,7 +53,7 @@ def held(settings: Any) -> Ask:
     return claim
 
 
-def test_what_is_given_back_is_not_held_in_another_size(held: Ask, meet: Meet) -> None:
+def test_a_released_reservation_is_not_resized(held: Ask, meet: Meet) -> None:
     team = Namespace.objects.get(name="team")
 
     def release() -> bool:
@@ -96,7 +96,7 @@ def test_no_second_job_is_preempted_beside_that_of_another_decision(settings: An
 
 
 # --- Limits ----------------------------------------------------------------------------------------------------------
-def test_a_limit_and_what_may_be_borrowed_are_set_at_once(meet: Meet) -> None:
+def test_a_limit_and_its_borrowing_limit_can_be_set_concurrently(meet: Meet) -> None:
     admin, team = make_user(admin=True), make_namespace("team")
     Limit.objects.create(namespace=team, resource="cpu", amount=4)
 
@@ -163,14 +163,14 @@ def thing() -> Thing:
 
 
 @pytest.mark.parametrize("before", [0, 5])
-def test_of_two_who_measure_a_thing_at_once_the_later_one_is_right(before: int, meet: Meet) -> None:
+def test_of_two_concurrent_measurements_the_later_one_counts(before: int, meet: Meet) -> None:
     measured = thing()
     storage.add(measured, before)
     meet("quota.storage.add", *(partial(storage.measured, measured, size) for size in (10, 30)))
     assert (Kept.objects.get().size, Stored.objects.get().size) == (30, 30)
 
 
-def test_what_is_counted_during_a_repair_is_in_the_sum(meet: Meet) -> None:
+def test_changes_during_a_repair_are_in_the_sum(meet: Meet) -> None:
     measured = thing()
     storage.add(measured, 5)
 

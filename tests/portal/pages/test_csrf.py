@@ -63,7 +63,7 @@ def test_anonymous_requests_need_a_token_where_a_session_could_begin() -> None:
     assert [path for path in forms if not stale(browser.post(path, {}))] == []
 
 
-def test_what_asks_for_no_token_does_not_go_by_the_session(personas: Personas) -> None:
+def test_routes_without_a_csrf_token_do_not_use_the_session(personas: Personas) -> None:
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(personas.admin)
     statuses = {

@@ -57,7 +57,7 @@ def layers() -> set[str]:
 
 
 @pytest.mark.usefixtures("chinese")
-def test_whatever_is_missing_is_named_in_chinese_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_layers_and_their_remedies_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
     texts = list(missing_layers(monkeypatch))
     assert len(texts) == 12
     assert [text for text in texts if not is_translated(text)] == []
@@ -69,7 +69,7 @@ def test_every_layer_has_a_chinese_name(layers: set[str]) -> None:
 
 
 @pytest.mark.django_db
-def test_the_page_names_layers_and_what_is_missing_in_chinese(
+def test_the_page_names_layers_and_missing_parts_in_chinese(
     personas: Personas, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.LOCAL_ISOLATION = "auto"

@@ -43,7 +43,7 @@ def test_sign_in_shows_the_list_without_a_complaint_of_the_policy(page: Page, li
 @pytest.mark.invariant("No page requests anything that its content security policy refuses.")
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-def test_whatever_the_policy_refuses_is_noticed_even_after_the_page_is_left(
+def test_policy_violations_are_noticed_even_after_the_page_is_left(
     page: Page, watch: Watch, live_server: LiveServer
 ) -> None:
     page.goto(f"{live_server.url}/sign-in")
@@ -56,7 +56,7 @@ def test_whatever_the_policy_refuses_is_noticed_even_after_the_page_is_left(
 
 
 @pytest.mark.invariant("No page requests anything that its content security policy refuses.")
-def test_no_test_starts_a_browser_that_nobody_watches() -> None:
+def test_no_test_starts_an_unwatched_browser() -> None:
     tests = Path(__file__).resolve().parent.parent.parent
     driver = "sync_" + "playwright"
     assert [path.name for path in tests.rglob("*.py") if driver in path.read_text()] == ["browser.py"]

@@ -49,7 +49,7 @@ def test_a_row_holds_actor_action_time_address_and_reason() -> None:
         "UPDATE rbac_auditentry SET reason = reason WHERE 1 = 1",
     ],
 )
-def test_the_database_itself_refuses_to_change_the_trail(statement: str) -> None:
+def test_the_database_itself_refuses_to_change_the_audit_log(statement: str) -> None:
     audit_log.record("sign-in", "ada", actor=None)
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement)

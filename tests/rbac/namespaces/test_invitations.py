@@ -48,7 +48,7 @@ def test_the_link_of_an_email_can_be_accepted_once(personas: Personas) -> None:
         invitations.behind_link(made.secret)
 
 
-def test_the_secret_of_the_link_is_kept_nowhere(personas: Personas) -> None:
+def test_the_secret_of_the_link_is_not_stored(personas: Personas) -> None:
     made = invite(personas, ADDRESS)
     assert made.secret not in str(Invitation.objects.values().get())
 
@@ -92,7 +92,7 @@ def test_an_expired_invitation_is_an_error_and_can_be_replaced(personas: Persona
     assert role_of("stranger") == "developer"
 
 
-def test_a_link_past_its_time_is_a_page_that_says_so(personas: Personas) -> None:
+def test_an_expired_link_is_a_page_with_the_reason(personas: Personas) -> None:
     made = invite(personas, ADDRESS)
     let_expire(made.invitation)
     answer = personas.client("stranger").get(f"/invitations/link/{made.secret}")

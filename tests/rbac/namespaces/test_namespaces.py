@@ -40,7 +40,7 @@ def test_it_goes_to_another_member_or_nowhere(personas: Personas, heir: str, err
     assert roles() == before
 
 
-def test_an_admin_who_is_no_owner_has_nothing_to_hand_over(personas: Personas) -> None:
+def test_an_admin_who_is_no_owner_cannot_transfer_ownership(personas: Personas) -> None:
     with pytest.raises(Conflict, match="no owner"):
         services.hand_over(actor=personas.admin, namespace_name="team", username="viewer")
 
@@ -66,7 +66,7 @@ def test_a_namespace_with_a_job_that_has_not_ended_stays_open(personas: Personas
     assert not AuditEntry.objects.filter(action="namespace.close").exists()
 
 
-def test_a_closed_namespace_is_there_for_nobody_not_even_admins(personas: Personas) -> None:
+def test_a_closed_namespace_is_invisible_even_to_admins(personas: Personas) -> None:
     job = make_job(personas.namespace, personas.owner, state=JobState.SUCCEEDED)
     close(personas)
     for name in ("admin", "owner", "viewer"):
@@ -75,7 +75,7 @@ def test_a_closed_namespace_is_there_for_nobody_not_even_admins(personas: Person
         assert personas.client(name).get(f"/api/v1/jobs/{job.pk}").status_code == 404
 
 
-def test_its_name_is_never_given_again(personas: Personas) -> None:
+def test_its_name_is_never_assigned_again(personas: Personas) -> None:
     close(personas)
     with pytest.raises(Conflict, match="taken"):
         services.create_namespace(actor=personas.admin, name="team")
@@ -93,7 +93,7 @@ def test_closing_ends_service_tokens_and_invitations(personas: Personas) -> None
     assert secret
 
 
-def test_what_was_about_to_begin_in_it_finds_it_closed(personas: Personas) -> None:
+def test_a_namespace_read_before_its_closing_cannot_be_held_open(personas: Personas) -> None:
     seen_before = Namespace.objects.get(name="team")
     close(personas)
     with pytest.raises(NotFound):

@@ -61,7 +61,7 @@ def test_a_code_of_an_account_that_was_closed_meanwhile_is_nothing(personas: Per
         cli_authorization.exchange(code=code, verifier=VERIFIER, now=NOW)
 
 
-def test_only_digests_are_kept(personas: Personas) -> None:
+def test_only_digests_are_stored(personas: Personas) -> None:
     code = granted(personas)
     kept = Connection.objects.get()
     assert code not in (kept.digest, kept.challenge)
@@ -102,7 +102,7 @@ def test_without_a_port_the_page_shows_the_code(personas: Personas) -> None:
 
 
 @pytest.mark.parametrize("port", ["80", "99999999", "evil.example", "1024@evil.example", "-1", "４０００１"])
-def test_a_port_that_is_none_is_refused_in_words(personas: Personas, port: str) -> None:
+def test_an_invalid_port_is_refused_with_a_message(personas: Personas, port: str) -> None:
     page = personas.client("viewer").post("/connect", {**REQUEST, "port": port})
     assert page.status_code == 422
     assert "was not made by `regatta login`" in page.content.decode()

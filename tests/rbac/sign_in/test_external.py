@@ -49,7 +49,7 @@ def there_and_back(client: Client, backend: str = "oidc", wanted: str = "") -> H
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_first_time_opens_an_account_and_says_what_to_do_next(provider: Provider, backend: str) -> None:
+def test_the_first_sign_in_opens_an_account_and_shows_the_next_steps(provider: Provider, backend: str) -> None:
     client = Client()
     assert there_and_back(client, backend)["Location"] == "/welcome"
     assert client.get("/api/v1/me").json()["namespaces"] == [{"name": "grace", "role": "owner"}]
@@ -63,13 +63,13 @@ def test_the_second_time_finds_the_same_account(provider: Provider, backend: str
     assert [user.username for user in User.objects.all()] == ["grace"]
 
 
-def test_the_tokens_of_the_provider_are_not_kept(provider: Provider) -> None:
+def test_the_tokens_of_the_provider_are_not_stored(provider: Provider) -> None:
     there_and_back(Client())
     assert "token-of-the-provider" not in str(UserSocialAuth.objects.values().get())
 
 
 @pytest.mark.invariant("An e-mail address alone does not link a sign-in provider to an existing account.")
-def test_an_address_alone_opens_nobody_s_account(provider: Provider) -> None:
+def test_an_address_alone_opens_no_account(provider: Provider) -> None:
     owner = make_user("ada")
     User.objects.filter(pk=owner.pk).update(email="Grace@example.org")
     there_and_back(Client())
@@ -105,7 +105,7 @@ def test_a_link_does_not_begin_it(provider: Provider) -> None:
     assert Client(enforce_csrf_checks=True).post("/sign-in/with/oidc").status_code == 403
 
 
-def test_what_is_not_configured_is_not_there(provider: Provider) -> None:
+def test_providers_that_are_not_configured_are_not_found(provider: Provider) -> None:
     assert Client().post("/sign-in/with/github").status_code == 404
     assert Client().get("/sign-in/back/github").status_code == 404
     page = Client().get("/sign-in").content.decode()
@@ -163,7 +163,7 @@ def test_an_answer_that_cannot_be_read_is_a_page_and_opens_nothing(
     assert not User.objects.exists()
 
 
-def test_the_signed_token_is_enough_where_there_is_no_more_to_know(provider: Provider) -> None:
+def test_the_signed_token_is_enough_without_user_information(provider: Provider) -> None:
     provider.damaged["/userinfo"] = "null"
     assert there_and_back(Client())["Location"] == "/welcome"
 

@@ -26,7 +26,7 @@ def guess(name: str = "ada", password: str = "wrong", address: str = "192.0.2.1"
 
 
 @pytest.mark.parametrize(("name", "password"), [("x" * 151, "y"), ("x" * 60_000, "y"), ("ada", "y" * 1025)])
-def test_a_name_or_password_that_nobody_has_is_stored_nowhere(name: str, password: str) -> None:
+def test_an_impossible_name_or_password_is_not_stored(name: str, password: str) -> None:
     assert guess(name, password) == 401
     assert not AccessAttempt.objects.exists()
     assert len(AuditEntry.objects.get(action="sign-in.fail").target) <= 200
@@ -53,7 +53,7 @@ def test_the_sweep_prunes_at_most_hourly_and_never_fails(monkeypatch: pytest.Mon
     assert len(calls) == 2
 
 
-def test_one_network_tries_few_passwords_whatever_the_names(settings) -> None:
+def test_one_network_tries_few_passwords_for_any_names(settings) -> None:
     settings.SIGN_IN_NETWORK_RATE = (3, timedelta(minutes=1))
     assert [guess(f"name{number}") for number in range(5)] == [401, 401, 401, 429, 429]
     assert guess("name9", address="192.0.2.2") == 401
@@ -78,7 +78,7 @@ def test_the_lock_of_a_name_holds_for_the_whole_ipv6_network(settings) -> None:
     assert [guess(address=f"2001:db8::{number}") for number in range(1, 5)] == [401, 401, 429, 429]
 
 
-def test_what_is_refused_while_locked_out_is_in_the_audit_log(settings) -> None:
+def test_refusals_while_locked_out_are_in_the_audit_log(settings) -> None:
     settings.AXES_FAILURE_LIMIT = 2
     for _ in range(4):
         guess()

@@ -59,7 +59,7 @@ def open_account(client: Client) -> None:
 
 
 # --- Opening ---------------------------------------------------------------------------------------------------------
-def test_from_the_form_to_the_page_that_says_what_to_do_next() -> None:
+def test_from_the_form_to_the_page_of_next_steps() -> None:
     client = Client()
     assert ADDRESS in client.post("/sign-up", FORM).content.decode()
     assert sign_in(client) == ""
@@ -144,7 +144,7 @@ def test_nobody_learns_which_addresses_have_accounts() -> None:
         ("password", ""),
     ],
 )
-def test_a_refused_form_says_why_beside_the_field_and_opens_nothing(field: str, value: str) -> None:
+def test_a_refused_form_has_the_reason_beside_the_field_and_opens_nothing(field: str, value: str) -> None:
     make_user("grace")
     answer = Client().post("/sign-up", {**FORM, field: value})
     assert answer.status_code == 422
@@ -229,7 +229,7 @@ def server_is_away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return away
 
 
-def test_what_a_mail_server_refuses_is_tried_again_later(ada: User, server_is_away: list[bool]) -> None:
+def test_a_refused_email_is_tried_again_later(ada: User, server_is_away: list[bool]) -> None:
     Client().post("/password", {"email": ADDRESS})
     assert outbox.send_due(now()) == 0
     server_is_away.clear()
@@ -237,7 +237,7 @@ def test_what_a_mail_server_refuses_is_tried_again_later(ada: User, server_is_aw
     assert outbox.send_due(now() + timedelta(minutes=2)) == 1
 
 
-def test_what_a_mail_server_refuses_for_long_is_given_up(ada: User, server_is_away: list[bool]) -> None:
+def test_an_email_that_is_refused_for_long_is_given_up(ada: User, server_is_away: list[bool]) -> None:
     Client().post("/password", {"email": ADDRESS})
     for number in range(outbox.TRIES_LIMIT):
         outbox.send_due(now() + timedelta(days=number))
@@ -253,7 +253,7 @@ def test_so_many_emails_are_read_at_once_and_the_rest_with_the_next_sweep(
     assert [outbox.send_due(now()) for _ in range(3)] == [1, 1, 0]
 
 
-def test_what_another_process_sends_is_not_sent_twice(ada: User) -> None:
+def test_an_email_claimed_by_another_process_is_not_sent_twice(ada: User) -> None:
     Client().post("/password", {"email": ADDRESS})
     row = OutgoingEmail.objects.get()
     OutgoingEmail.objects.update(due=now() + outbox.CLAIM)  # another process has claimed it
@@ -369,7 +369,7 @@ def test_changing_the_password_needs_it_and_signs_out_other_browsers(ada: User) 
 
 
 @pytest.mark.parametrize(("old", "new"), [("wrong", "another few words"), (PASSWORD, "short")])
-def test_a_password_that_cannot_be_changed_stays(ada: User, old: str, new: str) -> None:
+def test_an_unchangeable_password_stays(ada: User, old: str, new: str) -> None:
     here = Client()
     sign_in(here)
     here.post("/account/password", {"old": old, "new": new})

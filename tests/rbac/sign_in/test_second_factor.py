@@ -95,7 +95,7 @@ def test_each_visit_makes_another_key(ada: User) -> None:
     assert keys[0] != keys[1]
 
 
-def test_an_admin_who_looks_as_somebody_does_not_come_to_the_page(personas: Personas) -> None:
+def test_an_impersonating_admin_cannot_open_the_page(personas: Personas) -> None:
     admin = personas.client("admin")
     admin.post("/admin/users/viewer/look", {"reason": "A question about a job."})
     statuses = [admin.get("/account/second-factor").status_code, admin.post("/account/second-factor").status_code]
@@ -121,7 +121,7 @@ def test_a_wrong_code_switches_nothing_on(ada: User) -> None:
     assert second_factor.device_of(ada) is None
 
 
-def test_what_is_begun_and_not_finished_asks_for_nothing(ada: User) -> None:
+def test_an_unfinished_setup_requires_no_code(ada: User) -> None:
     second_factor.begin(actor=ada)
     assert Client().post("/sign-in", {"username": "ada", "password": PASSWORD})["Location"] == "/"
 
@@ -266,7 +266,7 @@ def test_codes_of_every_length_are_taken(ada: User, phone: Phone, code: str) -> 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_that_begin_at_once_one_key_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_two_concurrent_setups_one_key_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """With the key of the other transaction the app would always show wrong codes."""
     ada = make_user("ada", password=PASSWORD)
     both, look = threading.Barrier(2), second_factor.device_of

@@ -95,7 +95,7 @@ def test_when_a_session_was_last_seen_is_noted_now_and_then(monkeypatch: pytest.
 
 # --- Contents of the database ----------------------------------------------------------------------------------------
 @pytest.mark.invariant("A copy of the database does not let its holder sign in.")
-def test_what_the_database_holds_signs_nobody_in() -> None:
+def test_the_contents_of_the_database_sign_nobody_in() -> None:
     client = browser()
     row = Session.objects.get()
     assert client.cookies["regatta-session"].value not in str(Session.objects.values().get())
