@@ -1,6 +1,6 @@
-"""Bytecode of the package that jobs import, written when the portal starts.
+"""Compilation of the runtime package, which jobs import, when the portal starts.
 
-A job sees the package read-only: without it every trainer compiles all modules again.
+A job sees the package read-only. Without bytecode every trainer would compile all modules again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ _PROGRAM = "import compileall, os, sys; os.nice(10); compileall.compile_dir(sys.
 
 
 def compile_in_background(package: Path) -> subprocess.Popen[bytes]:
-    """Compile what is not compiled yet. A directory that cannot be written stays as it is. The process ends by itself
-    and is not waited for."""
+    """Compile the modules of ``package`` that have no current bytecode, in a process of its own.
+
+    A directory that cannot be written is skipped. The process ends by itself; the caller does not wait for it.
+    """
     return subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _PROGRAM, str(package)],
         stdin=subprocess.DEVNULL,

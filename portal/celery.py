@@ -1,4 +1,4 @@
-"""The Celery application. A task is a hint: losing one costs latency, never correctness."""
+"""The Celery application. A Celery task is a hint: losing one costs latency, never correctness."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ app = Celery("regatta")
 
 
 def configure() -> None:
-    """Point the application at the broker of the settings, making the folders of the file-system broker."""
+    """Configure the application with the broker of the settings; make the directories of the file-system broker."""
     options: dict[str, object] = {}
     if settings.BROKER_URL.startswith("filesystem://"):
         folders = {"data_folder_in": "messages", "data_folder_out": "messages", "control_folder": "control"}

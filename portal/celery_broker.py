@@ -1,7 +1,7 @@
-"""Celery's file-system broker, made whole: a message or a table of queues is seen entire or not at all.
+"""Celery's file-system broker with atomic writes: readers see a message or a table of queues complete or not at all.
 
-kombu opens the file under its final name and then writes it, so a reader in another process may find half a message
-and the worker ends. Here a file is written under another name and moved into place.
+kombu opens a file under its final name and then writes it. A reader in another process may find half a message, and the
+worker ends. This transport writes a file under another name and renames it.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from typing import Any
 from kombu.transport import filesystem
 
 _log = logging.getLogger(__name__)
-# Each read lists the folder. Without a worker messages are only added; the sweep does what a dropped one asks for.
+# Each read lists the directory. Without a worker messages only accumulate; the sweep repeats the work of a dropped one.
 MOST_MESSAGES = 1000
 
 
 class Channel(filesystem.Channel):
-    """One connection's view of the folders."""
+    """One connection to the directories of the broker."""
 
     def _put(self, queue: str, payload: Any, **_: Any) -> None:  # type: ignore[override]  # as kombu's own does
-        """Write a message, or drop it where MOST_MESSAGES wait."""
+        """Write a message, or drop it when ``MOST_MESSAGES`` are waiting."""
         if sum(1 for _ in Path(self.data_folder_out).iterdir()) >= MOST_MESSAGES:
             _log.warning(
                 "%d messages wait for the worker; one more was dropped. See that the worker runs.", MOST_MESSAGES
             )
             return
-        # The names sort by age; a queue's messages are told by what follows the first dot.
+        # The names sort by age; the part after the first dot names the queue of a message.
         name = f"{time.monotonic_ns() // 1_000_000}_{uuid.uuid4()}.{queue}.msg"
         _write_whole(Path(self.data_folder_out) / name, json.dumps(payload))
 
@@ -47,13 +47,13 @@ class Channel(filesystem.Channel):
 
 
 class Transport(filesystem.Transport):
-    """Named by ``broker_transport`` where the settings ask for ``filesystem://``."""
+    """The transport that ``broker_transport`` names when the settings use ``filesystem://``."""
 
     Channel = Channel
 
 
 def _write_whole(path: Path, text: str) -> None:
-    # No dot in the temporary name: no queue takes it for its own.
+    # No dot in the temporary name: no queue takes the file for one of its messages.
     unfinished = path.with_name(f"unfinished-{uuid.uuid4().hex}")
     unfinished.write_text(text)
     unfinished.replace(path)
@@ -61,7 +61,7 @@ def _write_whole(path: Path, text: str) -> None:
 
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Hold a lock over several processes."""
+    """Hold a lock that excludes other processes."""
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield

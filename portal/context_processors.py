@@ -1,4 +1,4 @@
-"""What every page's template may use. Each value is worked out only when a template asks for it."""
+"""Template context of every page. Each value is computed only when a template uses it."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rbac.models import Namespace
 from rbac.selectors import namespaces_of
 
 _SESSION_KEY = "namespace"
-# What the line in the header shows.
+# The resources in the line of the header.
 _HEADER_RESOURCES = ("cpu", "jobs")
 
 
 def page_context(request: HttpRequest) -> dict[str, Any]:
-    """``csp_nonce``; ``namespaces`` [Namespace, with ``role``]; ``current_namespace`` (or None); ``quota_line``
+    """Return ``csp_nonce``; ``namespaces`` [Namespace, with ``role``]; ``current_namespace`` (or None); ``quota_line``
     {"cpu": {"used", "limit"}, "jobs": {...}} of the current namespace, empty without one (limit None: no limit)."""
     namespaces = SimpleLazyObject(lambda: namespaces_of(request.user))
     current = SimpleLazyObject(lambda: _current(request, list(namespaces)))
@@ -30,13 +30,13 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
 
 
 def _current(request: HttpRequest, namespaces: list[Namespace]) -> Namespace | None:
-    """The namespace of the address, else the one last looked at, else the personal one, else the first."""
+    """Return the namespace of the address, else the one opened last, else the personal one, else the first."""
     match = request.resolver_match
-    wanted = match.kwargs.get("ns") or match.kwargs.get("namespace") if match else None
-    wanted = wanted or request.session.get(_SESSION_KEY)
+    requested = match.kwargs.get("ns") or match.kwargs.get("namespace") if match else None
+    requested = requested or request.session.get(_SESSION_KEY)
     by_name = {namespace.name: namespace for namespace in namespaces}
     own = next((namespace for namespace in namespaces if namespace.personal_of_id == request.user.pk), None)
-    return by_name.get(str(wanted)) or own or next(iter(namespaces), None)
+    return by_name.get(str(requested)) or own or next(iter(namespaces), None)
 
 
 def _quota_line(namespace: Namespace | None) -> dict[str, dict[str, float | None]]:

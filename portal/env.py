@@ -1,7 +1,7 @@
-"""Every environment variable that the portal reads, each with its type, default and meaning.
+"""The environment variables of the portal, each with its type, default and meaning.
 
-A value that cannot be read is refused at start with a message that names the variable: a portal that starts with a
-misread setting is worse than one that does not start.
+An invalid value is refused at start with a message that names the variable: a portal that starts with a misread setting
+is worse than one that does not start.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from portal.common.trusted_proxies import Network, network
 from runtime.coordination.base import CoordinationError
 from runtime.coordination.etcd_address import EtcdAddress
 
-# A name, one with all below it, an IPv4 address, or an IPv6 address in brackets.
+# A host name, a name with all its subdomains, an IPv4 address, or an IPv6 address in brackets.
 _HOST_NAME = re.compile(r"\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 _BUCKET = re.compile(
     r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>[A-Za-z0-9_-][A-Za-z0-9_./-]{0,99}?))?/?"
@@ -35,12 +35,12 @@ _FALSE = {"0", "false", "no", "off", ""}
 
 
 def text(name: str, default: str) -> str:
-    """The variable as it stands, or the default."""
+    """Return the value of the variable unchanged, or the default."""
     return os.environ.get(name, default)
 
 
 def flag(name: str, default: bool) -> bool:
-    """A yes or no. Raises ImproperlyConfigured for anything else."""
+    """Return a boolean. Raises ImproperlyConfigured for any other value."""
     raw = os.environ.get(name)
     if raw is None:
         return default
@@ -53,7 +53,7 @@ def flag(name: str, default: bool) -> bool:
 
 
 def number(name: str, default: float, *, minimum: float = 0.0) -> float:
-    """A number, at least ``minimum``. Raises ImproperlyConfigured otherwise."""
+    """Return a number, at least ``minimum``. Raises ImproperlyConfigured otherwise."""
     raw = os.environ.get(name)
     if raw is None:
         return default
@@ -67,7 +67,7 @@ def number(name: str, default: float, *, minimum: float = 0.0) -> float:
 
 
 def days_from(name: str, default: float, *, least: float) -> float:
-    """A number of days, at least ``least``, or 0 for no limit. Raises ImproperlyConfigured otherwise."""
+    """Return a number of days, at least ``least``, or 0 for no limit. Raises ImproperlyConfigured otherwise."""
     value = number(name, default)
     if 0 < value < least:
         raise ImproperlyConfigured(f"{name} is {value:g}; it must be at least {least:g}, or 0 to keep all.")
@@ -75,7 +75,7 @@ def days_from(name: str, default: float, *, least: float) -> float:
 
 
 def integer(name: str, default: int, *, minimum: int = 0) -> int:
-    """A whole number, at least ``minimum``. Raises ImproperlyConfigured otherwise."""
+    """Return an integer, at least ``minimum``. Raises ImproperlyConfigured otherwise."""
     value = number(name, default, minimum=minimum)
     if value != int(value):
         raise ImproperlyConfigured(f"{name} is {value:g}; write a whole number.")
@@ -83,13 +83,13 @@ def integer(name: str, default: int, *, minimum: int = 0) -> int:
 
 
 def descriptors() -> int:
-    """How many files and sockets this process may have open; at most 8192 are counted on."""
+    """Return how many files and sockets this process may have open, capped at 8192."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(soft, 8192) if soft != resource.RLIM_INFINITY else 8192
 
 
 def image_registry(name: str) -> str:
-    """``HOST[:PORT][/PREFIX]`` of an image registry, or nothing. Raises ImproperlyConfigured."""
+    """Return ``HOST[:PORT][/PREFIX]`` of an image registry, or an empty text. Raises ImproperlyConfigured."""
     value = os.environ.get(name, "").rstrip("/")
     if value and not _IMAGE_REGISTRY.fullmatch(value):
         raise ImproperlyConfigured(
@@ -100,7 +100,7 @@ def image_registry(name: str) -> str:
 
 
 def etcd_address(name: str) -> str:
-    """The address of an etcd, or nothing. Raises ImproperlyConfigured for what is neither."""
+    """Return the address of an etcd, or an empty text. Raises ImproperlyConfigured for any other value."""
     url = os.environ.get(name, "")
     try:
         return EtcdAddress.parse(url).url if url else ""
@@ -109,8 +109,8 @@ def etcd_address(name: str) -> str:
 
 
 def bucket(name: str) -> dict[str, str] | None:
-    """A bucket of an S3-compatible service, from ``s3://bucket/prefix``, with the service's address and region from
-    REGATTA_S3_ENDPOINT and REGATTA_S3_REGION. None where the variable is empty or a directory. Raises
+    """Return a bucket of an S3-compatible service, from ``s3://bucket/prefix``, with the service's address and region
+    from REGATTA_S3_ENDPOINT and REGATTA_S3_REGION. None when the variable is empty or a directory. Raises
     ImproperlyConfigured."""
     value = os.environ.get(name, "")
     if "://" not in value:
@@ -126,9 +126,10 @@ def bucket(name: str) -> dict[str, str] | None:
 
 
 def database(name: str) -> dict[str, Any] | None:
-    """A PostgreSQL database as Django takes it, from ``postgresql://user:password@host:port/name?sslmode=require``.
+    """Return Django's settings of a PostgreSQL database, from
+    ``postgresql://user:password@host:port/name?sslmode=require``.
 
-    What stands after the question mark goes to the driver. None where the variable is empty. Raises
+    The options after the question mark are passed to the driver. None when the variable is empty. Raises
     ImproperlyConfigured.
     """
     url = os.environ.get(name, "")
@@ -158,8 +159,9 @@ _MAIL_SCHEMES = {"smtp": ("EMAIL_USE_TLS", 587), "smtps": ("EMAIL_USE_SSL", 465)
 
 
 def mail_server(name: str) -> dict[str, Any]:
-    """Django's settings for a mail server, from ``smtp://user:password@host:port``: STARTTLS; ``smtps`` is TLS from the
-    beginning, ``smtp+plain`` none at all. Where the variable is empty, letters go to standard output.
+    """Return Django's settings of a mail server, from ``smtp://user:password@host:port``: STARTTLS; ``smtps`` is TLS
+    from the beginning, ``smtp+plain`` no encryption. When the variable is empty, e-mails are written to standard
+    output.
 
     Raises ImproperlyConfigured.
     """
@@ -186,7 +188,7 @@ def mail_server(name: str) -> dict[str, Any]:
 
 
 def json_object(name: str) -> dict[str, Any]:
-    """A JSON object; empty where the variable is. Raises ImproperlyConfigured."""
+    """Return a JSON object; empty when the variable is. Raises ImproperlyConfigured."""
     value = _json(name, "{}")
     if not isinstance(value, dict):
         raise ImproperlyConfigured(f"{name} is {str(value)[:40]!r}; write a JSON object.")
@@ -194,7 +196,7 @@ def json_object(name: str) -> dict[str, Any]:
 
 
 def json_list(name: str) -> list[Any]:
-    """A JSON list; empty where the variable is. Raises ImproperlyConfigured."""
+    """Return a JSON list; empty when the variable is. Raises ImproperlyConfigured."""
     value = _json(name, "[]")
     if not isinstance(value, list):
         raise ImproperlyConfigured(f"{name} is {str(value)[:40]!r}; write a JSON list.")
@@ -209,7 +211,7 @@ def _json(name: str, default: str) -> Any:
 
 
 def words(name: str, default: list[str]) -> list[str]:
-    """A list, separated by commas; blanks around an item do not count."""
+    """Return a list from values separated by commas; blanks around a value are ignored."""
     raw = os.environ.get(name)
     if raw is None:
         return default
@@ -217,7 +219,7 @@ def words(name: str, default: list[str]) -> list[str]:
 
 
 def networks(name: str, default: list[str]) -> tuple[Network, ...]:
-    """Addresses and networks (``10.0.0.0/8``), separated by commas. Raises ImproperlyConfigured."""
+    """Return addresses and networks (``10.0.0.0/8``), separated by commas. Raises ImproperlyConfigured."""
     found = []
     for item in words(name, default):
         try:
@@ -231,9 +233,9 @@ def networks(name: str, default: list[str]) -> tuple[Network, ...]:
 
 
 def hosts(name: str, default: list[str], ingest_url: str) -> list[str]:
-    """Names under which the portal may be asked, and the one by which agents ask it. Raises ImproperlyConfigured.
+    """Return the host names of the portal, with the one that agents use. Raises ImproperlyConfigured.
 
-    ``*`` is refused: links in letters begin with the name that was asked for, and then anybody could have the portal
+    ``*`` is refused: links in e-mails begin with the requested host name, and then any caller could have the portal
     send links that lead elsewhere.
     """
     found = words(name, default)
@@ -258,7 +260,7 @@ _IDS = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
 
 
 def ids(name: str, default: str) -> range:
-    """Numbers of users, as in ``2000000000-2000065535``: none of a person or of the system. Raises
+    """Return a range of user ids, as in ``2000000000-2000065535``, that belongs to no person or system account. Raises
     ImproperlyConfigured."""
     raw = os.environ.get(name, default)
     found = _IDS.fullmatch(raw.strip())
@@ -272,7 +274,7 @@ def ids(name: str, default: str) -> range:
 
 
 def choice(name: str, default: str, choices: tuple[str, ...]) -> str:
-    """One of some words. Raises ImproperlyConfigured for any other."""
+    """Return one of ``choices``. Raises ImproperlyConfigured for any other value."""
     value = os.environ.get(name, default)
     if value not in choices:
         raise ImproperlyConfigured(f"{name} is {value!r}; write one of {', '.join(choices)}.")
@@ -284,7 +286,7 @@ _RATE = re.compile(r"([1-9][0-9]{0,8})/(s|sec|second|m|min|minute|h|hour|d|day)"
 
 
 def rate(name: str, default: str) -> tuple[int, timedelta]:
-    """How many in which time, as in ``20/min``. Raises ImproperlyConfigured."""
+    """Return a count and its period, as in ``20/min``. Raises ImproperlyConfigured."""
     raw = os.environ.get(name, default)
     found = _RATE.fullmatch(raw.strip())
     if found is None:
@@ -293,12 +295,12 @@ def rate(name: str, default: str) -> tuple[int, timedelta]:
 
 
 def directory(name: str, default: Path) -> Path:
-    """An absolute path. It is not made here: reading settings changes nothing."""
+    """Return an absolute path. The directory is not made here: reading settings changes nothing."""
     return Path(os.environ.get(name) or default).expanduser().resolve()
 
 
 def secret_key(path: Path) -> str:
-    """The signing key: REGATTA_SECRET_KEY, else one kept in the data directory, made at the first start."""
+    """Return the signing key: REGATTA_SECRET_KEY, else one in the data directory, made at the first start."""
     from_environment = os.environ.get("REGATTA_SECRET_KEY")
     if from_environment:
         return from_environment

@@ -1,4 +1,4 @@
-"""Whether the portal lives (``/healthz``) and can serve (``/readyz``): for supervisors and load balancers."""
+"""Liveness (``/healthz``) and readiness (``/readyz``) of the portal, for supervisors and load balancers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from django.views.decorators.http import require_safe
 
 @require_safe
 def alive(request: HttpRequest) -> JsonResponse:
-    """The process answers."""
+    """Report that the process answers."""
     return JsonResponse({"status": "ok"})
 
 
 @require_safe
 def ready(request: HttpRequest) -> JsonResponse:
-    """The process answers and reaches its database."""
+    """Report that the process answers and reaches its database."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")

@@ -1,4 +1,4 @@
-"""What the API document says of every call alike: an answer that is no success is a problem document."""
+"""Additions to the API document that concern all calls: every error is a problem document."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _ANSWER = {
 
 
 def with_scopes(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Tell what each scope of a token allows and which roles hold it, from the one table of them."""
+    """Describe what each scope of a token allows and which roles hold it, from the one table of scopes."""
     rows = "\n".join(f"| `{scope}` | {text} | {_holders(scope)} |" for scope, text in DESCRIPTIONS.items())
     table = f"| scope | allows | held by |\n|---|---|---|\n{rows}"
     result["info"]["description"] += f"\n\nA token may be bound to some of these scopes:\n\n{table}"
@@ -55,7 +55,7 @@ _DELETE_BODIES = {
 
 
 def with_bodies_of_delete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Describe the bodies that calls of DELETE want."""
+    """Describe the request bodies of DELETE calls."""
     for path, schema in _DELETE_BODIES.items():
         body = {"required": True, "content": {"application/json": {"schema": schema}}}
         result["paths"][path]["delete"]["requestBody"] = body
@@ -63,7 +63,7 @@ def with_bodies_of_delete(result: dict[str, Any], **_: Any) -> dict[str, Any]:
 
 
 def with_problems(result: dict[str, Any], **_: Any) -> dict[str, Any]:
-    """Give every operation the answer that refuses it."""
+    """Add the error response to every operation."""
     result.setdefault("components", {}).setdefault("schemas", {})["Problem"] = _PROBLEM
     for operations in result["paths"].values():
         for method, operation in operations.items():

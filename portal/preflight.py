@@ -1,4 +1,4 @@
-"""What must be right before the portal starts. Each check raises CannotStart with one message that says what to do."""
+"""Checks before the portal starts. Each raises CannotStart with one message that says what to do."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ LOCK_FILE = "portal.lock"
 
 
 class CannotStart(Exception):
-    """The message goes to standard error, and the exit code is 1."""
+    """The message is printed to standard error, and the exit code is 1."""
 
 
 def lock_data_directory(directory: Path) -> IO[str]:
-    """Make the data directory, readable by its owner alone, and hold it for this portal alone until the returned file
-    is closed."""
+    """Make the data directory, readable by its owner alone, and lock it for this portal until the returned file is
+    closed."""
     try:
         repair(directory)
         file = (directory / LOCK_FILE).open("a+", encoding="ascii")
@@ -51,7 +51,8 @@ def _already_running(file: IO[str], directory: Path) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """The socket that the web process will accept from. It outlives that process, so nobody is refused in a restart."""
+    """Return the socket that the web process will accept from. It outlasts that process, so that a restart refuses
+    nobody."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listener = socket.socket(family, kind, protocol)

@@ -1,7 +1,7 @@
-"""Who else on this machine may read what the portal writes: nobody.
+"""Protection of the portal's files from other accounts of this machine.
 
-``manage.py`` sets the umask. Here are the data directory, made and repaired at start, and the check of what an operator
-puts there: ``manage.py check --deploy`` warns, the start says so in a line.
+``manage.py`` sets the umask. This module makes and repairs the data directory at start, and checks the files of an
+operator: ``manage.py check --deploy`` warns, and the start prints a line.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from django.core.checks import CheckMessage, Tags, Warning, register
 
 DIRECTORY_MODE = 0o700
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-# Where deploy/README.md puts the settings of a service; another place is named by REGATTA_ENVIRONMENT_FILE.
+# The place of a service's settings in deploy/README.md; REGATTA_ENVIRONMENT_FILE names another one.
 ENVIRONMENT_FILE = "/etc/regatta/production.env"
 
 
 def secrets_of(data: Path) -> tuple[Path, ...]:
-    """The files that hold passwords, sessions or keys."""
+    """Return the files that hold passwords, sessions or keys."""
     database = data / "regatta.sqlite3"
     written_ahead = (database.with_name(f"{database.name}{ending}") for ending in ("-wal", "-shm"))
     environment = Path(os.environ.get("REGATTA_ENVIRONMENT_FILE", ENVIRONMENT_FILE))
@@ -31,10 +31,10 @@ def secrets_of(data: Path) -> tuple[Path, ...]:
 
 
 def repair(data: Path) -> None:
-    """Make the data directory, and it and what is secret in it the portal's alone.
+    """Make the data directory, and make it and its secret files private to the portal.
 
-    What belongs to somebody else stays as it is: a volume that was mounted, the file of settings. Raises OSError where
-    the directory cannot be made.
+    Files of other owners stay as they are: a mounted volume, the file of settings. Raises OSError when the directory
+    cannot be made.
     """
     data.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
     for path, mode in open_to_others(data):
@@ -44,7 +44,7 @@ def repair(data: Path) -> None:
 
 
 def open_to_others(data: Path) -> Iterator[tuple[Path, int]]:
-    """The paths that others can read or write, each with its mode. What cannot be looked at is passed over."""
+    """Yield the paths that others can read or write, each with its mode. Paths that cannot be read are skipped."""
     for path in (data, *secrets_of(data)):
         try:
             mode = stat.S_IMODE(path.stat().st_mode)
@@ -56,7 +56,7 @@ def open_to_others(data: Path) -> Iterator[tuple[Path, int]]:
 
 @register(Tags.security, deploy=True)
 def check_modes(app_configs: Any, **options: Any) -> list[CheckMessage]:
-    """A warning for each path that others on this machine can read or write."""
+    """Return a warning for each path that others on this machine can read or write."""
     return [
         Warning(
             f"{path} has mode {mode:04o}: other accounts of this machine can use it.",

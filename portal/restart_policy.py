@@ -1,4 +1,5 @@
-"""When a child process of the portal is started again. Pure: times are seconds of any steady clock, given to it."""
+"""Restart policy of the portal's child processes. Pure: times are seconds of any steady clock, passed in by the
+caller."""
 
 from __future__ import annotations
 
@@ -7,13 +8,13 @@ from dataclasses import dataclass, replace
 
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
-# A child that lived this long had started well: its next end is a first failure again.
+# A child that ran this long had started well: its next end counts as a first failure again.
 STEADY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class Child:
-    """One process to keep alive. ``retry_at`` is when to start it next, None while it runs."""
+    """One process to keep running. ``retry_at`` is when to start it next, None while it runs."""
 
     name: str
     started: float = 0.0
@@ -26,7 +27,7 @@ class Child:
 
 
 def due(child: Child, now: float) -> bool:
-    """Whether to start it now."""
+    """Return whether to start it now."""
     return child.retry_at is not None and now >= child.retry_at
 
 
@@ -35,20 +36,20 @@ def began(child: Child, now: float) -> Child:
 
 
 def ended(child: Child, now: float) -> Child:
-    """It ended without being asked to: start it again after a delay that doubles with every failure in a row."""
+    """Record an unexpected end: schedule the next start after a delay that doubles with every failure in a row."""
     failures = 1 if now - child.started >= STEADY_SECONDS else child.failures + 1
     delay = min(FIRST_DELAY * 2 ** (failures - 1), LONGEST_DELAY)
     return replace(child, failures=failures, retry_at=now + delay)
 
 
 def line_of_end(child: Child, code: int, now: float) -> str:
-    """What the person at the terminal reads about an end; ``code`` as from ``Popen.returncode``."""
+    """Return the line for the terminal about an end; ``code`` as from ``Popen.returncode``."""
     delay = max(0.0, (child.retry_at or now) - now)
     return f"{child.name} ended ({how(code)}); starting it again in {delay:.1f} s."
 
 
 def how(code: int) -> str:
-    """``exit code 3``, ``signal SIGKILL``."""
+    """Return ``exit code 3`` or ``signal SIGKILL``."""
     if code >= 0:
         return f"exit code {code}"
     try:

@@ -10,14 +10,14 @@ from portal import env
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
-# --- Where state lives -----------------------------------------------------------------------------------------------
+# --- Location of state -----------------------------------------------------------------------------------------------
 DATA_DIR = env.directory("REGATTA_DATA_DIR", BASE_DIR / "data")
 SECRET_KEY = env.secret_key(DATA_DIR / "secret-key")
 
-# Where jobs run.
+# The backend that runs jobs.
 CLUSTER_BACKEND = env.choice("REGATTA_BACKEND", "local", ("local", "kubernetes"))
 
-# --- Who may reach the portal ----------------------------------------------------------------------------------------
+# --- Access to the portal --------------------------------------------------------------------------------------------
 DEBUG = env.flag("REGATTA_DEBUG", False)
 HOST = env.text("REGATTA_HOST", "127.0.0.1")
 PORT = env.integer("PORT", 8000, minimum=1)
@@ -25,13 +25,14 @@ PORT = env.integer("PORT", 8000, minimum=1)
 INGEST_URL = env.text("REGATTA_INGEST_URL", f"http://127.0.0.1:{PORT}")
 ALLOWED_HOSTS = env.hosts("REGATTA_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"], INGEST_URL)
 CSRF_TRUSTED_ORIGINS = env.words("REGATTA_TRUSTED_ORIGINS", [])
-# Set when a proxy in front of the portal speaks HTTPS: cookies then become Secure and carry the __Host- prefix.
+# Set when a proxy in front of the portal serves HTTPS: cookies then become Secure and carry the __Host- prefix.
 HTTPS = env.flag("REGATTA_HTTPS", False)
-# Connections that a web process takes, in all and from one address (portal.http.connection_limits). By default three
-# quarters of the descriptors that it may open.
+# Maximum of connections of a web process, in total and per address (portal.http.connection_limits). The default is
+# three quarters of the descriptors that it may open.
 CONNECTIONS = env.integer("REGATTA_CONNECTIONS", env.descriptors() * 3 // 4, minimum=16)
 CONNECTIONS_PER_ADDRESS = env.integer("REGATTA_CONNECTIONS_PER_ADDRESS", 200, minimum=1)
-# Whose X-Forwarded-For and X-Forwarded-Proto are believed (portal.common.proxy_middleware); nobody else's are.
+# Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted (portal.common.proxy_middleware); those of others are
+# ignored.
 TRUSTED_PROXIES = env.networks("REGATTA_TRUSTED_PROXIES", ["127.0.0.1", "::1"] if HTTPS else [])
 
 # --- Applications ----------------------------------------------------------------------------------------------------
@@ -67,7 +68,7 @@ MIDDLEWARE = [
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "rbac.middleware.SeenMiddleware",
-    "rbac.middleware.LookingMiddleware",
+    "rbac.middleware.ImpersonationMiddleware",
     "rbac.middleware.OwedSecondFactorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
@@ -96,8 +97,8 @@ TEMPLATES = [
 ]
 
 # --- Database --------------------------------------------------------------------------------------------------------
-# PostgreSQL where the environment names one, else a file.
-# Deferred SQLite transactions upgrade their lock in the middle and then fail under concurrency; IMMEDIATE ones queue.
+# PostgreSQL when the environment names one, else a file. Deferred SQLite transactions upgrade their lock in the middle
+# and then fail under concurrency; IMMEDIATE ones queue.
 _EMBEDDED_DATABASE: dict[str, Any] = {
     "ENGINE": "django.db.backends.sqlite3",
     "NAME": DATA_DIR / "regatta.sqlite3",
@@ -119,7 +120,7 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
 ]
 SESSION_ENGINE = "rbac.sign_in.sessions"
-# Sign-in through others: those whose id and secret are set. {name: title on the button}
+# External sign-in providers: those whose id and secret are set. {name: title on the button}
 SIGN_IN_PROVIDERS = {
     name: title
     for name, title, is_configured in (
@@ -158,7 +159,7 @@ SOCIAL_AUTH_BAIDU_URL = env.text("REGATTA_BAIDU_URL", "https://openapi.baidu.com
 SOCIAL_AUTH_BAIDU_KEY = env.text("REGATTA_BAIDU_ID", "")
 SOCIAL_AUTH_BAIDU_SECRET = env.text("REGATTA_BAIDU_SECRET", "")
 SOCIAL_AUTH_REDIRECT_IS_HTTPS = HTTPS
-# No step of it looks for an account by e-mail address, and none keeps the provider's tokens.
+# No step of the pipeline searches for an account by e-mail address, and none stores the provider's tokens.
 SOCIAL_AUTH_PIPELINE = (
     "social_core.pipeline.social_auth.social_details",
     "social_core.pipeline.social_auth.social_uid",
@@ -167,8 +168,8 @@ SOCIAL_AUTH_PIPELINE = (
     "rbac.sign_in.external.open_account",
     "social_core.pipeline.social_auth.associate_user",
 )
-# Who may open an account: "open" (whoever confirms an address), "approval" (and an admin lets them in), "closed". Where
-# jobs run on the portal's own machine, strangers get no account unless the operator says so.
+# Who may open an account: "open" (anybody who confirms an address), "approval" (an admin also has to approve),
+# "closed". When jobs run on the portal's own machine, the default is that nobody can.
 SIGN_UP = env.choice(
     "REGATTA_SIGN_UP", "closed" if CLUSTER_BACKEND == "local" else "open", ("open", "approval", "closed")
 )
@@ -186,39 +187,39 @@ CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SECURE = HTTPS
 CSRF_FAILURE_VIEW = "portal.common.problems.csrf_failure"
 SECURE_SSL_REDIRECT = HTTPS
-# Agents and those who watch over the portal ask it from inside, in the clear.
+# Agents and probes of the portal call it from inside, without encryption.
 SECURE_REDIRECT_EXEMPT = [r"^ingest/", r"^healthz$", r"^readyz$"]
 # Reaches Django only from a trusted proxy.
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
-# For this name alone unless told otherwise: what else runs below it may not speak HTTPS yet.
+# For this host name alone by default: its subdomains may not support HTTPS yet.
 SECURE_HSTS_SECONDS = int(timedelta(days=365).total_seconds()) if HTTPS else 0
 SECURE_HSTS_INCLUDE_SUBDOMAINS = SECURE_HSTS_PRELOAD = env.flag("REGATTA_HSTS_SUBDOMAINS", False)
 SECURE_CONTENT_TYPE_NOSNIFF = True
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 
-# Failed sign-ins are counted by name *and* address: guessing is slow, and nobody can lock out all who sit behind one
+# Failed sign-ins are counted by name *and* address: guessing is slow, and nobody can lock out all callers behind one
 # proxy, nor one person from everywhere else. A success clears the count.
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_FAILURE_LIMIT, AXES_COOLOFF_TIME = env.rate("REGATTA_SIGN_IN_RATE", "20/min")
 AXES_CLIENT_IP_CALLABLE = "rbac.sign_in.password_guessing.network_of"
-# How many attempts that fail are taken of one network (an IPv4 address, a /64 of IPv6), whatever the names.
+# Failed attempts that one network (an IPv4 address, a /64 of IPv6) may make, whatever the names.
 SIGN_IN_NETWORK_RATE = env.rate("REGATTA_SIGN_IN_NETWORK_RATE", "60/min")
 AXES_RESET_ON_SUCCESS = True
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
-AXES_DISABLE_ACCESS_LOG = True  # the audit trail has it
+AXES_DISABLE_ACCESS_LOG = True  # the audit log records it
 AXES_ENABLE_ADMIN = False
 AXES_VERBOSE = False
 # How often an account may submit jobs, and an attempt may send files (uploads) and other messages (ingest).
 SUBMIT_RATE = env.rate("REGATTA_SUBMIT_RATE", "120/min")
 UPLOAD_RATE = env.rate("REGATTA_UPLOAD_RATE", "600/min")
 INGEST_RATE = env.rate("REGATTA_INGEST_RATE", "2000/s")
-# How many metric names a job may have; points of further names are left out.
+# How many metric names a job may have; points of further names are dropped.
 METRIC_NAMES = env.integer("REGATTA_METRIC_NAMES", 2000, minimum=1)
-# Our own pages answer who is locked out; the middleware of axes would put its answer in their place.
+# The portal's own pages answer a locked-out caller; the middleware of axes would replace their response.
 SILENCED_SYSTEM_CHECKS = ["axes.W002"]
 
-# --- Letters ---------------------------------------------------------------------------------------------------------
+# --- E-mail ----------------------------------------------------------------------------------------------------------
 globals().update(env.mail_server("REGATTA_MAIL_SERVER"))
 DEFAULT_FROM_EMAIL = env.text("REGATTA_MAIL_FROM", "regatta@localhost")
 EMAIL_TIMEOUT = 10
@@ -259,13 +260,13 @@ SPECTACULAR_SETTINGS = {
 DATA_UPLOAD_MAX_MEMORY_SIZE = 20 * 1024 * 1024
 
 # --- Background work -------------------------------------------------------------------------------------------------
-# The database is the truth; a message is a hint. The file-system broker needs no server.
+# The database is authoritative; a message is a hint. The file-system broker needs no server.
 BROKER_URL = env.text("REGATTA_BROKER_URL", "filesystem://")
 BROKER_DIR = DATA_DIR / "broker"
 SWEEP_SECONDS = env.number("REGATTA_SWEEP_SECONDS", 1.0, minimum=0.05)
 
 # --- Doorbell --------------------------------------------------------------------------------------------------------
-# Where it is empty, a local datagram socket in the run directory rings; else a Redis channel layer.
+# Empty: rings are datagrams to local sockets in the run directory; else they use a Redis channel layer.
 REDIS_URL = env.text("REGATTA_REDIS_URL", "")
 CHANNEL_LAYERS = (
     {
@@ -278,8 +279,8 @@ CHANNEL_LAYERS = (
     else {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
 )
 
-# Counters of throttles: of one web process alone, or of all of them, and then its own while Redis does not answer. That
-# is found out at once: requests wait for it.
+# Counters of throttles: of one web process, or shared by all. While Redis does not answer, a process uses its own. The
+# timeouts are short because requests wait for it.
 _OF_THIS_PROCESS = {
     "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
     "LOCATION": "of-this-process",
@@ -293,105 +294,106 @@ _OF_ALL_PROCESSES = {
 CACHES = {"default": _OF_ALL_PROCESSES if REDIS_URL else _OF_THIS_PROCESS, "own": _OF_THIS_PROCESS}
 
 # --- Training --------------------------------------------------------------------------------------------------------
-# Of the backend kubernetes. Where the cluster is: a file; empty: the one that the portal runs in, else ~/.kube/config.
+# Kubernetes backend: the kubeconfig file of the cluster; empty: the cluster that the portal runs in, else
+# ~/.kube/config.
 KUBECONFIG = env.text("REGATTA_KUBECONFIG", "")
-# What jobs run from that have no image of their own; it holds the runtime in /opt/regatta.
+# The image of jobs that have no image of their own; it holds the runtime in /opt/regatta.
 KUBERNETES_IMAGE = env.text("REGATTA_KUBERNETES_IMAGE", "")
-# Before the names of namespaces, so that those of the portal are told from others of the cluster.
+# Prefix of the names of namespaces, which separates those of the portal from others of the cluster.
 KUBERNETES_PREFIX = env.text("REGATTA_KUBERNETES_PREFIX", "regatta-")
-# Fields of a pod that say on which nodes jobs run: nodeSelector, affinity, tolerations.
+# Fields of a pod that select the nodes of jobs: nodeSelector, affinity, tolerations.
 KUBERNETES_PLACEMENT = env.json_object("REGATTA_KUBERNETES_PLACEMENT")
 KUBERNETES_GPU = env.text("REGATTA_KUBERNETES_GPU", "nvidia.com/gpu")
-# Cores that a replica which asked for less may use while its node has them to spare; 0: never more than it asked for.
+# Cores that a replica with a smaller request may use while its node has them free; 0: never more than its request.
 KUBERNETES_CPU_BURST = env.number("REGATTA_KUBERNETES_CPU_BURST", 1.0)
 KUBERNETES_PULL_SECRET = env.text("REGATTA_KUBERNETES_PULL_SECRET", "")
 # Directories that pods see at the same path as the portal, each with a pod's volume; other data is fetched.
 KUBERNETES_DATA = env.json_object("REGATTA_KUBERNETES_DATA")
-# A pod's volume for checkpoints of parameter servers; without one they are kept nowhere.
+# A pod's volume for checkpoints of parameter servers; without one no checkpoints are stored.
 KUBERNETES_CHECKPOINTS = env.json_object("REGATTA_KUBERNETES_CHECKPOINTS")
-# Where the portal's own processes see that volume, to count what is there and to remove it; empty: they do not.
+# The path of that volume in the portal's own processes, which measure and remove checkpoints there; empty: they do not.
 KUBERNETES_CHECKPOINTS_DIR = env.text("REGATTA_KUBERNETES_CHECKPOINTS_DIR", "")
-# Whether the portal makes and keeps its namespaces there; else a cluster's admin does.
+# Whether the portal creates and maintains its namespaces there; else a cluster's admin does.
 KUBERNETES_NAMESPACES = env.flag("REGATTA_KUBERNETES_NAMESPACES", True)
-# NAMESPACE/NAME of the portal's own account, which is bound to what it may do in each of them.
+# NAMESPACE/NAME of the portal's own service account, which is bound to its role in each of them.
 KUBERNETES_ACCOUNT = env.text("REGATTA_KUBERNETES_ACCOUNT", "")
-# What pods may reach beside the addresses that other settings name.
+# Addresses that pods may reach, in addition to those in other settings.
 KUBERNETES_REACH = env.json_list("REGATTA_KUBERNETES_REACH")
 # A Docker configuration file with which nodes pull jobs' images: a Secret in each namespace.
 KUBERNETES_PULL_CREDENTIALS = env.text("REGATTA_KUBERNETES_PULL_CREDENTIALS", "")
-# Whether `manage.py up` runs the controller of PaddleJobs; not where the cluster has one.
+# Whether `manage.py up` runs the controller of PaddleJobs; disable it when the cluster has one.
 KUBERNETES_CONTROLLER = env.flag("REGATTA_KUBERNETES_CONTROLLER", True)
-# Where it is empty, the backend makes each attempt a store of its own.
+# Empty: the backend makes a store for each attempt.
 COORDINATION = env.etcd_address("REGATTA_COORDINATION")
-# How long the processes of an attempt go on while the coordination store does not answer. 0 is strict: each stops
-# before its lease can run out.
+# How long the processes of an attempt continue while the coordination store does not answer. 0 is strict: each stops
+# before its lease can expire.
 OUTAGE_SECONDS = env.number("REGATTA_OUTAGE_SECONDS", 120.0)
 ATTEMPTS_DIR = DATA_DIR / "attempts"
-# Isolation of jobs on this machine. auto: namespaces where the machine has them, else only jobs of admins run;
-# namespaces: the portal does not start without; none: everybody's jobs run without (docs/security.md).
+# Isolation of jobs on this machine. auto: namespaces when the machine supports them, else only jobs of admins run;
+# namespaces: the portal does not start without them; none: everybody's jobs run without (docs/security.md).
 LOCAL_ISOLATION = env.choice("REGATTA_LOCAL_ISOLATION", "auto", ("auto", "namespaces", "none"))
 # shared: jobs use the machine's network; private: each attempt has a loopback device and nothing else.
 LOCAL_NETWORK = env.choice("REGATTA_LOCAL_NETWORK", "shared", ("shared", "private"))
-# Where the portal runs as root, each attempt gets one of these user ids.
+# When the portal runs as root, each attempt gets one of these user ids.
 LOCAL_UIDS = env.ids("REGATTA_LOCAL_UIDS", "2000000000-2000065535")
-# What the files of one replica may take up on the disk; 0: no limit.
+# Disk space for the files of one replica, in bytes; 0: no limit.
 LOCAL_DISK_BYTES = env.integer("REGATTA_LOCAL_DISK_BYTES", 20 * 1024**3)
-# A bucket, and then the directory is where things lie on their way; or a directory, which may be a shared file system.
+# A bucket, with the directory as a staging area; or a directory, which may be a shared file system.
 STORAGE_BUCKET = env.bucket("REGATTA_STORAGE")
 STORAGE_DIR = env.directory("REGATTA_STORAGE", DATA_DIR / "storage") if STORAGE_BUCKET is None else DATA_DIR / "storage"
-# The parameter servers of a job write a checkpoint every so often ...
+# How often the parameter servers of a job write a checkpoint ...
 CHECKPOINT_SECONDS = env.number("REGATTA_CHECKPOINT_SECONDS", 600.0, minimum=0.1)
-# ... and for so long a job that did not succeed can be run again from there.
+# ... and how long a job that did not succeed can be retried from there.
 KEEP_CHECKPOINTS_DAYS = env.number("REGATTA_KEEP_CHECKPOINTS_DAYS", 7.0)
-# What was built for a job, code and packages, is kept so long after it was last used.
+# How long a job's build, code and packages, is stored after its last use.
 KEEP_BUILDS_DAYS = env.number("REGATTA_KEEP_BUILDS_DAYS", 14.0)
-# What ended jobs leave in the database is kept so long after their end; 0 keeps it for ever. Their log and metrics ...
+# How long data of ended jobs is stored after their end; 0 stores it for ever. Their log and metrics ...
 KEEP_STREAMS_DAYS = env.number("REGATTA_KEEP_STREAMS_DAYS", 90.0)
 # ... their timeline ...
 KEEP_HISTORY_DAYS = env.number("REGATTA_KEEP_HISTORY_DAYS", 365.0)
-# ... and what each attempt used, by user and job; the hours by day stay.
+# ... and the usage of each attempt, by user and job; the hours by day stay.
 KEEP_USAGE_DAYS = env.number("REGATTA_KEEP_USAGE_DAYS", 400.0)
-# The audit log keeps its rows so long, at least 365 days: triggers of the database see to that. 0 keeps them for ever.
+# How long the audit log stores rows, at least 365 days: triggers of the database enforce that. 0 stores them for ever.
 KEEP_AUDIT_DAYS = env.days_from("REGATTA_KEEP_AUDIT_DAYS", 400.0, least=365.0)
-# A deleted dataset can be restored for so long; a version that nobody goes on filling is given up after so long.
+# How long a deleted dataset can be restored, and after how long an unfinished version without new files is dropped.
 KEEP_DELETED_DATASETS_DAYS = env.number("REGATTA_KEEP_DELETED_DATASETS_DAYS", 7.0)
 KEEP_UPLOADS_DAYS = env.number("REGATTA_KEEP_UPLOADS_DAYS", 7.0)
 # How long a replica may take until it registers before its attempt is ended with a reason.
 REGISTRATION_SECONDS = env.number(
     "REGATTA_REGISTRATION_SECONDS", 60.0 if CLUSTER_BACKEND == "local" else 600.0, minimum=1.0
 )
-# How long a replica is given between SIGTERM and SIGKILL.
+# Seconds of a replica between SIGTERM and SIGKILL.
 STOP_GRACE_SECONDS = env.number("REGATTA_STOP_GRACE_SECONDS", 5.0)
-# How long it is given where the namespace that lent it its capacity needs that back.
+# The same when the namespace that lent it its capacity needs that back.
 PREEMPTION_GRACE_SECONDS = env.number("REGATTA_PREEMPTION_GRACE_SECONDS", 30.0)
-# What one replica may print in one attempt; the rest is counted and dropped.
+# Bytes that one replica may print in one attempt; the rest is counted and dropped.
 LOG_CAP_BYTES = env.integer("REGATTA_LOG_CAP_BYTES", 64 * 1024 * 1024, minimum=1024)
-# Whether the number of trainers of elastic jobs is changed (on), only decided and told (explain), or left alone (off);
-# admins can switch it on their pages. Who was made smaller does not grow again for so long.
+# Whether the number of trainers of elastic jobs is changed (on), only decided and reported (explain), or left alone
+# (off); admins can switch it on their pages. A job that was shrunk does not grow again during the cool-down.
 ELASTIC_MODE = env.choice("REGATTA_ELASTIC", "on", ("on", "explain", "off"))
 ELASTIC_COOL_DOWN_SECONDS = env.number("REGATTA_ELASTIC_COOL_DOWN_SECONDS", 30.0)
 
 # --- Images ----------------------------------------------------------------------------------------------------------
-# On Kubernetes a job's code and packages are an image. HOST[:PORT][/PREFIX] of the registry that keeps them.
+# On Kubernetes a job's code and packages are an image. HOST[:PORT][/PREFIX] of the registry that stores them.
 IMAGE_REGISTRY = env.image_registry("REGATTA_REGISTRY")
-# HTTP in the clear, for a registry inside.
+# Plain HTTP, for an internal registry.
 REGISTRY_INSECURE = env.flag("REGATTA_REGISTRY_INSECURE", False)
 # A Docker configuration file with the credentials to push with.
 REGISTRY_CREDENTIALS = env.text("REGATTA_REGISTRY_CREDENTIALS", "")
-# What is at the bottom of every image: a Python of 3.11 or newer.
+# The base of every image: a Python of 3.11 or newer.
 BASE_IMAGE = env.text("REGATTA_BASE_IMAGE", "python:3.11-slim")
 IMAGE_BUILDER = env.choice("REGATTA_IMAGE_BUILDER", "buildah", ("buildah", "pod"))
-# Of the builder pod: the namespace of its pods, the image that has the tools in /opt/regatta-build (the portal's own),
-# and the Secret there with which they pull and push.
+# Of the builder pod: its namespace, the image that has the tools in /opt/regatta-build (the portal's own), and the
+# Secret there with which it pulls and pushes.
 BUILD_NAMESPACE = env.text("REGATTA_BUILD_NAMESPACE", "regatta-builds")
 BUILD_TOOLS_IMAGE = env.text("REGATTA_BUILD_TOOLS_IMAGE", "")
 BUILD_SECRET = env.text("REGATTA_BUILD_SECRET", "")
-# How long making an image may take, and how much the packages of a job may add to it.
+# The maximum time to build an image, and the maximum size that the packages of a job may add to it.
 BUILD_SECONDS = env.number("REGATTA_BUILD_SECONDS", 900.0, minimum=1.0)
 IMAGE_LIMIT_BYTES = env.integer("REGATTA_IMAGE_LIMIT_BYTES", 8 * 1024**3, minimum=1024**2)
 
 # --- Quota -----------------------------------------------------------------------------------------------------------
-# A personal namespace starts with this much.
+# The quota that a personal namespace starts with.
 DEFAULT_QUOTA = {
     "cpu": env.number("REGATTA_QUOTA_CPU", 16),
     "memory": env.integer("REGATTA_QUOTA_MEMORY", 16 * 1024**3),
@@ -403,7 +405,7 @@ DEFAULT_QUOTA = {
 # --- Static files ----------------------------------------------------------------------------------------------------
 STATIC_URL = "/static/"
 STATICFILES_DIRS: list[Path] = []
-# Served straight from the application directories: a user's machine needs no collectstatic step.
+# Served from the application directories: a user's machine needs no collectstatic step.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = False
 

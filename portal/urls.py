@@ -1,4 +1,4 @@
-"""All routes. Each room keeps its own; this file only says where they hang."""
+"""All routes. Each app has its own ``urls`` module; this module only mounts them."""
 
 from __future__ import annotations
 

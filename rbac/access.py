@@ -1,7 +1,7 @@
-"""Authorisation. Every list starts from ``restrict``; every single object is got through selectors that start from it.
+"""Authorisation. Every list starts from ``restrict``; every single object is read through selectors that start from it.
 
-An object of somebody else does not exist: the answer is NotFound. A role that is too small for an object that the
-actor may see is Forbidden. A token that is bound to some scopes narrows all of it.
+An object of another namespace does not exist for the caller: the answer is NotFound. A role that is too small for a
+visible object is Forbidden. A token that is bound to scopes restricts both.
 """
 
 from __future__ import annotations
@@ -20,40 +20,41 @@ Actor = User | AnonymousUser
 
 
 def signed_in(actor: Actor) -> User:
-    """The actor as an account. Raises NotSignedIn."""
+    """Return the actor as an account. Raises NotSignedIn."""
     if not isinstance(actor, User):
         raise NotSignedIn("Sign in first.")
     return actor
 
 
 def account_of(actor: Actor) -> User:
-    """The actor, who may change what is their own. Raises NotSignedIn, Forbidden for a token that may not."""
+    """Return the account of an actor who may change their own account. Raises NotSignedIn, and Forbidden for a token
+    that may not."""
     user = signed_in(actor)
     require_grant(user, Scope.ACCOUNT_ADMIN)
     return user
 
 
 def require_admin(actor: User) -> None:
-    """Raises Forbidden for everybody but admins of the platform."""
+    """Raise Forbidden for everybody but admins of the platform."""
     if not actor.is_admin:
         raise Forbidden("Only admins of the platform may do this. Ask one of them.")
     require_grant(actor, Scope.PLATFORM_ADMIN)
 
 
 def require_grant(actor: User, scope: Scope) -> None:
-    """Raises Forbidden where the token behind the request is bound to other scopes."""
+    """Raise Forbidden when the token of the request is bound to other scopes."""
     if not is_granted(actor, scope):
         raise Forbidden(f"This token does not allow this ({scope}). Make one with that scope.")
 
 
 def is_granted(actor: User, scope: Scope) -> bool:
-    """Whether the token behind the request, if there is one, lets the scope through."""
+    """Return whether the token of the request, if there is one, grants the scope."""
     return actor.granted is None or scope in actor.granted
 
 
 def restrict(queryset: QuerySet[Row], actor: Actor, scope: Scope, *, path: str = "namespace") -> QuerySet[Row]:
-    """Only rows whose namespace (reached by ``path``) is open and the actor holds ``scope`` in. Admins of the platform
-    see all that are open."""
+    """Return only rows whose namespace (reached by ``path``) is open and grants ``scope`` to the actor. Admins of the
+    platform see all open ones."""
     if not isinstance(actor, User) or not actor.is_active or not is_granted(actor, scope):
         return queryset.none()
     if actor.is_admin:
@@ -63,14 +64,14 @@ def restrict(queryset: QuerySet[Row], actor: Actor, scope: Scope, *, path: str =
 
 
 def may(actor: Actor, scope: Scope, namespace: Namespace) -> bool:
-    """Whether the actor holds the scope in the namespace."""
+    """Return whether the actor holds the scope in the namespace."""
     return restrict(Namespace.objects.filter(pk=namespace.pk), actor, scope, path="pk").exists()
 
 
 def namespace_for(actor: Actor, name: str, scope: Scope) -> Namespace:
-    """The namespace, if the actor may do ``scope`` in it.
+    """Return the namespace, if the actor holds ``scope`` in it.
 
-    Raises NotFound where it is not there or the actor is no member, Forbidden where the role is too small.
+    Raises NotFound when it does not exist or the actor is no member, Forbidden when the role is too small.
     """
     seen, allowed = _seen(actor, name, scope)
     if seen is None:
@@ -83,8 +84,10 @@ def namespace_for(actor: Actor, name: str, scope: Scope) -> Namespace:
 
 
 def _seen(actor: Actor, name: str, scope: Scope) -> tuple[Namespace | None, bool]:
-    """The namespace, if the actor may see it, and whether it may do ``scope`` there: what ``restrict`` says, by one
-    query where that takes two, for every request asks."""
+    """Return the namespace, if the actor may see it, and whether it grants ``scope``.
+
+    The same result as ``restrict``, by one query instead of two, because every request needs it.
+    """
     if not isinstance(actor, User) or not actor.is_active or not is_granted(actor, Scope.NAMESPACE_READ):
         return None, False
     if actor.is_admin:
@@ -97,6 +100,6 @@ def _seen(actor: Actor, name: str, scope: Scope) -> tuple[Namespace | None, bool
 
 
 def hold_open(namespace: Namespace) -> None:
-    """Keep the namespace open until the present transaction ends. Raises NotFound where it has been closed."""
+    """Keep the namespace open until the current transaction ends. Raises NotFound when it has been closed."""
     if Namespace.objects.select_for_update().filter(pk=namespace.pk, closed=None).first() is None:
         raise NotFound(f"There is no namespace {namespace.name!r} that you may see.")

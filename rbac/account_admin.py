@@ -1,4 +1,5 @@
-"""What admins of the platform do to accounts. Every deed asks for a reason and leaves its row in the trail."""
+"""Administration of accounts by admins of the platform. Every action requires a reason and leaves a row in the audit
+log."""
 
 from __future__ import annotations
 
@@ -17,15 +18,15 @@ from rbac.sign_in.registration import send_welcome
 from rbac.sign_in.sign_in import sessions_of
 from rbac.socket_revocation import wake_sockets
 
-# What a session remembers while an admin looks at the portal as somebody else: the admin's account.
-LOOKING = "looking"
-# The session of who looks as somebody else was opened by no password of theirs.
+# The session key that holds the admin's account while the admin impersonates another account.
+IMPERSONATOR = "looking"
+# The session of an impersonated account was not opened with a password of that account.
 _SESSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 _PASSWORD_BYTES = 12
 
 
 def person_named(username: str) -> User:
-    """An account of a person, whether it is open or not. Raises NotFound."""
+    """Return the account of a person, open or closed. Raises NotFound."""
     user = User.objects.filter(username=username, service_of=None).first()
     if user is None:
         raise NotFound(f"There is no account {username!r}.")
@@ -34,26 +35,26 @@ def person_named(username: str) -> User:
 
 @transaction.atomic
 def open_account(
-    *, actor: User, username: str, email: str, reason: str, by_letter: bool, request: HttpRequest
+    *, actor: User, username: str, email: str, reason: str, by_email: bool, request: HttpRequest
 ) -> tuple[User, str]:
-    """Open an account for somebody: with a password, which is told this once, or with a letter to its address in which
-    a password can be chosen.
+    """Open an account for a person: with a password, which is returned only once, or with an e-mail to its address that
+    links to a page to choose a password.
 
-    The account and the password (empty with a letter). Raises Forbidden, ValidationFailed.
+    Returns the account and the password (empty with an e-mail). Raises Forbidden, ValidationFailed.
     """
     require_admin(actor)
-    told, username, email = audit_log.stated(reason), username.strip(), email.strip()
+    stated_reason, username, email = audit_log.stated(reason), username.strip(), email.strip()
     user = User(username=username, email=email)
     validate_account(user, None)
-    if by_letter and not email:
+    if by_email and not email:
         raise ValidationFailed({"email": ["Write the e-mail address to which the letter goes."]})
-    password = "" if by_letter else secrets.token_urlsafe(_PASSWORD_BYTES)
+    password = "" if by_email else secrets.token_urlsafe(_PASSWORD_BYTES)
     user.set_password(password) if password else user.set_unusable_password()
     user.save()
     ensure_personal_namespace(user)
-    detail = {"email": email, "letter": by_letter}
-    audit_log.record("user.create", username, actor=actor, detail=detail, reason=told, request=request)
-    if by_letter:
+    detail = {"email": email, "letter": by_email}
+    audit_log.record("user.create", username, actor=actor, detail=detail, reason=stated_reason, request=request)
+    if by_email:
         send_welcome(user, request)
     return user, password
 
@@ -62,10 +63,11 @@ def open_account(
 def set_active(*, actor: User, username: str, active: bool, reason: str, request: HttpRequest | None = None) -> User:
     """Close an account, which ends its sessions, tokens and sockets at once, or open it again.
 
-    Raises Forbidden, NotFound, ValidationFailed without a reason, Conflict for oneself and the last admin.
+    Raises Forbidden, NotFound, ValidationFailed without a reason, and Conflict for the actor's own account and the last
+    admin.
     """
     require_admin(actor)
-    told, user = audit_log.stated(reason), _locked(username)
+    stated_reason, user = audit_log.stated(reason), _locked(username)
     if not active:
         _refuse_for_oneself(actor, user)
         _keep_an_admin(user)
@@ -83,7 +85,7 @@ def set_active(*, actor: User, username: str, active: bool, reason: str, request
         actor=actor,
         before={"active": before},
         after={"active": active},
-        reason=told,
+        reason=stated_reason,
         request=request,
     )
     return person_named(username)
@@ -91,9 +93,9 @@ def set_active(*, actor: User, username: str, active: bool, reason: str, request
 
 @transaction.atomic
 def set_admin(*, actor: User, username: str, admin: bool, reason: str, request: HttpRequest | None = None) -> User:
-    """Make somebody an admin of the platform, or no longer one. Raises like ``set_active``."""
+    """Make an account an admin of the platform, or remove that role. Raises like ``set_active``."""
     require_admin(actor)
-    told, user = audit_log.stated(reason), _locked(username)
+    stated_reason, user = audit_log.stated(reason), _locked(username)
     if not admin:
         _refuse_for_oneself(actor, user)
         _keep_an_admin(user)
@@ -106,7 +108,7 @@ def set_admin(*, actor: User, username: str, admin: bool, reason: str, request: 
         actor=actor,
         before={"admin": before},
         after={"admin": admin},
-        reason=told,
+        reason=stated_reason,
         request=request,
     )
     return person_named(username)
@@ -114,24 +116,25 @@ def set_admin(*, actor: User, username: str, admin: bool, reason: str, request: 
 
 @transaction.atomic
 def reset_password(*, actor: User, username: str, reason: str, request: HttpRequest | None = None) -> str:
-    """A new password, which is shown this once; the account is signed out everywhere, and its tokens are revoked.
+    """Return a new password, only this once. The account is signed out everywhere, and its tokens are revoked.
 
     Raises like ``set_active``.
     """
     require_admin(actor)
-    told, user = audit_log.stated(reason), _locked(username)
+    stated_reason, user = audit_log.stated(reason), _locked(username)
     fresh = secrets.token_urlsafe(_PASSWORD_BYTES)
     user.set_password(fresh)
     user.save(update_fields=["password"])
     sessions_of(user).delete()
     detail = {"tokens_revoked": revoke_tokens_of(user)}
     wake_sockets([user.pk])
-    audit_log.record("user.reset-password", username, actor=actor, detail=detail, reason=told, request=request)
+    audit_log.record("user.reset-password", username, actor=actor, detail=detail, reason=stated_reason, request=request)
     return fresh
 
 
 def _locked(username: str) -> User:
-    """The account, with the rows of all admins locked first: two who demote each other must not both succeed."""
+    """Return the account, with the rows of all admins locked first: of two admins who demote each other, one must
+    fail."""
     list(User.objects.select_for_update().filter(is_superuser=True).order_by("pk"))
     return person_named(username)
 
@@ -146,23 +149,23 @@ def _keep_an_admin(user: User) -> None:
         raise Conflict(f"{user.username!r} is the last admin. Make somebody else an admin first.")
 
 
-# --- Looking at the portal as somebody else --------------------------------------------------------------------------
-def begin_to_look(*, actor: User, username: str, reason: str, request: HttpRequest) -> None:
-    """See the portal as somebody else sees it; nothing can be changed meanwhile (``rbac.middleware``).
+# --- Impersonation ---------------------------------------------------------------------------------------------------
+def begin_impersonation(*, actor: User, username: str, reason: str, request: HttpRequest) -> None:
+    """Begin to see the portal as another account does; nothing can be changed meanwhile (``rbac.middleware``).
 
-    Raises Forbidden, NotFound, ValidationFailed without a reason, Conflict for admins and closed accounts.
+    Raises Forbidden, NotFound, ValidationFailed without a reason, and Conflict for admins and closed accounts.
     """
     require_admin(actor)
-    told, user = audit_log.stated(reason), person_named(username)
+    stated_reason, user = audit_log.stated(reason), person_named(username)
     if user.is_admin or not user.is_active:
         raise Conflict("You can look at the portal as any open account that is no admin's.")
-    audit_log.record("user.impersonate", username, actor=actor, reason=told, request=request)
+    audit_log.record("user.impersonate", username, actor=actor, reason=stated_reason, request=request)
     login(request, user, backend=_SESSION_BACKEND)
-    request.session[LOOKING] = actor.pk
+    request.session[IMPERSONATOR] = actor.pk
 
 
-def end_looking(request: HttpRequest) -> str:
-    """Be oneself again; the name of whom one looked as. Raises Conflict where one does not look as anybody."""
+def end_impersonation(request: HttpRequest) -> str:
+    """End the impersonation; return the name of the impersonated account. Raises Conflict when there is none."""
     admin = getattr(request, "impersonator", None)
     if admin is None:
         raise Conflict("You look at the portal as yourself.")

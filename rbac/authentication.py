@@ -1,4 +1,4 @@
-"""Who calls the API: a personal token in the Authorization header. Browsers' sessions are the REST framework's own."""
+"""API authentication by a personal token in the Authorization header. The REST framework authenticates sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TokenAuthentication(BaseAuthentication):
     """``Authorization: Bearer rgt_...``."""
 
     def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
-        """The account and its token; None where none is shown. Raises AuthenticationFailed for one that is no good."""
+        """Return the account and its token; None without a token. Raises AuthenticationFailed for an invalid one."""
         scheme, _, secret = get_authorization_header(request).partition(b" ")
         if scheme.lower() != b"bearer":
             return None
@@ -35,7 +35,7 @@ class TokenAuthentication(BaseAuthentication):
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:
-        """Makes the answer to a caller without credentials 401 and not 403."""
+        """Return the challenge; it makes the response to a caller without credentials 401 instead of 403."""
         return 'Bearer realm="regatta"'
 
 

@@ -1,8 +1,8 @@
-"""E-mails to people: what they say, and how they get their links.
+"""E-mails: their contents, their links, and their queue.
 
-A request only writes a row (``OutgoingEmail``): how long it takes then says nothing about whether an address has an
-account, and a mail server that hangs delays nobody. The sweep sends them (``rbac.outbox``). Links with a secret are
-made while an e-mail is sent and stored nowhere: a copy of the database opens none of them.
+A request only writes a row (``OutgoingEmail``). So its duration does not depend on whether an address has an account,
+and a mail server that hangs delays nobody. The sweep sends the e-mails (``rbac.outbox``). Links with a secret are made
+while an e-mail is sent and are not stored: a copy of the database opens none of them.
 
 The text of each is a template whose first line is its subject.
 """
@@ -34,10 +34,12 @@ CONFIRMATION_SALT = "rbac.confirm"
 _log = logging.getLogger(__name__)
 
 
-# --- In a request ----------------------------------------------------------------------------------------------------
+# --- Queueing, in a request ------------------------------------------------------------------------------------------
 def enqueue(request: HttpRequest, to: str, template: str, **context: Any) -> None:
-    """Have an e-mail sent after the present transaction, in the language that is active now. ``context`` is JSON, and
-    holds ids in place of secrets: ``_CONTEXTS`` makes of it what the template shows."""
+    """Queue an e-mail, to be sent after the current transaction, in the active language.
+
+    ``context`` is JSON, and holds ids in place of secrets: ``_CONTEXTS`` makes the context of the template from it.
+    """
     now = wall_clock()
     OutgoingEmail.objects.create(
         template=template,
@@ -51,7 +53,8 @@ def enqueue(request: HttpRequest, to: str, template: str, **context: Any) -> Non
 
 
 def send_invitation(request: HttpRequest, made: Invited) -> str:
-    """Send the link to the address that was invited, and return it. Empty for an account, which sees it on a page."""
+    """Queue the link for the invited address, and return it. Empty for an account, which sees the invitation on a
+    page."""
     if not made.secret:
         return ""
     enqueue(request, made.invitation.email, "invitation", invitation=str(made.invitation.pk))
@@ -59,20 +62,20 @@ def send_invitation(request: HttpRequest, made: Invited) -> str:
 
 
 def try_out(to: str) -> str:
-    """Send an e-mail at once to see whether e-mails arrive; why it could not be sent, or nothing."""
+    """Send a test e-mail at once. Return why it could not be sent, or an empty text."""
     try:
         _send(to, "trial", {})
-    except Exception as error:  # noqa: BLE001  whatever a mail server may do
+    except Exception as error:  # noqa: BLE001  whatever a mail server may raise
         _log.warning("The trial e-mail to %s could not be sent.", to, exc_info=True)
         return str(error) or type(error).__name__
     return ""
 
 
 def _origin(request: HttpRequest) -> str:
-    """Scheme and host of the portal's addresses.
+    """Return scheme and host of the portal's addresses.
 
-    The host is the one that was asked for, of which Django has made sure that it is ours. Its port is not looked at by
-    Django: one that is none of ours could be that of a program which somebody runs on the same machine.
+    The host is that of the request, which Django has checked against the portal's own. Django does not check the port:
+    another port could belong to a program that somebody runs on the same machine.
     """
     host, port = split_domain_port(request.get_host())
     if port not in _ports_of(host):
@@ -81,14 +84,14 @@ def _origin(request: HttpRequest) -> str:
 
 
 def _ports_of(host: str) -> set[str]:
-    """The ports of the portal's own addresses under this name."""
+    """Return the ports of the portal's own addresses with this host name."""
     origins = [urlsplit(origin) for origin in settings.CSRF_TRUSTED_ORIGINS]
     return {"", "80", "443", str(settings.PORT), *(str(each.port) for each in origins if each.hostname == host)}
 
 
-# --- While it is sent ------------------------------------------------------------------------------------------------
+# --- Delivery --------------------------------------------------------------------------------------------------------
 def deliver(row: OutgoingEmail) -> None:
-    """Send it now, unless there is nothing to say any more. Raises whatever a mail server may do."""
+    """Send an e-mail now, unless its reason no longer holds. Raises whatever the mail server raises."""
     found = _CONTEXTS[row.template](row)
     if found is not None:
         to, context = found
@@ -146,7 +149,7 @@ def _invitation(row: OutgoingEmail) -> Found:
     return row.to, {"invitation": invitation, "link": link}
 
 
-# What each template shows, and to which address it goes; None where there is nothing to say any more.
+# The context of each template and the address that it is sent to; None when the reason no longer holds.
 _CONTEXTS: Mapping[str, Callable[[OutgoingEmail], Found]] = {
     "approved": _approved,
     "confirmation": _confirmation,
@@ -159,7 +162,7 @@ _CONTEXTS: Mapping[str, Callable[[OutgoingEmail], Found]] = {
 
 
 def _password_link(origin: str, user: User) -> str:
-    """It works once, and for as long as PASSWORD_RESET_TIMEOUT says."""
+    """Return a link that works once, within PASSWORD_RESET_TIMEOUT."""
     who = urlsafe_base64_encode(str(user.pk).encode())
     return _link(origin, "new-password", who=who, token=default_token_generator.make_token(user))
 

@@ -1,4 +1,4 @@
-"""What happens around every request of a browser."""
+"""Middleware for requests of browsers."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from django.urls import reverse
 
 from portal.common.clock import now
 from portal.common.errors import Forbidden
-from portal.common.problems import answer_to, wants_problem
-from rbac.account_admin import LOOKING
+from portal.common.problems import answer_to, expects_problem
+from rbac.account_admin import IMPERSONATOR
 from rbac.models import User
 from rbac.sign_in.second_factor import is_owed
 
 _SEEN = "seen"
-# Between two writes of when a session was last seen: reading pages must not cost a write each.
+# Seconds between two writes of the time at which a session was last seen: reading pages must not cost a write each.
 _GRAIN = timedelta(minutes=10)
 
 
 class SeenMiddleware:
-    """Notes now and then that a session is in use; saving the session says so in its row."""
+    """Records now and then that a session is in use; saving the session updates its row."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -38,7 +38,7 @@ class SeenMiddleware:
         return response
 
 
-# What an account that owes a second factor reaches before it has one.
+# The pages that an account without its required second factor can reach.
 _ON_THE_WAY = frozenset(
     {
         "second-factor",
@@ -53,7 +53,7 @@ _ON_THE_WAY = frozenset(
 
 
 class OwedSecondFactorMiddleware:
-    """Leads an admin to setting up a second factor where the platform asks for one."""
+    """Redirects an admin to the setup of a second factor when the platform requires one."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -67,7 +67,7 @@ class OwedSecondFactorMiddleware:
         match = request.resolver_match
         if (match and match.url_name in _ON_THE_WAY) or not is_owed(request.user):
             return None
-        if wants_problem(request):
+        if expects_problem(request):
             return answer_to(request, Forbidden("Set up your second factor first, on the page of your account."))
         return redirect("second-factor")
 
@@ -76,18 +76,22 @@ def _is_stale(seen: str | None, at: datetime) -> bool:
     return seen is None or datetime.fromisoformat(seen) < at - _GRAIN
 
 
-class LookingMiddleware:
-    """While an admin looks at the portal as somebody else, ``request.impersonator`` is the admin, and nothing can be
-    changed. Comes after the sign-in of the session is known."""
+class ImpersonationMiddleware:
+    """Sets ``request.impersonator`` to the admin who impersonates an account, and refuses changes meanwhile. Comes
+    after authentication by session."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        looker = request.session.get(LOOKING) if SESSION_KEY in request.session else None
-        admin = User.objects.filter(pk=looker, is_superuser=True, is_active=True).first() if looker else None
+        impersonator_id = request.session.get(IMPERSONATOR) if SESSION_KEY in request.session else None
+        admin = (
+            User.objects.filter(pk=impersonator_id, is_superuser=True, is_active=True).first()
+            if impersonator_id
+            else None
+        )
         request.impersonator = admin  # type: ignore[attr-defined]
-        if looker and admin is None:
+        if impersonator_id and admin is None:
             request.session.flush()
             return redirect("sign-in")
         if admin and request.method not in ("GET", "HEAD", "OPTIONS") and request.path not in _ways_out():

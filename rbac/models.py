@@ -1,4 +1,4 @@
-"""People, their rooms (namespaces), what they may do there, their tokens, and the trail of what was done."""
+"""Accounts, namespaces, roles, tokens, and the audit log."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from rbac import namespace_names
 
 
 class Awaiting(models.TextChoices):
-    """What an account that was opened by its owner still waits for; until then it is not active."""
+    """What an account that its owner opened still needs; until then it is not active."""
 
     CONFIRMATION = "confirmation"
     APPROVAL = "approval"
 
 
 def validate_account_name(name: str) -> None:
-    """Raises ValidationError for what cannot be the name of an account."""
+    """Raise ValidationError for a text that cannot be the name of an account."""
     if fault := namespace_names.fault_of_account(name):
         raise ValidationError(fault)
 
@@ -35,8 +35,8 @@ def validate_account_name(name: str) -> None:
 class User(AbstractUser):
     """An account. ``is_staff`` is not used; ``is_superuser`` is the platform admin.
 
-    A service account (``service_of``) belongs to a namespace, has no password, and acts through its token alone. Its
-    name holds a slash, which no person's can.
+    A service account (``service_of``) belongs to a namespace, has no password, and acts only through its token. Its
+    name holds a slash, which no person's name can.
     """
 
     username = models.CharField(
@@ -46,7 +46,7 @@ class User(AbstractUser):
         validators=[UnicodeUsernameValidator(), validate_account_name],
         error_messages={"unique": "A user with that username already exists."},
     )
-    # The same for names that look alike: ``names.skeleton``.
+    # Equal for names that look alike: ``names.skeleton``.
     skeleton = models.CharField(max_length=namespace_names.SKELETON_LENGTH, db_index=True, editable=False)
     email = models.EmailField(blank=True)
     is_staff = None
@@ -56,9 +56,9 @@ class User(AbstractUser):
         "Namespace", null=True, blank=True, on_delete=models.PROTECT, related_name="service_accounts"
     )
 
-    # The scopes of the token that this request, or socket, was opened with. None: no token, or one without bounds.
+    # The scopes of the token that authenticated this request or socket. None: no token, or one without scopes.
     granted: frozenset[str] | None = None
-    # When that token expires. None: no token, or one that does not expire.
+    # The expiry of that token. None: no token, or one that does not expire.
     granted_until: datetime | None = None
 
     class Meta(AbstractUser.Meta):
@@ -84,10 +84,10 @@ class Role(models.TextChoices):
 
 
 class Namespace(models.Model):
-    """A team's room. The name is a DNS label: it is also the name of the Kubernetes namespace.
+    """A team's space. The name is a DNS label: it is also the name of the Kubernetes namespace.
 
-    A closed one is there for nobody any more. Its row and its name stay: what was done there is never taken for the
-    deeds of another room.
+    A closed one is invisible to everybody. Its row and its name stay, so that its history is never taken for that of
+    another namespace.
     """
 
     name = models.CharField(max_length=63, unique=True)
@@ -120,14 +120,14 @@ class Answer(models.TextChoices):
 
 
 class Invitation(models.Model):
-    """The offer of a role in a namespace: to an account, or to whoever holds the link that was sent to an address."""
+    """The offer of a role in a namespace: to an account, or to the holder of the link that was sent to an address."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     namespace = models.ForeignKey(Namespace, on_delete=models.CASCADE, related_name="invitations")
     user = models.ForeignKey(User, null=True, blank=True, on_delete=models.CASCADE, related_name="invitations")
     email = models.EmailField(blank=True)
     role = models.CharField(max_length=16, choices=Role.choices)
-    # SHA-256 of the secret in the link; empty where the account itself is invited.
+    # SHA-256 of the secret in the link; empty when the account itself is invited.
     digest = models.CharField(max_length=64, blank=True, db_index=True)
     invited_by = models.ForeignKey(User, on_delete=models.PROTECT, related_name="+")
     created = models.DateTimeField(auto_now_add=True)
@@ -150,7 +150,7 @@ class Invitation(models.Model):
 
 
 class Session(AbstractBaseSession):
-    """A signed-in browser. ``handle`` names it on pages; the key, which is as good as a password, is stored nowhere."""
+    """A signed-in browser. ``handle`` names it on pages; the key, which is as good as a password, is not stored."""
 
     # The SHA-256 of the key: ``rbac.sign_in.sessions``.
     session_key = models.CharField(max_length=64, primary_key=True)
@@ -168,7 +168,8 @@ class Session(AbstractBaseSession):
 
 
 class RecoveryCode(models.Model):
-    """Stands in once for the second factor. Only its SHA-256 is kept; ``second_factor`` says why that is enough."""
+    """A one-time replacement of the second factor. Only its SHA-256 is stored; ``second_factor`` explains why that is
+    enough."""
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="recovery_codes")
     digest = models.CharField(max_length=64)
@@ -179,13 +180,13 @@ class RecoveryCode(models.Model):
 
 
 class ApiToken(models.Model):
-    """A token of an account. Only its SHA-256 is kept; the token itself (``rgt_...``) is shown once."""
+    """A token of an account. Only its SHA-256 is stored; the token itself (``rgt_...``) is shown once."""
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="tokens")
     name = models.CharField(max_length=100)
     digest = models.CharField(max_length=64, unique=True)
-    # The scopes that it is bound to; none: whatever its account may do.
+    # The scopes that it is bound to; empty: all that its account may do.
     scopes = models.JSONField(default=list, blank=True)
     created = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
@@ -195,10 +196,10 @@ class ApiToken(models.Model):
 
 
 class Connection(models.Model):
-    """What a person granted to the command on a computer, until it fetches its token. Only digests are kept."""
+    """A person's grant to the command on a computer, until the command fetches its token. Only digests are stored."""
 
     digest = models.CharField(max_length=64, unique=True)  # of the code that the browser carries back
-    challenge = models.CharField(max_length=43)  # of the verifier that the command has kept to itself
+    challenge = models.CharField(max_length=43)  # of the verifier, which the command keeps secret
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="connections")
     name = models.CharField(max_length=100)
     days = models.PositiveSmallIntegerField(null=True, blank=True)
@@ -206,46 +207,46 @@ class Connection(models.Model):
 
 
 class OutgoingEmail(models.Model):
-    """An e-mail that is still to be sent. It holds no link and no secret: both are made when it is sent."""
+    """An e-mail that waits to be sent. It holds no link and no secret: both are made when it is sent."""
 
     template = models.CharField(max_length=32)
     to = models.EmailField()
     language = models.CharField(max_length=16)
-    # Scheme and host with which its links begin.
+    # Scheme and host of its links.
     origin = models.CharField(max_length=300)
     context = models.JSONField(default=dict)
     created = models.DateTimeField()
-    # When to try it next. While a process sends it: when another one may.
+    # When to try it next. While a process sends it: when another process may.
     due = models.DateTimeField(db_index=True)
     tries = models.PositiveSmallIntegerField(default=0)
 
 
 class Outcome(models.TextChoices):
-    """What became of a deed that the trail tells of."""
+    """The outcome of an action in the audit log."""
 
     DONE = "done"
     REFUSED = "refused"
 
 
 class AuditEntry(models.Model):
-    """Who did what to which thing, when, from where, why, and what came of it. Written in the transaction of the deed;
-    never changed: the database refuses to (``rbac.audit.triggers``)."""
+    """Actor, action, target, time, address, reason and outcome. Written in the transaction of the action and never
+    changed: the database refuses to (``rbac.audit.triggers``)."""
 
     at = models.DateTimeField(auto_now_add=True, db_index=True)
-    # Empty for the platform itself, and for callers who are not signed in.
+    # Empty for the platform itself, and for anonymous callers.
     actor = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
-    # The admin who acted as ``actor``.
+    # The admin who impersonated ``actor``.
     impersonator = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
-    # By name: the trail outlives the namespace, and nothing may touch its rows when that is deleted.
+    # The name instead of a foreign key: the audit log outlasts the namespace, whose deletion must not touch its rows.
     namespace = models.CharField(max_length=63, blank=True, db_index=True)
     action = models.CharField(max_length=64, db_index=True)
     target = models.CharField(max_length=200)
     detail = models.JSONField(default=dict)
-    # What was changed, by name; null where nothing was.
+    # The changed values, by name; null when nothing was changed.
     before = models.JSONField(null=True, blank=True)
     after = models.JSONField(null=True, blank=True)
     outcome = models.CharField(max_length=16, choices=Outcome.choices, default=Outcome.DONE)
-    # The actor's own words.
+    # Free text of the actor.
     reason = models.CharField(max_length=500, blank=True)
     address = models.GenericIPAddressField(null=True, blank=True)
     request_id = models.CharField(max_length=64, blank=True)

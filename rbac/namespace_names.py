@@ -1,13 +1,13 @@
 """Names of accounts and namespaces. Pure.
 
-Names of accounts are a path segment of addresses, and people tell accounts apart by them. So each begins and ends with
-a letter or digit (``..`` would lead to the parent of an address), its letters are of one script, and two names that
-look alike (``skeleton``) are one name.
+Names of accounts are a path segment of addresses, and people identify accounts by them. So each begins and ends with a
+letter or digit (``..`` would lead to the parent of an address), its letters are of one script, and two names that look
+alike (``skeleton``) are one name.
 
 Names of namespaces are DNS labels (RFC 1123), because a namespace is a Kubernetes namespace too. The name of a personal
-namespace is a function of the account's name, and no two accounts share one by escaping: a name that is no plain label
-gets a slug and, after ``---``, 12 hexadecimal digits of the SHA-256 of the exact name. Nobody may choose a name with
-``---`` in it, so neither kind can be taken by the other.
+namespace is a function of the account's name, and no two accounts get the same one by escaping. A name that is no plain
+label gets a slug and, after ``---``, 12 hexadecimal digits of the SHA-256 of the exact name. Nobody may choose a name
+with ``---`` in it, so neither kind can collide with the other.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ MARK = "---"
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _NO_LABEL_CHARACTER = re.compile(r"[^a-z0-9]+")
 _DIGEST_DIGITS = 12
-# Normalisation makes up to 18 letters of one: what does not fit in the column is cut off.
+# Normalisation makes up to 18 letters of one; the rest that does not fit in the column is cut off.
 SKELETON_LENGTH = 600
-# Names that mean something to the cluster or in an address of ours.
+# Names with a meaning to the cluster or in an address of the portal.
 RESERVED = frozenset({"default", "public", "regatta", "new", "api"})
 _RESERVED_PREFIXES = ("kube-", "regatta-")
 # Scripts that are written together.
 _EAST_ASIAN = frozenset({"CJK", "HIRAGANA", "KATAKANA", "HANGUL", "BOPOMOFO", "LATIN"})
-# Letters of other scripts that look like a Latin one, folded. Of the confusables of UTS #39, those of whole words.
+# Letters of other scripts that look like a Latin one, folded. Of the confusables of UTS #39, those that form whole
+# words.
 _LOOKS_LIKE = str.maketrans(
     "\u0430\u0432\u0435\u043a\u043c\u043d\u043e\u0440\u0441\u0442\u0443\u0445\u0455\u0456\u0458\u04bb\u0501\u051b\u051d"
     "\u03b1\u03b2\u03b5\u03b7\u03b9\u03ba\u03bc\u03bd\u03bf\u03c1\u03c2\u03c3\u03c4\u03c5\u03c7\u03b3\u03f2",
@@ -38,7 +39,7 @@ _LOOKS_LIKE = str.maketrans(
 
 # --- Accounts --------------------------------------------------------------------------------------------------------
 def fault_of_account(name: str) -> str:
-    """Why no account may have this name; empty where it may. That its characters are allowed is checked elsewhere."""
+    """Return why no account may have this name; empty when it may. The allowed characters are checked elsewhere."""
     if not any(character.isalnum() for character in name):
         return "The name needs a letter or a digit."
     if not (name[0].isalnum() and name[-1].isalnum()):
@@ -52,30 +53,30 @@ def fault_of_account(name: str) -> str:
 
 
 def _script(letter: str) -> str:
-    """``LATIN``, ``CYRILLIC``, ...: the first word of the character's name."""
+    """Return ``LATIN``, ``CYRILLIC``, ...: the first word of the character's name."""
     return unicodedata.name(letter, "unknown").partition(" ")[0]
 
 
 def skeleton(name: str) -> str:
-    """What two names have in common that people take for one another."""
+    """Return a key that is equal for names that look alike."""
     folded = unicodedata.normalize("NFKC", name).casefold()
     return unicodedata.normalize("NFKC", folded).translate(_LOOKS_LIKE)[:SKELETON_LENGTH]
 
 
 # --- Namespaces ------------------------------------------------------------------------------------------------------
 def is_free_choice(name: str) -> bool:
-    """Whether a person may give a namespace this name."""
+    """Return whether a person may give a namespace this name."""
     reserved = name in RESERVED or name.startswith(_RESERVED_PREFIXES)
     return _LABEL.fullmatch(name) is not None and MARK not in name and not reserved
 
 
 def is_label(name: str) -> bool:
-    """Whether this is a DNS label."""
+    """Return whether the name is a DNS label."""
     return _LABEL.fullmatch(name) is not None
 
 
 def not_a_label(name: str) -> str:
-    """The message for what is none."""
+    """Return the message for a name that is no label."""
     return (
         f"{name!r} does not do. Use up to {LABEL_LENGTH} small letters, digits and dashes, with a letter or digit at "
         "both ends."
@@ -83,7 +84,7 @@ def not_a_label(name: str) -> str:
 
 
 def why_not(name: str) -> str:
-    """The message for a name that may not be chosen."""
+    """Return the message for a name that may not be chosen."""
     if name in RESERVED or name.startswith(_RESERVED_PREFIXES):
         return f"{name!r} is kept for the platform. Choose another name."
     return (
@@ -93,14 +94,14 @@ def why_not(name: str) -> str:
 
 
 def personal(username: str) -> str:
-    """The account's name itself where it may be a namespace's, else the marked form."""
+    """Return the account's name itself when a namespace may have it, else the marked form."""
     return username if is_free_choice(username) else marked(username)
 
 
 def marked(username: str) -> str:
-    """Slug and digest: ``Zoé.K`` -> ``zoe-k---<12 digits>``."""
+    """Return slug and digest: ``Zoé.K`` -> ``zoe-k---<12 digits>``."""
     digest = hashlib.sha256(username.encode()).hexdigest()[:_DIGEST_DIGITS]
     ascii_name = unicodedata.normalize("NFKD", username).encode("ascii", "ignore").decode().lower()
-    room = LABEL_LENGTH - len(MARK) - _DIGEST_DIGITS
-    slug = _NO_LABEL_CHARACTER.sub("-", ascii_name)[:room].strip("-") or "u"
+    free_length = LABEL_LENGTH - len(MARK) - _DIGEST_DIGITS
+    slug = _NO_LABEL_CHARACTER.sub("-", ascii_name)[:free_length].strip("-") or "u"
     return f"{slug}{MARK}{digest}"

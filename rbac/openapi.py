@@ -1,4 +1,4 @@
-"""How the API document describes personal tokens."""
+"""Description of personal tokens in the API document."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Sending the e-mails that wait, apart from the requests that caused them.
+"""Delivery of queued e-mails, separate from the requests that queued them.
 
-Each is claimed by moving its ``due`` ahead, sent, and removed: a process that dies in between sends it once more. One
+An e-mail is claimed by moving its ``due`` ahead, sent, and removed: after a crash in between it is sent once more. One
 that cannot be sent is tried again after growing pauses, and given up after ``TRIES_LIMIT``.
 """
 
@@ -17,7 +17,7 @@ from portal.common.clock import now as wall_clock
 from rbac import mail
 from rbac.models import OutgoingEmail
 
-# E-mails that are read and sent in one go.
+# E-mails that are read and sent in one batch.
 AT_ONCE = 500
 TRIES_LIMIT = 10
 # Longer than a mail server may take (EMAIL_TIMEOUT).
@@ -27,13 +27,13 @@ _log = logging.getLogger(__name__)
 
 
 class Outbox:
-    """The sweep's part: sends what is due on a thread of its own, so that a mail server holds up no sweep."""
+    """The sweep's part: sends due e-mails on a thread of its own, so that a mail server delays no sweep."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None
 
     def when_due(self, now: datetime) -> None:
-        """Begin to send, where something is due and nothing is being sent."""
+        """Start sending, when an e-mail is due and no thread is sending."""
         is_sending = self._thread is not None and self._thread.is_alive()
         if not is_sending and OutgoingEmail.objects.filter(due__lte=now).exists():
             self._thread = threading.Thread(target=_send_on_thread, name="outbox", daemon=True)
@@ -44,14 +44,15 @@ def _send_on_thread() -> None:
     close_old_connections()
     try:
         send_due(wall_clock())
-    except Exception:  # noqa: BLE001  the next sweep begins again
+    except Exception:  # noqa: BLE001  the next sweep starts again
         _log.exception("Sending e-mails was cut short.")
     finally:
         connection.close()
 
 
 def send_due(now: datetime) -> int:
-    """Send what is due, the oldest first, ``AT_ONCE`` at most; how many were sent. The next sweep sends the rest."""
+    """Send due e-mails, the oldest first, at most ``AT_ONCE``; return how many were sent. The next sweep sends the
+    rest."""
     return sum(_try(row, now) for row in OutgoingEmail.objects.filter(due__lte=now).order_by("pk")[:AT_ONCE])
 
 
@@ -62,7 +63,7 @@ def _try(row: OutgoingEmail, now: datetime) -> bool:
     try:
         with translation.override(row.language):
             mail.deliver(row)
-    except Exception:  # noqa: BLE001  whatever a mail server may do
+    except Exception:  # noqa: BLE001  whatever a mail server may raise
         _put_off(row, now)
         return False
     OutgoingEmail.objects.filter(pk=row.pk).delete()

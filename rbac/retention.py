@@ -1,4 +1,4 @@
-"""Removes sessions and tokens that are past their time, and rows of the audit log that are older than its setting."""
+"""Removal of expired sessions and tokens, and of audit rows older than the setting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.db.models import Q
 from rbac.audit.triggers import LEAST_DAYS
 from rbac.models import ApiToken, AuditEntry, Connection, Session
 
-# A token that expired or was revoked stays on its owner's page for so long.
+# An expired or revoked token stays on its owner's page for so long.
 TOKENS = timedelta(days=30)
 
 
@@ -20,7 +20,7 @@ PASS = 20 * BATCH
 
 
 def prune(now: datetime) -> bool:
-    """Remove what is over. False where rows of the audit log are left for the next pass."""
+    """Remove expired rows. Return False when rows of the audit log are left for the next pass."""
     Session.objects.filter(expire_date__lt=now).delete()
     Connection.objects.filter(expires__lt=now).delete()
     ApiToken.objects.filter(Q(expires__lt=now - TOKENS) | Q(revoked__lt=now - TOKENS)).delete()
@@ -28,7 +28,7 @@ def prune(now: datetime) -> bool:
 
 
 def _prune_audit_log(now: datetime) -> bool:
-    """The oldest rows first: a pass that is cut off leaves the log whole from some moment on."""
+    """Remove the oldest rows first: after an interrupted pass the log is complete from some moment on."""
     if not settings.KEEP_AUDIT_DAYS:
         return True
     # The database refuses to delete younger ones.

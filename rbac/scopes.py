@@ -1,4 +1,4 @@
-"""What may be done, as one table. Checks, the API document and the page "what may I do" derive from it."""
+"""The table of scopes. Authorisation, the API document and the page "what may I do" are derived from it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rbac.models import Role
 
 
 class Scope(StrEnum):
-    """An ability. Those of ``OF_NAMESPACES`` are held inside one namespace, by role; the others by the account."""
+    """An ability. Roles grant those of ``OF_NAMESPACES`` inside one namespace; the account itself holds the others."""
 
     NAMESPACE_READ = "namespace:read"
     NAMESPACE_ADMIN = "namespace:admin"
@@ -47,7 +47,7 @@ DESCRIPTIONS: Mapping[Scope, str] = {
     Scope.PLATFORM_ADMIN: _("Do what admins of the platform do, for an admin"),
 }
 
-# What a token needs beside a scope, so that it can find what it may change.
+# Scopes that a token needs in addition, so that it can find what it may change.
 _BRINGS: Mapping[Scope, frozenset[Scope]] = {
     Scope.JOB_WRITE: frozenset({Scope.JOB_READ, Scope.QUOTA_READ, Scope.DATASET_READ}),
     Scope.DATASET_WRITE: frozenset({Scope.DATASET_READ}),
@@ -55,12 +55,12 @@ _BRINGS: Mapping[Scope, frozenset[Scope]] = {
 
 
 def roles_with(scope: Scope) -> list[str]:
-    """The roles that hold a scope."""
+    """Return the roles that hold a scope."""
     return [role for role, scopes in SCOPES_OF_ROLE.items() if scope in scopes]
 
 
 def complete(scopes: Iterable[Scope]) -> list[Scope]:
-    """The scopes with those that they are nothing without, in the order of the table. None stays none."""
+    """Return the scopes with those that they depend on, in the order of the table. An empty list stays empty."""
     chosen = set(scopes)
     for scope in tuple(chosen):
         chosen |= _BRINGS.get(scope, frozenset()) | ({Scope.NAMESPACE_READ} if scope in OF_NAMESPACES else set())
@@ -68,5 +68,5 @@ def complete(scopes: Iterable[Scope]) -> list[Scope]:
 
 
 def unknown(names: Iterable[str]) -> list[str]:
-    """Those that are no scopes."""
+    """Return the names that are no scopes."""
     return sorted(set(names) - set(Scope))

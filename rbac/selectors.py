@@ -1,4 +1,4 @@
-"""Reading accounts, namespaces, members and tokens."""
+"""Queries of accounts, namespaces, members and tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rbac.scopes import OF_NAMESPACES, SCOPES_OF_ROLE, Scope
 
 
 def namespaces_of(actor: Actor) -> list[Namespace]:
-    """The namespaces that the actor belongs to, by name, each with ``role``."""
+    """Return the namespaces that the actor belongs to, by name, each with ``role``."""
     if not isinstance(actor, User):
         return []
     memberships = Membership.objects.filter(user=actor).select_related("namespace").order_by("namespace__name")
@@ -28,17 +28,17 @@ def _with_role(membership: Membership) -> Namespace:
 
 
 def members_of(namespace: Namespace) -> QuerySet[Membership]:
-    """Everybody in the namespace, by name of account."""
+    """Return all members of the namespace, by name of account."""
     return namespace.memberships.select_related("user").order_by("user__username")
 
 
 def people_of(namespace: Namespace) -> QuerySet[Membership]:
-    """The members who are people, by name of account."""
+    """Return the members who are people, by name of account."""
     return members_of(namespace).filter(user__service_of=None)
 
 
 def abilities_in(namespace: Namespace, user: User) -> tuple[str | None, frozenset[Scope]]:
-    """The account's role in the namespace (None: no member) and what it may do there."""
+    """Return the account's role in the namespace (None: no member) and its scopes there."""
     role = Membership.objects.filter(namespace=namespace, user=user).values_list("role", flat=True).first()
     if user.is_admin:
         return role, frozenset(OF_NAMESPACES)
@@ -46,12 +46,12 @@ def abilities_in(namespace: Namespace, user: User) -> tuple[str | None, frozense
 
 
 def owners_of(namespace: Namespace) -> QuerySet[Membership]:
-    """Those who can change the namespace: active accounts with the role of owner."""
+    """Return the members who can change the namespace: active accounts with the role of owner."""
     return namespace.memberships.filter(role=Role.OWNER, user__is_active=True)
 
 
 def user_named(username: str) -> User:
-    """The active account of that name. Raises NotFound."""
+    """Return the active account of that name. Raises NotFound."""
     user = User.objects.filter(username=username, is_active=True, service_of=None).first()
     if user is None:
         raise NotFound(f"There is no account {username!r}. An admin can open one.")
@@ -59,24 +59,25 @@ def user_named(username: str) -> User:
 
 
 def tokens_of(user: User) -> QuerySet[ApiToken]:
-    """The user's tokens that have not been revoked, newest first."""
+    """Return the user's tokens that have not been revoked, newest first."""
     return ApiToken.objects.filter(user=user, revoked=None).order_by("-created", "-id")
 
 
 def service_tokens_of(namespace: Namespace) -> QuerySet[ApiToken]:
-    """The namespace's service tokens that have not been revoked, newest first."""
+    """Return the namespace's service tokens that have not been revoked, newest first."""
     tokens = ApiToken.objects.filter(user__service_of=namespace, revoked=None)
     return tokens.select_related("user", "created_by").order_by("-created", "-id")
 
 
 def digest_of(token: str) -> str:
-    """What is kept of a token: it has 256 random bits, so a plain SHA-256 cannot be searched."""
+    """Return the digest under which a token is stored. A token has 256 random bits, so a plain SHA-256 resists a
+    search."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def token_behind(secret: str, now: datetime) -> ApiToken | None:
-    """The token that a caller shows, if it is valid now and its account is active. Its account is granted no more than
-    the scopes that the token is bound to."""
+    """Return the token with this secret, if it is valid now and its account is active. Its account is limited to the
+    scopes that the token is bound to."""
     valid = Q(revoked=None) & (Q(expires=None) | Q(expires__gt=now)) & Q(user__is_active=True)
     token = ApiToken.objects.filter(valid, digest=digest_of(secret)).select_related("user").first()
     if token is not None:

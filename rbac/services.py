@@ -1,4 +1,4 @@
-"""Changes of accounts, namespaces and members. Each in one transaction, with its row in the trail."""
+"""Changes of accounts, namespaces and members. Each runs in one transaction, with its row in the audit log."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def create_user(
 
 
 def validate_account(user: User, password: str | None, *, known_address: bool = False) -> None:
-    """Whether such an account can be opened. ``known_address``: that its address is taken is nobody's business here.
+    """Check whether such an account can be opened. ``known_address``: do not report that the address is in use.
 
     Raises ValidationFailed with the messages of each field.
     """
@@ -72,20 +72,20 @@ def validate_account(user: User, password: str | None, *, known_address: bool = 
 
 
 def revoke_tokens_of(user: User) -> int:
-    """Revoke the account's own tokens, and the grants for which a computer has not fetched its token yet; how many
-    tokens there were."""
+    """Revoke the account's own tokens, and the grants whose token no computer has fetched yet. Return how many tokens
+    there were."""
     Connection.objects.filter(user=user).delete()
     return ApiToken.objects.filter(user=user, revoked=None).update(revoked=wall_clock())
 
 
 @transaction.atomic
 def ensure_personal_namespace(user: User) -> Namespace:
-    """The account's own namespace; made when it is not there yet."""
+    """Return the account's personal namespace; make it when it does not exist yet."""
     found = Namespace.objects.filter(personal_of=user).first()
     if found is not None:
         return found
     wanted = namespace_names.personal(user.username)
-    if Namespace.objects.filter(name=wanted).exists():  # somebody's team was called so before
+    if Namespace.objects.filter(name=wanted).exists():  # a team took the name before
         wanted = namespace_names.marked(user.username)
     namespace = Namespace.objects.create(name=wanted, personal_of=user)
     Membership.objects.create(namespace=namespace, user=user, role=Role.OWNER)
@@ -98,9 +98,9 @@ def ensure_personal_namespace(user: User) -> Namespace:
 def create_namespace(
     *, actor: User, name: str, owner: User | None = None, request: HttpRequest | None = None
 ) -> Namespace:
-    """A team's namespace, owned by ``owner`` (the actor without one). For admins: each brings a quota with it.
+    """Create a team's namespace, owned by ``owner`` (default: the actor). For admins only: each namespace has a quota.
 
-    Raises Forbidden, ValidationFailed, Conflict when the name is taken.
+    Raises Forbidden, ValidationFailed, and Conflict when the name is in use.
     """
     require_admin(actor)
     if not namespace_names.is_free_choice(name):
@@ -135,7 +135,7 @@ def set_member(
 
 @transaction.atomic
 def remove_member(*, actor: User, namespace_name: str, username: str, request: HttpRequest | None = None) -> None:
-    """Take an account out of a namespace; members may take out themselves. Raises NotFound, Forbidden, Conflict."""
+    """Remove an account from a namespace; members may remove themselves. Raises NotFound, Forbidden, Conflict."""
     scope = Scope.NAMESPACE_READ if username == actor.username else Scope.NAMESPACE_ADMIN
     namespace = _locked(namespace_for(actor, namespace_name, scope))
     membership = _membership(namespace, username)
@@ -148,28 +148,28 @@ def remove_member(*, actor: User, namespace_name: str, username: str, request: H
 
 @transaction.atomic
 def hand_over(*, actor: User, namespace_name: str, username: str, request: HttpRequest | None = None) -> None:
-    """Make another member the owner in the actor's place, who stays as a developer.
+    """Make another member the owner in place of the actor, who stays as a developer.
 
-    Raises NotFound, Forbidden, and Conflict for a personal namespace, for oneself, and for who is no owner.
+    Raises NotFound, Forbidden, and Conflict for a personal namespace, for the actor, and for an actor who is no owner.
     """
     namespace = _locked(namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN))
     if namespace.personal_of_id is not None:
         raise Conflict(f"{namespace_name!r} is a personal namespace, which stays with its account.")
-    heir = _membership(namespace, username)
+    new_owner = _membership(namespace, username)
     own = Membership.objects.filter(namespace=namespace, user=actor, role=Role.OWNER).first()
     if own is None:
         raise Conflict(f"You are no owner of {namespace_name!r}, so there is nothing that you could hand over.")
-    if heir.pk == own.pk:
+    if new_owner.pk == own.pk:
         raise Conflict("You own it already. Choose another member.")
-    Membership.objects.filter(pk=heir.pk).update(role=Role.OWNER)
+    Membership.objects.filter(pk=new_owner.pk).update(role=Role.OWNER)
     Membership.objects.filter(pk=own.pk).update(role=Role.DEVELOPER)
-    detail = {"from": actor.username, "before": heir.role}
+    detail = {"from": actor.username, "before": new_owner.role}
     audit_log.record("namespace.hand-over", username, actor=actor, namespace=namespace, detail=detail, request=request)
-    wake_sockets([heir.user_id, actor.pk])
+    wake_sockets([new_owner.user_id, actor.pk])
 
 
 def _membership(namespace: Namespace, username: str) -> Membership:
-    """A person's membership. Raises NotFound."""
+    """Return a person's membership. Raises NotFound."""
     people = Membership.objects.filter(namespace=namespace, user__service_of=None).select_related("user")
     found = people.filter(user__username=username).first()
     if found is None:
@@ -179,11 +179,11 @@ def _membership(namespace: Namespace, username: str) -> Membership:
 
 @transaction.atomic
 def close_namespace(*, actor: User, namespace_name: str, confirmation: str, request: HttpRequest | None = None) -> None:
-    """Close a team's namespace: its members, tokens and invitations go with it, its name is never given again.
+    """Close a team's namespace with its members, tokens and invitations. Its name is never assigned again.
 
-    ``confirmation`` repeats the name: the path of a request may have been folded (``members/..``) on its way.
+    ``confirmation`` repeats the name: the path of a request may have been normalised (``members/..``) on its way.
     Raises NotFound, Forbidden, ValidationFailed for another confirmation, and Conflict for a personal namespace and
-    while something in it objects, such as jobs.
+    while a receiver of the signal objects, such as one for jobs.
     """
     namespace = _locked(namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN))
     if confirmation != namespace.name:
@@ -206,7 +206,7 @@ def close_namespace(*, actor: User, namespace_name: str, confirmation: str, requ
 
 
 def _locked(namespace: Namespace) -> Namespace:
-    """The row, locked: two owners who remove each other at the same time must not both succeed."""
+    """Return the locked row: of two owners who remove each other at the same time, one must fail."""
     return Namespace.objects.select_for_update().get(pk=namespace.pk)
 
 

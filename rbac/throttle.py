@@ -1,7 +1,7 @@
-"""How often somebody may cause something, such as a letter or a job.
+"""Rate limits for actions such as sending an e-mail or submitting a job.
 
-Guessing passwords is django-axes' matter: it counts by name *and* address, so that nobody can lock out all who sit
-behind one proxy, nor one person from everywhere else.
+django-axes limits password guessing. It counts by name *and* address, so that nobody can lock out all callers behind
+one proxy, nor one person from everywhere else.
 """
 
 from __future__ import annotations
@@ -24,27 +24,30 @@ _log = logging.getLogger(__name__)
 
 HOUR = 3600.0
 _IPV6_PREFIX = 64
-# For so long nobody asks counters again that did not answer.
+# Seconds for which a process does not retry counters that did not answer.
 _AWAY_SECONDS = 5.0
 _TOO_MANY = "Too many requests. Wait {seconds} s, then try again."
 
 
-def take(kind: str, who: str, *, most: int, seconds: float = HOUR) -> None:
-    """Count one more of ``kind`` for ``who``. Raises TooManyRequests where there were ``most`` of them in the window of
-    so many seconds, which begins with the first; it tells how much of the window is left."""
-    digest = hashlib.sha256(f"{kind}\0{who}".encode()).hexdigest()
+def take(kind: str, subject: str, *, most: int, seconds: float = HOUR) -> None:
+    """Count one more of ``kind`` for ``subject``. The window of ``seconds`` begins with the first one.
+
+    Raises TooManyRequests after ``most`` of them in the window; the error holds the rest of the window.
+    """
+    digest = hashlib.sha256(f"{kind}\0{subject}".encode()).hexdigest()
     count, left = _shared.count(digest, seconds)
     if count > most:
         raise TooManyRequests(_TOO_MANY.format(seconds=math.ceil(left)), retry_after=math.ceil(left))
 
 
-def give_back(kind: str, who: str) -> None:
-    """Take back one ``take``: what was counted before it was known turned out to be no cause for it."""
-    _shared.uncount(hashlib.sha256(f"{kind}\0{who}".encode()).hexdigest())
+def refund(kind: str, subject: str) -> None:
+    """Undo one ``take``: it was counted before it was clear that it should not count."""
+    _shared.uncount(hashlib.sha256(f"{kind}\0{subject}".encode()).hexdigest())
 
 
 def network_of(address: str | None) -> str:
-    """What stands for a caller: the IPv4 address, or the /64 of an IPv6 address, for one machine has all of that."""
+    """Return the throttle subject of an address: the IPv4 address, or the /64 of an IPv6 address, because one machine
+    has all of that."""
     if address is None:
         return ""
     found = ipaddress.ip_address(address)
@@ -54,24 +57,24 @@ def network_of(address: str | None) -> str:
 
 
 class _Shared:
-    """The counters of all web processes. While these are away nobody is refused because of them: each process counts by
-    itself, and the limits hold in each of them."""
+    """The counters of all web processes. While they are unavailable, each process counts by itself: the limits then
+    hold per process, and no request fails because of them."""
 
     def __init__(self) -> None:
         self._away_until = -math.inf
 
     def count(self, digest: str, seconds: float) -> tuple[int, float]:
-        """How many there are now in the window, and how many seconds of it are left."""
+        """Count one more; return the count in the window, and how many seconds of the window are left."""
         if time.monotonic() >= self._away_until:
             try:
                 return _count(caches["default"], digest, seconds)
-            except Exception as error:  # noqa: BLE001  Redis fails in many ways, and comes back
+            except Exception as error:  # noqa: BLE001  Redis fails in many ways, and recovers
                 self._away_until = time.monotonic() + _AWAY_SECONDS
                 _log.warning("The shared counters of requests do not answer; each process counts by itself: %s", error)
         return _count(caches["own"], digest, seconds)
 
     def uncount(self, digest: str) -> None:
-        """One less, where it is counted still."""
+        """Decrease the count, when it still exists."""
         counters = caches["default"] if time.monotonic() >= self._away_until else caches["own"]
         with contextlib.suppress(Exception):  # as for ``count``; at worst one too many is counted
             counters.decr(f"throttle:{digest}")
@@ -85,7 +88,7 @@ def _count(counters: BaseCache, digest: str, seconds: float) -> tuple[int, float
         return 1, seconds
     try:
         count = counters.incr(key)
-    except ValueError:  # it ran out in between
+    except ValueError:  # it expired in between
         counters.add(key, 1, timeout=seconds)
         return 1, seconds
     return count, max(1.0, counters.get(end_key, now + seconds) - now)
@@ -94,7 +97,7 @@ def _count(counters: BaseCache, digest: str, seconds: float) -> tuple[int, float
 _shared = _Shared()
 
 
-def take_of(kind: str, who: str, rate: tuple[int, timedelta]) -> None:
-    """The same by a rate as settings have it: how many in which time."""
+def take_of(kind: str, subject: str, rate: tuple[int, timedelta]) -> None:
+    """Count one more by a rate as in the settings: a count and its period."""
     most, window = rate
-    take(kind, who, most=most, seconds=window.total_seconds())
+    take(kind, subject, most=most, seconds=window.total_seconds())

@@ -1,4 +1,5 @@
-"""Tokens of accounts and service tokens of namespaces. Each change in one transaction, with its row in the trail."""
+"""Tokens of accounts and service tokens of namespaces. Each change runs in one transaction, with its row in the audit
+log."""
 
 from __future__ import annotations
 
@@ -19,10 +20,10 @@ from rbac.scopes import OF_NAMESPACES, Scope, complete, unknown
 from rbac.selectors import digest_of, service_tokens_of, tokens_of
 from rbac.socket_revocation import wake_sockets
 
-TOKEN_PREFIX = "rgt_"  # noqa: S105  the public beginning of every token, so that scanners find leaked ones
+TOKEN_PREFIX = "rgt_"  # noqa: S105  the public prefix of every token, so that scanners find leaked ones
 TOKENS_PER_ACCOUNT = 100
-LONGEST_LIFE_DAYS = 3650
-# A service token acts for a program that others may read: it never changes who is in the namespace.
+MAX_LIFETIME_DAYS = 3650
+# A service token acts for a program that others may read: it never changes the members of the namespace.
 SERVICE_ROLES = (Role.VIEWER, Role.DEVELOPER)
 _TOKEN_BYTES = 32
 _TOKEN_NOT_THERE = "There is no such token of yours; it may have been revoked already."  # noqa: S105
@@ -38,10 +39,12 @@ def create_token(
     expires: datetime | None = None,
     request: HttpRequest | None = None,
 ) -> tuple[ApiToken, str]:
-    """A personal token and its secret, which is shown this once and not kept. Without scopes it may do whatever its
-    account may. A token that is made with a token gets at most the scopes and the expiry of that one.
+    """Create a personal token; return it and its secret, which is shown only once and not stored.
 
-    Raises ValidationFailed, Conflict where the account has too many.
+    Without scopes it may do all that its account may. A token that is made with a token gets at most the scopes and the
+    expiry of that one.
+
+    Raises ValidationFailed, and Conflict when the account has too many.
     """
     if tokens_of(actor).count() >= TOKENS_PER_ACCOUNT:
         raise Conflict(f"You have {TOKENS_PER_ACCOUNT} tokens. Revoke those that you no longer use.")
@@ -50,7 +53,7 @@ def create_token(
 
 
 def _within_grant(actor: User, scopes: list[Scope], default: Sequence[Scope]) -> list[Scope]:
-    """``scopes``; without any, those of ``default`` that the actor's token grants. Raises ValidationFailed."""
+    """Return ``scopes``; when empty, those of ``default`` that the actor's token grants. Raises ValidationFailed."""
     if actor.granted is None:
         return scopes
     if beyond := [scope for scope in scopes if scope not in actor.granted]:
@@ -60,7 +63,7 @@ def _within_grant(actor: User, scopes: list[Scope], default: Sequence[Scope]) ->
 
 
 def _earlier(expires: datetime | None, limit: datetime | None) -> datetime | None:
-    """The earlier of two expiries; None is never."""
+    """Return the earlier of two expiries; None is never."""
     return min(expires, limit) if expires and limit else expires or limit
 
 
@@ -83,7 +86,7 @@ def _issue(
 
 
 def _checked(scopes: Sequence[str], allowed: Sequence[Scope] = tuple(Scope)) -> list[Scope]:
-    """The scopes, each with what it is nothing without. Raises ValidationFailed."""
+    """Return the scopes, each with those that it depends on. Raises ValidationFailed."""
     wrong = unknown(scopes) or sorted(set(scopes) - set(allowed))
     if wrong:
         raise ValidationFailed({"scopes": [f"There is no scope {wrong[0]!r} here. Known are {', '.join(allowed)}."]})
@@ -91,17 +94,17 @@ def _checked(scopes: Sequence[str], allowed: Sequence[Scope] = tuple(Scope)) -> 
 
 
 def in_days(days: int | None, now: datetime) -> datetime | None:
-    """The moment so many days from now; None stays none. Raises ValidationFailed."""
+    """Return the moment ``days`` from now; None stays None. Raises ValidationFailed."""
     if days is None:
         return None
-    if not 1 <= days <= LONGEST_LIFE_DAYS:
-        raise ValidationFailed({"days": [f"Write a whole number of days from 1 to {LONGEST_LIFE_DAYS}."]})
+    if not 1 <= days <= MAX_LIFETIME_DAYS:
+        raise ValidationFailed({"days": [f"Write a whole number of days from 1 to {MAX_LIFETIME_DAYS}."]})
     return now + timedelta(days=days)
 
 
 @transaction.atomic
 def revoke_token(*, actor: User, token_id: str, request: HttpRequest | None = None) -> None:
-    """Make one of the actor's own tokens worthless at once; its sockets close. Raises NotFound."""
+    """Revoke one of the actor's own tokens at once; its sockets close. Raises NotFound."""
     token = tokens_of(actor).filter(pk=token_id).first()
     if token is None:
         raise NotFound(_TOKEN_NOT_THERE)
@@ -128,10 +131,10 @@ def create_service_token(
     expires: datetime | None = None,
     request: HttpRequest | None = None,
 ) -> tuple[ApiToken, str]:
-    """A token for a program of the namespace: it outlives whoever made it, acts as an account of its own
-    (``<namespace>/<name>``), and cannot leave the namespace. Bounds as in ``create_token``.
+    """Create a token for a program of the namespace. It outlasts the account of its creator, acts as an account of its
+    own (``<namespace>/<name>``), and cannot leave the namespace. Limits as in ``create_token``.
 
-    Raises NotFound, Forbidden, ValidationFailed, Conflict where the name is in use.
+    Raises NotFound, Forbidden, ValidationFailed, and Conflict when the name is in use.
     """
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     hold_open(namespace)
@@ -159,7 +162,7 @@ def _service_account(namespace: Namespace, name: str) -> User:
 def revoke_service_token(
     *, actor: User, namespace_name: str, token_id: str, request: HttpRequest | None = None
 ) -> None:
-    """End a service token and its account; what the account did stays. Raises NotFound, Forbidden."""
+    """Revoke a service token and close its account; the work of the account stays. Raises NotFound, Forbidden."""
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     token = service_tokens_of(namespace).filter(pk=token_id).first()
     if token is None:
@@ -169,6 +172,6 @@ def revoke_service_token(
 
 
 def end_service_account(user: User) -> None:
-    """Nobody acts as this account again."""
+    """Disable the service account permanently."""
     Membership.objects.filter(user=user).delete()
     User.objects.filter(pk=user.pk).update(is_active=False)

@@ -69,13 +69,13 @@ urlpatterns = [
     path("admin/users/<str:username>/make-admin", admin.change_user, {"deed": "make-admin"}, name="make-admin"),
     path("admin/users/<str:username>/no-admin", admin.change_user, {"deed": "no-admin"}, name="no-admin"),
     path("admin/users/<str:username>/reset-password", admin.reset_password, name="admin-reset-password"),
-    path("admin/users/<str:username>/look", admin.begin_to_look, name="begin-to-look"),
-    path("admin/looking/end", admin.end_looking, name="end-looking"),
+    path("admin/users/<str:username>/look", admin.begin_impersonation, name="begin-to-look"),
+    path("admin/looking/end", admin.end_impersonation, name="end-looking"),
     path("admin/namespaces", admin.namespaces, name="admin-namespaces"),
     path("admin/sign-in", admin.sign_in_settings, name="admin-sign-in"),
-    path("admin/sign-in/letter", admin.send_trial_letter, name="send-trial-letter"),
+    path("admin/sign-in/letter", admin.send_test_email, name="send-trial-letter"),
     path("admin/audit", admin.audit_trail, name="admin-audit"),
     path("admin/audit.csv", admin.audit_csv, name="admin-audit-csv"),
-    # Refuses a ``next`` that is not ours; by POST only.
+    # Refuses a ``next`` of another site; by POST only.
     path("language", require_POST(set_language), name="language"),
 ]

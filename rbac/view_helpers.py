@@ -1,4 +1,5 @@
-"""What pages have in common: whose they are, the namespace of their address, and deeds that may be refused in words."""
+"""Helpers of pages: the account of the request, the namespace of the address, and actions that may be refused with a
+message."""
 
 from __future__ import annotations
 
@@ -21,25 +22,26 @@ LAST_NAMESPACE = "namespace"
 
 
 def user_of(request: HttpRequest) -> User:
-    """Who asks; the views are behind ``login_required``."""
+    """Return the account of the request; the views use ``login_required``."""
     return cast(User, request.user)
 
 
 def enter(request: HttpRequest, name: str, scope: Scope) -> Namespace:
-    """The namespace of the address, remembered as the one last looked at. Raises NotFound, Forbidden."""
+    """Return the namespace of the address, and record it as the one opened last. Raises NotFound, Forbidden."""
     namespace = namespace_for(user_of(request), name, scope)
     if request.session.get(LAST_NAMESPACE) != name:
         request.session[LAST_NAMESPACE] = name
     return namespace
 
 
-def attempt(request: HttpRequest, deed: Callable[[], object], done: str) -> bool:
-    """Do it and tell the person so on the next page, or tell why not. Whether it was done.
+def attempt(request: HttpRequest, action: Callable[[], object], done: str) -> bool:
+    """Run ``action`` and queue its result, or the reason of its refusal, as a message for the next page. Return whether
+    it was done.
 
-    What is not there and what the person may not do at all stay errors.
+    Catches only ValidationFailed and Conflict; other errors propagate.
     """
     try:
-        deed()
+        action()
     except ValidationFailed as error:
         for texts in error.errors.values():
             messages.error(request, localized(texts[0]))
@@ -52,7 +54,7 @@ def attempt(request: HttpRequest, deed: Callable[[], object], done: str) -> bool
 
 
 def refused(request: HttpRequest, template: str, context: Mapping[str, Any], error: RegattaError) -> HttpResponse:
-    """The page of a form again, with the message for which it was refused (``error``) and when to come again."""
+    """Render the page of a form again, with the message of the refusal (``error``) and its ``Retry-After``."""
     problem = problem_of(error)
     page = render(request, template, {**context, "error": problem["detail"]}, status=error.status)
     for name, value in headers_of(problem).items():

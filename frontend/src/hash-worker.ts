@@ -1,4 +1,4 @@
-/** Beside the page: checksums of whole files, and of pieces. A file is read a few MiB at a time, however long it is. */
+/** Worker: checksums of whole files, and of pieces. A file is read a few MiB at a time, whatever its length. */
 import { Sha256 } from "./core/sha256";
 
 export interface Question {
@@ -6,7 +6,7 @@ export interface Question {
   blob: Blob;
 }
 
-/** How far it is (bytes), or at the end the checksum, or why there is none. */
+/** Progress (bytes), or at the end the checksum, or the reason of the failure. */
 export interface Answer {
   id: number;
   done?: number;
@@ -15,14 +15,16 @@ export interface Answer {
 }
 
 const PIECE = 4 * 1024 * 1024;
-/** What is no longer is read whole and left to the browser, which is quicker where it does it: on encrypted pages.
- * Longer ones would leave buffers behind faster than they are collected. */
+/**
+ * Files up to this length are read whole and hashed by the browser, which is faster when available: on encrypted pages.
+ * Longer ones would leave buffers behind faster than they are collected.
+ */
 const SHORT = 1024 * 1024;
 
 addEventListener("message", (event: MessageEvent<Question>) => void digest(event.data));
 
 async function digest({ id, blob }: Question): Promise<void> {
-  const answer = (told: Omit<Answer, "id">): void => postMessage({ id, ...told } satisfies Answer);
+  const answer = (result: Omit<Answer, "id">): void => postMessage({ id, ...result } satisfies Answer);
   try {
     if (blob.size <= SHORT && globalThis.crypto?.subtle) {
       answer({ sha256: hex(await crypto.subtle.digest("SHA-256", await blob.arrayBuffer())) });

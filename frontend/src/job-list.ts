@@ -1,4 +1,4 @@
-/** The job list stays true while it is looked at: states change in place, and a job that is new is fetched with its row. */
+/** The job list, updated while it is open: states change in place, and a new job is fetched with its row. */
 import { debounce } from "./core/dom";
 import { isTerminal, type Job } from "./core/job";
 import { followJobs } from "./core/jobs";
@@ -6,7 +6,7 @@ import { paintChip } from "./core/chip";
 
 const list = document.querySelector<HTMLElement>("[data-job-list]") as HTMLElement;
 
-/** Every job that the socket has told of: one that is not here is new, and may belong into the list. */
+/** Every job that the socket has reported: one that is not here is new, and may belong in the list. */
 const met = new Set<string>();
 
 function update(job: Job, first: boolean): void {
@@ -19,14 +19,14 @@ function update(job: Job, first: boolean): void {
 }
 
 function paint(row: HTMLElement, chip: HTMLElement, job: Job): void {
-  // The time that it took is in the row too: let the server write it when the job begins or ends.
+  // The row holds the duration too: the server renders it when the job begins or ends.
   if (chip.dataset["state"] !== job.state && (job.state === "RUNNING" || isTerminal(job.state))) refresh();
   paintChip(chip, job.state);
   const why = row.querySelector<HTMLElement>("[data-row-why]");
   if (why) why.textContent = job.why;
 }
 
-/** The rows of the present address, from the server: it alone knows what the filters let through. */
+/** The rows of the current address, from the server: only the server applies the filters. */
 const refresh = debounce(() => {
   void fetch(location.href, { headers: { "HX-Request": "true" } })
     .then((response) => (response.ok ? response.text() : ""))

@@ -1,4 +1,4 @@
-/** The job page around its elements: tabs, events, files that were left, cancel and retry. */
+/** The job page around its elements: tabs, events, output files, cancel and retry. */
 import { embedded, h } from "./core/dom";
 import { ApiError, getJson, postJson } from "./core/http";
 import { fill, gettext } from "./core/i18n";
@@ -164,7 +164,7 @@ function startActions(): void {
   });
   const retry = document.querySelector<HTMLButtonElement>("[data-action=retry]");
   retry?.addEventListener("click", () => void act("retry"));
-  // The page has them disabled until now: a click before this would be lost without a word.
+  // The page has them disabled until now: an earlier click would be lost without a message.
   for (const button of [cancel, retry]) button?.removeAttribute("disabled");
 }
 
@@ -183,7 +183,7 @@ async function act(action: "cancel" | "retry"): Promise<void> {
 let state = job.state;
 document.addEventListener("regatta:job", (event) => {
   state = (event as CustomEvent<Job>).detail.state;
-  // The wish to cancel has been granted, or came too late.
+  // The cancellation was accepted, or came too late.
   if (isTerminal(state)) document.querySelector("[data-action-note]")?.replaceChildren();
   const chosen = document.querySelector<HTMLElement>("[data-tab][aria-selected=true]")?.dataset["tab"];
   if (chosen === "artifacts") void showArtifacts();

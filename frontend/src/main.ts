@@ -1,4 +1,4 @@
-/** Every page: theme, menus, times, the quota line; and the parts that only some pages have, each loaded where it stands. */
+/** Every page: theme, menus, times, the quota line; and the elements of single pages, each loaded where it is used. */
 import { debounce } from "./core/dom";
 import { getJson } from "./core/http";
 import { followJobs } from "./core/jobs";
@@ -25,7 +25,7 @@ function startMenus(): void {
   const close = (but?: Node): void => {
     for (const menu of document.querySelectorAll<HTMLDetailsElement>("details.menu[open]")) {
       if (but && menu.contains(but)) continue;
-      // Whoever was in the menu by keyboard goes on at its name.
+      // Keyboard focus inside the menu moves to its summary.
       if (!but && menu.contains(document.activeElement)) menu.querySelector("summary")?.focus();
       menu.open = false;
     }
@@ -34,7 +34,7 @@ function startMenus(): void {
   document.addEventListener("keydown", (event) => event.key === "Escape" && close());
 }
 
-/** `?` tells the keys, `/` goes to the search of the page; while one writes they are letters. */
+/** `?` shows the keys, `/` focuses the search of the page; while the user types they are plain characters. */
 function startShortcuts(): void {
   const dialog = document.querySelector<HTMLDialogElement>("dialog#shortcuts");
   document.querySelector("[data-action=shortcuts]")?.addEventListener("click", () => dialog?.showModal());
@@ -57,7 +57,7 @@ function focusSearch(event: KeyboardEvent): void {
   search.select();
 }
 
-/** Choices that take effect at once; their forms keep a button for those without scripts. */
+/** Selects that take effect at once; their forms keep a button for browsers without scripts. */
 function startAutoSubmit(): void {
   for (const field of document.querySelectorAll<HTMLSelectElement>("select[data-auto-submit]")) {
     field.addEventListener("change", () => field.form?.requestSubmit());
@@ -69,7 +69,7 @@ interface Quota {
   limits: Record<string, number | null>;
 }
 
-/** The line is true while the page is open: whenever a job of the namespace begins or ends, it is asked for anew. */
+/** The quota line is updated while the page is open: it is requested when a job of the namespace begins or ends. */
 function startQuota(): void {
   const line = document.querySelector<HTMLElement>("[data-quota]");
   if (!line) return;

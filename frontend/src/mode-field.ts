@@ -1,4 +1,4 @@
-/** The form's mode: a choice, the number that some choices have, and a line that says what the choice means. */
+/** The form's mode: a select, the number that some modes have, and an explanation of the mode. */
 import { h } from "./core/dom";
 import { modeText, parseMode } from "./core/mode";
 
@@ -16,7 +16,7 @@ export class ModeField {
     return element === this.select || element === this.number;
   }
 
-  /** As the specification has it; empty for its default. A number that is missing the server asks for. */
+  /** The value in the specification; empty for the default. The server reports a missing number. */
   get value(): string {
     const mode = { name: this.select.value, number: this.number.value.trim() };
     return this.numberField.hidden || mode.number ? modeText(mode) : `${mode.name}()`;

@@ -1,4 +1,4 @@
-/** The page "New job": form, editor and YAML are three views of one specification; the draft is kept in this browser. */
+/** The page "New job": form, editor and YAML are three views of one specification; this browser stores the draft. */
 import { debounce, embedded, h } from "./core/dom";
 import { asImage, frameworkOf, hasImage, saysNothing, useless, withoutUseless, type Frameworks } from "./core/framework";
 import { ApiError, postJson, type Problem } from "./core/http";
@@ -16,15 +16,15 @@ interface PageData {
   namespace: string;
   examples: Example[];
   frameworks: Frameworks;
-  /** What to begin with: a cloned job, or the example of the address. */
+  /** The initial specification: a cloned job, or the example of the address. */
   spec: Spec;
-  /** Whether the address asked for just that; a draft then gives way. */
+  /** Whether the address requested that; it then replaces a draft. */
   wanted: boolean;
 }
 
 interface DryRun {
   verdict: "admitted" | "queued" | "refused";
-  /** A message; for what waits or is refused it has the numbers. */
+  /** A message; with the numbers when the job waits or is refused. */
   reason: string;
 }
 
@@ -46,7 +46,7 @@ class NewJob {
   private asked = 0;
   private readonly keepDraft = debounce(() => this.saveDraft(), DRAFT_MS);
   private readonly ask = debounce(() => void this.askVerdict(), VERDICT_MS);
-  /** One key for one intent: pressing Submit again after a lost answer gives the same job. */
+  /** One idempotency key per intent: submitting again after a lost answer returns the same job. */
   private key = crypto.randomUUID?.() ?? String(Math.random());
 
   start(): void {
@@ -66,7 +66,7 @@ class NewJob {
     for (const button of document.querySelectorAll<HTMLElement>("[data-example]")) {
       button.addEventListener("click", () => this.useExample(button.dataset["example"] ?? ""));
     }
-    // The page has them disabled until now: a click before this would be lost without a word.
+    // The page has them disabled until now: an earlier click would be lost without a message.
     for (const button of document.querySelectorAll("[data-example], #new-job [type=submit]")) button.removeAttribute("disabled");
   }
 
@@ -90,7 +90,7 @@ class NewJob {
     this.showUseful();
   }
 
-  /** Fields that the framework has no use for are not there, unless they say something. */
+  /** Hides fields that the framework does not use, unless they have a value. */
   private showUseful(): void {
     const unused = useless(this.spec, this.data.frameworks);
     for (const field of this.fields()) {
@@ -98,21 +98,21 @@ class NewJob {
       const place = field.closest<HTMLElement>(".field");
       if (place) place.hidden = unused.includes(path) && saysNothing(this.spec, path);
     }
-    // The code is kept: it is there again without the image.
+    // The code is stored: it is shown again when the image is removed.
     for (const place of document.querySelectorAll<HTMLElement>("[data-code]")) place.hidden = hasImage(this.spec);
     for (const place of document.querySelectorAll<HTMLElement>("[data-no-code]")) place.hidden = !hasImage(this.spec);
   }
 
   private showField(field: Field): void {
     const found = at(this.spec, field.dataset["path"] ?? "");
-    const said = Array.isArray(found) ? found.join(field.hasAttribute("data-list") ? ", " : " ") : String(found ?? "");
-    // What is not said is what counts without it.
-    const value = field.id === "framework" ? frameworkOf(this.spec) : said;
+    const shown = Array.isArray(found) ? found.join(field.hasAttribute("data-list") ? ", " : " ") : String(found ?? "");
+    // A missing value shows its default.
+    const value = field.id === "framework" ? frameworkOf(this.spec) : shown;
     field.value = value;
     this.growSelect(field, value);
   }
 
-  /** A value that no choice of a select has (of a clone) becomes one. */
+  /** A value without an option in a select (of a clone) becomes an option. */
   private growSelect(field: Field, value: string): void {
     if (!(field instanceof HTMLSelectElement) || field.value === value || value === "") return;
     field.append(h("option", { value }, value));
@@ -125,7 +125,7 @@ class NewJob {
     const value = this.valueOf(target);
     const changed = withValue(this.spec, path, value);
     if (path === "framework") return this.frameworkChanged(changed);
-    // Only a number of trainers moves the bounds: a bound that does not fit it is the server's to refuse.
+    // Only a number of trainers moves the bounds; the server refuses a bound that does not fit it.
     this.spec = path === "roles.trainer.replicas" ? withBounds(changed) : changed;
     if (this.spec !== changed) this.showField(this.form.querySelector('[data-path="roles.trainer.max"]') as Field);
     this.clearError(path);
@@ -141,7 +141,7 @@ class NewJob {
     this.changed();
   }
 
-  /** Only when it is written to its end: until then nothing else goes. */
+  /** Applied only when the YAML is complete: until then all other actions are disabled. */
   private imageNamed(): void {
     const spec = asImage(this.spec, this.data.frameworks, Object.keys(this.editor.files));
     if (spec === this.spec) return;
@@ -169,7 +169,7 @@ class NewJob {
     return { ...this.spec, files: this.editor.files as Value };
   }
 
-  /** What is sent: an image of its own takes no code. */
+  /** The specification to send: a custom image takes no code. */
   private submission(): Spec {
     return hasImage(this.spec) ? withoutFiles(this.spec) : this.whole();
   }
@@ -177,7 +177,7 @@ class NewJob {
   private async showYaml(): Promise<void> {
     if (!this.yamlOpen()) return;
     const { stringify } = await import("yaml");
-    // Whoever began to write in it meanwhile is not written over.
+    // Text that the user began to write meanwhile is not overwritten.
     if (document.activeElement === this.yaml) return;
     this.yaml.value = stringify(withoutFiles(this.spec), { lineWidth: 0 });
   }
@@ -227,15 +227,15 @@ class NewJob {
     }
   }
 
-  private saveDraft(tell = false): void {
+  private saveDraft(notify = false): void {
     try {
       localStorage.setItem(this.draftKey, JSON.stringify(this.whole()));
     } catch {
       return;
     }
-    // The address no longer says where to begin: a reload shows the draft.
+    // The address no longer names the initial specification: a reload shows the draft.
     if (location.search) history.replaceState(null, "", location.pathname);
-    if (tell) this.say(gettext("The draft is saved in this browser."), "quiet");
+    if (notify) this.showStatus(gettext("The draft is saved in this browser."), "quiet");
   }
 
   // --- Verdict and submit -------------------------------------------------------------------------------------------
@@ -252,14 +252,14 @@ class NewJob {
       this.clearErrors();
       this.showVerdict(answer);
     } catch (error) {
-      if (number === this.asked && error instanceof ApiError) this.complain(error.problem, false);
+      if (number === this.asked && error instanceof ApiError) this.showProblem(error.problem, false);
     }
   }
 
   private showVerdict({ verdict, reason }: DryRun): void {
-    if (verdict === "admitted") this.say(gettext("Fits the quota and can start now."), "good");
-    else if (verdict === "queued") this.say(fill(gettext("The job would be queued. {why}"), { why: reason }), "wait");
-    else this.say(reason, "bad");
+    if (verdict === "admitted") this.showStatus(gettext("Fits the quota and can start now."), "good");
+    else if (verdict === "queued") this.showStatus(fill(gettext("The job would be queued. {why}"), { why: reason }), "wait");
+    else this.showStatus(reason, "bad");
   }
 
   private async submit(): Promise<void> {
@@ -273,12 +273,12 @@ class NewJob {
       location.assign(`/n/${this.data.namespace}/jobs/${job.id}`);
     } catch (error) {
       this.submitButton.disabled = false;
-      if (error instanceof ApiError) this.complain(error.problem, true);
-      else this.say(gettext("The portal cannot be reached. The draft is saved. Try again."), "bad");
+      if (error instanceof ApiError) this.showProblem(error.problem, true);
+      else this.showStatus(gettext("The portal cannot be reached. The draft is saved. Try again."), "bad");
     }
   }
 
-  private complain(problem: Problem, loudly: boolean): void {
+  private showProblem(problem: Problem, loudly: boolean): void {
     this.clearErrors();
     const shown = new Map<string, Set<string>>();
     for (const [path, messages] of Object.entries(problem.errors ?? {})) {
@@ -291,7 +291,7 @@ class NewJob {
     const homeless = [...shown].filter(([place, texts]) => !this.showError(place, [...texts]));
     this.editor.mark(faultsOf(problem), loudly);
     const rest = homeless.flatMap(([, texts]) => [...texts]).join(" ");
-    this.say(rest || (shown.size ? gettext("Check the marked fields.") : problem.detail), "bad");
+    this.showStatus(rest || (shown.size ? gettext("Check the marked fields.") : problem.detail), "bad");
     if (loudly) this.form.querySelector<HTMLElement>("[aria-invalid=true]")?.focus();
   }
 
@@ -317,7 +317,7 @@ class NewJob {
     this.editor.mark([]);
   }
 
-  private say(text: string, tone: "good" | "wait" | "bad" | "quiet"): void {
+  private showStatus(text: string, tone: "good" | "wait" | "bad" | "quiet"): void {
     this.verdict.textContent = text;
     this.verdict.dataset["tone"] = tone;
   }
@@ -332,7 +332,7 @@ class NewJob {
   }
 }
 
-/** The complaints that have a place in the editor. */
+/** The errors that have a place in the editor. */
 function faultsOf({ errors = {}, positions = {} }: Problem): Fault[] {
   return Object.entries(positions).map(([path, place]) => ({ file: fileOf(path), ...place, text: (errors[path] ?? []).join(" ") }));
 }

@@ -1,4 +1,4 @@
-/** As much of Plotly's basic bundle as we use. */
+/** The part of Plotly's basic bundle that this project uses. */
 declare module "plotly.js-basic-dist-min" {
   namespace Plotly {
     type Trace = Record<string, unknown>;

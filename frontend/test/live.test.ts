@@ -4,7 +4,7 @@ import { Cursor } from "../src/core/cursor";
 import type { MetricPoint } from "../src/core/job";
 import { theLive, type Frame } from "../src/core/live";
 
-/** A socket of paper: what is sent is kept, and frames are handed in by hand. */
+/** A fake socket: stores sent messages, and delivers frames on request. */
 class PaperSocket extends EventTarget {
   static readonly OPEN = 1;
   static last: PaperSocket;
@@ -29,7 +29,7 @@ class PaperSocket extends EventTarget {
     this.dispatchEvent(new CloseEvent("close"));
   }
 
-  hand(frame: Frame): void {
+  deliver(frame: Frame): void {
     this.dispatchEvent(new MessageEvent("message", { data: JSON.stringify(frame) }));
   }
 }
@@ -63,7 +63,7 @@ test("points that were on their way to an earlier reader of the stream hide none
       stream: "metrics",
       job: "job",
       after: () => cursor.after,
-      onFrame: (told) => told.t === "metrics" && seen.push(...cursor.take(told.points, told.hi).map(({ seq }) => seq)),
+      onFrame: (received) => received.t === "metrics" && seen.push(...cursor.take(received.points, received.hi).map(({ seq }) => seq)),
       poll: async () => undefined,
     });
   };
@@ -72,15 +72,15 @@ test("points that were on their way to an earlier reader of the stream hide none
   const socket = PaperSocket.last;
   socket.open();
   const first = socket.sent.at(-1)?.id as string;
-  socket.hand(frame(first, 1, 3));
-  // History was read up to 3; meanwhile 4 to 9 came, and 10 to 12 are on their way.
+  socket.deliver(frame(first, 1, 3));
+  // History was read up to 3; meanwhile 4 to 9 came, and 10 to 12 are in transit.
   stop();
   const again = follow(3);
   const second = socket.sent.at(-1) as { id: string; after: number };
   assert.equal(second.after, 3);
-  socket.hand(frame(first, 10, 12));
-  socket.hand(frame(second.id, 4, 9));
-  socket.hand(frame(second.id, 10, 12));
+  socket.deliver(frame(first, 10, 12));
+  socket.deliver(frame(second.id, 4, 9));
+  socket.deliver(frame(second.id, 10, 12));
   assert.deepEqual(seen, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
   again();
   page.dispatchEvent(new Event("pagehide"));

@@ -10,8 +10,8 @@ function job(facts: Partial<Job>, servers = 0): Job {
 }
 
 test("trainers are chosen between their bounds while the job runs", () => {
-  assert.deepEqual(trainersOf(job({})), { wanted: 2, min: 1, max: 4, note: "1 to 4" });
-  assert.equal(trainersOf(job({ trainers: 3 }))?.wanted, 3);
+  assert.deepEqual(trainersOf(job({})), { desired: 2, min: 1, max: 4, note: "1 to 4" });
+  assert.equal(trainersOf(job({ trainers: 3 }))?.desired, 3);
   assert.equal(trainersOf(job({ state: "QUEUED" })), null);
 });
 
@@ -22,7 +22,7 @@ test("trainers whose number is fixed cannot be scaled", () => {
 test("parameter servers are chosen for the next attempt, whatever runs now", () => {
   assert.equal(pserversOf(job({}, 1))?.note, "from the next attempt on");
   assert.equal(pserversOf(job({ pservers: 3 }, 1))?.note, "from the next attempt on; 1 now");
-  assert.equal(pserversOf(job({ state: "FAILED", pservers: 3 }, 1))?.wanted, 3);
+  assert.equal(pserversOf(job({ state: "FAILED", pservers: 3 }, 1))?.desired, 3);
 });
 
 test("a job without parameter servers is offered none", () => {

@@ -8,7 +8,7 @@ import { Item, Uploader, type Announced, type Portal } from "../src/core/uploade
 const PART = 10;
 const refusal = (status: number, code: string): ApiError => new ApiError({ status, code, detail: code });
 
-/** A portal of paper: keeps parts, and asks `breaks` before it takes one. */
+/** A fake portal: stores parts, and calls `breaks` before it accepts one. */
 class Paper implements Portal {
   readonly files = new Map<number, { path: string; size: number; parts: Map<number, string>; complete: boolean }>();
   sent = 0;
@@ -104,14 +104,14 @@ test("while it is paused nothing is sent, and then it goes on", async () => {
 
 test("a portal that is away is asked again until it is back, and told of meanwhile", async () => {
   let failures = 6;
-  const told: unknown[] = [];
+  const troubles: unknown[] = [];
   const paper = new Paper(() => {
     failures -= 1;
     if (failures > 0) throw failures % 2 ? new TypeError("no answer") : refusal(503, "unavailable");
   });
   const { it, until } = uploader(paper);
   it.add([item("a", text(35))]);
-  await until(() => (it.trouble && told.push(it.trouble), it.whole));
+  await until(() => (it.trouble && troubles.push(it.trouble), it.whole));
   assert.deepEqual([paper.content("a"), it.trouble], [text(35), null]);
 });
 

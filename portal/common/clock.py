@@ -1,4 +1,4 @@
-"""The wall clock, in one place, so that everything else takes ``now`` as an argument."""
+"""The wall clock. This is its only reader: all other code takes ``now`` as an argument."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from datetime import UTC, datetime
 
 
 def now() -> datetime:
-    """The present time, with its zone (UTC)."""
+    """Return the current time in UTC, with its time zone."""
     return datetime.now(UTC)

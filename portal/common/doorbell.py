@@ -1,12 +1,12 @@
-"""The doorbell: tells readers in the web process that something which they wait for has changed.
+"""The doorbell: notifies readers in the web process that data of a topic has changed.
 
-It is a hint and nothing else. A ring may be lost, doubled or late; a reader reads the database strictly after its
-cursor and polls slowly besides. ``ring`` may be called by any synchronous code in any process, never blocks and never
-raises; inside a transaction it rings after the commit.
+A ring is a hint. It may be lost, doubled or late; a reader reads the database strictly after its cursor and polls
+slowly besides. Synchronous code in any process may call ``ring``, which never blocks and never raises. Inside a
+transaction it rings after the commit.
 
-Two implementations. Without Redis every listening process binds a datagram socket of its own in the run directory,
-and a ring sends the topic to each of them. With Redis (``settings.REDIS_URL``) the listeners join one group of the
-channel layer.
+Two implementations. Without Redis every listening process binds its own datagram socket in the run directory, and a
+ring sends the topic to each of them. With Redis (``settings.REDIS_URL``) the listeners join one group of the channel
+layer.
 
 Topics: ``logs:<job>``, ``metrics:<job>``, ``status:<job>``, ``status:ns:<namespace>``.
 """
@@ -37,16 +37,16 @@ from django.db import transaction
 _log = logging.getLogger(__name__)
 
 GROUP = "doorbell"
-# sun_path holds 108 bytes, the last of which is the zero; the name of a socket in the directory needs some of them.
+# sun_path holds 108 bytes with the final zero byte; part of it is needed for the name of the socket in the directory.
 _PATH_BYTES = 107
 _NAME_BYTES = 32
-# With so many rings waiting at once the queue of the socket may have been full: some topic may have been dropped.
+# With this many datagrams waiting the queue of the socket may have been full, and some topics may have been dropped.
 _CROWD = 8
 _DATAGRAM_BYTES = 512
 
 
 def ring(topic: str) -> None:
-    """Wake whoever waits for the topic, after the present transaction has been committed."""
+    """Wake the readers that wait for the topic, after the current transaction has been committed."""
     transaction.on_commit(lambda: _ring_now(topic), robust=True)
 
 
@@ -58,13 +58,13 @@ def _ring_now(topic: str) -> None:
             _ring_layer(topic)
         else:
             _ring_sockets(topic)
-    except Exception:  # noqa: BLE001  a hint must never fail the deed that it is about
+    except Exception:  # noqa: BLE001  a hint must never fail the operation that it reports
         _log.warning("The doorbell could not be rung for %s; readers will find out by polling.", topic, exc_info=True)
 
 
 # --- Listening -------------------------------------------------------------------------------------------------------
 class Bell:
-    """One reader's ear for one topic. Rings that come while nobody waits are kept (as one)."""
+    """The subscription of one reader to one topic. Rings that arrive while it does not wait are merged into one."""
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
@@ -73,7 +73,7 @@ class Bell:
         self._rung.set()
 
     async def wait(self, timeout: float) -> bool:
-        """Wait for a ring, at most ``timeout`` seconds. False: there was none."""
+        """Wait for a ring, at most ``timeout`` seconds. Return whether there was one."""
         try:
             async with asyncio.timeout(timeout):
                 await self._rung.wait()
@@ -84,18 +84,20 @@ class Bell:
 
 
 class Doorbell:
-    """The listener of one event loop. Subscribe before reading, read, then wait: no ring falls between."""
+    """The listener of one event loop. Subscribe before reading, read, then wait: no ring is missed in between."""
 
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._bells: defaultdict[str, set[Bell]] = defaultdict(set)
-        self._ear: _SocketEar | _LayerEar = _LayerEar(self) if settings.REDIS_URL else _SocketEar(self)
+        self._listener: _SocketListener | _ChannelLayerListener = (
+            _ChannelLayerListener(self) if settings.REDIS_URL else _SocketListener(self)
+        )
         with _doorbells_lock:
             _doorbells.append(self)
 
     @contextlib.contextmanager
     def subscribe(self, topic: str) -> Iterator[Bell]:
-        """A bell that rings for the topic while the block runs."""
+        """Yield a bell that rings for the topic while the block runs."""
         bell = Bell()
         self._bells[topic].add(bell)
         try:
@@ -106,12 +108,12 @@ class Doorbell:
                 del self._bells[topic]
 
     async def wait(self, topic: str, timeout: float) -> bool:
-        """Wait once for a topic. For a loop use ``subscribe``: a ring between two calls of this is missed."""
+        """Wait once for a topic. In a loop use ``subscribe``: a ring between two calls of this method is missed."""
         with self.subscribe(topic) as bell:
             return await bell.wait(timeout)
 
     def strike(self, topic: str) -> None:
-        """Wake the waiting readers of a topic. In the loop's own thread only."""
+        """Wake the waiting readers of a topic. To be called in the thread of the loop only."""
         for bell in self._bells.get(topic, ()):
             bell.strike()
 
@@ -121,14 +123,14 @@ class Doorbell:
                 bell.strike()
 
     def ring_here(self, topic: str) -> None:
-        """Strike from any thread of this process."""
+        """Notify the readers of a topic from any thread of this process."""
         with contextlib.suppress(RuntimeError):  # the loop has been closed
             self._loop.call_soon_threadsafe(self.strike, topic)
 
     def close(self) -> None:
         with _doorbells_lock, contextlib.suppress(ValueError):
             _doorbells.remove(self)
-        self._ear.close()
+        self._listener.close()
 
 
 # The doorbells of this process: one for each event loop that listens.
@@ -142,8 +144,8 @@ def _local_doorbells() -> list[Doorbell]:
 
 
 # --- Datagram sockets ------------------------------------------------------------------------------------------------
-class _SocketEar:
-    """Hears the rings of other processes on a datagram socket."""
+class _SocketListener:
+    """Receives the rings of other processes on a datagram socket."""
 
     def __init__(self, doorbell: Doorbell) -> None:
         self._doorbell = doorbell
@@ -153,15 +155,15 @@ class _SocketEar:
         self._socket.setblocking(False)
         self._socket.bind(str(self.path))
         self.path.chmod(0o600)
-        self._loop.add_reader(self._socket, self._hear)
+        self._loop.add_reader(self._socket, self._receive)
 
-    def _hear(self) -> None:
-        heard = 0
+    def _receive(self) -> None:
+        received = 0
         with contextlib.suppress(BlockingIOError):
             while True:
                 self._doorbell.strike(self._socket.recv(_DATAGRAM_BYTES).decode(errors="replace"))
-                heard += 1
-        if heard >= _CROWD:
+                received += 1
+        if received >= _CROWD:
             self._doorbell.strike_all()
 
     def close(self) -> None:
@@ -172,10 +174,10 @@ class _SocketEar:
 
 
 def run_directory() -> Path:
-    """Where the sockets are; made if it is missing, readable by its owner alone.
+    """Return the directory of the sockets; make it when it is missing, readable by its owner alone.
 
-    A data directory with a long path leaves no room for a socket's name: then a directory among the system's
-    temporary ones, named by a hash of the long path, takes its place.
+    When the path of the data directory is too long for the name of a socket, a directory in the system's temporary
+    directory is used instead. Its name holds a hash of the long path.
     """
     return _run_directory(Path(settings.DATA_DIR))
 
@@ -193,8 +195,12 @@ def _run_directory(data_dir: Path) -> Path:
 
 
 def _ring_sockets(topic: str) -> None:
-    own = {doorbell._ear.path.name for doorbell in _local_doorbells() if isinstance(doorbell._ear, _SocketEar)}
-    # Names alone, a few of them, at every batch that is taken in: a list of paths would cost ten times as much.
+    own = {
+        doorbell._listener.path.name
+        for doorbell in _local_doorbells()
+        if isinstance(doorbell._listener, _SocketListener)
+    }
+    # Only names, only a few, at every batch of data: a list of paths would cost ten times as much.
     bells = [name for name in os.listdir(run_directory()) if name.endswith(".bell") and name not in own]  # noqa: PTH208
     if not bells:
         return
@@ -208,16 +214,16 @@ def _send(sender: socket.socket, path: Path, topic: str) -> None:
     try:
         sender.sendto(topic.encode(), str(path))
     except OSError as error:
-        # Nobody listens there any more: its process was killed and could not tidy up.
+        # No process listens there any more: it was killed and could not remove its socket.
         if error.errno == errno.ECONNREFUSED:
             path.unlink(missing_ok=True)
 
 
 # --- Channel layer ---------------------------------------------------------------------------------------------------
-class _LayerEar:
-    """Hears the rings of all processes through the channel layer."""
+class _ChannelLayerListener:
+    """Receives the rings of all processes through the channel layer."""
 
-    # The layer forgets a member of a group after a day; joining again is harmless.
+    # The layer drops a member of a group after a day; joining again is harmless.
     REJOIN_SECONDS = 3600.0
     RETRY_SECONDS = 1.0
 
@@ -228,14 +234,14 @@ class _LayerEar:
     async def _listen(self) -> None:
         while True:
             try:
-                await self._hear_for(self.REJOIN_SECONDS)
-            except Exception:  # noqa: BLE001  Redis fails in many ways, and comes back
+                await self._receive_for(self.REJOIN_SECONDS)
+            except Exception:  # noqa: BLE001  Redis fails in many ways, and recovers
                 _log.warning("The channel layer cannot be reached; readers poll until it can.", exc_info=True)
                 await asyncio.sleep(self.RETRY_SECONDS)
-            # While it was away rings were lost.
+            # Rings were lost while Redis was unavailable.
             self._doorbell.strike_all()
 
-    async def _hear_for(self, seconds: float) -> None:
+    async def _receive_for(self, seconds: float) -> None:
         layer: Any = get_channel_layer()
         channel = await layer.new_channel()
         await layer.group_add(GROUP, channel)

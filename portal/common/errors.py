@@ -21,7 +21,7 @@ from typing import Any
 
 
 class RegattaError(Exception):
-    """Something that the caller should be told. ``detail`` is a message that says what to do next."""
+    """Base of the errors that callers see. ``detail`` is a message that says what to do next."""
 
     code = "error"
     status = 400
@@ -33,7 +33,7 @@ class RegattaError(Exception):
 
 
 class ValidationFailed(RegattaError):
-    """The input was refused. ``errors`` maps a field's path (``roles.trainer.memory``) to its messages."""
+    """The input is invalid. ``errors`` maps a field's path (``roles.trainer.memory``) to its messages."""
 
     code = "validation_failed"
     status = 422

@@ -1,4 +1,4 @@
-"""A step of migrations."""
+"""An operation for migrations."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def _check(apps: Any, schema_editor: Any) -> None:
 
 
 def check_rows() -> migrations.RunPython:
-    """Run the deferred checks of the rows that the steps before have changed.
+    """Return an operation that runs the deferred checks of rows that earlier operations have changed.
 
-    PostgreSQL does not change a table of which changed rows have checks left. With this step between them, changes of
-    rows and of tables stay in one transaction: a migration that is cut off leaves nothing and can be run again.
+    PostgreSQL does not alter a table while changed rows of it have pending checks. With this operation in between,
+    changes of rows and of tables stay in one transaction: an interrupted migration leaves nothing and can be run again.
     """
     return migrations.RunPython(_check, _check)

@@ -1,7 +1,7 @@
 """Database errors that pass by themselves or once the operator has acted: full, locked, unreachable, shutting down.
 
 A request that meets one has changed nothing: its transaction was rolled back. The answer is a 503 with ``Retry-After``,
-which clients and agents repeat. Every other database error is a fault of the code and stays a 500.
+and clients and agents repeat the request. Every other database error is a fault of the code and stays a 500.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FULL = (
 )
 _BUSY = "The portal's database does not answer at the moment, so nothing was changed. Try again in a few seconds."
 
-# Primary result codes of SQLite: the low byte of an extended one.
+# Primary result codes of SQLite: the low byte of an extended code.
 _SQLITE_FULL = frozenset({sqlite3.SQLITE_FULL})
 _SQLITE_AWAY = frozenset(
     {
@@ -37,7 +37,7 @@ _POSTGRES_STATES = frozenset({"55P03", "25006"})
 
 
 def unavailable(error: BaseException | None) -> Unavailable | None:
-    """The answer to a request that met this error; None where the error is a fault of the code."""
+    """Return the error that answers the request, or None when the database error is a fault of the code."""
     cause = error.__cause__ if isinstance(error, DatabaseError | InterfaceError) else error
     detail = _detail(error, cause)
     if not detail:
@@ -51,7 +51,7 @@ def _detail(error: BaseException | None, cause: BaseException | None) -> str:
         code = getattr(cause, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
         return _FULL if code in _SQLITE_FULL else _BUSY if code in _SQLITE_AWAY else ""
     state = getattr(cause, "sqlstate", "")
-    if state is None:  # the client's own error: without a connection no server sends a state
+    if state is None:  # an error of the client library: without a connection no server sends a state
         return _BUSY if isinstance(error, OperationalError | InterfaceError) else ""
     if state in _POSTGRES_FULL:
         return _FULL

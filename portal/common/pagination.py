@@ -1,7 +1,7 @@
-"""Lists by pages: ``{"results": [...], "next": cursor or null}``, the same for every list of the API.
+"""Pagination: ``{"results": [...], "next": cursor or null}``, the same for every list of the API.
 
-A cursor names the last row that was given by the values of its ordering, so rows that come or go in between neither
-double nor hide others. It is opaque to the caller: base64 of a JSON list.
+A cursor holds the ordering values of the last row of a page. Rows that are added or removed in between neither repeat
+nor hide others. It is opaque to the caller: base64 of a JSON list.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from portal.common.errors import ValidationFailed
 Row = TypeVar("Row", bound=Model)
 DEFAULT_LIMIT = 50
 LARGEST_LIMIT = 500
-# How the API document tells of them.
+# How the API document describes them.
 PARAMETERS = (
     OpenApiParameter("limit", {"type": "integer", "minimum": 1, "maximum": LARGEST_LIMIT, "default": DEFAULT_LIMIT}),
     OpenApiParameter("cursor", str, description="The `next` of the page before."),
@@ -42,10 +42,10 @@ class Page(TypedDict):
 def paginate(
     queryset: QuerySet[Row], query: Mapping[str, str], *, order: Sequence[str], render: Callable[[Row], Any]
 ) -> Page:
-    """One page of a list.
+    """Return one page of a list.
 
     ``query`` is the request's query string (``limit``, ``cursor``). ``order`` are field names, ``-`` for descending;
-    the last must be unique, none may be null. Raises ValidationFailed for a limit or cursor that is not one.
+    the last must be unique, none may be null. Raises ValidationFailed for an invalid limit or cursor.
     """
     limit = _limit(query.get("limit"))
     found = _rows(queryset.order_by(*order), query.get("cursor"), order, limit + 1)
@@ -72,7 +72,7 @@ def _rows(rows: QuerySet[Row], cursor: str | None, order: Sequence[str], count: 
 
 
 def _after(rows: QuerySet[Row], order: Sequence[str], values: Sequence[Any]) -> QuerySet[Row]:
-    """The rows beyond the cursor: (a, b) > (x, y) is a > x, or a = x and b > y."""
+    """Return the rows after the cursor: (a, b) > (x, y) is a > x, or a = x and b > y."""
     beyond, equal = Q(), Q()
     for key, value in zip(order, values, strict=True):
         name, operator = key.lstrip("-"), "lt" if key.startswith("-") else "gt"
@@ -111,7 +111,7 @@ def _values_of(cursor: str, wanted: int) -> list[Any]:
 
 
 def _reach(value: Any) -> None:
-    """Raises OverflowError for a moment that the calendar has in its own zone and not in ours."""
+    """Raise OverflowError for a moment that the calendar has in its own time zone but not in UTC."""
     try:
         at = datetime.fromisoformat(value) if isinstance(value, str) else None
     except ValueError:

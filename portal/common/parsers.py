@@ -1,7 +1,7 @@
-"""JSON bodies of the API, bounded in depth.
+"""JSON bodies of the API, with a limit on their depth.
 
-Python's parser and what walks over its result (serializers, encoders, the database's drivers) recurse: a body of a few
-kilobytes could exhaust the stack and become a fault of ours.
+Python's parser and the code that walks over its result (serializers, encoders, database drivers) recurse. Without a
+limit a body of a few kilobytes could exhaust the stack and become an internal error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TOO_DEEP = f"The body nests lists and objects more than {DEPTH_LIMIT} levels de
 
 
 class BoundedJSONParser(JSONParser):
-    """The framework's parser; ParseError also where the body nests deeper than DEPTH_LIMIT."""
+    """The framework's parser; raises ParseError also for a body that is nested deeper than ``DEPTH_LIMIT``."""
 
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Mapping[str, Any] | None = None
@@ -32,7 +32,7 @@ class BoundedJSONParser(JSONParser):
 
 
 def is_deeper(value: Any, limit: int) -> bool:
-    """Whether lists and objects are nested more than ``limit`` levels deep."""
+    """Return whether lists and objects are nested more than ``limit`` levels deep."""
     level = _containers([value])
     for _ in range(limit):
         level = [inner for each in level for inner in _containers(each.values() if isinstance(each, dict) else each)]

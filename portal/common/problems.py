@@ -1,11 +1,11 @@
-"""What every HTTP answer has in common: problem documents, security headers, error pages.
+"""Common parts of HTTP responses: problem documents, security headers, error pages.
 
 Below ``/api`` and ``/ingest`` every error is ``application/problem+json`` (RFC 9457)::
 
     {"type": "urn:regatta:problem:quota_exceeded", "title": "Quota exceeded", "status": 409,
      "code": "quota_exceeded", "detail": "<a message that says what to do>", "errors": {"field": ["message"]}, ...}
 
-``errors`` is there for refused input only; whatever else an error carries (positions, numbers) stands beside it.
+``errors`` is present for refused input only; other data of an error (positions, numbers) are further members.
 Everywhere else an error is a page.
 """
 
@@ -40,16 +40,18 @@ PROBLEM_TYPE = "application/problem+json"
 _MACHINE_PREFIXES = ("/api/", "/ingest/", "/mlflow/")
 _LONGEST_HOST = 100
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-# What a client holds against its own release.
+# The versions that a client compares with its own release.
 _RELEASE: Mapping[str, str] = {"Regatta-Version": VERSION, "Regatta-Oldest-Client": OLDEST_CLIENT}
 _log = logging.getLogger(__name__)
-_NOT_KEPT = "The request holds a character or a number that cannot be kept. Take out what is not text, and try again."
+_NOT_STORABLE = (
+    "The request holds a character or a number that cannot be kept. Take out what is not text, and try again."
+)
 _STALE = _("This page was open for too long, or you signed in again in another tab. Go back, reload, and try again.")
-# The REST framework has no error of its own for this.
+# The REST framework has no error class for this.
 _CSRF_FAILED = "CSRF Failed"
 _TOO_LARGE = "The request is larger than you may send here. Sign in if you have not, and send less at once."
 
-# The stable code of each of the framework's own errors; those not named here keep the framework's word.
+# The stable code of each of the framework's own errors; for others the framework's code is used.
 _CODES: Mapping[type[drf.APIException], str] = {
     drf.NotAuthenticated: "not_signed_in",
     drf.AuthenticationFailed: "not_signed_in",
@@ -61,13 +63,13 @@ _CODES: Mapping[type[drf.APIException], str] = {
 }
 
 
-def wants_problem(request: HttpRequest) -> bool:
-    """Whether the caller is a program: errors are then documents, not pages."""
+def expects_problem(request: HttpRequest) -> bool:
+    """Return whether the caller is a program: errors are then documents, not pages."""
     return request.path.startswith(_MACHINE_PREFIXES)
 
 
 def problem(code: str, status: int, detail: str, **extra: Any) -> dict[str, Any]:
-    """The body of a problem document, its messages in the reader's language."""
+    """Return the body of a problem document, its messages in the reader's language."""
     title = code.replace("_", " ").capitalize()
     return {
         "type": f"urn:regatta:problem:{code}",
@@ -80,18 +82,18 @@ def problem(code: str, status: int, detail: str, **extra: Any) -> dict[str, Any]
 
 
 def problem_of(error: RegattaError) -> dict[str, Any]:
-    """One of our own errors as a problem document."""
+    """Return the problem document of one of the platform's own errors."""
     errors = {"errors": localized_errors(error.errors)} if isinstance(error, ValidationFailed) else {}
     return problem(error.code, error.status, error.detail, **errors, **error.extra)
 
 
 def problem_response(body: Mapping[str, Any]) -> JsonResponse:
-    """A problem document as the answer of a plain Django view."""
+    """Return a problem document as the response of a plain Django view."""
     return JsonResponse(dict(body), status=body["status"], content_type=PROBLEM_TYPE, headers=headers_of(body))
 
 
 def problem_from_exception(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """The REST framework's exception handler. None for what is a fault of ours: that becomes a 500."""
+    """Exception handler for the REST framework. Returns None for an internal error, which becomes a 500."""
     body = _body_of(error)
     if body is None:
         return None
@@ -108,7 +110,7 @@ def _body_of(error: Exception) -> dict[str, Any] | None:
     if isinstance(error, RequestDataTooBig):
         return problem_of(TooLarge(_TOO_LARGE))
     if isinstance(error, DataError):
-        return problem("malformed", 400, _NOT_KEPT)
+        return problem("malformed", 400, _NOT_STORABLE)
     if (away := outages.unavailable(error)) is not None:
         return problem_of(away)
     if isinstance(error, PermissionDenied):
@@ -142,7 +144,7 @@ def _fields(path: str, detail: Any) -> Iterator[tuple[str, list[str]]]:
 
 
 def headers_of(body: Mapping[str, Any]) -> dict[str, str]:
-    """What the headers of an answer with this problem say: when to come again."""
+    """Return the headers of a response with this problem: ``Retry-After``."""
     return {"Retry-After": str(max(1, round(body["retry_after"])))} if "retry_after" in body else {}
 
 
@@ -151,7 +153,7 @@ def _challenge_of(error: Exception) -> Iterator[tuple[str, str]]:
         yield "WWW-Authenticate", challenge
 
 
-# --- Pages of errors; portal/urls.py names them to Django ------------------------------------------------------------
+# --- Error pages, named in portal/urls.py ----------------------------------------------------------------------------
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
     if isinstance(exception, DisallowedHost):
         return _unknown_host(request)
@@ -161,9 +163,9 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def _unknown_host(request: HttpRequest) -> HttpResponse:
-    """Django has checked that the name is written as one can be, or it is left out: it stands on the page as text."""
+    """Django either checks the syntax of the name or leaves it out; the page shows it as text."""
     host = request.META.get("HTTP_HOST", "").rpartition(":")[0] or request.META.get("HTTP_HOST", "")
-    # It is refused before the middleware that chooses the language.
+    # The request is refused before the middleware that chooses the language.
     with translation.override(translation.get_language_from_request(request)):
         detail = gettext(
             "The portal is not known under the name {host}. Use its usual address. If this is to be one, its operator "
@@ -173,7 +175,7 @@ def _unknown_host(request: HttpRequest) -> HttpResponse:
 
 
 def refuse(request: HttpRequest, code: str, status: int, detail: str) -> HttpResponse:
-    """A problem document or a page, whichever the caller reads."""
+    """Return a problem document or a page, according to the caller."""
     return _answer(request, problem(code, status, detail))
 
 
@@ -186,7 +188,8 @@ def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Also of errors that middleware met, as while it read the session: those do not come to ``process_exception``."""
+    """Also answers errors of middleware, such as while it reads the session: ``process_exception`` does not see
+    those."""
     if (away := outages.unavailable(sys.exception())) is not None:
         return _answer_safely(request, problem_of(away))
     detail = gettext(
@@ -197,7 +200,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def _answer_safely(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
-    """What broke the page (the database, say) may break the page of the error too: then it is a line of text."""
+    """The cause of the error (the database, for example) may break the error page too: then return a line of text."""
     try:
         return _answer(request, body)
     except Exception:  # noqa: BLE001  whatever it is, the error that is being answered counts
@@ -210,17 +213,18 @@ def _answer_safely(request: HttpRequest, body: Mapping[str, Any]) -> HttpRespons
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """A form from an old tab, most likely. The page carries a fresh token and a way on."""
+    """Answer a form without a valid token, most likely from an old tab. The page carries a fresh token and a link."""
     return _answer(request, problem("stale_form", 403, gettext(_STALE), reason=reason, back=_way_back(request)))
 
 
 def _way_back(request: HttpRequest) -> str:
-    """The page that the form was on, if it is one of ours. Only the path counts: no other site can be put here."""
+    """Return the path of the page with the form, if it is one of the portal's. Only the path is used: a page of another
+    site cannot be put here."""
     return request.get_full_path() if not request.path.startswith("//") else "/"
 
 
 def _answer(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
-    if wants_problem(request):
+    if expects_problem(request):
         return problem_response(body)
     status: int = body["status"]
     page = status if status in (400, 403, 404, 500, 503) else 400
@@ -231,15 +235,15 @@ def _answer(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
 
 
 def answer_to(request: HttpRequest, error: RegattaError) -> HttpResponse:
-    """One of our own errors, as a document, a page, or the way to the sign-in page."""
-    if isinstance(error, NotSignedIn) and not wants_problem(request):
+    """Return one of the platform's own errors as a document, as a page, or as a redirect to the sign-in page."""
+    if isinstance(error, NotSignedIn) and not expects_problem(request):
         return redirect_to_login(request.get_full_path())
     return _answer(request, problem_of(error))
 
 
 # --- Security headers ------------------------------------------------------------------------------------------------
 def content_security_policy(nonce: str, host: str) -> str:
-    """The policy of a page. ``host`` as in the Host header: older browsers do not count sockets among 'self'."""
+    """Return the policy of a page. ``host`` as in the Host header: older browsers do not count sockets among 'self'."""
     sockets = f" ws://{host} wss://{host}" if host else ""
     return "; ".join(
         (
@@ -257,7 +261,8 @@ def content_security_policy(nonce: str, host: str) -> str:
 
 
 class SecurityHeadersMiddleware:
-    """Gives each request an id and a nonce, each answer headers that keep browsers strict, our errors their form."""
+    """Sets an id and a nonce on each request and security headers on each response; turns errors into their
+    responses."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -270,14 +275,15 @@ class SecurityHeadersMiddleware:
         for name, value in self._headers(request).items():
             response.headers.setdefault(name, value)
         if not response.has_header("Cache-Control"):
-            # What is not declared public is private: a shared computer or proxy must not show it to the next person.
+            # A response that is not declared public is private: a shared computer or proxy must not show it to another
+            # person.
             add_never_cache_headers(response)
         return response
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Errors that plain Django views raise; those of the REST framework never come here."""
+        """Answer errors that plain Django views raise; those of the REST framework do not arrive here."""
         if isinstance(error, DataError):
-            return _answer(request, problem("malformed", 400, _NOT_KEPT))
+            return _answer(request, problem("malformed", 400, _NOT_STORABLE))
         if isinstance(error, RegattaError):
             return answer_to(request, error)
         away = outages.unavailable(error)
@@ -285,7 +291,7 @@ class SecurityHeadersMiddleware:
 
     def _headers(self, request: HttpRequest) -> dict[str, str]:
         return {
-            **(_RELEASE if wants_problem(request) else {}),
+            **(_RELEASE if expects_problem(request) else {}),
             "Content-Security-Policy": content_security_policy(request.csp_nonce, _host(request)),  # type: ignore[attr-defined]
             "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
             "Cross-Origin-Resource-Policy": "same-origin",
@@ -294,23 +300,23 @@ class SecurityHeadersMiddleware:
 
 
 def _drop_last_slash(request: HttpRequest) -> None:
-    """Routes for programs are written without a slash at their end and answer with one too; a redirect loses a POST."""
-    if wants_problem(request) and request.path_info.endswith("/"):
+    """Routes for programs are written without a slash at their end and accept one too; a redirect would lose a POST."""
+    if expects_problem(request) and request.path_info.endswith("/"):
         request.path_info = request.path_info.rstrip("/")
         request.path = request.path.rstrip("/")
 
 
 def _refusal(request: HttpRequest) -> HttpResponse | None:
-    """Where a body comes in pieces without its length, the REST framework would take it for an empty one."""
+    """Refuse a body in chunks without a length: the REST framework would take it for an empty one."""
     if request.path.startswith("/api/") and "Transfer-Encoding" in request.headers:
         return problem_response(problem("length_required", 411, "Send the length of the body (Content-Length)."))
     return None
 
 
 def _explained(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    """Who comes by a link or a reload to where only a form leads sees a page and not an empty window: most often their
-    session ended before they sent the form, and they have just signed in again."""
-    if response.status_code != 405 or request.method != "GET" or wants_problem(request):
+    """Show a page instead of an empty window for a GET of an address that only a form leads to. Most often the session
+    ended before the form was sent, and the person has just signed in again."""
+    if response.status_code != 405 or request.method != "GET" or expects_problem(request):
         return response
     detail = gettext(
         "Nothing was changed: this address only takes forms. Go to the page of the form and send it again."
@@ -319,13 +325,13 @@ def _explained(request: HttpRequest, response: HttpResponse) -> HttpResponse:
 
 
 def _request_id(request: HttpRequest) -> str:
-    """The caller's own id where it is a harmless word, else a fresh one."""
+    """Return the caller's own id when it is harmless, else a fresh one."""
     given = request.headers.get("X-Request-ID", "")
     return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
 
 
 def _host(request: HttpRequest) -> str:
-    """The host that was asked for; empty where it is none of ours (the answer is then an error anyway)."""
+    """Return the requested host; empty when it is not one of the portal's (the answer is then an error anyway)."""
     try:
         return request.get_host()
     except DisallowedHost:

@@ -1,11 +1,11 @@
-"""What came before a request reached us: through which proxies, encrypted or not. Comes before whatever asks for it.
+"""Client address and encryption of a request behind proxies. Comes before all code that reads them.
 
-A header of a proxy that is not trusted is taken off the request, so that nothing behind this ever sees it; of a trusted
-one (``portal.common.trusted_proxies``) the caller's address becomes ``REMOTE_ADDR``.
+A header of an untrusted proxy is removed from the request, so that no later code sees it. With a trusted one
+(``portal.common.trusted_proxies``) the caller's address becomes ``REMOTE_ADDR``.
 
-Where the portal is reached over HTTPS only, Django sends whoever comes in the clear to the same address with HTTPS. If
-the proxy in front does not tell us that it was spoken to over HTTPS, or is not trusted, that would go round for ever:
-after three rounds there is a page that says what to set.
+When the portal is reached over HTTPS only, Django redirects an unencrypted request to the same address with HTTPS. If
+the proxy in front does not report that the client used HTTPS, or is not trusted, the redirects would never end: after
+three of them a page says what to set.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from portal.common import trusted_proxies
 from portal.common.problems import refuse
 
 FORWARDED = ("HTTP_X_FORWARDED_FOR", "HTTP_X_FORWARDED_PROTO")
-# Nobody reads these; a proxy may pass on what a caller made up.
+# No code reads these; a proxy may pass on values that a caller invented.
 _UNUSED = ("HTTP_FORWARDED", "HTTP_X_FORWARDED_HOST", "HTTP_X_FORWARDED_PORT", "HTTP_X_REAL_IP")
 MOST_ROUNDS = 3
 _ROUNDS_COOKIE = "regatta-rounds"
@@ -29,7 +29,7 @@ _ROUNDS_SECONDS = 20
 
 
 class TransportMiddleware:
-    """See the head of this module."""
+    """Middleware that applies the rules of this module."""
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self._get_response = get_response
@@ -41,14 +41,14 @@ class TransportMiddleware:
             return _end_of_rounds(request)
         response = self._get_response(request)
         if _has_to_change(request) and response.status_code in (301, 302, 307, 308):
-            # A browser that keeps the answer would go round without asking us, even once all is set right.
+            # A browser that caches the redirect would follow it without a request, even once all is set right.
             response.headers["Cache-Control"] = "no-store"
             response.set_cookie(_ROUNDS_COOKIE, str(rounds + 1), max_age=_ROUNDS_SECONDS, httponly=True, samesite="Lax")
         return response
 
 
 def _believe_trusted(request: HttpRequest) -> None:
-    """Put the caller in the place of the proxy, and take off whatever was not written by a trusted one."""
+    """Set the caller's address and remove all headers that no trusted proxy wrote."""
     meta, trusted = request.META, settings.TRUSTED_PROXIES
     peer = meta.get("REMOTE_ADDR", "")
     forwarded_for, forwarded_proto = (meta.pop(name, "") for name in FORWARDED)
@@ -65,7 +65,7 @@ def _has_to_change(request: HttpRequest) -> bool:
 
 
 def _rounds(request: HttpRequest) -> int:
-    """How often this browser was sent to HTTPS in the last seconds and came back without."""
+    """Return how often this browser was redirected to HTTPS in the last seconds and came back without it."""
     raw = request.COOKIES.get(_ROUNDS_COOKIE, "")
     return int(raw) if raw.isascii() and raw.isdigit() and len(raw) < 3 else 0
 

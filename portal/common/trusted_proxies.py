@@ -1,8 +1,8 @@
-"""Which caller stands behind proxies, and whether the way to the first of them was encrypted. Pure.
+"""The client address behind trusted proxies, and whether the client's connection was encrypted. Pure.
 
-Every proxy adds to ``X-Forwarded-For`` the address that it was called from, at the end. A caller may have written any
-beginning; so the list is read from its end, and only as long as each address is that of a proxy that the operator
-trusts (``REGATTA_TRUSTED_PROXIES``). Whoever is not trusted is believed nothing but that it calls.
+Every proxy appends to ``X-Forwarded-For`` the address that called it. A caller may have written any beginning. So the
+list is read from its end, and only as long as each address is that of a proxy that the operator trusts
+(``REGATTA_TRUSTED_PROXIES``). Headers of an untrusted peer are ignored.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 def network(text: str) -> Network:
-    """An address, or a network such as ``10.0.0.0/8``. Raises ValueError; also for a network with bits of a host."""
+    """Return an address, or a network such as ``10.0.0.0/8``. Raises ValueError, also for a network with host bits."""
     return ipaddress.ip_network(text)
 
 
 def address(text: str) -> Address | None:
-    """The address in one item of the header, with or without a port and brackets; None where there is none."""
+    """Return the address in one item of the header, with or without a port and brackets; None when there is none."""
     bare = text.strip().strip('"')
     if bare.startswith("["):
         bare = bare[1:].partition("]")[0]
@@ -33,21 +33,22 @@ def address(text: str) -> Address | None:
 
 
 def plain(found: Address) -> Address:
-    """An IPv4 address that came through an IPv6 socket as the IPv4 address that it is; no zone of a link."""
+    """Return the IPv4 address of one that came through an IPv6 socket; remove the zone of a link-local address."""
     if isinstance(found, ipaddress.IPv6Address):
         return found.ipv4_mapped or ipaddress.IPv6Address(int(found))
     return found
 
 
 def is_trusted(found: Address | None, trusted: Sequence[Network]) -> bool:
-    """Whether this is one of the operator's proxies."""
+    """Return whether the address is one of the operator's proxies."""
     return found is not None and any(found in each for each in trusted)
 
 
 def caller(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> Address | None:
-    """Who calls. ``peer`` is the other end of the connection. None where that has no address (a unix socket).
+    """Return the address of the caller. ``peer`` is the other end of the connection; None when it has no address (a
+    unix socket).
 
-    An item that is no address ends the search: what a trusted proxy did not write itself is not looked through.
+    An item that is no address ends the search: an item that no trusted proxy wrote is not skipped.
     """
     found = address(peer)
     for item in reversed(forwarded_for.split(",") if forwarded_for else []):
@@ -59,6 +60,7 @@ def caller(peer: str, forwarded_for: str, trusted: Sequence[Network]) -> Address
 
 
 def is_encrypted(peer: str, forwarded_proto: str, trusted: Sequence[Network]) -> bool:
-    """Whether a trusted proxy says so. Of several words the last counts: the proxy that calls us wrote it."""
+    """Return whether a trusted proxy reports encryption. Of several values the last counts: the calling proxy wrote
+    it."""
     last = forwarded_proto.rpartition(",")[2].strip().lower()
     return is_trusted(address(peer), trusted) and last == "https"

@@ -1,8 +1,8 @@
-"""How much of a body is read, and of whom; decided before it is read.
+"""Limits on request bodies, per caller, decided before a body is read.
 
-Django's handler stores a whole body, on the disk where it is large, before it looks at the route and the credentials.
-Here each request gets a limit first: little for strangers, DATA_UPLOAD_MAX_MEMORY_SIZE for callers with a session or a
-token. A larger body is not read: a view that asks for it raises RequestDataTooBig, which is answered as 413.
+Django's handler stores a whole body, on the disk when it is large, before it looks at the route and the credentials.
+Here each request gets a limit first: little for anonymous callers, DATA_UPLOAD_MAX_MEMORY_SIZE for callers with a
+session or a token. A larger body is not read: a view that reads it raises RequestDataTooBig, which is answered as 413.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rbac.sign_in.sessions import is_signed_in
 
 # Bytes of a body without a valid session or token: a sign-in form has less than one KiB.
 ANONYMOUS_LIMIT = 64 * 1024
-# A body is given so many seconds, and one more for each so many bytes of its limit.
+# Seconds in which a body must arrive, and the bytes of its limit that allow one second more.
 BODY_SECONDS = 30.0
 SLOWEST_BYTES = 16 * 1024
 
@@ -33,7 +33,7 @@ Receive = Callable[[], Awaitable[Message]]
 
 
 class TooSlow(Exception):
-    """The body did not arrive in its time."""
+    """The body did not arrive in time."""
 
 
 class Unread:
@@ -49,7 +49,7 @@ class Unread:
 
 
 class Incoming:
-    """The messages of one request: ``body`` reads those of its body, a call waits until the sender has gone."""
+    """The ASGI messages of one request: ``body`` reads its body; a call waits until the client has disconnected."""
 
     def __init__(self, scope: Message, receive: Receive) -> None:
         self._scope = scope
@@ -61,9 +61,9 @@ class Incoming:
         return message
 
     async def body(self) -> IO[bytes] | Unread:
-        """The body as a file, or Unread where it is larger than the limit of its sender.
+        """Return the body as a file, or Unread when it exceeds the limit of its sender.
 
-        Raises RequestAborted where the sender leaves, TooSlow.
+        Raises RequestAborted when the client disconnects, and TooSlow.
         """
         length = content_length(self._scope)
         limit = await _limit_of(self._scope, length)
@@ -78,12 +78,12 @@ class Incoming:
                 raise TooSlow from None
             if not fits:
                 return Unread()
-            closing.pop_all()  # it is the request's from here on
+            closing.pop_all()  # the request owns it from here on
         file.seek(0)
         return file
 
     async def _fill(self, file: Any, limit: int) -> bool:
-        """Whether all of it is within ``limit`` bytes. Raises RequestAborted."""
+        """Return whether the whole body is within ``limit`` bytes. Raises RequestAborted."""
         left, more = limit, True
         while more:
             message = await self._receive()
@@ -99,13 +99,14 @@ class Incoming:
 
 
 def content_length(scope: Message) -> int | None:
-    """The length that is announced; None without one."""
+    """Return the declared length; None without one."""
     value = _header(scope, b"content-length")
     return int(value) if value.isascii() and value.isdigit() else None
 
 
 async def _limit_of(scope: Message, length: int | None) -> int:
-    """How many bytes the sender may send. Credentials are looked up only for a body that strangers may not send."""
+    """Return how many bytes the caller may send. Credentials are read only for a body that anonymous callers may not
+    send."""
     is_small = not _header(scope, b"transfer-encoding") if length is None else length <= ANONYMOUS_LIMIT
     if is_small or not await sync_to_async(_is_known)(scope):
         return ANONYMOUS_LIMIT
@@ -113,7 +114,7 @@ async def _limit_of(scope: Message, length: int | None) -> int:
 
 
 def _is_known(scope: Message) -> bool:
-    """Whether the request carries a valid token or session. Reads the database."""
+    """Return whether the request carries a valid token or session. Reads the database."""
     scheme, _, secret = _header(scope, b"authorization").partition(" ")
     if scheme.lower() == "bearer":
         return token_behind(secret.strip(), now()) is not None

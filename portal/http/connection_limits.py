@@ -1,7 +1,7 @@
-"""Limits on connections: their number, in all and of one address, and the time that a client may let them wait.
+"""Limits on connections: their number, in total and per address, and the time that they wait for a client.
 
-uvicorn limits the pause between two requests of a connection, and nothing else: a client that sends half a head, reads
-none of the answer, or sends the rest of a refused body byte by byte, holds a descriptor and its buffers for ever.
+uvicorn limits only the pause between two requests of a connection. A client that sends half a head, reads none of the
+response, or sends the rest of a refused body byte by byte holds a descriptor and its buffers without end.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from django.conf import settings
 from portal.common import trusted_proxies
 from portal.http.header_limits import BoundedHttpProtocol
 
-# From the first byte of a request (or from the connection, for its first) to the end of its head.
+# Seconds from the first byte of a request (or from the connection, for its first) to the end of its head.
 HEAD_SECONDS = 20.0
-# A client that takes so little of an answer that its buffer stays full so long is cut off.
+# Seconds for which a client may read so little of a response that its buffer stays full.
 WRITE_SECONDS = 60.0
 _ANSWER = b"HTTP/1.1 %b\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: %d\r\nconnection: close\r\n\r\n%b"
 _LATE = b"The request did not arrive in time."
@@ -24,14 +24,14 @@ _FULL = b"The portal has as many connections as it takes. Try again in a minute.
 
 
 class LimitedHttpProtocol(BoundedHttpProtocol):
-    """Refuses connections beyond ``settings.CONNECTIONS`` and ``settings.CONNECTIONS_PER_ADDRESS``, and ends those that
-    wait for their client too long."""
+    """Refuses connections beyond ``settings.CONNECTIONS`` and ``settings.CONNECTIONS_PER_ADDRESS``, and closes those
+    that wait for their client too long."""
 
     _waiting: asyncio.TimerHandle | None = None
     _writing: asyncio.TimerHandle | None = None
     _refused = False
 
-    # --- Numbers -----------------------------------------------------------------------------------------------------
+    # --- Number of connections ---------------------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if self._is_one_too_many():
@@ -41,7 +41,8 @@ class LimitedHttpProtocol(BoundedHttpProtocol):
             self._wait()
 
     def _is_one_too_many(self) -> bool:
-        """This connection is counted among the others. A quarter of them is for agents and for proxies."""
+        """Return whether this connection exceeds a limit; it is itself counted. A quarter is reserved for agents and
+        proxies."""
         most = settings.CONNECTIONS
         if is_exempt(self.client):
             return len(self.connections) > most
@@ -50,12 +51,12 @@ class LimitedHttpProtocol(BoundedHttpProtocol):
         same = sum(1 for client in clients if client and client[0] == host)
         return len(self.connections) > most - most // 4 or same > settings.CONNECTIONS_PER_ADDRESS
 
-    # --- Time --------------------------------------------------------------------------------------------------------
+    # --- Timeouts ----------------------------------------------------------------------------------------------------
     def data_received(self, data: bytes) -> None:
         if self._refused:
             return
         if self.cycle is None or self.cycle.response_complete:
-            self._wait()  # for a head, or for the end of a body that nobody reads
+            self._wait()  # for a head, or for the end of a body that no code reads
         super().data_received(data)
 
     def on_message_begin(self) -> None:
@@ -71,7 +72,7 @@ class LimitedHttpProtocol(BoundedHttpProtocol):
         super().on_message_complete()
 
     def _wait(self) -> None:
-        """Bytes that come later do not move the end."""
+        """Start the timer. Bytes that arrive later do not extend it."""
         if self._waiting is None:
             self._waiting = self.loop.call_later(HEAD_SECONDS, self._too_late)
 
@@ -85,14 +86,14 @@ class LimitedHttpProtocol(BoundedHttpProtocol):
         if self.cycle is None or self.cycle.response_complete:
             self._end(b"408 Request Timeout", _LATE)
         else:
-            self.transport.abort()  # an answer to an earlier request is under way
+            self.transport.abort()  # a response to an earlier request is in progress
 
     def _end(self, status: bytes, text: bytes) -> None:
         if not self.transport.is_closing():
             self.transport.write(_ANSWER % (status, len(text), text))
             self.transport.close()
 
-    # --- Readers of answers ------------------------------------------------------------------------------------------
+    # --- Clients that do not read responses --------------------------------------------------------------------------
     def pause_writing(self) -> None:
         super().pause_writing()
         self._writing = self._writing or self.loop.call_later(WRITE_SECONDS, self.transport.abort)
@@ -118,7 +119,7 @@ class LimitedHttpProtocol(BoundedHttpProtocol):
 
 
 def is_exempt(client: Any) -> bool:
-    """Whether many connections come from this address by rights: a unix socket, this machine (where agents of all jobs
-    run), a proxy that the operator trusts."""
+    """Return whether many connections from this address are expected: a unix socket, this machine (which runs the
+    agents of all jobs), a proxy that the operator trusts."""
     found = trusted_proxies.address(client[0]) if client else None
     return found is None or found.is_loopback or trusted_proxies.is_trusted(found, settings.TRUSTED_PROXIES)

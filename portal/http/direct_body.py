@@ -1,10 +1,10 @@
-"""Bodies that a thread takes from the socket itself.
+"""Request bodies that a thread reads from the socket itself.
 
-What comes through the event loop is copied five times, in pieces as small as they arrive, and each wakes a task and a
-thread. Here the scope of a request offers (``streaming.STRAIGHT``) to have the rest of its body read from the socket by
-whoever wants it. The loop does not read the connection meanwhile. When it is given back, the parser is shown as many
-zeros as bytes were taken, and passes none of them on: so it stands where the connection does, at the end of the body
-or, where the reader had seen enough, in the middle of it.
+Data that passes through the event loop is copied five times, in pieces as small as they arrive, and each piece wakes a
+task and a thread. Here the scope of a request offers (``request_streaming.DIRECT_BODY``) that its reader takes the rest
+of the body from the socket. The loop does not read the connection meanwhile. When the connection is returned, the
+parser is fed as many zeros as bytes were taken, and passes none of them on. So its position is that of the connection:
+at the end of the body or, when the reader stopped early, in the middle of it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from portal.http import request_streaming
 from portal.http.connection_limits import LimitedHttpProtocol
 from portal.http.request_streaming import Interrupted
 
-# Less than so many bytes are not worth it.
+# A rest of fewer bytes is not worth it.
 LEAST = 1 << 18
-# A reader is woken when so many are there.
+# A reader is woken when so many bytes are there.
 _AT_ONCE = 1 << 19
-# What is less than that is taken after so long.
+# Fewer bytes than that are taken after so many seconds.
 _LOOK_SECONDS = 5.0
 _ZEROS = memoryview(bytes(1 << 16))
 
 
-class Straight:
-    """The rest of a body, ``left`` bytes. ``read`` is called by one thread, ``give_back`` by the event loop.
+class DirectBody:
+    """The rest of a body, ``left`` bytes. One thread calls ``read``; the event loop calls ``release``.
 
-    ``link`` is a descriptor of its own for the connection; ``taken_back`` is told how many bytes were read, None where
-    somebody is reading still and the connection has to be broken.
+    ``link`` is a duplicate descriptor of the connection. ``taken_back`` is called with the number of bytes that were
+    read, or with None when a thread is still reading and the connection has to be closed.
     """
 
     def __init__(self, link: socket.socket, left: int, taken_back: Callable[[int | None], None]) -> None:
@@ -53,7 +53,7 @@ class Straight:
         self._ended = False
 
     def read(self, size: int) -> bytes:
-        """At least one byte and ``size`` at most. Raises Interrupted."""
+        """Return at least one byte and at most ``size``. Raises Interrupted."""
         with self._changing:
             if self._ended:
                 raise Interrupted("The request is over.")
@@ -87,7 +87,7 @@ class Straight:
             self._at_once = count
             self._link.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """Let the event loop read the connection again. May be called twice."""
         with self._changing:
             if self._ended:
@@ -95,17 +95,17 @@ class Straight:
             self._ended = True
             reading = self._reading
             if reading:
-                self._link.shutdown(socket.SHUT_RDWR)  # wakes who reads
+                self._link.shutdown(socket.SHUT_RDWR)  # wakes the reader
             else:
                 self._wake_at(1)
                 self._link.close()
         self._taken_back(None if reading else self._length - self.left)
 
 
-class StraightHttpProtocol(LimitedHttpProtocol):
-    """Offers the rest of a body of known length, where the connection is not encrypted."""
+class DirectBodyHttpProtocol(LimitedHttpProtocol):
+    """Offers the rest of a body of known length to its reader, on connections that are not encrypted."""
 
-    _came = 0  # bytes of the body, through the parser
+    _came = 0  # bytes of the body that passed through the parser
     _skips = False
 
     def on_headers_complete(self) -> None:
@@ -113,22 +113,22 @@ class StraightHttpProtocol(LimitedHttpProtocol):
         super().on_headers_complete()
         if self.cycle is not None and self.cycle.scope is self.scope:
             offer = partial(self._lend, self.cycle)
-            self.scope["extensions"] = {request_streaming.STRAIGHT: offer}  # type: ignore[dict-item]  # uvicorn: plain values
+            self.scope["extensions"] = {request_streaming.DIRECT_BODY: offer}  # type: ignore[dict-item]  # uvicorn: plain values
 
     def on_body(self, body: bytes) -> None:
         if not self._skips:
             self._came += len(body)
             super().on_body(body)
 
-    def _lend(self, cycle: RequestResponseCycle) -> Straight | None:
-        """The rest of the body; None where it is not to be had, or has come and waits for ``receive``."""
+    def _lend(self, cycle: RequestResponseCycle) -> DirectBody | None:
+        """Return the rest of the body; None when it cannot be lent, or has arrived and waits for ``receive``."""
         left = _length(self.headers) - self._came
         link = self.transport.get_extra_info("socket")
         encrypted = self.transport.get_extra_info("sslcontext") is not None
         if cycle is not self.cycle or cycle.body or left < LEAST or encrypted or self.transport.is_closing():
             return None
         self.flow.pause_reading()
-        return Straight(socket.socket(fileno=os.dup(link.fileno())), left, self._take_back)
+        return DirectBody(socket.socket(fileno=os.dup(link.fileno())), left, self._take_back)
 
     def _take_back(self, taken: int | None) -> None:
         if taken is None or self.transport.is_closing():
@@ -146,6 +146,6 @@ class StraightHttpProtocol(LimitedHttpProtocol):
 
 
 def _length(headers: list[tuple[bytes, bytes]]) -> int:
-    """How long the body is; 0 where that is not told."""
-    told = [value for name, value in headers if name == b"content-length"]
-    return int(told[0]) if len(told) == 1 and told[0].isdigit() else 0
+    """Return the length of the body; 0 when it is not declared."""
+    content_lengths = [value for name, value in headers if name == b"content-length"]
+    return int(content_lengths[0]) if len(content_lengths) == 1 and content_lengths[0].isdigit() else 0

@@ -1,20 +1,21 @@
-"""HTTP/1.1 as uvicorn reads it with httptools, but with an end to what is kept of a request that nobody acts upon yet.
+"""HTTP/1.1 by uvicorn with httptools, with a limit on the memory for an incomplete request.
 
-httptools gathers the line, the headers and the trailers of a request for as long as the sender likes. Here a sender who
-gives nothing but those for HEAD_LIMIT bytes is refused; until then at most one more reading of the socket is in memory.
+httptools collects the line, the headers and the trailers of a request for as long as the client sends them. Here a
+client that sends nothing but those for ``HEAD_LIMIT`` bytes is refused. Until then at most one more read of the socket
+is in memory.
 """
 
 from __future__ import annotations
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# As much as uvicorn's parser in Python takes.
+# The same limit as uvicorn's parser in Python.
 HEAD_LIMIT = 64 * 1024
 _TOO_LONG = "The head of the request is too long."
 
 
 class BoundedHttpProtocol(HttpToolsProtocol):
-    """Counts the bytes since the parser last began a request, gave a piece of its body, or ended it."""
+    """Counts the bytes since the parser last began a request, returned a piece of its body, or ended it."""
 
     _fruitless = 0
     _bore_fruit = False

@@ -1,11 +1,10 @@
-"""Requests whose bodies are too large to be gathered before anybody looks at them.
+"""Streaming of request bodies that are too large to be buffered before a view sees them.
 
-Bodies are read before a view is called, within the limits of ``portal.http.body_limits``. For the routes below the view
-is called at once, so that it can refuse before bytes come, and reads the body as it comes in: a few pieces wait in
-memory, then the sender is held back. The event loop only passes pieces on; whoever reads does so in a thread, and is
-woken only when all that it asked for is there: between two threads each hand-over of a small piece costs more than the
-piece. Where the server can lend the rest of a body (``portal.http.direct_body``), whoever reads takes it from the
-socket.
+Other bodies are read before a view is called, within the limits of ``portal.http.body_limits``. For the routes below
+the view is called at once, so that it can refuse before bytes arrive. It reads the body as it arrives: a few pieces
+wait in memory, then the client is slowed down. The event loop only passes pieces on. The reader runs in a thread and is
+woken only when all that it requested has arrived: passing a small piece between two threads costs more than the piece.
+When the server can lend the rest of a body (``portal.http.direct_body``), the reader takes it from the socket.
 """
 
 from __future__ import annotations
@@ -22,24 +21,25 @@ from django.core.handlers.asgi import ASGIHandler
 
 from portal.http.body_limits import ANONYMOUS_LIMIT, Incoming, Message, Receive, TooSlow, content_length
 
-# (method, path) of the requests that are read as they come in.
+# (method, path) of the requests that are read as they arrive.
 STREAMED = (
     ("PUT", re.compile(r"/api/v1/datasets/[^/]+/[^/]+/versions/\d+/files/\d+/parts/\d+/?")),
     ("POST", re.compile(r"/ingest/v1/attempts/[^/]+/artifacts/?")),
 )
-# Bodies of these are read as they come in where strangers may not send so much: their views look at the token first.
+# Bodies of these are read as they arrive when they exceed the limit of anonymous callers: their views check the token
+# first.
 STREAMED_IF_LARGE = ("POST", re.compile(r"/ingest/v1/.*"))
 WAITING_LIMIT = 1 << 20  # bytes that wait to be read
-# A sender that is silent for so long has gone, even where the network has not noticed.
+# A client that sends nothing for so many seconds counts as disconnected, even when the network has not noticed.
 SILENCE_SECONDS = 60.0
-# The extension of a scope that lends the rest of a body: a call that gives one, or None.
-STRAIGHT = "regatta.straight"
+# The extension of a scope that lends the rest of a body: a call that returns one, or None.
+DIRECT_BODY = "regatta.straight"
 
 Send = Callable[[Message], Awaitable[None]]
 
 
 class Interrupted(OSError):
-    """The sender has gone before the end of the body."""
+    """The client disconnected before the end of the body."""
 
 
 class Lent(Protocol):
@@ -49,7 +49,7 @@ class Lent(Protocol):
 
     def read(self, size: int) -> bytes: ...
 
-    def give_back(self) -> None: ...
+    def release(self) -> None: ...
 
 
 def _nothing() -> None:
@@ -57,34 +57,34 @@ def _nothing() -> None:
 
 
 class Body:
-    """A request's body while it comes in: a file for the view, and what is left of ``receive`` for Django.
+    """A request body that is still arriving: a file for the view, and a ``receive`` for Django.
 
-    ``lend`` is asked for the rest of it, when there is more to come.
+    ``lend`` is called for the rest of it while more is to come.
 
-    ``read`` is called by one thread, everything else by the event loop.
+    One thread calls ``read``; the event loop calls everything else.
     """
 
     def __init__(self, receive: Receive, lend: Callable[[], Lent | None] = _nothing) -> None:
         self._receive = receive
         self._lend = lend
-        self._lent: Lent | None = None  # as the loop knows it
-        self._straight: Lent | None = None  # as the reader does, while something of it is left
-        self._given_back = asyncio.Event()
+        self._lent: Lent | None = None  # the event loop's reference
+        self._direct: Lent | None = None  # the reader's reference, while some of it is left
+        self._returned = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._changed = threading.Condition()
         self._pieces: deque[bytes] = deque()
         self._waiting = 0
-        self._wanted = 1  # bytes, for which the reader waits
+        self._requested = 1  # bytes for which the reader waits
         self._arrived = 0  # bytes so far
         self._held_back = False
         self._ended = False
-        self._gone = False
-        self._room = asyncio.Event()
+        self._disconnected = False
+        self._space = asyncio.Event()
         self._left = asyncio.Event()
         self._pump = asyncio.create_task(self._fetch())
 
     async def __call__(self) -> Message:
-        """What comes after the body: nothing but the sender's departure."""
+        """Wait for the disconnect of the client, the only message after the body."""
         await self._left.wait()
         return {"type": "http.disconnect"}
 
@@ -92,76 +92,77 @@ class Body:
         while True:
             message = await self._receive()
             if message["type"] == "http.disconnect":
-                self._put(b"", gone=True)
+                self._put(b"", disconnected=True)
                 self._left.set()
                 return
             more = bool(message.get("more_body", False))
             if self._put(message.get("body", b""), ended=not more) > WAITING_LIMIT:
-                await self._room.wait()
+                await self._space.wait()
             if more and self._lent is None and (lent := self._lend()) is not None:
                 self._borrow(lent)
-                await self._given_back.wait()
+                await self._returned.wait()
 
     def _borrow(self, lent: Lent) -> None:
         self._lent = lent
         with self._changed:
-            self._straight = lent
+            self._direct = lent
             self._changed.notify()
 
-    def _give_back(self) -> None:
+    def _release_lent(self) -> None:
         if self._lent is not None:
-            self._lent.give_back()
-            self._given_back.set()
+            self._lent.release()
+            self._returned.set()
 
-    def _put(self, piece: bytes, *, ended: bool = False, gone: bool = False) -> int:
+    def _put(self, piece: bytes, *, ended: bool = False, disconnected: bool = False) -> int:
         with self._changed:
             if piece:
                 self._pieces.append(piece)
                 self._waiting += len(piece)
                 self._arrived += len(piece)
             self._ended |= ended
-            self._gone |= gone
+            self._disconnected |= disconnected
             if self._waiting > WAITING_LIMIT:
-                self._room.clear()
+                self._space.clear()
                 self._held_back = True
             if self._is_enough():
                 self._changed.notify()
             return self._waiting
 
     def read(self, size: int = -1) -> bytes:
-        """``size`` bytes, or WAITING_LIMIT where that is less; fewer at the end or of what is lent, none after the end.
+        """Return ``size`` bytes, at most ``WAITING_LIMIT``; fewer at the end or from a lent rest, none after the end.
 
         Raises Interrupted.
         """
         with self._changed:
-            self._wanted = min(size, WAITING_LIMIT) if size >= 0 else WAITING_LIMIT
+            self._requested = min(size, WAITING_LIMIT) if size >= 0 else WAITING_LIMIT
             self._wait_for_enough()
-            lent = None if self._pieces or not self._wanted else self._straight
+            lent = None if self._pieces or not self._requested else self._direct
             if lent is None:
                 return self._read_waiting()
         return self._read_lent(lent)
 
     def _read_waiting(self) -> bytes:
-        if self._gone and not self._pieces and not self._ended:
+        if self._disconnected and not self._pieces and not self._ended:
             raise Interrupted("The sender has gone.")
-        taken = self._take(self._wanted)
+        taken = self._take(self._requested)
         if self._held_back and self._waiting <= WAITING_LIMIT:
             self._held_back = False
-            self._loop.call_soon_threadsafe(self._room.set)
+            self._loop.call_soon_threadsafe(self._space.set)
         return taken
 
     def _read_lent(self, lent: Lent) -> bytes:
-        piece = lent.read(self._wanted)
+        piece = lent.read(self._requested)
         if not lent.left:
-            self._straight = None
-            self._loop.call_soon_threadsafe(self._give_back)
+            self._direct = None
+            self._loop.call_soon_threadsafe(self._release_lent)
         return piece
 
     def _is_enough(self) -> bool:
-        return self._waiting >= self._wanted or self._ended or self._gone or self._straight is not None
+        return self._waiting >= self._requested or self._ended or self._disconnected or self._direct is not None
 
     def _wait_for_enough(self) -> None:
-        """Raises Interrupted where nothing at all comes any more; a slow sender may take its time."""
+        """Wait for the requested bytes. Raises Interrupted when nothing arrives any more; a slow client may take its
+        time."""
         while not self._is_enough():
             before = self._arrived
             if not self._changed.wait(SILENCE_SECONDS) and self._arrived == before:
@@ -182,20 +183,20 @@ class Body:
         return found
 
     def close(self) -> None:
-        """The request is over; what still comes is nobody's."""
+        """End the request; data that still arrives is dropped."""
         self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
         self._pump.cancel()
-        self._give_back()
+        self._release_lent()
 
 
 class StreamingHandler(ASGIHandler):
-    """Django's handler; bodies that are streamed are read by their view, all others within ``body_limits``."""
+    """Django's handler; views read streamed bodies themselves, all others are read within ``body_limits``."""
 
     async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
         if is_streamed(scope):
-            receive = Body(receive, (scope.get("extensions") or {}).get(STRAIGHT, _nothing))
+            receive = Body(receive, (scope.get("extensions") or {}).get(DIRECT_BODY, _nothing))
         else:
             receive = Incoming(scope, receive)
         try:
@@ -210,7 +211,7 @@ class StreamingHandler(ASGIHandler):
 
 
 def is_streamed(scope: Message) -> bool:
-    """Whether the request's body is read as it comes in."""
+    """Return whether the request's body is read as it arrives."""
     if any(_fits(scope, route) for route in STREAMED):
         return True
     return _fits(scope, STREAMED_IF_LARGE) and (content_length(scope) or 0) > ANONYMOUS_LIMIT

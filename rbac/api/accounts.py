@@ -1,4 +1,4 @@
-"""Signing in by a program, who one is, accounts, and the sessions of one's browsers."""
+"""API of sign-in for programs, the own account, accounts, and the caller's sessions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 from portal.common.clock import now as wall_clock
 from portal.common.pagination import PARAMETERS, paginate
 from rbac import (
-    openapi,  # noqa: F401  tells the API document how callers authenticate; only who serves the API loads it
+    openapi,  # noqa: F401  describes authentication in the API document; only processes that serve the API load it
     services,
     tokens,
 )
@@ -69,9 +69,9 @@ class SessionOutput(serializers.Serializer[Any]):
 
 
 class AuthTokenView(APIView):
-    """Trade a name and a password for a personal token."""
+    """Exchange a name and a password for a personal token."""
 
-    # No session and no token is read here: a stale one must not stand in the way, nor a CSRF check.
+    # This view reads no session and no token: a stale one must not block it, nor a CSRF check.
     authentication_classes = ()
     permission_classes = (AllowAny,)
 
@@ -85,7 +85,7 @@ class AuthTokenView(APIView):
 
 
 class ExchangeView(APIView):
-    """Trade the code of the page `/connect` for the token that was granted there."""
+    """Exchange the code of the page `/connect` for the token that was granted there."""
 
     authentication_classes = ()
     permission_classes = (AllowAny,)
@@ -98,13 +98,13 @@ class ExchangeView(APIView):
 
 
 class MeView(APIView):
-    """The account behind the request, and its roles."""
+    """The account of the caller, and its roles."""
 
     @extend_schema(responses=MeOutput)
     def get(self, request: Request) -> Response:
         actor = signed_in(request.user)
-        rooms = [{"name": room.name, "role": room.role} for room in namespaces_of(actor)]  # type: ignore[attr-defined]
-        return Response({"username": actor.username, "is_admin": actor.is_admin, "namespaces": rooms})
+        memberships = [{"name": namespace.name, "role": namespace.role} for namespace in namespaces_of(actor)]  # type: ignore[attr-defined]
+        return Response({"username": actor.username, "is_admin": actor.is_admin, "namespaces": memberships})
 
 
 class UsersView(APIView):
@@ -119,7 +119,7 @@ class UsersView(APIView):
 
 
 class SessionsView(APIView):
-    """The browsers in which the caller is signed in."""
+    """The caller's signed-in browsers."""
 
     @extend_schema(parameters=[*PARAMETERS], responses=page_of(SessionOutput))
     def get(self, request: Request) -> Response:

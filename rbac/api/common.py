@@ -1,4 +1,4 @@
-"""What the calls of this room share: reading a body, the shape of a page."""
+"""Helpers of the API calls of this package: reading a body, the shape of a page."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ DONE = OpenApiResponse(description="Done; nothing to tell.")
 
 @functools.cache
 def page_of(output: type[serializers.Serializer[Any]]) -> Any:
-    """The shape of a page of these, for the API document."""
+    """Return the shape of a page of these, for the API document."""
     fields = {"results": output(many=True), "next": serializers.CharField(allow_null=True)}
     return inline_serializer(f"{output.__name__.removesuffix('Output')}Page", fields)
 
 
 def read(shape: type[serializers.Serializer[Any]], request: Request) -> dict[str, Any]:
-    """The request's body, checked. Raises the framework's ValidationError."""
+    """Return the validated body of the request. Raises the framework's ValidationError."""
     body = shape(data=request.data)
     body.is_valid(raise_exception=True)
     checked: dict[str, Any] = body.validated_data

@@ -1,4 +1,4 @@
-"""Namespaces, their members, and invitations into them over HTTP."""
+"""API of namespaces, their members and their invitations."""
 
 from __future__ import annotations
 
@@ -86,8 +86,8 @@ class NamespacesView(APIView):
         roles = dict(Membership.objects.filter(user=actor).values_list("namespace_id", "role"))
         seen = restrict(Namespace.objects.all(), actor, Scope.NAMESPACE_READ, path="pk")
 
-        def render(room: Namespace) -> dict[str, Any]:
-            return {"name": room.name, "role": roles.get(room.pk)}
+        def render(namespace: Namespace) -> dict[str, Any]:
+            return {"name": namespace.name, "role": roles.get(namespace.pk)}
 
         return Response(paginate(seen, request.query_params, order=("name",), render=render))
 
@@ -96,11 +96,11 @@ class NamespacesView(APIView):
         require_admin(signed_in(request.user))
         body = read(NamespaceInput, request)
         owner = user_named(body["owner"]) if "owner" in body else signed_in(request.user)
-        room = services.create_namespace(
+        namespace = services.create_namespace(
             actor=signed_in(request.user), name=body["name"], owner=owner, request=request._request
         )
         role = Role.OWNER if owner == request.user else None
-        return Response({"name": room.name, "role": role}, status=status.HTTP_201_CREATED)
+        return Response({"name": namespace.name, "role": role}, status=status.HTTP_201_CREATED)
 
 
 class NamespaceView(APIView):
@@ -108,7 +108,7 @@ class NamespaceView(APIView):
 
     @extend_schema(responses={204: DONE})
     def delete(self, request: Request, ns: str) -> Response:
-        """Close it, once no job in it runs. Its name is never given again.
+        """Close the namespace, once no job in it runs. Its name is never assigned again.
 
         The body repeats the name: `{"name": "team"}`.
         """
@@ -120,7 +120,7 @@ class NamespaceView(APIView):
 
 
 class AbilitiesView(APIView):
-    """What the caller may do in a namespace, with the session or token that asks."""
+    """The caller's abilities in a namespace, with the session or token of the request."""
 
     @extend_schema(responses=AbilitiesOutput)
     def get(self, request: Request, ns: str) -> Response:
@@ -199,12 +199,12 @@ class NamespaceInvitationsView(APIView):
 
     @extend_schema(request=InvitationInput, responses={201: NewInvitationOutput})
     def post(self, request: Request, ns: str) -> Response:
-        """Invite an account by its name, or whoever reads an e-mail address. An invitation ends after a week."""
+        """Invite an account by its name, or the owner of an e-mail address. An invitation expires after a week."""
         namespace_for(request.user, ns, Scope.NAMESPACE_ADMIN)
         body = read(InvitationInput, request)
         actor = signed_in(request.user)
         made = invitations.invite(
-            actor=actor, namespace_name=ns, who=body["who"], role=Role(body["role"]), request=request._request
+            actor=actor, namespace_name=ns, invitee=body["who"], role=Role(body["role"]), request=request._request
         )
         link = mail.send_invitation(request._request, made)
         return Response({**_invitation(made.invitation), "link": link}, status=status.HTTP_201_CREATED)
@@ -225,7 +225,7 @@ class NamespaceInvitationView(APIView):
 
 
 class InvitationsView(APIView):
-    """What the caller is invited to."""
+    """The caller's open invitations."""
 
     @extend_schema(parameters=[*PARAMETERS], responses=page_of(InvitationOutput))
     def get(self, request: Request) -> Response:
@@ -233,24 +233,24 @@ class InvitationsView(APIView):
 
 
 class AcceptView(APIView):
-    """Yes to an invitation."""
+    """Acceptance of an invitation."""
 
     @extend_schema(request=None, responses=RoleInNamespace)
     def post(self, request: Request, invitation_id: UUID) -> Response:
         actor = account_of(request.user)
-        wanted = invitations.own(actor, str(invitation_id))
-        room = invitations.accept(actor=actor, invitation=wanted, request=request._request)
-        return Response({"name": room.name, "role": abilities_in(room, actor)[0]})
+        invitation = invitations.own(actor, str(invitation_id))
+        namespace = invitations.accept(actor=actor, invitation=invitation, request=request._request)
+        return Response({"name": namespace.name, "role": abilities_in(namespace, actor)[0]})
 
 
 class DeclineView(APIView):
-    """No to an invitation."""
+    """Refusal of an invitation."""
 
     @extend_schema(request=None, responses={204: DONE})
     def post(self, request: Request, invitation_id: UUID) -> Response:
         actor = account_of(request.user)
-        unwanted = invitations.own(actor, str(invitation_id))
-        invitations.decline(actor=actor, invitation=unwanted, request=request._request)
+        invitation = invitations.own(actor, str(invitation_id))
+        invitations.decline(actor=actor, invitation=invitation, request=request._request)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

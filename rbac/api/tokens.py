@@ -1,4 +1,4 @@
-"""Tokens of accounts, and service tokens of namespaces, over HTTP."""
+"""API of tokens of accounts and service tokens of namespaces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class TokenInput(serializers.Serializer[Any]):
         help_text="Without any: whatever the account may do.",
     )
     days = serializers.IntegerField(
-        min_value=1, max_value=tokens.LONGEST_LIFE_DAYS, default=None, allow_null=True, help_text="null: for ever."
+        min_value=1, max_value=tokens.MAX_LIFETIME_DAYS, default=None, allow_null=True, help_text="null: for ever."
     )
 
 
@@ -42,7 +42,7 @@ class ServiceTokenInput(serializers.Serializer[Any]):
         default=list,
         help_text="Without any: whatever the role may do.",
     )
-    days = serializers.IntegerField(min_value=1, max_value=tokens.LONGEST_LIFE_DAYS, default=None, allow_null=True)
+    days = serializers.IntegerField(min_value=1, max_value=tokens.MAX_LIFETIME_DAYS, default=None, allow_null=True)
 
 
 class TokenOutput(serializers.Serializer[Any]):
@@ -73,7 +73,7 @@ class TokensView(APIView):
 
     @extend_schema(request=TokenInput, responses={201: IssuedTokenOutput})
     def post(self, request: Request) -> Response:
-        """Make one. Its secret is in the answer and kept nowhere."""
+        """Create a token. Its secret is in the response and is not stored."""
         actor = account_of(request.user)
         body = read(TokenInput, request)
         token, secret = tokens.create_token(
@@ -96,11 +96,11 @@ class TokenView(APIView):
 
 
 class CurrentTokenView(APIView):
-    """The token that the call is signed with."""
+    """The token that authenticates the request."""
 
     @extend_schema(operation_id="tokens_destroy_current", responses={204: DONE})
     def delete(self, request: Request) -> Response:
-        """Make it worthless: this is its last call."""
+        """Revoke the token: this is its last request."""
         actor = account_of(request.user)
         shown = request.auth.pk if isinstance(request.auth, ApiToken) else ""
         if not shown:
@@ -119,7 +119,7 @@ class ServiceTokensView(APIView):
 
     @extend_schema(request=ServiceTokenInput, responses={201: IssuedTokenOutput})
     def post(self, request: Request, ns: str) -> Response:
-        """Make one for a program. It acts as ``<namespace>/<name>`` and reaches nothing outside the namespace."""
+        """Create a token for a program. It acts as ``<namespace>/<name>`` and cannot leave the namespace."""
         namespace_for(request.user, ns, Scope.NAMESPACE_ADMIN)
         body = read(ServiceTokenInput, request)
         token, secret = tokens.create_service_token(

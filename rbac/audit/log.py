@@ -1,5 +1,5 @@
-"""The trail of what was done. A row is written in the transaction of the deed and never changed:
-``rbac.audit.triggers`` has the database itself refuse to."""
+"""Writing the audit log. A row is written in the transaction of its action and never changed: ``rbac.audit.triggers``
+makes the database refuse changes."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def record(
     reason: str = "",
     request: HttpRequest | None = None,
 ) -> AuditEntry:
-    """Write one row. ``action`` is ``thing.verb`` (``member.add``), ``target`` the thing; no secret in any of it.
+    """Write one row. ``action`` is ``thing.verb`` (``member.add``), ``target`` the thing; neither holds a secret.
 
-    ``before`` and ``after`` hold what was changed, by name; ``reason`` is the actor's own. From ``request`` come the
-    address, the request's number, and the admin who acts as the actor.
+    ``before`` and ``after`` hold the changed values, by name; ``reason`` is the actor's own. ``request`` provides the
+    address, the request's number, and the admin who impersonates the actor.
     """
     return AuditEntry.objects.create(
         action=action,
@@ -51,15 +51,15 @@ def record(
 
 
 def stated(reason: str) -> str:
-    """The reason that somebody gives for a change. Raises ValidationFailed where there is none."""
-    told = " ".join(reason.split())
-    if not told or len(told) > LONGEST_REASON:
+    """Return the reason for a change on one line. Raises ValidationFailed when it is missing or too long."""
+    text = " ".join(reason.split())
+    if not text or len(text) > LONGEST_REASON:
         raise ValidationFailed({"reason": [f"Say why, in 1 to {LONGEST_REASON} characters; it is kept in the trail."]})
-    return told
+    return text
 
 
 def address_of(request: HttpRequest | None) -> str | None:
-    """The caller's address; None where there is none (a command, a unix socket)."""
+    """Return the caller's address; None when there is none (a command, a unix socket)."""
     raw = request.META.get("REMOTE_ADDR", "") if request is not None else ""
     try:
         return str(ipaddress.ip_address(raw))

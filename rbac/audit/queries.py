@@ -1,4 +1,4 @@
-"""Reading the audit trail: its filters, and its rows as a table."""
+"""Queries of the audit log: filters, and rows as a table."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from django.db.models import Q, QuerySet
 
 from rbac.models import AuditEntry, Outcome
 
-# What an address may ask for; all are words that have to fit exactly but those of ``_PARTS``.
+# The parameters of an address; all match exactly except those of ``_PARTS``.
 FILTERS = ("actor", "action", "namespace", "target", "outcome", "since", "until", "q")
 _FIELDS: Mapping[str, str] = {
     "actor": "actor__username",
@@ -27,7 +27,7 @@ COLUMNS = (
 
 
 def filters_in(query: Mapping[str, str]) -> dict[str, str]:
-    """Those of an address that say something; what cannot be is as if it were not said."""
+    """Return the filters of an address that have a value; invalid ones are ignored."""
     found = {name: query.get(name, "").strip()[:200] for name in FILTERS}
     if found["outcome"] not in Outcome.values:
         found["outcome"] = ""
@@ -37,12 +37,12 @@ def filters_in(query: Mapping[str, str]) -> dict[str, str]:
 
 
 def address(filters: Mapping[str, str]) -> str:
-    """The query part of the address that asks for the same."""
+    """Return the query string of the address with these filters."""
     return urlencode(filters)
 
 
 def entries(filters: Mapping[str, str]) -> QuerySet[AuditEntry]:
-    """The rows that the filters let through, newest first, ready to be shown."""
+    """Return the rows that match the filters, newest first, with the related rows that a page shows."""
     rows = AuditEntry.objects.select_related("actor", "impersonator").order_by("-at", "-id")
     rows = rows.filter(**{_FIELDS[name]: text for name, text in filters.items() if name in _FIELDS})
     if since := _day(filters.get("since", "")):
@@ -55,7 +55,7 @@ def entries(filters: Mapping[str, str]) -> QuerySet[AuditEntry]:
 
 
 def _day(text: str) -> datetime | None:
-    """The beginning of a day that is written as 2026-01-31, in UTC."""
+    """Return the beginning of a day in the form 2026-01-31, in UTC."""
     try:
         day = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
@@ -64,7 +64,7 @@ def _day(text: str) -> datetime | None:
 
 
 def cells(row: AuditEntry) -> tuple[Any, ...]:
-    """One row in the order of ``COLUMNS``."""
+    """Return one row in the order of ``COLUMNS``."""
     return (
         row.at.isoformat(),
         row.actor.username if row.actor else "",

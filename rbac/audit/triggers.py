@@ -1,4 +1,4 @@
-"""Triggers with which the database refuses to change the audit log, whoever asks. For SQLite and PostgreSQL.
+"""Database triggers that make the audit log append-only for every client. For SQLite and PostgreSQL.
 
 Rows are added. A row of the last ``LEAST_DAYS`` days is neither deleted nor replaced; an older one may be deleted, as
 ``rbac.retention`` does. No row is ever updated.
@@ -10,32 +10,32 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 LEAST_DAYS = 365
-_SAYS = "The audit trail is append-only."
+_REFUSAL = "The audit trail is append-only."
 _TABLE = "rbac_auditentry"
 
 
 class Connection(Protocol):
-    """The part of a database connection that is used here."""
+    """The part of a database connection that this module uses."""
 
     vendor: str
 
     def cursor(self) -> object: ...
 
 
-# Django stores moments in SQLite as texts in UTC that sort by time.
+# Django stores timestamps in SQLite as texts in UTC that sort by time.
 _SQLITE_FLOOR = f"strftime('%Y-%m-%d %H:%M:%f', 'now', '-{LEAST_DAYS} days')"
 _GUARD: Mapping[str, Sequence[str]] = {
     "sqlite": (
-        f"CREATE TRIGGER trail_is_not_changed BEFORE UPDATE ON {_TABLE} BEGIN SELECT RAISE(ABORT, '{_SAYS}'); END",
+        f"CREATE TRIGGER trail_is_not_changed BEFORE UPDATE ON {_TABLE} BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END",
         f"""CREATE TRIGGER trail_is_not_deleted BEFORE DELETE ON {_TABLE} WHEN OLD.at >= {_SQLITE_FLOOR}
-            BEGIN SELECT RAISE(ABORT, '{_SAYS}'); END""",
-        # INSERT OR REPLACE deletes the row before it, without the trigger above.
+            BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END""",
+        # INSERT OR REPLACE deletes the old row without firing the trigger above.
         f"""CREATE TRIGGER trail_is_not_replaced BEFORE INSERT ON {_TABLE}
-            WHEN EXISTS (SELECT 1 FROM {_TABLE} WHERE id = NEW.id) BEGIN SELECT RAISE(ABORT, '{_SAYS}'); END""",  # noqa: S608  no input
+            WHEN EXISTS (SELECT 1 FROM {_TABLE} WHERE id = NEW.id) BEGIN SELECT RAISE(ABORT, '{_REFUSAL}'); END""",  # noqa: S608  no input
     ),
     "postgresql": (
         f"""CREATE OR REPLACE FUNCTION trail_is_append_only() RETURNS trigger LANGUAGE plpgsql AS
-            $$ BEGIN RAISE EXCEPTION '{_SAYS}'; END $$""",
+            $$ BEGIN RAISE EXCEPTION '{_REFUSAL}'; END $$""",
         f"""CREATE TRIGGER trail_is_append_only BEFORE UPDATE OR TRUNCATE ON {_TABLE}
             FOR EACH STATEMENT EXECUTE FUNCTION trail_is_append_only()""",
         f"""CREATE TRIGGER trail_is_not_deleted BEFORE DELETE ON {_TABLE} FOR EACH ROW
@@ -56,7 +56,7 @@ def guard(connection: Connection) -> None:
 
 
 def lift(connection: Connection) -> None:
-    """Undo ``guard``: for a migration that changes the table, and for the emptying of a test's database."""
+    """Remove the triggers: for a migration that changes the table, and for emptying a test's database."""
     _execute(connection, _LIFT[connection.vendor])
 
 

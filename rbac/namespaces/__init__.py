@@ -1,1 +1,1 @@
-"""Invitations to namespaces, and the signal of their closing."""
+"""Invitations to namespaces, and the signal that a namespace is closing."""

@@ -1,4 +1,5 @@
-"""Invitations into namespaces: to an account by its name, or to an address by a link. They expire after a week."""
+"""Invitations to namespaces: for an account by its name, or for an e-mail address by a link. They expire after a
+week."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _NOT_THERE = "There is no such invitation; it may have been withdrawn. Ask who i
 
 
 class Invited(NamedTuple):
-    """``secret`` is in the link for an address and stored nowhere; empty where an account is invited by its name."""
+    """``secret`` is in the link for an address and is not stored; empty when an account is invited by its name."""
 
     invitation: Invitation
     secret: str
@@ -39,19 +40,19 @@ class Invited(NamedTuple):
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
 def open_in(namespace: Namespace) -> QuerySet[Invitation]:
-    """The namespace's invitations that nobody has answered, those past their time among them; newest first."""
+    """Return the namespace's unanswered invitations, including expired ones; newest first."""
     rows = Invitation.objects.filter(namespace=namespace, ended=None)
     return rows.select_related("user", "invited_by").order_by("-created", "-id")
 
 
 def open_for(user: User) -> QuerySet[Invitation]:
-    """What the account is invited to, by its name, and can still accept; newest first."""
+    """Return the invitations of the account, by its name, that it can still accept; newest first."""
     rows = Invitation.objects.filter(user=user, ended=None, expires__gt=wall_clock(), namespace__closed=None)
     return rows.select_related("namespace", "invited_by").order_by("-created", "-id")
 
 
 def behind_link(secret: str) -> Invitation:
-    """The invitation that a link leads to. Raises NotFound, and Conflict where it is past its time or answered."""
+    """Return the invitation of a link. Raises NotFound, and Conflict when it has expired or was answered."""
     found = Invitation.objects.filter(digest=digest_of(secret), namespace__closed=None).exclude(digest="")
     invitation = found.select_related("namespace", "invited_by").first()
     if invitation is None or invitation.answer == Answer.WITHDRAWN:
@@ -62,17 +63,19 @@ def behind_link(secret: str) -> Invitation:
 
 # --- Inviting --------------------------------------------------------------------------------------------------------
 @transaction.atomic
-def invite(*, actor: User, namespace_name: str, who: str, role: Role, request: HttpRequest | None = None) -> Invited:
+def invite(
+    *, actor: User, namespace_name: str, invitee: str, role: Role, request: HttpRequest | None = None
+) -> Invited:
     """Offer a role to an account (by name) or to an address.
 
-    Raises NotFound, Forbidden, ValidationFailed for what is neither, and Conflict for oneself, a member, or somebody
-    whose invitation is still open.
+    Raises NotFound, Forbidden, ValidationFailed for a text that is neither, and Conflict for the actor, a member, or an
+    invitee whose invitation is still open.
     """
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     hold_open(namespace)
-    account, email = _invitee(who.strip())
-    _refuse_who_is_in(actor, namespace, account, email)
-    _make_room(namespace, account, email)
+    account, email = _invitee(invitee.strip())
+    _refuse_member(actor, namespace, account, email)
+    _end_expired(namespace, account, email)
     pk = uuid4()
     secret = "" if account else _secret_of(pk)
     invitation = Invitation.objects.create(
@@ -86,12 +89,12 @@ def invite(*, actor: User, namespace_name: str, who: str, role: Role, request: H
         expires=wall_clock() + LIFETIME,
     )
     detail = {"role": role, "expires": invitation.expires.isoformat()}
-    audit_log.record("invitation.create", who, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("invitation.create", invitee, actor=actor, namespace=namespace, detail=detail, request=request)
     return Invited(invitation, secret)
 
 
 def secret_of(invitation: Invitation) -> str:
-    """The secret of an invitation's link; stored nowhere, for it follows from the id and SECRET_KEY."""
+    """Return the secret of an invitation's link; it is not stored, because it is derived from the id and SECRET_KEY."""
     return _secret_of(invitation.pk)
 
 
@@ -99,21 +102,21 @@ def _secret_of(pk: UUID) -> str:
     return urlsafe_b64encode(salted_hmac(_SALT, str(pk), algorithm="sha256").digest()[:_SECRET_BYTES]).decode()
 
 
-def _invitee(who: str) -> tuple[User | None, str]:
-    """The account of that name, else the address. Raises ValidationFailed."""
-    account = User.objects.filter(username=who, is_active=True, service_of=None).first()
+def _invitee(invitee: str) -> tuple[User | None, str]:
+    """Return the account of that name, else the address. Raises ValidationFailed."""
+    account = User.objects.filter(username=invitee, is_active=True, service_of=None).first()
     if account is not None:
         return account, ""
     try:
-        validate_email(who)
+        validate_email(invitee)
     except FieldError:
         raise ValidationFailed(
-            {"who": [f"There is no account {who!r}, and it is no e-mail address. Write one or the other."]}
+            {"who": [f"There is no account {invitee!r}, and it is no e-mail address. Write one or the other."]}
         ) from None
-    return None, who
+    return None, invitee
 
 
-def _refuse_who_is_in(actor: User, namespace: Namespace, account: User | None, email: str) -> None:
+def _refuse_member(actor: User, namespace: Namespace, account: User | None, email: str) -> None:
     if account == actor or (email and email.lower() == actor.email.lower()):
         raise Conflict("You cannot invite yourself.")
     member = Membership.objects.filter(namespace=namespace, user=account).first() if account else None
@@ -124,8 +127,8 @@ def _refuse_who_is_in(actor: User, namespace: Namespace, account: User | None, e
         )
 
 
-def _make_room(namespace: Namespace, account: User | None, email: str) -> None:
-    """End the invitations whose time is over. Raises Conflict where one is still open, or too many are."""
+def _end_expired(namespace: Namespace, account: User | None, email: str) -> None:
+    """End the expired invitations. Raises Conflict when one is still open, or too many are."""
     now = wall_clock()
     opened = Invitation.objects.filter(namespace=namespace, ended=None)
     opened.filter(expires__lte=now).update(ended=now, answer=Answer.WITHDRAWN)
@@ -138,7 +141,7 @@ def _make_room(namespace: Namespace, account: User | None, email: str) -> None:
 
 @transaction.atomic
 def withdraw(*, actor: User, namespace_name: str, invitation_id: str, request: HttpRequest | None = None) -> None:
-    """Take an invitation back. Raises NotFound, Forbidden."""
+    """Withdraw an invitation. Raises NotFound, Forbidden."""
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     invitation = open_in(namespace).filter(pk=invitation_id).first()
     if invitation is None:
@@ -149,7 +152,8 @@ def withdraw(*, actor: User, namespace_name: str, invitation_id: str, request: H
 # --- Answering -------------------------------------------------------------------------------------------------------
 @transaction.atomic
 def accept(*, actor: User, invitation: Invitation, request: HttpRequest | None = None) -> Namespace:
-    """Become a member. Who is one already keeps the role. Raises NotFound, and Conflict where its time is over."""
+    """Become a member. An existing member keeps the role. Raises NotFound, and Conflict when the invitation has
+    expired."""
     namespace = invitation.namespace
     hold_open(namespace)
     _refuse_what_is_over(Invitation.objects.get(pk=invitation.pk))
@@ -166,14 +170,14 @@ def accept(*, actor: User, invitation: Invitation, request: HttpRequest | None =
 
 @transaction.atomic
 def decline(*, actor: User, invitation: Invitation, request: HttpRequest | None = None) -> None:
-    """Say no. Raises Conflict where it has been answered or its time is over."""
+    """Decline an invitation. Raises Conflict when it was answered or has expired."""
     hold_open(invitation.namespace)
     _refuse_what_is_over(Invitation.objects.get(pk=invitation.pk))
     _end(invitation, Answer.DECLINED, actor, request)
 
 
 def own(actor: User, invitation_id: str) -> Invitation:
-    """An invitation of the actor's account that is open. Raises NotFound."""
+    """Return an open invitation of the actor's account. Raises NotFound."""
     invitation = Invitation.objects.filter(user=actor, pk=invitation_id, namespace__closed=None)
     found = invitation.exclude(answer=Answer.WITHDRAWN).select_related("namespace", "invited_by").first()
     if found is None:
@@ -193,5 +197,5 @@ def _refuse_what_is_over(invitation: Invitation) -> None:
 
 def _end(invitation: Invitation, answer: Answer, actor: User, request: HttpRequest | None) -> None:
     Invitation.objects.filter(pk=invitation.pk).update(ended=wall_clock(), answer=answer)
-    who = invitation.user.username if invitation.user else invitation.email
-    audit_log.record(f"invitation.{answer}", who, actor=actor, namespace=invitation.namespace, request=request)
+    invitee = invitation.user.username if invitation.user else invitation.email
+    audit_log.record(f"invitation.{answer}", invitee, actor=actor, namespace=invitation.namespace, request=request)

@@ -1,4 +1,4 @@
-"""The end of a namespace. Rooms that this one does not know may object to it."""
+"""The signal that a namespace is closing. Apps on which ``rbac`` does not depend may object."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Signing in: passwords, sessions, second factor, registration, external providers, the command."""
+"""Sign-in: passwords, sessions, second factor, registration, external providers, the command."""

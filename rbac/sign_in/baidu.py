@@ -1,8 +1,8 @@
-"""Sign-in with a Baidu account: OAuth 2.0 as told in https://openauth.baidu.com/doc/doc.html and, about who it is,
-in https://openauth.baidu.com/doc/openid.html.
+"""Sign-in with a Baidu account: OAuth 2.0 as described in https://openauth.baidu.com/doc/doc.html and, for the user
+information, in https://openauth.baidu.com/doc/openid.html.
 
-Baidu knows no OpenID Connect. Its user information carries ``openid`` (who this is, for this application alone; it has
-taken the place of ``userid``, which is no longer given), ``username`` (abbreviated) and ``portrait``, and no e-mail
+Baidu does not support OpenID Connect. Its user information holds ``openid`` (the person's id, for this application
+alone; it replaces ``userid``, which is no longer sent), ``username`` (abbreviated) and ``portrait``, and no e-mail
 address.
 """
 
@@ -17,13 +17,13 @@ BASE_URL = "https://openapi.baidu.com"
 
 
 class BaiduOAuth2(BaseOAuth2[Any]):
-    """``SOCIAL_AUTH_BAIDU_URL`` replaces the address of Baidu, for a stand-in."""
+    """``SOCIAL_AUTH_BAIDU_URL`` replaces the address of Baidu, for a test server."""
 
     name = "baidu"
     ID_KEY = "openid"
     DEFAULT_SCOPE = ["basic"]
     SCOPE_SEPARATOR = " "
-    # The state travels as a parameter of its own; the address of return has to be exactly the registered one.
+    # The state is a separate parameter; the redirect address has to equal the registered one exactly.
     REDIRECT_STATE = False
 
     def _address(self, path: str) -> str:
@@ -36,7 +36,8 @@ class BaiduOAuth2(BaseOAuth2[Any]):
         return self._address("/oauth/2.0/token")
 
     def user_data(self, access_token: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Who the token speaks for. Raises AuthResponseError where Baidu answers an error, which it does with 200."""
+        """Return the user of the token. Raises AuthResponseError when Baidu returns an error, which it does with status
+        200."""
         found: dict[str, Any] = self.get_json(
             self._address("/rest/2.0/passport/users/getInfo"), params={"access_token": access_token}
         )

@@ -1,7 +1,7 @@
-"""Letting the command on a computer act as a person who agrees in the browser (RFC 8252 with the proof of RFC 7636).
+"""Authorisation of the command on a computer by a person in the browser (RFC 8252 with the proof of RFC 7636).
 
-The browser carries a code back to the command. It is good once, for two minutes, and only together with the verifier
-whose challenge came with the wish: whoever else learns the code has nothing.
+The browser carries a code back to the command. It is valid once, for two minutes, and only together with the verifier
+whose challenge came with the request: the code alone is useless to others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rbac import tokens
 from rbac.models import ApiToken, Connection, User
 from rbac.selectors import digest_of
 
-LIFE = timedelta(minutes=2)
+LIFETIME = timedelta(minutes=2)
 LONGEST_NAME = 100
 # SHA-256 in unpadded base64url.
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -30,26 +30,26 @@ _NOT_ONE_OF_OURS = "This address was not made by `regatta login`. Run it again."
 
 
 def check(name: str, challenge: str) -> None:
-    """Raises ValidationFailed where the wish is none of the command's."""
+    """Raise ValidationFailed for a request that the command cannot have made."""
     if not 0 < len(name) <= LONGEST_NAME or not _CHALLENGE.fullmatch(challenge):
         raise ValidationFailed({"challenge": [_NOT_ONE_OF_OURS]})
 
 
 @transaction.atomic
 def grant(*, actor: User, name: str, challenge: str, days: int | None, now: datetime) -> str:
-    """The code for the command. Nothing is granted until it is exchanged. Raises ValidationFailed."""
+    """Return the code for the command. The grant takes effect when the code is exchanged. Raises ValidationFailed."""
     check(name, challenge)
     tokens.in_days(days, now)
     Connection.objects.filter(expires__lte=now).delete()
     code = secrets.token_urlsafe(24)
     Connection.objects.create(
-        digest=digest_of(code), challenge=challenge, user=actor, name=name, days=days, expires=now + LIFE
+        digest=digest_of(code), challenge=challenge, user=actor, name=name, days=days, expires=now + LIFETIME
     )
     return code
 
 
 def exchange(*, code: str, verifier: str, now: datetime, request: HttpRequest | None = None) -> tuple[ApiToken, str]:
-    """The token behind a code. Raises Conflict: the code is spent by any try, the right one or not."""
+    """Exchange a code for its token. Raises Conflict. Any attempt uses up the code, whether it succeeds or not."""
     granted = _spend(code, now)
     if granted is None or not _VERIFIER.fullmatch(verifier) or _challenge_of(verifier) != granted.challenge:
         raise Conflict(_STALE)
@@ -61,7 +61,7 @@ def exchange(*, code: str, verifier: str, now: datetime, request: HttpRequest | 
 
 @transaction.atomic
 def _spend(code: str, now: datetime) -> Connection | None:
-    """Take the grant out: of two who come with one code, one finds it."""
+    """Remove and return the grant: of two requests with one code, one finds it."""
     granted = Connection.objects.select_related("user").filter(digest=digest_of(code), expires__gt=now).first()
     if granted is None or not Connection.objects.filter(pk=granted.pk).delete()[0]:
         return None

@@ -1,7 +1,7 @@
-"""Sign-in through others: which of them are configured, and the account of who comes from there for the first time.
+"""External sign-in: the configured providers, and the account of a person who signs in for the first time.
 
-An account is found by the provider's own id of the person, never by an e-mail address: else whoever controls an address
-at some provider would get into the account of another. Who has both connects them while signed in.
+An account is found by the provider's own id of the person, never by an e-mail address. Else the owner of an address at
+some provider could open the account of another person. A person with both connects them while signed in.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ _PLAIN_NAME = "member"
 
 
 class Provider(NamedTuple):
-    """``name`` is in addresses and settings, ``title`` on buttons."""
+    """``name`` is used in addresses and settings, ``title`` on buttons."""
 
     name: str
     title: str
 
 
 class SignUpClosed(AuthPolicyError):
-    """Nobody opens an account by themselves here."""
+    """People cannot open accounts themselves here."""
 
 
 def configured() -> list[Provider]:
-    """The providers that the operator has configured, in the order of the buttons."""
+    """Return the providers that the operator has configured, in the order of the buttons."""
     return [Provider(name, title) for name, title in settings.SIGN_IN_PROVIDERS.items()]
 
 
-# --- The first time --------------------------------------------------------------------------------------------------
+# --- First sign-in ---------------------------------------------------------------------------------------------------
 @transaction.atomic
 def open_account(
     backend: Any, details: Mapping[str, Any], response: Mapping[str, Any], user: User | None = None, **more: Any
 ) -> dict[str, Any]:
-    """A step of social-auth's pipeline: the account of who is new here. Raises SignUpClosed."""
+    """Step of social-auth's pipeline: open the account of a new person. Raises SignUpClosed."""
     if user is not None:
         return {"is_new": False}
     if settings.SIGN_UP == CLOSED:
@@ -75,16 +75,16 @@ def open_account(
 
 
 def _own_address(details: Mapping[str, Any], response: Mapping[str, Any]) -> str:
-    """The address, if the provider vouches for it and no other account has it; else nothing."""
+    """Return the address, if the provider has verified it and no other account has it; else an empty text."""
     email = str(details.get("email") or "")
     if response.get("email_verified") is not True or User.objects.filter(email__iexact=email).exists():
         return ""
     return email
 
 
-def _free_name(wanted: str) -> str:
-    """The wanted name, made fit, with a number where another account has it."""
-    plain = _NO_NAME_CHARACTER.sub("-", User.normalize_username(wanted.partition("@")[0]))[:_LONGEST_NAME]
+def _free_name(requested: str) -> str:
+    """Return the requested name in a valid form, with a number when another account has it."""
+    plain = _NO_NAME_CHARACTER.sub("-", User.normalize_username(requested.partition("@")[0]))[:_LONGEST_NAME]
     plain = plain.strip("-._+@")
     if not plain or namespace_names.fault_of_account(plain):
         plain = _PLAIN_NAME
@@ -97,13 +97,13 @@ def _free_name(wanted: str) -> str:
 
 # --- Connections -----------------------------------------------------------------------------------------------------
 def connections_of(user: User) -> QuerySet[UserSocialAuth]:
-    """What the account can sign in through."""
+    """Return the account's connections to providers."""
     return UserSocialAuth.objects.filter(user=user).order_by("provider", "pk")
 
 
 @transaction.atomic
 def disconnect(*, actor: User, connection_id: int, request: HttpRequest | None = None) -> None:
-    """Forget one way in. Raises NotFound, and Conflict where it is the only one."""
+    """Remove a connection. Raises NotFound, and Conflict when it is the only way to sign in."""
     found = connections_of(actor).filter(pk=connection_id).first()
     if found is None:
         raise NotFound("There is no such connection of your account.")

@@ -1,5 +1,5 @@
-"""How sign-in is set up here, for admins: what holds, and the environment variable that changes it. No secret is among
-it, only whether there is one."""
+"""Overview of the sign-in settings for admins: each value, and the environment variable that changes it. It shows no
+secret, only whether one is set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TITLES = {
     "google-oauth2": "Google",
     "baidu": "Baidu",
 }
-# Each provider is switched on by its id and secret; some have an address beside them.
+# Each provider is enabled by its id and secret; some have an address in addition.
 _VARIABLES = {
     "oidc": ("REGATTA_OIDC_ID", "REGATTA_OIDC_SECRET", "REGATTA_OIDC_ISSUER"),
     "github": ("REGATTA_GITHUB_ID", "REGATTA_GITHUB_SECRET"),
@@ -33,17 +33,17 @@ _VARIABLES = {
 
 
 class Setting(NamedTuple):
-    """One row: what it is about, what holds, and the variables that change it (none: it is fixed)."""
+    """One row: its subject, its value, and the variables that change it (empty: it is fixed)."""
 
     about: str
     value: str
     variables: tuple[str, ...] = ()
-    # Whether an operator should look at it again.
+    # Whether an operator should review it.
     doubtful: bool = False
 
 
 class ProviderSetting(NamedTuple):
-    """One way to sign in through others. ``redirect`` is what has to be registered with the provider."""
+    """One external provider. ``redirect`` is the address to register with the provider."""
 
     title: str
     configured: bool
@@ -53,12 +53,12 @@ class ProviderSetting(NamedTuple):
 
 
 def overview() -> list[Setting]:
-    """What holds for accounts, sessions and letters, in the reader's language."""
-    return [*_accounts(), *_guards(), *_letters()]
+    """Return the settings of accounts, sessions and e-mails, in the reader's language."""
+    return [*_accounts(), *_guards(), *_emails()]
 
 
 def providers(absolute: Callable[[str], str]) -> list[ProviderSetting]:
-    """All ways through others, configured or not. ``absolute`` makes a whole address of a path."""
+    """Return all external providers, configured or not. ``absolute`` makes a full address of a path."""
     return [
         ProviderSetting(
             title=settings.SIGN_IN_PROVIDERS.get(name, title),
@@ -90,18 +90,20 @@ def _guards() -> Iterator[Setting]:
         pk__in=TOTPDevice.objects.filter(confirmed=True).values("user")
     )
     count = without.count()
-    asked = settings.ADMIN_SECOND_FACTOR
-    of_admins = _("asked of all admins") if asked else _("as everybody likes; not asked of admins")
+    required = settings.ADMIN_SECOND_FACTOR
+    of_admins = _("asked of all admins") if required else _("as everybody likes; not asked of admins")
     lacking = _("admins without one: %(count)s") % {"count": count} if count else _("all admins have one")
-    yield Setting(_("Second factor"), f"{of_admins}; {lacking}", ("REGATTA_ADMIN_SECOND_FACTOR",), doubtful=not asked)
+    yield Setting(
+        _("Second factor"), f"{of_admins}; {lacking}", ("REGATTA_ADMIN_SECOND_FACTOR",), doubtful=not required
+    )
     pause = _span(settings.AXES_COOLOFF_TIME.total_seconds())
     guessing = _("after %(count)s wrong passwords for a name from one address, a pause of %(length)s")
     lock_out = guessing % {"count": settings.AXES_FAILURE_LIMIT, "length": pause}
     yield Setting(_("Guessing"), lock_out, ("REGATTA_SIGN_IN_RATE",))
-    life = _("end %(length)s after the last sign-in; listed, and each can be ended") % {
+    lifetime = _("end %(length)s after the last sign-in; listed, and each can be ended") % {
         "length": _span(settings.SESSION_COOKIE_AGE)
     }
-    yield Setting(_("Sessions"), life)
+    yield Setting(_("Sessions"), lifetime)
     encrypted = _("cookies travel encrypted only") if settings.HTTPS else _("cookies travel over plain HTTP too")
     yield Setting(_("Encryption"), encrypted, ("REGATTA_HTTPS",), doubtful=not settings.HTTPS)
     yield Setting(_("Names of the portal"), ", ".join(settings.ALLOWED_HOSTS), ("REGATTA_ALLOWED_HOSTS",))
@@ -109,7 +111,7 @@ def _guards() -> Iterator[Setting]:
     yield Setting(_("Proxies whose word is taken"), proxies, ("REGATTA_TRUSTED_PROXIES",))
 
 
-def _letters() -> Iterator[Setting]:
+def _emails() -> Iterator[Setting]:
     by_smtp = settings.EMAIL_BACKEND.endswith("smtp.EmailBackend")
     where = _("printed to the portal's own output; nobody gets them")
     if by_smtp:
@@ -122,7 +124,7 @@ def _letters() -> Iterator[Setting]:
 
 
 def _span(seconds: float) -> str:
-    """``1 week``, ``1 hour``, ``20 s``."""
+    """Return ``1 week``, ``1 hour``, ``20 s``."""
     if seconds < _MINUTE:
         return _("%(count)s s") % {"count": round(seconds)}
     return timesince(_EPOCH, _EPOCH + timedelta(seconds=seconds))

@@ -1,6 +1,6 @@
-"""Bounds on guessing passwords: by name and network (django-axes), and by network alone.
+"""Limits on password guessing: by name and network (django-axes), and by network alone.
 
-A guess costs the portal a slow hash, and one network with many names would never meet the bound of a single name.
+A guess costs the portal a slow hash, and one network with many names would never reach the limit of a single name.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rbac.audit import log as audit_log
 from rbac.models import Outcome, User
 
 EVERY = timedelta(hours=1)
-# An attempt counts for AXES_COOLOFF_TIME, and is stored somewhat longer for who looks into what happened.
+# An attempt counts for AXES_COOLOFF_TIME, and is stored somewhat longer for investigations.
 STORED = timedelta(days=1)
-# Wrong tries at one's present password, in an hour.
+# Wrong attempts at an account's current password, per hour.
 PRESENT_PASSWORD_TRIES = 10
 _KIND = "sign-in-from"
 _PRESENT = "present-password"
@@ -29,13 +29,13 @@ _log = logging.getLogger(__name__)
 
 
 def network_of(request: HttpRequest | None) -> str | None:
-    """The network that a request came from, as django-axes stores it."""
+    """Return the network of a request, as django-axes stores it."""
     return throttle.network_of(audit_log.address_of(request)) or None
 
 
 def count(request: HttpRequest) -> None:
-    """Count one attempt of the request's network. Raises TooManyRequests; the first refusal leaves a row in the audit
-    log, not each of them."""
+    """Count one attempt of the request's network. Raises TooManyRequests; only the first refusal leaves a row in the
+    audit log."""
     network = network_of(request) or ""
     _most, window = settings.SIGN_IN_NETWORK_RATE
     try:
@@ -47,29 +47,32 @@ def count(request: HttpRequest) -> None:
         raise
 
 
-def forgive(request: HttpRequest) -> None:
-    """Take the count of this attempt back: it was no guess."""
-    throttle.give_back(_KIND, network_of(request) or "")
+def uncount(request: HttpRequest) -> None:
+    """Uncount this attempt: it was no guess."""
+    throttle.refund(_KIND, network_of(request) or "")
 
 
 def check_present_password(user: User, password: str) -> None:
-    """Raises ValidationFailed for a wrong password, TooManyRequests after PRESENT_PASSWORD_TRIES of them in an hour: a
-    session that was left open, or stolen, is no place to guess from."""
+    """Check the current password of an account.
+
+    Raises ValidationFailed for a wrong password, and TooManyRequests after ``PRESENT_PASSWORD_TRIES`` of them in an
+    hour: a session that was left open, or stolen, must not allow guessing.
+    """
     throttle.take(_PRESENT, str(user.pk), most=PRESENT_PASSWORD_TRIES)
     if not user.check_password(password):
         raise ValidationFailed({"old": ["This is not your present password."]})
-    throttle.give_back(_PRESENT, str(user.pk))
+    throttle.refund(_PRESENT, str(user.pk))
 
 
 def prune_attempts(now: datetime) -> int:
-    """Delete the attempts of django-axes that count for nothing any more; how many."""
+    """Delete the attempts of django-axes that no longer count; return how many."""
     age = max(STORED, settings.AXES_COOLOFF_TIME)
     deleted, _ = AccessAttempt.objects.filter(attempt_time__lt=now - age).delete()
     return int(deleted)
 
 
 class SignInAttempts:
-    """The sweep's part; at most every hour, however often it is called. Never raises."""
+    """The sweep's part; it runs at most every hour, however often it is called. Never raises."""
 
     def __init__(self) -> None:
         self._next: datetime | None = None

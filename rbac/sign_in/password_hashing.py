@@ -1,4 +1,4 @@
-"""Password hashing that leaves the machine to others: few hashes at once, each on one core."""
+"""Password hashing with bounded load: few hashes at once, each on one core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.contrib.auth.hashers import Argon2PasswordHasher
 
 from portal.common.errors import TooManyRequests
 
-# Half of the cores stay free for everything else that the process serves.
+# Half of the cores stay free for other requests of the process.
 AT_ONCE = max(1, len(os.sched_getaffinity(0)) // 2)
 WAIT_SECONDS = 15.0
 _slots = threading.BoundedSemaphore(AT_ONCE)
@@ -20,7 +20,7 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
 
 @contextlib.contextmanager
 def slot() -> Iterator[None]:
-    """One of AT_ONCE. Raises TooManyRequests where none is free in WAIT_SECONDS."""
+    """Hold one of ``AT_ONCE`` slots. Raises TooManyRequests when none is free within ``WAIT_SECONDS``."""
     if not _slots.acquire(timeout=WAIT_SECONDS):
         raise TooManyRequests(
             f"Too many passwords are being checked. Wait {WAIT_SECONDS:g} s, then try again.", retry_after=WAIT_SECONDS

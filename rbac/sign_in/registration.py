@@ -1,4 +1,4 @@
-"""Accounts that people open themselves, and passwords that they forgot."""
+"""Registration of accounts by their owners, and password resets."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ from rbac.models import Awaiting, Outcome, User
 from rbac.services import ensure_personal_namespace, revoke_tokens_of, validate_account
 from rbac.socket_revocation import wake_sockets
 
-# Who may open an account: nobody, everybody, or everybody whom an admin lets in.
+# Who may open an account: nobody, everybody, or everybody whom an admin approves.
 CLOSED, OPEN, APPROVAL = SIGN_UPS = ("closed", "open", "approval")
-CONFIRMATION_LIFE = timedelta(days=1)
-# An hour.
-_LETTERS_PER_ADDRESS_AND_CALLER = 5
-_LETTERS_PER_ADDRESS = 50
-_LETTERS_PER_CALLER = 30
+CONFIRMATION_LIFETIME = timedelta(days=1)
+# Limits per hour.
+_EMAILS_PER_ADDRESS_AND_CALLER = 5
+_EMAILS_PER_ADDRESS = 50
+_EMAILS_PER_CALLER = 30
 _LONGEST_ADDRESS = 254
 _NO_ADDRESS = "Write your e-mail address: the letter goes there."
 _OVER = "This link has been used, or is too old. Begin anew."
 
 
 def is_possible() -> bool:
-    """Whether people may open accounts themselves."""
+    """Return whether people may open accounts themselves."""
     return bool(settings.SIGN_UP != CLOSED)
 
 
 # --- Opening an account ----------------------------------------------------------------------------------------------
 @transaction.atomic
 def sign_up(*, username: str, email: str, password: str, request: HttpRequest) -> None:
-    """Open an account that waits for its address to be confirmed, and have the e-mail for that sent.
+    """Open an account whose address waits for confirmation, and queue the e-mail for that.
 
-    Neither the answer nor its time says which addresses have accounts: the password is hashed in any case, and the
-    owner of such an address gets another e-mail.
+    Neither the response nor its duration reveals which addresses have accounts: the password is hashed in any case, and
+    the owner of such an address gets another e-mail.
 
-    Raises Forbidden where accounts are not opened that way, ValidationFailed, TooManyRequests.
+    Raises Forbidden when registration is closed, ValidationFailed, TooManyRequests.
     """
     if settings.SIGN_UP == CLOSED:
         raise Forbidden("Nobody can open an account by themselves here. Ask an admin.")
@@ -71,31 +71,32 @@ def sign_up(*, username: str, email: str, password: str, request: HttpRequest) -
 
 
 def _count_email(request: HttpRequest, email: str) -> None:
-    """Bound the e-mails to an address and those that a caller causes. A caller uses up the share of its own network
-    alone: the owner of the address still gets theirs. Raises TooManyRequests."""
+    """Limit the e-mails to an address and those that a caller causes. A caller uses up only the share of its own
+    network: the owner of the address still gets theirs. Raises TooManyRequests."""
     caller, to = throttle.network_of(audit_log.address_of(request)), email.lower()
-    throttle.take("letter-from", caller, most=_LETTERS_PER_CALLER)
-    throttle.take("letter-to-from", f"{to}\0{caller}", most=_LETTERS_PER_ADDRESS_AND_CALLER)
-    throttle.take("letter-to", to, most=_LETTERS_PER_ADDRESS)
+    throttle.take("letter-from", caller, most=_EMAILS_PER_CALLER)
+    throttle.take("letter-to-from", f"{to}\0{caller}", most=_EMAILS_PER_ADDRESS_AND_CALLER)
+    throttle.take("letter-to", to, most=_EMAILS_PER_ADDRESS)
 
 
 def _forget_unconfirmed(username: str, email: str) -> None:
-    """What nobody confirmed blocks neither its address nor, after a day, its name."""
+    """Delete unconfirmed accounts: they block neither their address nor, after a day, their name."""
     unconfirmed = User.objects.filter(awaiting=Awaiting.CONFIRMATION)
     if email:
         unconfirmed.filter(email__iexact=email).delete()
-    unconfirmed.filter(username__iexact=username, date_joined__lt=wall_clock() - CONFIRMATION_LIFE).delete()
+    unconfirmed.filter(username__iexact=username, date_joined__lt=wall_clock() - CONFIRMATION_LIFETIME).delete()
 
 
 def to_confirm(token: str) -> User:
-    """The account that a letter's link opens. Raises Conflict where it is too old or done, NotFound for nonsense."""
+    """Return the account of a link in an e-mail. Raises Conflict when it has expired or was used, NotFound when it is
+    invalid."""
     try:
-        kept = signing.loads(token, salt=mail.CONFIRMATION_SALT, max_age=CONFIRMATION_LIFE)
+        payload = signing.loads(token, salt=mail.CONFIRMATION_SALT, max_age=CONFIRMATION_LIFETIME)
     except signing.SignatureExpired:
         raise Conflict(_OVER) from None
     except signing.BadSignature:
         raise NotFound("This is not a whole link. Copy all of it from the letter.") from None
-    user = User.objects.filter(pk=kept["user"], email=kept["email"], awaiting=Awaiting.CONFIRMATION).first()
+    user = User.objects.filter(pk=payload["user"], email=payload["email"], awaiting=Awaiting.CONFIRMATION).first()
     if user is None:
         raise Conflict(_OVER)
     return user
@@ -103,13 +104,13 @@ def to_confirm(token: str) -> User:
 
 @transaction.atomic
 def confirm(*, token: str, password: str, request: HttpRequest) -> User:
-    """Confirm the address, by who knows the password of the account too: else the owner of an address could be talked
-    into confirming an account that somebody else holds.
+    """Confirm the address; this requires the password of the account too. Otherwise the owner of an address could be
+    persuaded to confirm an account that belongs to somebody else.
 
     Raises like ``to_confirm``, and ValidationFailed, TooManyRequests.
     """
     user = to_confirm(token)
-    throttle.take("confirm", str(user.pk), most=_LETTERS_PER_CALLER)
+    throttle.take("confirm", str(user.pk), most=_EMAILS_PER_CALLER)
     if not user.check_password(password):
         raise ValidationFailed({"password": ["This is not the password that the account was opened with."]})
     waits = settings.SIGN_UP == APPROVAL
@@ -119,26 +120,26 @@ def confirm(*, token: str, password: str, request: HttpRequest) -> User:
     user.save(update_fields=["awaiting", "is_active", "email_confirmed"])
     audit_log.record("user.confirm", user.username, actor=user, request=request)
     if waits:
-        _tell_admins(user, request)
+        _notify_admins(user, request)
     else:
         ensure_personal_namespace(user)
     return user
 
 
 # --- Approval --------------------------------------------------------------------------------------------------------
-def _tell_admins(user: User, request: HttpRequest) -> None:
+def _notify_admins(user: User, request: HttpRequest) -> None:
     for admin in User.objects.filter(is_superuser=True, is_active=True).exclude(email=""):
         mail.enqueue(request, admin.email, "waiting", username=user.username, email=user.email)
 
 
 def waiting_accounts() -> QuerySet[User]:
-    """Those that an admin has to let in, the one that waits longest first."""
+    """Return the accounts that wait for approval by an admin, the longest wait first."""
     return User.objects.filter(awaiting=Awaiting.APPROVAL).order_by("email_confirmed", "pk")
 
 
 @transaction.atomic
 def approve(*, actor: User, username: str, request: HttpRequest) -> User:
-    """Let an account in that waits for it. Raises Forbidden, NotFound."""
+    """Approve a waiting account. Raises Forbidden, NotFound."""
     user = _waiting(actor, username)
     user.awaiting, user.is_active = "", True
     user.save(update_fields=["awaiting", "is_active"])
@@ -150,7 +151,7 @@ def approve(*, actor: User, username: str, request: HttpRequest) -> User:
 
 @transaction.atomic
 def refuse(*, actor: User, username: str, request: HttpRequest) -> None:
-    """Keep an account out that waits to be let in: it is closed, its name and address stay taken.
+    """Refuse a waiting account: it is closed, its name and address stay in use.
 
     Raises Forbidden, NotFound.
     """
@@ -171,8 +172,8 @@ def _waiting(actor: User, username: str) -> User:
 # --- Passwords -------------------------------------------------------------------------------------------------------
 @transaction.atomic
 def send_reset(*, email: str, request: HttpRequest) -> None:
-    """Have the e-mail sent with which a password is chosen anew. Whether an account has this address is looked up when
-    it is sent: here it makes no difference.
+    """Queue the e-mail for a password reset. The account of the address is looked up when the e-mail is sent: the
+    request does not depend on it.
 
     Raises ValidationFailed without an address, TooManyRequests.
     """
@@ -186,12 +187,12 @@ def send_reset(*, email: str, request: HttpRequest) -> None:
 
 
 def send_welcome(user: User, request: HttpRequest) -> None:
-    """Have the e-mail sent with which the owner of an account that an admin has opened chooses a password."""
+    """Queue the e-mail with which the owner of an account that an admin has opened chooses a password."""
     mail.enqueue(request, user.email, "welcome", user=user.pk)
 
 
 def to_reset(who: str, token: str) -> User:
-    """The account whose letter this link was in. Raises Conflict where it is too old or was used."""
+    """Return the account of a password link. Raises Conflict when it has expired or was used."""
     try:
         user = User.objects.filter(pk=int(force_str(urlsafe_base64_decode(who))), is_active=True).first()
     except (ValueError, OverflowError):
@@ -210,8 +211,8 @@ def set_password(
     keep_tokens: bool = False,
     request: HttpRequest | None = None,
 ) -> None:
-    """Another password: every session of the account ends, its sockets close, and its tokens are revoked unless they
-    are to be kept: who stole the account may have made one. Raises ValidationFailed."""
+    """Set another password. Every session of the account ends, its sockets close, and its tokens are revoked unless
+    ``keep_tokens``: whoever had stolen the account may have made one. Raises ValidationFailed."""
     try:
         validate_password(password, user)
     except FieldError as error:

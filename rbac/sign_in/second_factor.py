@@ -1,5 +1,5 @@
-"""The second factor: codes of an authenticator app (TOTP, RFC 6238, by django-otp), and recovery codes for the day on
-which the telephone is lost. A code is good once; guessing is slowed down by a growing pause."""
+"""The second factor: codes of an authenticator app (TOTP, RFC 6238, by django-otp), and recovery codes for a lost
+telephone. A code is valid once; a growing pause slows down guessing."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from rbac.selectors import digest_of
 RECOVERY_CODES = 10
 _ISSUER = "Regatta"
 _PAUSE_SECONDS = 30.0
-# 80 random bits: a fast digest is enough for what cannot be guessed, with the table at hand too. A key in the settings
-# would add nothing but codes that are lost when it is replaced. Codes of earlier versions (40 bits) stay good.
+# 80 random bits: a fast digest is enough for codes that cannot be guessed, even from a copy of the table. A key in the
+# settings would only add that codes are lost when it is replaced. Codes of earlier versions (40 bits) stay valid.
 _CODE_BYTES = 10
 _THERE_IS_ONE = "You have a second factor. Switch it off before you set up another one."
 _WRONG = "The code is wrong, or it was used already. Wait for the next one."
@@ -29,29 +29,29 @@ _WRONG = "The code is wrong, or it was used already. Wait for the next one."
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
 def device_of(user: User) -> TOTPDevice | None:
-    """The account's authenticator; None where it has no second factor."""
+    """Return the account's authenticator; None without a second factor."""
     device: TOTPDevice | None = TOTPDevice.objects.filter(user=user, confirmed=True).first()
     return device
 
 
 def is_owed(user: User) -> bool:
-    """Whether the platform asks this account for a second factor that it does not have yet."""
+    """Return whether the platform requires a second factor that this account does not have yet."""
     return bool(settings.ADMIN_SECOND_FACTOR) and user.is_admin and device_of(user) is None
 
 
 def codes_left(user: User) -> int:
-    """How many recovery codes have not been used."""
+    """Return how many recovery codes have not been used."""
     return RecoveryCode.objects.filter(user=user, used=None).count()
 
 
 def key_of(device: TOTPDevice) -> str:
-    """The key as people type it: base32 in groups of four."""
+    """Return the key as people type it: base32 in groups of four."""
     plain = b32encode(device.bin_key).decode().rstrip("=")
     return " ".join(plain[at : at + 4] for at in range(0, len(plain), 4))
 
 
 def picture_of(device: TOTPDevice) -> str:
-    """The QR code that an app reads, as the address of a picture (``data:image/svg+xml``)."""
+    """Return the QR code for an app, as the address of an image (``data:image/svg+xml``)."""
     import segno  # only this page needs it
 
     code = segno.make(device.config_url, error="m")
@@ -61,10 +61,10 @@ def picture_of(device: TOTPDevice) -> str:
 # --- Setting up ------------------------------------------------------------------------------------------------------
 @transaction.atomic
 def begin(*, actor: User) -> TOTPDevice:
-    """An authenticator to set up, with a new key: one that was shown before is worth nothing any more. It asks for
-    nothing before ``confirm``.
+    """Return a new authenticator to set up, with a new key: an earlier key becomes invalid. No code is required before
+    ``confirm``.
 
-    Raises Conflict where there is one already.
+    Raises Conflict when the account has a second factor already.
     """
     _lock(actor)
     if device_of(actor) is not None:
@@ -75,12 +75,12 @@ def begin(*, actor: User) -> TOTPDevice:
 
 
 def _lock(user: User) -> None:
-    """Two calls of one account come one after the other, until the transaction of the first ends."""
+    """Serialise the calls of one account until the transaction of the first ends."""
     User.objects.select_for_update().get(pk=user.pk)
 
 
 def begun(actor: User) -> TOTPDevice:
-    """The authenticator that is being set up. Raises Conflict where none is."""
+    """Return the authenticator that is being set up. Raises Conflict when there is none."""
     device: TOTPDevice | None = TOTPDevice.objects.filter(user=actor, confirmed=False).first()
     if device is None:
         raise Conflict("Make a key first, on the page of the second factor.")
@@ -89,7 +89,7 @@ def begun(actor: User) -> TOTPDevice:
 
 @transaction.atomic
 def confirm(*, actor: User, code: str, request: HttpRequest | None = None) -> list[str]:
-    """Switch the second factor on, once the app shows the right code. Returns the recovery codes, told this once.
+    """Switch the second factor on, once the app shows the right code. Returns the recovery codes, only this once.
 
     Raises Conflict, ValidationFailed for a wrong code.
     """
@@ -97,7 +97,7 @@ def confirm(*, actor: User, code: str, request: HttpRequest | None = None) -> li
     if device_of(actor) is not None:
         raise Conflict(_THERE_IS_ONE)
     device = begun(actor)
-    # Trying one's own key needs no slowing down.
+    # Guessing the key of the own account needs no delay.
     device.throttle_reset()
     if not device.verify_token(_digits(code)):
         raise ValidationFailed({"code": ["This is not the code that the app shows now. Try the next one."]})
@@ -124,7 +124,7 @@ def _digits(code: str) -> str:
 
 # --- Using -----------------------------------------------------------------------------------------------------------
 def verify(user: User, code: str) -> None:
-    """Take one code, of the app or a recovery code. Raises NotSignedIn where it is wrong, TooManyRequests after wrong
+    """Use one code, of the app or a recovery code. Raises NotSignedIn for a wrong code, TooManyRequests after wrong
     ones."""
     device = device_of(user)
     if device is None:
@@ -145,7 +145,7 @@ def _use_recovery_code(user: User, code: str) -> bool:
 
 @transaction.atomic
 def renew_codes(*, actor: User, request: HttpRequest | None = None) -> list[str]:
-    """New recovery codes; the old ones are worth nothing any more. Raises Conflict without a second factor."""
+    """Return new recovery codes; the old ones become invalid. Raises Conflict without a second factor."""
     if device_of(actor) is None:
         raise Conflict("You have no second factor.")
     audit_log.record("second-factor.codes", actor.username, actor=actor, request=request)
@@ -154,9 +154,9 @@ def renew_codes(*, actor: User, request: HttpRequest | None = None) -> list[str]
 
 @transaction.atomic
 def switch_off(*, actor: User, user: User, request: HttpRequest | None = None) -> None:
-    """Do without: the authenticator and the recovery codes are forgotten. An admin may do it for who lost theirs.
+    """Delete the authenticator and the recovery codes. An admin may do it for a person who lost theirs.
 
-    Raises Conflict where the platform asks admins for one and it is their own.
+    Raises Conflict for an admin's own second factor when the platform requires one of admins.
     """
     if actor == user and settings.ADMIN_SECOND_FACTOR and user.is_admin:
         raise Conflict("Admins need a second factor here. Ask another admin to switch yours off if you lost it.")

@@ -1,4 +1,4 @@
-"""The sessions of browsers: Django's rows, with whose they are, from where, and when they were last seen.
+"""Sessions of browsers: Django's rows, with account, address, and the time when they were last seen.
 
 The table holds the SHA-256 of each key: a copy of the database signs nobody in. ``settings.SESSION_ENGINE`` names this
 module.
@@ -16,20 +16,21 @@ from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
 from portal.common.clock import now
 from rbac.models import Session
 
-# What a session remembers of how it began (``rbac.sign_in.sign_in.begin_session`` writes it).
+# Session keys about its beginning (``rbac.sign_in.sign_in.begin_session`` sets them).
 ORIGIN = "origin"
 _HANDLE_DIGITS = 32
 
 
 class SessionStore(DatabaseStore):
-    """As the database's own store, but rows are found by the digest of their key, and say whose they are, so that
-    people can see and end theirs."""
+    """The database's own store, except that rows are found by the digest of their key and hold the account, so that
+    people can list and end their sessions."""
 
     @classmethod
     def get_model_class(cls) -> type[Session]:
         return Session
 
-    # Each of these has an ``a...`` twin in the store: all are here, or some way in would look for the key itself.
+    # Each of these has an ``a...`` twin in the store. All are overridden, or some method would search for the key
+    # itself.
     def _get_session_from_db(self) -> Session | None:
         row = Session.objects.filter(session_key=_digest_of(self.session_key), expire_date__gt=now()).first()
         return self._found(row)
@@ -65,7 +66,7 @@ class SessionStore(DatabaseStore):
 
 
 def _described(row: Session, data: dict[str, Any]) -> Session:
-    """The row, saying whose it is and from where it began."""
+    """Set the digest of the key, the handle, the account and the beginning of the session on its row."""
     origin = data.get(ORIGIN, {})
     row.seen = now()
     row.created = datetime.fromisoformat(origin["created"]) if "created" in origin else row.seen
@@ -78,16 +79,17 @@ def _described(row: Session, data: dict[str, Any]) -> Session:
 
 
 def _digest_of(session_key: str | None) -> str:
-    """What the table holds of a key, which has 165 random bits: a plain SHA-256 of it cannot be searched."""
+    """Return the digest under which a key is stored. A key has 165 random bits, so a plain SHA-256 of it cannot be
+    searched."""
     return hashlib.sha256((session_key or "").encode()).hexdigest()
 
 
 def handle_of(session_key: str | None) -> str:
-    """The name of a session: from it nobody can find the key."""
+    """Return the public name of a session: the key cannot be derived from it."""
     return _digest_of(session_key)[:_HANDLE_DIGITS]
 
 
 def is_signed_in(session_key: str) -> bool:
-    """Whether this is the key of a session that somebody is signed in with. Reads the database."""
+    """Return whether this is the key of a signed-in session. Reads the database."""
     row = Session.objects.filter(session_key=_digest_of(session_key), expire_date__gt=now(), user__is_active=True)
     return row.exists()

@@ -1,4 +1,4 @@
-"""Who is there: passwords, the sessions of browsers, and their end. Each change with its row in the trail."""
+"""Authentication: passwords, the sessions of browsers, and their end. Each change has its row in the audit log."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _AWAITING: Mapping[str, str] = {
 }
 _FIRST = "first-session"
 _PENDING = "pending-sign-in"
-# How long a password that was right waits for its second factor.
+# Seconds for which a correct password waits for its second factor.
 _PATIENCE = timedelta(minutes=10)
 _AGENT_LENGTH = 200
 _NAME_LIMIT = 150
@@ -37,14 +37,15 @@ _PASSWORD_LIMIT = 1024
 
 
 def check_password(request: HttpRequest, username: str, password: str) -> User:
-    """The account behind a name and a password, with its personal namespace.
+    """Return the account of a name and a password, with its personal namespace.
 
-    Raises NotSignedIn with one message for every kind of failure (but who opened an account and knows its password is
-    told what it waits for), TooManyRequests after too many failures for this name from this network, or for any names.
+    Raises NotSignedIn with one message for every kind of failure, except that a person who opened an account and has
+    its password gets the reason why it is not active. Raises TooManyRequests after too many failures for this name from
+    this network, or for any names.
     """
     password_guessing.count(request)
     if len(username) > _NAME_LIMIT or len(password) > _PASSWORD_LIMIT:
-        # No account has these, and django-axes would store the name whole.
+        # No account has these, and django-axes would store the whole name.
         _record_failure(request, username)
         raise NotSignedIn(_WRONG)
     user = authenticate(request, username=username, password=password)
@@ -55,7 +56,7 @@ def check_password(request: HttpRequest, username: str, password: str) -> User:
     if not isinstance(user, User):
         _record_failure(request, username)
         raise NotSignedIn(_why_not(username, password))
-    password_guessing.forgive(request)
+    password_guessing.uncount(request)
     ensure_personal_namespace(user)
     return user
 
@@ -69,38 +70,39 @@ def _why_not(username: str, password: str) -> str:
     return _AWAITING[waiting.awaiting] if waiting and waiting.check_password(password) else _WRONG
 
 
-def sign_in(request: HttpRequest, username: str, password: str, way_on: str = "") -> bool:
-    """Check the password, then begin a session, or keep in mind that a second factor is still owed.
+def sign_in(request: HttpRequest, username: str, password: str, next_page: str = "") -> bool:
+    """Check the password, then begin a session, or remember that a second factor is still required.
 
-    Whether the session has begun. Raises like ``check_password``.
+    Returns whether the session has begun. Raises like ``check_password``.
     """
     user = check_password(request, username, password)
-    return admit(request, user, user.backend, way_on)
+    return admit(request, user, user.backend, next_page)
 
 
-def admit(request: HttpRequest, user: User, backend: str, way_on: str = "") -> bool:
-    """Begin the session of an account that has shown its first factor, unless it has a second. Whether it has begun."""
+def admit(request: HttpRequest, user: User, backend: str, next_page: str = "") -> bool:
+    """Begin the session of an account that has passed its first factor, unless it has a second one. Return whether it
+    has begun."""
     if second_factor.device_of(user) is None:
         begin_session(request, user, backend)
         return True
     until = (wall_clock() + _PATIENCE).isoformat()
     request.session.cycle_key()
-    request.session[_PENDING] = {"user": user.pk, "backend": backend, "until": until, "way_on": way_on}
+    request.session[_PENDING] = {"user": user.pk, "backend": backend, "until": until, "way_on": next_page}
     return False
 
 
 def pending(request: HttpRequest) -> User | None:
-    """The account that has shown its password in this browser, a short while ago, and owes its second factor."""
-    kept = request.session.get(_PENDING)
-    if kept is None or datetime.fromisoformat(kept["until"]) < wall_clock():
+    """Return the account that gave its password in this browser a short while ago and still needs its second factor."""
+    pending_sign_in = request.session.get(_PENDING)
+    if pending_sign_in is None or datetime.fromisoformat(pending_sign_in["until"]) < wall_clock():
         return None
-    return User.objects.filter(pk=kept["user"], is_active=True).first()
+    return User.objects.filter(pk=pending_sign_in["user"], is_active=True).first()
 
 
 def finish(request: HttpRequest, code: str) -> str:
-    """Check the second factor and begin the session. Returns where to go on to ("": nowhere in particular).
+    """Check the second factor and begin the session. Returns the page to open next ("": no particular one).
 
-    Raises NotSignedIn where nothing is pending or the code is wrong, TooManyRequests.
+    Raises NotSignedIn when no sign-in is pending or the code is wrong, TooManyRequests.
     """
     user = pending(request)
     if user is None:
@@ -110,14 +112,14 @@ def finish(request: HttpRequest, code: str) -> str:
     except NotSignedIn:
         audit_log.record("sign-in.fail", user.username, actor=None, outcome=Outcome.REFUSED, request=request)
         raise
-    kept = request.session.pop(_PENDING)
-    begin_session(request, user, kept["backend"])
-    return str(kept["way_on"])
+    pending_sign_in = request.session.pop(_PENDING)
+    begin_session(request, user, pending_sign_in["backend"])
+    return str(pending_sign_in["way_on"])
 
 
 def require_second_factor(user: User, code: str) -> None:
-    """For who signs in at once, without a page in between. Raises NotSignedIn, TooManyRequests, and Forbidden where the
-    platform asks the account for a second factor that it has not set up."""
+    """Check the second factor for a sign-in without a page in between. Raises NotSignedIn, TooManyRequests, and
+    Forbidden when the platform requires a second factor that the account has not set up."""
     if second_factor.is_owed(user):
         raise Forbidden("Set up your second factor first, on the page of your account.")
     if second_factor.device_of(user) is not None and not code:
@@ -126,7 +128,7 @@ def require_second_factor(user: User, code: str) -> None:
 
 
 def begin_session(request: HttpRequest, user: User, backend: str) -> None:
-    """A session with a fresh key for an account that has shown all that is asked of it; it remembers from where."""
+    """Begin a session with a fresh key for an account that has passed all factors; record its address and browser."""
     first = user.last_login is None
     login(request, user, backend=backend)
     if first and (user.email_confirmed or not user.has_usable_password()):
@@ -140,12 +142,12 @@ def begin_session(request: HttpRequest, user: User, backend: str) -> None:
 
 
 def is_welcome_due(request: HttpRequest) -> bool:
-    """Whether this is the first session of somebody who opened the account themselves. True once."""
+    """Return whether this is the first session of a person who opened the account themselves. True once."""
     return bool(request.session.pop(_FIRST, False))
 
 
 def sign_out(request: HttpRequest) -> None:
-    """End the session: its row and its data are gone, the cookie is worth nothing."""
+    """End the session: its row and its data are deleted, the cookie becomes invalid."""
     if isinstance(request.user, User):
         audit_log.record("sign-out", request.user.username, actor=request.user, request=request)
     logout(request)
@@ -153,18 +155,18 @@ def sign_out(request: HttpRequest) -> None:
 
 # --- Sessions --------------------------------------------------------------------------------------------------------
 def sessions_of(user: User) -> QuerySet[Session]:
-    """The account's sessions that are still good, the one seen last first."""
+    """Return the account's valid sessions, the one seen last first."""
     return Session.objects.filter(user=user, expire_date__gt=wall_clock()).order_by("-seen", "handle")
 
 
 def is_present(request: HttpRequest, session: Session) -> bool:
-    """Whether this is the session that the request itself belongs to."""
+    """Return whether this is the session of the request itself."""
     return session.handle == handle_of(request.session.session_key)
 
 
 @transaction.atomic
 def end_session(*, actor: User, handle: str, request: HttpRequest | None = None) -> None:
-    """Sign one of the actor's own browsers out, maybe the present one; its sockets close. Raises NotFound."""
+    """Sign one of the actor's own browsers out, possibly the current one; its sockets close. Raises NotFound."""
     ended, _ = sessions_of(actor).filter(handle=handle).delete()
     if not ended:
         raise NotFound("There is no such session of yours; it may have ended already.")

@@ -1,4 +1,4 @@
-"""One's own account: the password and the second factor."""
+"""Pages of the own account: the password and the second factor."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from rbac.view_helpers import attempt, user_of
 @require_safe
 @login_required
 def account(request: HttpRequest) -> HttpResponse:
-    """Name, address, password, second factor, and the ways to the pages about tokens and sessions."""
+    """Name, address, password, second factor, and links to the pages about tokens and sessions."""
     user = user_of(request)
     context = {
         "has_password": user.has_usable_password(),
@@ -44,10 +44,10 @@ def account(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def change_password(request: HttpRequest) -> HttpResponse:
-    """Another password. Other browsers are signed out; this one stays."""
+    """Change the password. Other browsers are signed out; this one stays signed in."""
     user, keeps = user_of(request), "keep_tokens" in request.POST
 
-    def deed() -> None:
+    def action() -> None:
         password_guessing.check_present_password(user, request.POST.get("old", ""))
         registration.set_password(
             actor=user, user=user, password=request.POST.get("new", ""), keep_tokens=keeps, request=request
@@ -55,7 +55,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
 
     done = _("The password has been changed. Other browsers are signed out.")
     revoked = _("The password has been changed. Other browsers are signed out, and your access tokens are revoked.")
-    if attempt(request, deed, done if keeps else revoked):
+    if attempt(request, action, done if keeps else revoked):
         update_session_auth_hash(request, user)
     return redirect("account")
 
@@ -65,7 +65,8 @@ def change_password(request: HttpRequest) -> HttpResponse:
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 def set_up(request: HttpRequest) -> HttpResponse:
-    """What it is; a POST makes a key and shows it, this once, with the field for the first code of the app."""
+    """Explain the second factor; a POST makes a key and shows it, only this once, with the field for the first code of
+    the app."""
     user = user_of(request)
     if getattr(request, "impersonator", None) is not None:
         raise Forbidden("Nobody sets up the second factor of somebody else.")
@@ -86,7 +87,8 @@ def _set_up(request: HttpRequest, device: TOTPDevice | None, error: str = "") ->
 @login_required
 @require_POST
 def switch_on(request: HttpRequest) -> HttpResponse:
-    """The app shows the right code: from now on it is asked for. The recovery codes are shown this once."""
+    """Switch the second factor on with a code of the app; from now on a code is required. The recovery codes are shown
+    only this once."""
     user = user_of(request)
     try:
         codes = second_factor.confirm(actor=user, code=request.POST.get("code", ""), request=request)
@@ -103,7 +105,7 @@ def switch_on(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def renew_codes(request: HttpRequest) -> HttpResponse:
-    """New recovery codes, for who shows a code."""
+    """Show new recovery codes; requires a code."""
     if not _has_shown_code(request):
         return redirect("account")
     codes = second_factor.renew_codes(actor=user_of(request), request=request)
@@ -113,7 +115,7 @@ def renew_codes(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def switch_off(request: HttpRequest) -> HttpResponse:
-    """Do without the second factor, for who shows a code."""
+    """Switch the second factor off; requires a code."""
     user = user_of(request)
     if _has_shown_code(request):
         attempt(
@@ -125,7 +127,7 @@ def switch_off(request: HttpRequest) -> HttpResponse:
 
 
 def _has_shown_code(request: HttpRequest) -> bool:
-    """Whether the form carries a good code; else the person is told why not."""
+    """Return whether the form has a valid code; else queue the reason as a message."""
     try:
         second_factor.verify(user_of(request), request.POST.get("code", ""))
     except (NotSignedIn, TooManyRequests) as error:

@@ -1,4 +1,4 @@
-"""The admins' pages about people and rooms, and the audit trail."""
+"""The admins' pages about accounts and namespaces, and the audit log."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from rbac.sign_in import overview, registration
 from rbac.sign_in.sign_in import sessions_of
 from rbac.view_helpers import attempt, user_of
 
-_TRIAL_LETTERS = 10  # an hour
+_TEST_EMAILS = 10  # per hour
 View = Callable[..., HttpResponseBase]
 
 
 def admins_only(view: View) -> View:
-    """For signed-in admins of the platform; everybody else is told that it is theirs alone."""
+    """Decorator for views of signed-in admins of the platform; all others get an error."""
 
     @never_cache
     @login_required
@@ -47,7 +47,7 @@ def admins_only(view: View) -> View:
 @require_safe
 @admins_only
 def users(request: HttpRequest) -> HttpResponse:
-    """All accounts of people, by name; ``?q=`` looks in names and addresses."""
+    """All accounts of people, by name; ``?q=`` searches names and addresses."""
     wanted = request.GET.get("q", "").strip()[:100]
     rows = User.objects.filter(service_of=None)
     if wanted:
@@ -64,7 +64,7 @@ def _page(request: HttpRequest, rows: Any, order: tuple[str, ...]) -> dict[str, 
 @require_safe
 @admins_only
 def user(request: HttpRequest, username: str) -> HttpResponse:
-    """One account, and what can be done to it."""
+    """One account, and the actions on it."""
     return _user(request, username)
 
 
@@ -83,9 +83,9 @@ def _user(request: HttpRequest, username: str, password: str = "") -> HttpRespon
 @require_POST
 @admins_only
 def open_account(request: HttpRequest) -> HttpResponse:
-    """An account for somebody. Its password is shown in the answer and nowhere else."""
+    """Open an account for a person. Its password is shown only in this response."""
     made: list[str] = []
-    username, by_letter = request.POST.get("username", "").strip(), request.POST.get("by") == "letter"
+    username, by_email = request.POST.get("username", "").strip(), request.POST.get("by") == "letter"
 
     def do() -> None:
         _person, password = account_admin.open_account(
@@ -93,12 +93,12 @@ def open_account(request: HttpRequest) -> HttpResponse:
             username=username,
             email=request.POST.get("email", ""),
             reason=request.POST.get("reason", ""),
-            by_letter=by_letter,
+            by_email=by_email,
             request=request,
         )
         made.append(password)
 
-    done = _("The account is open; the letter is on its way.") if by_letter else _("The account is open.")
+    done = _("The account is open; the letter is on its way.") if by_email else _("The account is open.")
     if not attempt(request, do, done):
         return redirect("admin-users")
     return _user(request, username, made[0]) if made[0] else redirect("admin-user", username=username)
@@ -115,7 +115,7 @@ _DONE = {
 @require_POST
 @admins_only
 def change_user(request: HttpRequest, username: str, deed: str) -> HttpResponse:
-    """Open or close an account, make it an admin or no longer one."""
+    """Open or close an account, make it an admin or remove that role."""
     fields: dict[str, Any] = {"actor": user_of(request), "username": username, "request": request}
     fields["reason"] = request.POST.get("reason", "")
 
@@ -132,7 +132,7 @@ def change_user(request: HttpRequest, username: str, deed: str) -> HttpResponse:
 @require_POST
 @admins_only
 def reset_password(request: HttpRequest, username: str) -> HttpResponse:
-    """A new password, shown in the answer and nowhere else."""
+    """Set a new password, which is shown only in this response."""
     made: list[str] = []
 
     def do() -> None:
@@ -148,11 +148,11 @@ def reset_password(request: HttpRequest, username: str) -> HttpResponse:
 
 @require_POST
 @admins_only
-def begin_to_look(request: HttpRequest, username: str) -> HttpResponse:
-    """See the portal as that account sees it."""
+def begin_impersonation(request: HttpRequest, username: str) -> HttpResponse:
+    """Begin to see the portal as that account does."""
 
     def do() -> None:
-        account_admin.begin_to_look(
+        account_admin.begin_impersonation(
             actor=user_of(request), username=username, reason=request.POST.get("reason", ""), request=request
         )
 
@@ -162,16 +162,16 @@ def begin_to_look(request: HttpRequest, username: str) -> HttpResponse:
 
 @require_POST
 @login_required
-def end_looking(request: HttpRequest) -> HttpResponse:
-    """Be oneself again."""
-    return redirect("admin-user", username=account_admin.end_looking(request))
+def end_impersonation(request: HttpRequest) -> HttpResponse:
+    """End the impersonation."""
+    return redirect("admin-user", username=account_admin.end_impersonation(request))
 
 
 # --- Namespaces ------------------------------------------------------------------------------------------------------
 @require_safe
 @admins_only
 def namespaces(request: HttpRequest) -> HttpResponse:
-    """All open namespaces, by name, with how many members each has; ``?q=`` looks in names."""
+    """All open namespaces, by name, with their number of members; ``?q=`` searches names."""
     wanted = request.GET.get("q", "").strip()[:100]
     rows = Namespace.objects.filter(closed=None, name__icontains=wanted).annotate(people=Count("memberships"))
     page = _page(request, rows.select_related("personal_of"), ("name",))
@@ -182,7 +182,7 @@ def namespaces(request: HttpRequest) -> HttpResponse:
 @require_safe
 @admins_only
 def sign_in_settings(request: HttpRequest) -> HttpResponse:
-    """How sign-in is set up, and what changes it."""
+    """The settings of sign-in, and the variables that change them."""
     context = {
         "settings": overview.overview(),
         "providers": overview.providers(request.build_absolute_uri),
@@ -193,14 +193,14 @@ def sign_in_settings(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 @admins_only
-def send_trial_letter(request: HttpRequest) -> HttpResponse:
-    """A letter to oneself, to see whether letters arrive."""
+def send_test_email(request: HttpRequest) -> HttpResponse:
+    """Send a test e-mail to the admin."""
     actor = user_of(request)
 
     def do() -> None:
         if not actor.email:
             raise ValidationFailed({"email": ["Your account has no e-mail address; give it one first."]})
-        throttle.take("trial-letter", str(actor.pk), most=_TRIAL_LETTERS)
+        throttle.take("trial-letter", str(actor.pk), most=_TEST_EMAILS)
         why = mail.try_out(actor.email)
         audit_log.record("mail.try", actor.email, actor=actor, detail={"failed": why}, request=request)
         if why:
@@ -210,11 +210,11 @@ def send_trial_letter(request: HttpRequest) -> HttpResponse:
     return redirect("admin-sign-in")
 
 
-# --- The trail -------------------------------------------------------------------------------------------------------
+# --- Audit log -------------------------------------------------------------------------------------------------------
 @require_safe
 @admins_only
 def audit_trail(request: HttpRequest) -> HttpResponse:
-    """What was done, newest first, filtered by the address."""
+    """The audit log, newest first, filtered by the address."""
     filters, error = audit_queries.filters_in(request.GET), ""
     try:
         page = _page(request, audit_queries.entries(filters), ("-at", "-id"))
@@ -227,7 +227,7 @@ def audit_trail(request: HttpRequest) -> HttpResponse:
 @require_safe
 @admins_only
 def audit_csv(request: HttpRequest) -> StreamingHttpResponse:
-    """The same as a file; all rows that the filters let through, written as they are read."""
+    """The same as a CSV file: all rows that match the filters, written as they are read."""
     rows = audit_queries.entries(audit_queries.filters_in(request.GET)).iterator(chunk_size=500)
     answer = StreamingHttpResponse(_csv(rows), content_type="text/csv; charset=utf-8")
     answer.headers["Content-Disposition"] = 'attachment; filename="audit.csv"'

@@ -1,4 +1,4 @@
-"""The page on which a person lets the command on a computer act as them."""
+"""The page on which a person authorises the command on a computer."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ from portal.common.problems import content_security_policy
 from rbac.sign_in import cli_authorization
 from rbac.view_helpers import user_of
 
-LIVES = ("30", "90", "365", "")
-USUAL_LIFE = "90"
+LIFETIMES = ("30", "90", "365", "")
+DEFAULT_LIFETIME = "90"
 _LOWEST_PORT, _HIGHEST_PORT = 1024, 65535
 _LONGEST_STATE = 128
 _ODD_PORT = "This address was not made by `regatta login`. Run it again."
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What the command asks for. Without a ``port`` it cannot be called back, and the page shows the code."""
+class ConnectionRequest:
+    """The parameters of the command's request. Without a ``port`` it cannot be called back, and the page shows the
+    code."""
 
     name: str
     challenge: str
@@ -35,8 +36,8 @@ class Wish:
     state: str
 
     @classmethod
-    def of(cls, query: QueryDict) -> Wish:
-        """Raises ValidationFailed."""
+    def of(cls, query: QueryDict) -> ConnectionRequest:
+        """Parse the query. Raises ValidationFailed."""
         name, challenge, state = (query.get(key, "") for key in ("name", "challenge", "state"))
         cli_authorization.check(name, challenge)
         port = query.get("port", "")
@@ -46,7 +47,7 @@ class Wish:
 
     @property
     def origin(self) -> str:
-        """Where the code is sent to: the computer that the browser runs on, and nowhere else."""
+        """The address to which the code is sent: the computer of the browser, and no other."""
         return f"http://127.0.0.1:{self.port}"
 
 
@@ -54,35 +55,37 @@ class Wish:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def connect(request: HttpRequest) -> HttpResponse:
-    """Ask, and on a yes give the code: to the port of this computer, or to be typed in."""
+    """Show the request; after approval send the code to the port of this computer, or show it to be typed in."""
     try:
-        wish = Wish.of(request.POST if request.method == "POST" else request.GET)
+        connection_request = ConnectionRequest.of(request.POST if request.method == "POST" else request.GET)
         if request.method == "POST":
-            return _agreed(request, wish)
+            return _agreed(request, connection_request)
     except ValidationFailed as error:
         message = next(iter(error.errors.values()))[0]
         return render(request, "rbac/connect.html", {"error": localized(message)}, status=error.status)
-    page = render(request, "rbac/connect.html", {"wish": wish, "lives": LIVES, "usual_life": USUAL_LIFE})
-    if wish.port:
-        # The browser follows the redirect behind the form only where the policy of the form's page names it.
+    page = render(
+        request, "rbac/connect.html", {"wish": connection_request, "lives": LIFETIMES, "usual_life": DEFAULT_LIFETIME}
+    )
+    if connection_request.port:
+        # The browser follows the redirect after the form only when the policy of the form's page names its target.
         policy = content_security_policy(request.csp_nonce, request.get_host())  # type: ignore[attr-defined]
         page.headers["Content-Security-Policy"] = policy.replace(
-            "form-action 'self'", f"form-action 'self' {wish.origin}"
+            "form-action 'self'", f"form-action 'self' {connection_request.origin}"
         )
     return page
 
 
-def _agreed(request: HttpRequest, wish: Wish) -> HttpResponse:
-    days = request.POST.get("days", USUAL_LIFE)
-    if days not in LIVES:
+def _agreed(request: HttpRequest, connection_request: ConnectionRequest) -> HttpResponse:
+    days = request.POST.get("days", DEFAULT_LIFETIME)
+    if days not in LIFETIMES:
         raise ValidationFailed({"days": ["Choose how long the token shall be good."]})
     code = cli_authorization.grant(
         actor=user_of(request),
-        name=wish.name,
-        challenge=wish.challenge,
+        name=connection_request.name,
+        challenge=connection_request.challenge,
         days=int(days) if days else None,
         now=wall_clock(),
     )
-    if wish.port is None:
+    if connection_request.port is None:
         return render(request, "rbac/connect.html", {"code": code})
-    return redirect(f"{wish.origin}/?{urlencode({'code': code, 'state': wish.state})}")
+    return redirect(f"{connection_request.origin}/?{urlencode({'code': code, 'state': connection_request.state})}")

@@ -1,4 +1,4 @@
-"""The pages of a namespace that are about people: its members, invitations into it, what one may do, its end."""
+"""The pages of a namespace about people: members, invitations, abilities, closing."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from rbac.view_helpers import attempt, enter, user_of
 @require_safe
 @login_required
 def members(request: HttpRequest, ns: str) -> HttpResponse:
-    """Who is in the namespace; for its owners, all that can be changed about that."""
+    """The members of the namespace; its owners can change them."""
     return _members(request, ns)
 
 
 def _members(request: HttpRequest, ns: str, link: str = "") -> HttpResponse:
-    """``link``: of an invitation that has just been made, shown this once."""
+    """``link``: of an invitation that has just been made, shown only this once."""
     namespace = enter(request, ns, Scope.NAMESPACE_READ)
     may_change = may(request.user, Scope.NAMESPACE_ADMIN, namespace)
     context = {
@@ -49,19 +49,19 @@ def _members(request: HttpRequest, ns: str, link: str = "") -> HttpResponse:
 @login_required
 @require_POST
 def change_role(request: HttpRequest, ns: str, username: str) -> HttpResponse:
-    """Another role for a member."""
+    """Change the role of a member."""
 
-    def deed() -> None:
+    def action() -> None:
         services.set_member(
             actor=user_of(request), namespace_name=ns, username=username, role=_role(request), request=request
         )
 
-    attempt(request, deed, _("The role has been changed."))
+    attempt(request, action, _("The role has been changed."))
     return redirect("members", ns=ns)
 
 
 def _role(request: HttpRequest) -> Role:
-    """The role that the form names. Raises ValidationFailed."""
+    """Return the role of the form. Raises ValidationFailed."""
     try:
         return Role(request.POST.get("role", ""))
     except ValueError:
@@ -71,47 +71,47 @@ def _role(request: HttpRequest) -> Role:
 @login_required
 @require_POST
 def remove_member(request: HttpRequest, ns: str, username: str) -> HttpResponse:
-    """Take a member out; oneself to leave."""
+    """Remove a member; the own account to leave."""
     leaving = username == user_of(request).username
 
-    def deed() -> None:
+    def action() -> None:
         services.remove_member(actor=user_of(request), namespace_name=ns, username=username, request=request)
 
     done = _("You have left the namespace.") if leaving else _("The member has been removed.")
-    gone = attempt(request, deed, done) and leaving
-    return redirect("home") if gone and not user_of(request).is_admin else redirect("members", ns=ns)
+    left = attempt(request, action, done) and leaving
+    return redirect("home") if left and not user_of(request).is_admin else redirect("members", ns=ns)
 
 
 @login_required
 @require_POST
 def hand_over(request: HttpRequest, ns: str, username: str) -> HttpResponse:
-    """Make another member the owner in one's own place."""
+    """Make another member the owner in place of the actor."""
 
-    def deed() -> None:
+    def action() -> None:
         services.hand_over(actor=user_of(request), namespace_name=ns, username=username, request=request)
 
-    attempt(request, deed, _("The namespace has been handed over. You are a developer in it now."))
+    attempt(request, action, _("The namespace has been handed over. You are a developer in it now."))
     return redirect("members", ns=ns)
 
 
 @login_required
 @require_POST
 def close(request: HttpRequest, ns: str) -> HttpResponse:
-    """Close the namespace; its name has to be written to show that it is meant."""
+    """Close the namespace; the form repeats its name as a confirmation."""
     enter(request, ns, Scope.NAMESPACE_ADMIN)
 
-    def deed() -> None:
+    def action() -> None:
         confirmation = request.POST.get("name", "")
         services.close_namespace(actor=user_of(request), namespace_name=ns, confirmation=confirmation, request=request)
 
-    closed = attempt(request, deed, _("The namespace has been closed."))
+    closed = attempt(request, action, _("The namespace has been closed."))
     return redirect("home") if closed else redirect("members", ns=ns)
 
 
 @require_safe
 @login_required
 def abilities(request: HttpRequest, ns: str) -> HttpResponse:
-    """What may I do here, and what other roles may."""
+    """The caller's abilities here, and those of other roles."""
     namespace = enter(request, ns, Scope.NAMESPACE_READ)
     role, held = abilities_in(namespace, user_of(request))
     rows = [
@@ -131,34 +131,34 @@ def abilities(request: HttpRequest, ns: str) -> HttpResponse:
 @login_required
 @require_POST
 def invite(request: HttpRequest, ns: str) -> HttpResponse:
-    """Invite by name or by address. The link for an address is shown on the answer, and nowhere else."""
+    """Invite by name or by address. The link for an address is shown only in this response."""
     links: list[str] = []
 
-    def deed() -> None:
+    def action() -> None:
         made = invitations.invite(
             actor=user_of(request),
             namespace_name=ns,
-            who=request.POST.get("who", ""),
+            invitee=request.POST.get("who", ""),
             role=_role(request),
             request=request,
         )
         links.append(mail.send_invitation(request, made))
 
-    attempt(request, deed, _("The invitation has been made."))
+    attempt(request, action, _("The invitation has been made."))
     return _members(request, ns, links[0]) if links and links[0] else redirect("members", ns=ns)
 
 
 @login_required
 @require_POST
 def withdraw_invitation(request: HttpRequest, ns: str, invitation_id: UUID) -> HttpResponse:
-    """Take an invitation back."""
+    """Withdraw an invitation."""
 
-    def deed() -> None:
+    def action() -> None:
         invitations.withdraw(
             actor=user_of(request), namespace_name=ns, invitation_id=str(invitation_id), request=request
         )
 
-    attempt(request, deed, _("The invitation has been withdrawn."))
+    attempt(request, action, _("The invitation has been withdrawn."))
     return redirect("members", ns=ns)
 
 
@@ -166,14 +166,14 @@ def withdraw_invitation(request: HttpRequest, ns: str, invitation_id: UUID) -> H
 @require_safe
 @login_required
 def own_invitations(request: HttpRequest) -> HttpResponse:
-    """What one is invited to."""
+    """The account's invitations."""
     return render(request, "rbac/invitations.html", {"invitations": invitations.open_for(user_of(request))})
 
 
 @login_required
 @require_POST
 def answer_invitation(request: HttpRequest, invitation_id: UUID, answer: str) -> HttpResponse:
-    """Accept or decline what one's account was invited to."""
+    """Accept or decline an invitation of the account."""
     user = user_of(request)
     invitation = invitations.own(user, str(invitation_id))
     if answer == "decline":
@@ -190,7 +190,7 @@ def answer_invitation(request: HttpRequest, invitation_id: UUID, answer: str) ->
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 def invitation_link(request: HttpRequest, secret: str) -> HttpResponse:
-    """Where the link of a letter leads: who invites whom to what, and a button."""
+    """The page of a link in an e-mail: inviter, namespace and role, with a button."""
     invitation = invitations.behind_link(secret)
     if request.method == "POST":
         return _accept(request, invitation)

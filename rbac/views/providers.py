@@ -1,4 +1,4 @@
-"""Signing in through others: the way there, the way back, and the page that explains what went wrong."""
+"""External sign-in: the redirect to the provider, the callback, and the page that explains errors."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from social_django.utils import psa
 from rbac.models import User
 from rbac.sign_in import external, sign_in
 from rbac.view_helpers import attempt, user_of
-from rbac.views.sign_in import checked, way_on
+from rbac.views.sign_in import checked, next_page
 
 _log = logging.getLogger(__name__)
 _NEXT = "next"
-# Gives the request its ``backend``, which is told the address of return; 404 for one that is not configured.
+# Sets ``backend`` on the request, with the redirect address; 404 for a provider that is not configured.
 _with_backend: Callable[[Callable[..., HttpResponse]], Callable[..., HttpResponse]] = cast(Any, psa)(
     "complete-provider"
 )
-# What an answer that is not as the protocol says leads to: social-auth does not check the kinds of its values.
+# Errors that a response causes when it breaks the protocol: social-auth does not check the types of its values.
 _UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 _BROKEN = _("The other side does not answer as it should. Try again in a while.")
-# What a person is told: the first that fits.
+# Messages for people: the first that fits.
 _MESSAGES: tuple[tuple[type[Exception], int, str], ...] = (
     (external.SignUpClosed, 403, _("Nobody can open an account by themselves here. Ask an admin.")),
     (AuthCanceled, 403, _("You stopped it there. Nothing has been changed.")),
@@ -54,7 +54,7 @@ _MESSAGES: tuple[tuple[type[Exception], int, str], ...] = (
 @require_POST
 @_with_backend
 def begin(request: Any, backend: str) -> HttpResponse:
-    """The way there. A page and not a redirect: the policy of our pages lets no form lead to another site."""
+    """Redirect to the provider, by a page: the policy of the portal's pages lets no form lead to another site."""
     try:
         there = do_auth(request.backend, redirect_name=_NEXT, user=request.user)
     except (SocialAuthBaseException, RequestException, *_UNREADABLE) as error:
@@ -66,9 +66,9 @@ def begin(request: Any, backend: str) -> HttpResponse:
 @require_safe
 @_with_backend
 def complete(request: Any, backend: str) -> HttpResponse:
-    """The way back, with what the other side says of who this is."""
+    """The callback, with the provider's response."""
     was_signed_in = request.user.is_authenticated
-    wanted = checked(request, request.session.get(_NEXT) or "")
+    requested = checked(request, request.session.get(_NEXT) or "")
     try:
         do_complete(request.backend, _admit, user=request.user, redirect_name=_NEXT, request=request)
     except (SocialAuthBaseException, RequestException, *_UNREADABLE) as error:
@@ -76,7 +76,7 @@ def complete(request: Any, backend: str) -> HttpResponse:
     if was_signed_in:
         return redirect("account")
     if request.user.is_authenticated:
-        return redirect(way_on(request, wanted))
+        return redirect(next_page(request, requested))
     if sign_in.pending(request) is not None:
         return redirect("sign-in-code")
     message = gettext("Your account is not open, or not any more. An admin can tell you more.")
@@ -84,14 +84,14 @@ def complete(request: Any, backend: str) -> HttpResponse:
 
 
 def _admit(backend: Any, user: User, social_user: Any) -> None:
-    """What social-auth calls with the account: the session begins, or the second factor is asked for."""
+    """Called by social-auth with the account: begin the session, or require the second factor."""
     request: HttpRequest = backend.strategy.request
     path = f"{type(backend).__module__}.{type(backend).__qualname__}"
     sign_in.admit(request, user, path, checked(request, request.session.get(_NEXT) or ""))
 
 
 def _explain(request: Any, error: Exception) -> HttpResponse:
-    """A page in place of another round: nobody is sent to and fro."""
+    """Return a page instead of another redirect, which could loop."""
     is_unexpected = not isinstance(error, (SocialAuthBaseException, RequestException))
     _log.warning("Signing in through %s failed: %r", request.backend.name, error, exc_info=is_unexpected)
     status, message = next((status, text) for kind, status, text in _MESSAGES if isinstance(error, kind))
@@ -106,7 +106,7 @@ def _title(name: str) -> str:
 @login_required
 @require_POST
 def disconnect(request: HttpRequest, connection_id: int) -> HttpResponse:
-    """Forget one way into one's account."""
+    """Remove the account's connection to a provider."""
     attempt(
         request,
         lambda: external.disconnect(actor=user_of(request), connection_id=connection_id, request=request),

@@ -1,4 +1,4 @@
-"""Opening an account, confirming its address, a forgotten password, and the accounts that an admin lets in."""
+"""Pages of registration: sign-up, confirmation of the address, password reset, and approval by an admin."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from rbac.view_helpers import attempt, refused, user_of
 
 
 def _form(
-    request: HttpRequest, template: str, context: Mapping[str, Any], deed: Callable[[], object]
+    request: HttpRequest, template: str, context: Mapping[str, Any], action: Callable[[], object]
 ) -> HttpResponse | None:
-    """The form's page, or nothing where it was sent and the deed is done."""
+    """Render the form's page; return None when it was sent and the action is done."""
     if request.method != "POST":
         return render(request, template, context)
     try:
-        deed()
+        action()
     except ValidationFailed as error:
         errors = {field: texts[0] for field, texts in localized_errors(error.errors).items()}
         return render(request, template, {**context, "errors": errors}, status=error.status)
@@ -48,23 +48,24 @@ def sign_up(request: HttpRequest) -> HttpResponse:
         raise Forbidden("Nobody can open an account by themselves here. Ask an admin.")
     fields = {name: request.POST.get(name, "").strip() for name in ("username", "email")}
 
-    def deed() -> None:
+    def action() -> None:
         registration.sign_up(**fields, password=request.POST.get("password", ""), request=request)
 
-    return _form(request, "rbac/sign_up.html", fields, deed) or render(request, "rbac/letter_sent.html", fields)
+    return _form(request, "rbac/sign_up.html", fields, action) or render(request, "rbac/letter_sent.html", fields)
 
 
 @never_cache
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "HEAD", "POST"])
 def confirm(request: HttpRequest, token: str) -> HttpResponse:
-    """Where the letter's link leads. A button and the password, so that a program that only looks opens nothing."""
+    """The page of the link in the e-mail. It needs a button and the password, so that a program that only fetches it
+    confirms nothing."""
     user = registration.to_confirm(token)
 
-    def deed() -> None:
+    def action() -> None:
         registration.confirm(token=token, password=request.POST.get("password", ""), request=request)
 
-    answer = _form(request, "rbac/confirm.html", {"username": user.username, "token": token}, deed)
+    answer = _form(request, "rbac/confirm.html", {"username": user.username, "token": token}, action)
     if answer is None:
         messages.success(request, gettext("Your e-mail address is confirmed."))
         return redirect("sign-in")
@@ -74,7 +75,7 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
 @never_cache
 @require_http_methods(["GET", "HEAD", "POST"])
 def reset(request: HttpRequest) -> HttpResponse:
-    """Ask for the letter with which a password is chosen anew."""
+    """Request the e-mail for a password reset."""
     email = request.POST.get("email", "").strip()
     answer = _form(
         request, "rbac/reset.html", {"email": email}, lambda: registration.send_reset(email=email, request=request)
@@ -86,13 +87,13 @@ def reset(request: HttpRequest) -> HttpResponse:
 @sensitive_post_parameters("password")
 @require_http_methods(["GET", "HEAD", "POST"])
 def new_password(request: HttpRequest, who: str, token: str) -> HttpResponse:
-    """Where that letter leads."""
+    """The page of the link in that e-mail."""
     user = registration.to_reset(who, token)
 
-    def deed() -> None:
+    def action() -> None:
         registration.set_password(actor=None, user=user, password=request.POST.get("password", ""), request=request)
 
-    answer = _form(request, "rbac/new_password.html", {"username": user.username}, deed)
+    answer = _form(request, "rbac/new_password.html", {"username": user.username}, action)
     if answer is None:
         messages.success(
             request, gettext("The password has been changed, and your access tokens are revoked. Sign in with it.")
@@ -105,16 +106,16 @@ def new_password(request: HttpRequest, who: str, token: str) -> HttpResponse:
 @require_safe
 @login_required
 def welcome(request: HttpRequest) -> HttpResponse:
-    """What to do next, for who is here for the first time."""
+    """Next steps for a person who is here for the first time."""
     return render(request, "rbac/welcome.html", {"namespace": ensure_personal_namespace(user_of(request))})
 
 
-# --- Accounts that wait to be let in ---------------------------------------------------------------------------------
+# --- Accounts that wait for approval ---------------------------------------------------------------------------------
 @never_cache
 @require_safe
 @login_required
 def waiting(request: HttpRequest) -> HttpResponse:
-    """For admins: who waits to be let in."""
+    """For admins: the accounts that wait for approval."""
     require_admin(user_of(request))
     return render(request, "rbac/waiting.html", {"accounts": registration.waiting_accounts()})
 
@@ -122,7 +123,7 @@ def waiting(request: HttpRequest) -> HttpResponse:
 @login_required
 @require_POST
 def approve(request: HttpRequest, username: str) -> HttpResponse:
-    """Let one in."""
+    """Approve an account."""
     attempt(
         request,
         lambda: registration.approve(actor=user_of(request), username=username, request=request),
@@ -134,7 +135,7 @@ def approve(request: HttpRequest, username: str) -> HttpResponse:
 @login_required
 @require_POST
 def refuse(request: HttpRequest, username: str) -> HttpResponse:
-    """Keep one out."""
+    """Refuse an account."""
     attempt(
         request,
         lambda: registration.refuse(actor=user_of(request), username=username, request=request),

@@ -1,4 +1,4 @@
-"""The page of one's sessions: where one is signed in, and the end of that."""
+"""The page of an account's sessions: list them, and end them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rbac.view_helpers import user_of
 @require_safe
 @login_required
 def sessions(request: HttpRequest) -> HttpResponse:
-    """Every browser in which the account is signed in."""
+    """All browsers in which the account is signed in."""
     rows = [
         {"session": session, "present": sign_in.is_present(request, session)}
         for session in sign_in.sessions_of(user_of(request))
@@ -35,6 +35,6 @@ def end(request: HttpRequest, handle: str) -> HttpResponse:
 @login_required
 @require_POST
 def end_all(request: HttpRequest) -> HttpResponse:
-    """Sign out everywhere, here too."""
+    """Sign out everywhere, including this browser."""
     sign_in.end_all_sessions(actor=user_of(request), user=user_of(request), request=request)
     return redirect("sign-in")

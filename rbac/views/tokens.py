@@ -1,4 +1,4 @@
-"""The pages of tokens: one's own, and the service tokens of a namespace."""
+"""The pages of tokens: those of the account, and the service tokens of a namespace."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from rbac.selectors import service_tokens_of, tokens_of
 from rbac.view_helpers import attempt, enter, user_of
 
 _LONGEST_NAME = 100
-# Days of life that the forms offer; the empty one means for ever.
-_LIVES = ("30", "90", "365", "")
-_USUAL_LIFE = "90"
+# Lifetimes in days that the forms offer; the empty one is without expiry.
+_LIFETIMES = ("30", "90", "365", "")
+_DEFAULT_LIFETIME = "90"
 
 
 def _choices(scopes: tuple[Scope, ...]) -> dict[str, Any]:
-    """What the form of a new token offers."""
+    """Return the choices of the form of a new token."""
     return {
         "scopes": [{"name": scope, "text": gettext(DESCRIPTIONS[scope])} for scope in scopes],
-        "lives": _LIVES,
-        "usual_life": _USUAL_LIFE,
+        "lives": _LIFETIMES,
+        "usual_life": _DEFAULT_LIFETIME,
     }
 
 
 def _days(request: HttpRequest) -> int | None:
-    """The life that the form asks for. Raises ValidationFailed."""
-    raw = request.POST.get("days", _USUAL_LIFE)
-    if raw not in _LIVES:
+    """Return the lifetime of the form. Raises ValidationFailed."""
+    raw = request.POST.get("days", _DEFAULT_LIFETIME)
+    if raw not in _LIFETIMES:
         raise ValidationFailed({"days": ["Choose how long the token shall be good."]})
     return int(raw) if raw else None
 
@@ -50,7 +50,7 @@ def _days(request: HttpRequest) -> int | None:
 @login_required
 @require_http_methods(["GET", "HEAD", "POST"])
 def own(request: HttpRequest) -> HttpResponse:
-    """One's own tokens. The secret of a new one is in the answer to its form, and nowhere else."""
+    """The account's tokens. The secret of a new one is only in the response to its form."""
     context = {"tokens": tokens_of(user_of(request)), **_choices(tuple(Scope))}
     return _page(request, "rbac/tokens.html", context, lambda: _make_own(request))
 
@@ -67,7 +67,7 @@ def _make_own(request: HttpRequest) -> tuple[ApiToken, str]:
 def _page(
     request: HttpRequest, template: str, context: dict[str, Any], make: Callable[[], tuple[ApiToken, str]]
 ) -> HttpResponse:
-    """The page, and on a POST the token that was made, or why not."""
+    """Render the page; on a POST with the new token, or the reason of the refusal."""
     if request.method != "POST":
         return render(request, template, context)
     try:
@@ -83,7 +83,7 @@ def _page(
 @login_required
 @require_POST
 def revoke_own(request: HttpRequest, token_id: UUID) -> HttpResponse:
-    """Make one of one's own tokens worthless."""
+    """Revoke one of the account's tokens."""
     tokens.revoke_token(actor=user_of(request), token_id=str(token_id), request=request)
     return redirect("tokens")
 
@@ -121,10 +121,10 @@ def _make_service(request: HttpRequest, ns: str) -> tuple[ApiToken, str]:
 @login_required
 @require_POST
 def revoke_of_namespace(request: HttpRequest, ns: str, token_id: UUID) -> HttpResponse:
-    """End a service token."""
+    """Revoke a service token."""
 
-    def deed() -> None:
+    def action() -> None:
         tokens.revoke_service_token(actor=user_of(request), namespace_name=ns, token_id=str(token_id), request=request)
 
-    attempt(request, deed, _("The token has been revoked."))
+    attempt(request, action, _("The token has been revoked."))
     return redirect("service-tokens", ns=ns)

@@ -1,5 +1,5 @@
-"""Questions that schemathesis makes from the API document, whole and broken ones: whatever is asked of a portal with
-something in it, and whoever asks, the answer is one that the document tells of."""
+"""Requests that schemathesis makes from the API document, valid and invalid ones, to a portal with data. For every
+caller the document describes the answer."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ pytestmark = pytest.mark.django_db
 CONTENT, SHA = b"m", sha(b"m")
 PASSWORD = "a few words to remember"
 CHECKS = (not_a_server_error, content_type_conformance, response_schema_conformance)
-# Questions for each operation, the same ones on every run: such as the document asks for, and broken ones.
+# Requests for each operation, the same ones on every run: valid ones and invalid ones.
 EXAMPLES: Mapping[GenerationMode, int] = {GenerationMode.POSITIVE: 2, GenerationMode.NEGATIVE: 1}
-# Who asks the one question with which all is right; the first two ask what was made from the document, too.
+# Callers of the one valid request; the first two also send the generated requests.
 CALLERS = ("admin", "developer", "owner", "stranger", "nobody")
 DATASET = "/api/v1/datasets/{ns}/{name}"
 VERSION = f"{DATASET}/versions/{{number}}"
 FILE = f"{VERSION}/files/{{file_id}}"
 PUT_PART = f"PUT {FILE}/parts/{{part}}"
-# A body with which the deed can be done, for those operations that take one; of these, one needs a header too.
+# A valid body for the operations that take one; one of them needs a header too.
 BODIES: Mapping[str, Any] = {
     "POST /api/v1/auth/token": {"username": "grace", "password": PASSWORD},
     "POST /api/v1/auth/exchange": {"code": "a-code", "verifier": VERIFIER},
@@ -84,8 +84,8 @@ BODIES: Mapping[str, Any] = {
     "POST /api/v1/users": {"username": "ada", "password": PASSWORD},
 }
 HEADERS = {PUT_PART: {"X-Content-SHA256": SHA}}
-# Rooms of their own for the deeds that a room with jobs and a wish does not take.
-ROOMS = {
+# Separate namespaces for operations that a namespace with jobs and a quota request refuses.
+NAMESPACES = {
     "DELETE /api/v1/namespaces/{ns}": "spare",
     "POST /api/v1/namespaces/{ns}/quota/requests": "spare",
 }
@@ -93,13 +93,13 @@ Places = Mapping[str, Any]
 
 
 @pytest.fixture(autouse=True)
-def _own_rooms(settings: Any, tmp_path: Any) -> None:
+def _own_directories(settings: Any, tmp_path: Any) -> None:
     settings.STORAGE_DIR, settings.ATTEMPTS_DIR = tmp_path / "storage", tmp_path / "attempts"
 
 
 @pytest.fixture
 def portal() -> Iterator[WSGIHandler]:
-    """The portal in this process. The end of a request leaves the test's transaction alone, as with Django's client."""
+    """The portal in this process. The end of a request does not end the test's transaction, as with Django's client."""
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
     yield Gathering()
@@ -108,7 +108,7 @@ def portal() -> Iterator[WSGIHandler]:
 
 
 class Gathering(WSGIHandler):
-    """Reads answers that stream from a thread to their end, for a server that does not wait for threads."""
+    """Reads responses that stream from a thread to their end, for a server that does not wait for threads."""
 
     def get_response(self, request: Any) -> Any:
         answer = super().get_response(request)
@@ -118,7 +118,7 @@ class Gathering(WSGIHandler):
 
 
 def furnish(personas: Personas) -> Callable[[str], Places]:
-    """Something real for every place in the address of an operation."""
+    """Create real data for every placeholder in the address of an operation."""
     make_user("grace", password=PASSWORD)
     make_member(make_namespace("spare", owner=personas.owner), personas.developer)
     submitted = [
@@ -132,15 +132,15 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
     token, _ = tokens.create_token(actor=personas.owner, name="program")
     service, _ = tokens.create_service_token(actor=personas.owner, namespace_name="team", name="bot", role=Role.VIEWER)
     invite = partial(invitations.invite, actor=personas.owner, namespace_name="team", role=Role.VIEWER)
-    invited, outside = invite(who="stranger").invitation, invite(who="grace").invitation
-    wish = ask_for_more(actor=personas.developer, namespace_name="team", limits={"cpu": 99}, reason="More.")
+    invited, outside = invite(invitee="stranger").invitation, invite(invitee="grace").invitation
+    quota_request = ask_for_more(actor=personas.developer, namespace_name="team", limits={"cpu": 99}, reason="More.")
     personas.client("owner")
     Connection.objects.create(
         digest=digest_of("a-code"),
         challenge=CHALLENGE,
         user=personas.viewer,
         name="laptop",
-        expires=now() + cli_authorization.START_NUMBER,
+        expires=now() + cli_authorization.LIFETIME,
     )
     stored = upload(personas)
     places = {
@@ -149,7 +149,7 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
         "username": "viewer",
         "token_id": str(token.pk),
         "invitation_id": str(invited.pk),
-        "wish_id": wish.pk,
+        "wish_id": quota_request.pk,
         "handle": Session.objects.get(user=personas.owner).handle,
         "name": "model.npz",
         "path": "a.bin",
@@ -161,13 +161,14 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
         "DELETE /api/v1/jobs/{job_id}": {"job_id": str(ended.pk)},
         "DELETE /api/v1/namespaces/{ns}/tokens/{token_id}": {"token_id": str(service.pk)},
         "DELETE /api/v1/namespaces/{ns}/invitations/{invitation_id}": {"invitation_id": str(outside.pk)},
-        **{label: {"ns": room} for label, room in ROOMS.items()},
+        **{label: {"ns": spare} for label, spare in NAMESPACES.items()},
     }
     return lambda label: {**places, **stored(label), **special.get(label, {})}
 
 
 def upload(personas: Personas) -> Callable[[str], Places]:
-    """A version that is sealed, one into which a file comes, and one whose file is whole; which of them it is about."""
+    """Create a sealed version, one with an incomplete file, and one with a complete file; return the one of the
+    operation."""
     create_dataset(actor=personas.developer, namespace_name="team", name="mine")
     mine = Uploader(personas.developer)
     mine.begin()
@@ -188,7 +189,7 @@ def upload(personas: Personas) -> Callable[[str], Places]:
 
 
 def write(job: Job) -> None:
-    """What an attempt of it left."""
+    """Write the output of an attempt of the job."""
     attempt = make_attempt(job)
     lines = [(1e9 + number, "stdout", f"line {number}") for number in range(1, 4)]
     points = [(1e9 + number, float(number), "cost", 1 / number) for number in range(1, 4)]
@@ -200,14 +201,14 @@ def write(job: Job) -> None:
 
 
 def questions(operation: Any) -> Iterator[Case]:
-    """Those that are made from the document: whole ones, and broken ones where more than the address can be broken."""
+    """Return the generated requests: valid ones, and invalid ones when more than the address can be invalid."""
     for mode, count in EXAMPLES.items():
         if mode is GenerationMode.POSITIVE or operation.body or operation.query:
             yield from drawn(operation.as_strategy(generation_mode=mode), count)
 
 
 def drawn(strategy: SearchStrategy[Case], count: int) -> list[Case]:
-    """The first so many that hypothesis makes of it."""
+    """Return the first examples that hypothesis generates."""
     found: list[Case] = []
 
     @settings(
@@ -227,7 +228,7 @@ def drawn(strategy: SearchStrategy[Case], count: int) -> list[Case]:
 
 
 class Examiner:
-    """Asks, and notes what was wrong with the answers. Nothing that is asked changes anything."""
+    """Send the requests, and record errors in the answers. No request changes anything."""
 
     def __init__(self, personas: Personas) -> None:
         self.wrong: dict[str, str] = {}
@@ -260,7 +261,7 @@ def _wrong_with(case: Case, answer: schemathesis.Response) -> str:
 
 @pytest.mark.invariant("Each answer of the API is one that its OpenAPI document describes.")
 @pytest.mark.timeout(600)
-def test_every_answer_is_one_that_the_document_tells_of(personas: Personas, portal: WSGIHandler) -> None:
+def test_every_answer_is_described_by_the_document(personas: Personas, portal: WSGIHandler) -> None:
     places_of, examiner = furnish(personas), Examiner(personas)
     document = schemathesis.openapi.from_wsgi("/api/schema", portal)
     operations = {found.ok().label: found.ok() for found in document.get_all_operations()}

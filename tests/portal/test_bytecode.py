@@ -9,9 +9,7 @@ from portal.bytecode import compile_in_background
 pytestmark = pytest.mark.processes
 
 
-def test_what_jobs_import_is_compiled_whatever_the_environment_prefers(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_modules_of_jobs_are_compiled_in_any_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     (tmp_path / "part").mkdir()
     (tmp_path / "part" / "module.py").write_text("x = 1\n")
@@ -23,6 +21,6 @@ def test_what_jobs_import_is_compiled_whatever_the_environment_prefers(
 
 def test_a_package_that_cannot_be_written_stays_as_it_is(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text("x = 1\n")
-    # Also root cannot make a directory in the place of a file.
+    # Root cannot make a directory in the place of a file either.
     (tmp_path / "__pycache__").write_bytes(b"")
     assert compile_in_background(tmp_path).wait(30) == 0

@@ -1,4 +1,4 @@
-"""The file-system broker: what a reader in another thread or process can see."""
+"""The file-system broker as a reader in another thread or process sees it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def channel(tmp_path: Path) -> Iterator[Channel]:
         yield connection.channel()
 
 
-def test_a_message_is_seen_whole_or_not_at_all(channel: Channel, tmp_path: Path) -> None:
+def test_a_message_is_read_complete_or_not_at_all(channel: Channel, tmp_path: Path) -> None:
     def put() -> None:
         for number in range(MESSAGES):
             channel._put("celery", {"number": number, "text": TEXT})

@@ -1,4 +1,4 @@
-"""Settings from the environment that are more than a word or a number."""
+"""Environment settings with a structure beyond a text or a number."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_the_address_of_an_etcd_may_be_left_out(monkeypatch, written, read):
 
 
 @pytest.mark.parametrize("written", ["127.0.0.1:2379", "http://a:2379", "etcd://a:port", "sqlite:///a"])
-def test_what_is_no_address_of_an_etcd_stops_the_start_with_a_message(monkeypatch, written):
+def test_an_invalid_etcd_address_is_an_error(monkeypatch, written):
     monkeypatch.setenv(NAME, written)
     with pytest.raises(ImproperlyConfigured, match=f"{NAME} is wrong. The address of etcd cannot be read"):
         env.etcd_address(NAME)
@@ -53,7 +53,7 @@ def test_without_an_address_there_is_the_embedded_database(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("url", ["mysql://a/b", "postgresql://host", "postgresql://host:port/b", "postgresql://a/b/c"])
-def test_what_is_no_database_is_refused_with_what_to_write(monkeypatch, url: str) -> None:
+def test_an_invalid_database_url_is_refused_with_the_format(monkeypatch, url: str) -> None:
     monkeypatch.setenv("DATABASE", url)
     with pytest.raises(ImproperlyConfigured, match=r"DATABASE .* write postgresql://"):
         env.database("DATABASE")
@@ -75,7 +75,7 @@ def test_a_mail_server_is_read(monkeypatch: pytest.MonkeyPatch, url: str, expect
 
 
 @pytest.mark.parametrize("url", ["mail.example.org", "http://h", "smtp://", "smtp://h:many"])
-def test_what_is_no_mail_server_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+def test_an_invalid_mail_server_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", url)
     with pytest.raises(ImproperlyConfigured, match="REGATTA_SOMETHING"):
         env.mail_server("REGATTA_SOMETHING")
@@ -88,7 +88,7 @@ def test_a_rate_is_read(monkeypatch: pytest.MonkeyPatch, raw: str, seconds: int)
 
 
 @pytest.mark.parametrize("raw", ["20", "0/min", "-1/min", "20/fortnight", "/min", "1.5/min"])
-def test_what_is_no_rate_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+def test_an_invalid_rate_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", raw)
     with pytest.raises(ImproperlyConfigured, match="REGATTA_SOMETHING"):
         env.rate("REGATTA_SOMETHING", "1/s")
@@ -101,7 +101,7 @@ def test_a_word_that_is_no_choice_is_refused_by_its_name(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("raw", ["10.0.0.1/8", "proxy.example.org", "10.0.0.0/33", "10.0.0.1;10.0.0.2"])
-def test_what_is_no_network_is_refused_by_its_name_and_what_to_write(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+def test_an_invalid_network_is_refused_by_its_name_with_the_format(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", raw)
     with pytest.raises(ImproperlyConfigured, match=r"REGATTA_SOMETHING.*10\.0\.0\.0/8"):
         env.networks("REGATTA_SOMETHING", [])
@@ -113,7 +113,7 @@ def test_networks_are_read_in_both_families(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("raw", ["*", "https://train.example.org", "train.example.org:8443", "::1", "a b"])
-def test_what_names_no_host_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
+def test_an_invalid_host_is_refused_by_its_name(monkeypatch: pytest.MonkeyPatch, raw: str) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", raw)
     with pytest.raises(ImproperlyConfigured, match=r"REGATTA_SOMETHING.*train\.example\.org"):
         env.hosts("REGATTA_SOMETHING", [], "http://127.0.0.1:8000")
@@ -127,19 +127,17 @@ def test_what_names_no_host_is_refused_by_its_name(monkeypatch: pytest.MonkeyPat
         ("https://.example.org", [".example.org"]),
     ],
 )
-def test_agents_may_ask_by_the_name_that_they_are_given(
-    monkeypatch: pytest.MonkeyPatch, ingest: str, expected: list[str]
-) -> None:
+def test_the_host_name_for_agents_is_allowed(monkeypatch: pytest.MonkeyPatch, ingest: str, expected: list[str]) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", ".example.org")
     assert env.hosts("REGATTA_SOMETHING", [], ingest) == expected
 
 
-def test_an_address_for_agents_that_is_none_is_refused_by_its_name() -> None:
+def test_an_invalid_address_for_agents_is_refused_by_its_name() -> None:
     with pytest.raises(ImproperlyConfigured, match="REGATTA_INGEST_URL"):
         env.hosts("REGATTA_SOMETHING", [], "127.0.0.1")
 
 
-# --- Where files are kept --------------------------------------------------------------------------------------------
+# --- Location of files -----------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("value", ["", "/srv/regatta", "storage"])
 def test_a_directory_is_no_bucket(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", value)
@@ -150,7 +148,7 @@ def test_a_directory_is_no_bucket(monkeypatch: pytest.MonkeyPatch, value: str) -
     ("value", "bucket", "prefix"),
     [("s3://regatta", "regatta", ""), ("s3://re.gatta-1/", "re.gatta-1", ""), ("s3://regatta/a/b/", "regatta", "a/b")],
 )
-def test_a_bucket_with_what_its_keys_begin_with(
+def test_a_bucket_with_a_prefix_of_its_keys(
     monkeypatch: pytest.MonkeyPatch, value: str, bucket: str, prefix: str
 ) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", value)
@@ -160,13 +158,13 @@ def test_a_bucket_with_what_its_keys_begin_with(
 
 
 @pytest.mark.parametrize("value", ["s3://", "s3:///a", "s3://Upper", "gs://bucket", "s3://regatta/.hidden"])
-def test_what_is_no_bucket_is_told(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+def test_an_invalid_bucket_is_an_error(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", value)
     with pytest.raises(ImproperlyConfigured, match="REGATTA_SOMETHING names no bucket"):
         env.bucket("REGATTA_SOMETHING")
 
 
-def test_an_endpoint_that_is_no_address_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endpoint_that_is_not_an_address_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGATTA_SOMETHING", "s3://regatta")
     monkeypatch.setenv("REGATTA_S3_ENDPOINT", "ceph.example.org")
     with pytest.raises(ImproperlyConfigured, match="REGATTA_S3_ENDPOINT is no address"):

@@ -1,4 +1,4 @@
-"""The API document is whole, and every call that it names keeps its manners whatever it is asked."""
+"""The API document is complete, and every GET in it answers odd parameters without an internal error."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_body_of_closing_a_namespace_is_described(document: dict[str, Any]) 
     assert body["content"]["application/json"]["schema"]["required"] == ["name"]
 
 
-def test_it_tells_of_every_scope(document: dict[str, Any]) -> None:
+def test_the_document_describes_every_scope(document: dict[str, Any]) -> None:
     assert [scope for scope in Scope if f"`{scope}`" not in document["info"]["description"]] == []
 
 
@@ -69,7 +69,7 @@ def test_every_route_of_the_api_is_in_it(document: dict[str, Any]) -> None:
     assert len(there) == len(document["paths"])
 
 
-def test_every_call_says_what_it_gives_and_how_it_refuses(document: dict[str, Any]) -> None:
+def test_every_call_describes_its_answer_and_its_errors(document: dict[str, Any]) -> None:
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             answers = operation["responses"]
@@ -78,7 +78,7 @@ def test_every_call_says_what_it_gives_and_how_it_refuses(document: dict[str, An
 
 
 def questions(document: dict[str, Any], job: str) -> Iterator[tuple[str, str]]:
-    """The address of every GET, with each of its parameters."""
+    """Return the address of every GET, with each of its parameters."""
     places = {
         "{ns}/{name}": "team/mine",
         "{ns}": "team",
@@ -100,11 +100,13 @@ def test_no_odd_question_brings_a_call_down(document: dict[str, Any], personas: 
     job = make_job(personas.namespace, personas.owner, spec={"name": "digits"})
     client = Client(raise_request_exception=False)
     client.force_login(personas.admin)
-    asked = [one for one in questions(document, str(job.pk)) if not one[0].endswith("/files")]  # there is no snapshot
+    questions_asked = [
+        one for one in questions(document, str(job.pk)) if not one[0].endswith("/files")
+    ]  # there is no snapshot
     fallen = [
         (address, name, value)
-        for (address, name), value in itertools.product(asked, ODD)
+        for (address, name), value in itertools.product(questions_asked, ODD)
         if client.get(address, {name: value}).status_code >= 500
     ]
     assert fallen == []
-    assert len(asked) > 30
+    assert len(questions_asked) > 30

@@ -1,4 +1,4 @@
-"""What the portal writes is read by nobody else on the machine."""
+"""The portal's files are unreadable for other accounts of the machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def mode_of(path: Path) -> int:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """A data directory as it was made before, open to all."""
+    """A data directory of an earlier version, open to all."""
     directory = tmp_path / "data"
     directory.mkdir()
     directory.chmod(0o755)
@@ -37,14 +37,14 @@ def test_the_start_makes_the_data_directory_private(tmp_path: Path) -> None:
     assert mode_of(directory) == 0o700
 
 
-def test_the_start_repairs_what_was_open(data: Path) -> None:
+def test_the_start_repairs_open_modes(data: Path) -> None:
     lock_data_directory(data).close()
     assert mode_of(data) == 0o700
     assert {mode_of(data / name) for name in ("secret-key", "regatta.sqlite3", "regatta.sqlite3-wal")} == {0o600}
     assert not list(open_to_others(data))
 
 
-def test_what_cannot_be_changed_is_no_reason_not_to_start(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unchangeable_modes_do_not_prevent_the_start(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(path: Path, mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
@@ -72,7 +72,7 @@ def test_a_private_directory_warns_of_nothing(data: Path, settings, monkeypatch:
     assert check_modes(None) == []
 
 
-def test_whatever_a_command_writes_is_its_own(tmp_path: Path) -> None:
+def test_files_of_commands_are_private(tmp_path: Path) -> None:
     """Also with the usual umask of a shell."""
     directory = tmp_path / "data"
     environment = {**os.environ, "REGATTA_DATA_DIR": str(directory), "DJANGO_SETTINGS_MODULE": "portal.settings"}
@@ -88,7 +88,7 @@ def test_strangers_open_no_account_where_jobs_run_on_this_machine(tmp_path: Path
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("REGATTA_", "DJANGO_"))}
     environment |= {"REGATTA_DATA_DIR": str(tmp_path), "REGATTA_BACKEND": backend}
     command = [sys.executable, "-c", "from portal.settings import SIGN_UP; print(SIGN_UP)"]
-    told = subprocess.run(
+    process = subprocess.run(
         command, env=environment, cwd=portal_settings.BASE_DIR, check=True, capture_output=True, text=True
     )
-    assert told.stdout.strip() == expected
+    assert process.stdout.strip() == expected

@@ -1,4 +1,4 @@
-"""The supervisor with children of a few lines each, run in a process of its own: it owns signals."""
+"""The supervisor with small child programs, run in a process of its own because it handles signals."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENT = (
 STUBBORN = "import signal,time; signal.signal(15, signal.SIG_IGN); print('up'); time.sleep(60)"
 PROGRAM = """
     import sys
-    from portal.supervisor import Command, Supervisor, say
+    from portal.supervisor import Command, Supervisor, write_line
     from runtime.isolation.syscalls import PR_SET_CHILD_SUBREAPER, prctl
     {first}
     children = {{name: Command((sys.executable, "-u", "-c", code)) for name, code in {children!r}.items()}}
@@ -31,7 +31,7 @@ PROGRAM = """
         children,
         stop_order=(("worker",), ("web",)),
         is_ready=lambda: True,
-        on_ready=lambda: say("ready"),
+        on_ready=lambda: write_line("ready"),
         interrupt=lambda: {interrupt},
     ).run()
 """
@@ -88,8 +88,8 @@ def test_children_end_in_order_with_the_trainings_before_the_web(run: Callable[.
     running = run()
     running.process.send_signal(signal.SIGINT)
     assert running.process.wait(timeout=10) == 0
-    told = [line for line in running.text().splitlines() if "bye" in line or "interrupting" in line]
-    assert told == ["worker | bye", "interrupting", "   web | bye"]
+    lines = [line for line in running.text().splitlines() if "bye" in line or "interrupting" in line]
+    assert lines == ["worker | bye", "interrupting", "   web | bye"]
 
 
 def test_a_child_that_cannot_be_started_now_is_tried_again(run: Callable[..., Running]) -> None:
@@ -110,18 +110,18 @@ def test_a_stubborn_child_is_killed_after_its_grace(run: Callable[..., Running])
     assert not any(alive(pid) for pid in pids)
 
 
-def test_a_second_wish_to_stop_kills_at_once(run: Callable[..., Running]) -> None:
+def test_a_second_stop_signal_kills_at_once(run: Callable[..., Running]) -> None:
     running = run(interrupt="__import__('time').sleep(30)")
     pids = running.children()
     running.process.send_signal(signal.SIGINT)
     running.wait_for_text("worker | bye")
 
-    def is_asked_again() -> bool:
-        # For a moment it counts as the same Ctrl-C.
+    def is_stopped_again() -> bool:
+        # For a moment a second signal counts as the same Ctrl-C.
         running.process.send_signal(signal.SIGINT)
         return "Trainings that still run go on; the next start looks after them." in running.text()
 
-    running.wait_for(is_asked_again)
+    running.wait_for(is_stopped_again)
     assert running.process.wait(timeout=10) == 128 + signal.SIGINT
     running.wait_for(lambda: not any(alive(pid) for pid in pids))
 
@@ -140,7 +140,7 @@ def test_an_interruption_that_fails_does_not_either(run: Callable[..., Running])
     assert "web | bye" in running.text()
 
 
-def test_a_child_that_dies_is_started_again_with_a_line(run: Callable[..., Running]) -> None:
+def test_a_crashed_child_is_started_again_with_a_line(run: Callable[..., Running]) -> None:
     running = run()
     os.kill(running.children()[0], signal.SIGKILL)
     running.wait_for_text("web ended (signal SIGKILL); starting it again in 0.5 s.")

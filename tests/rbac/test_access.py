@@ -1,4 +1,4 @@
-"""The rules of ``rbac.access`` one by one: each is noticed where it is missing, whatever else refuses as well."""
+"""The rules of ``rbac.access``, one by one: a test fails for each missing rule, even when another rule also refuses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.django_db
 
 
 def restricted(actor: User, scope: Scope = Scope.JOB_READ) -> list[str]:
-    """The names of namespaces that ``restrict`` leaves, by memberships as by the namespaces themselves."""
+    """Return the names of namespaces that ``restrict`` returns, by memberships and by the namespaces themselves."""
     by_pk = access.restrict(Namespace.objects.filter(name="team"), actor, scope, path="pk")
     by_path = access.restrict(Membership.objects.filter(namespace__name="team"), actor, scope)
     assert {row.namespace_id for row in by_path} == {row.pk for row in by_pk}
@@ -27,13 +27,13 @@ def restricted(actor: User, scope: Scope = Scope.JOB_READ) -> list[str]:
 
 
 def bound(actor: User, *scopes: Scope) -> User:
-    """The account behind a token that is bound to scopes."""
+    """Return the account of a token that is bound to scopes."""
     actor.granted = frozenset(scopes)
     return actor
 
 
 def close(personas: Personas) -> None:
-    """As between the closing of a namespace and the end of its memberships."""
+    """The state between the closing of a namespace and the end of its memberships."""
     Namespace.objects.filter(pk=personas.namespace.pk).update(closed=now())
 
 
@@ -45,7 +45,7 @@ def test_a_role_that_holds_the_scope_is_needed(personas: Personas) -> None:
 
 
 @pytest.mark.parametrize("who", ["owner", "admin"])
-def test_what_is_closed_is_nobodys_though_a_membership_is_left(personas: Personas, who: str) -> None:
+def test_a_closed_namespace_is_invisible_although_a_membership_is_left(personas: Personas, who: str) -> None:
     actor: User = getattr(personas, who)
     assert restricted(actor) == ["team"]
     close(personas)
@@ -54,14 +54,14 @@ def test_what_is_closed_is_nobodys_though_a_membership_is_left(personas: Persona
         access.namespace_for(actor, "team", Scope.NAMESPACE_READ)
 
 
-def test_what_is_closed_cannot_be_held_open(personas: Personas) -> None:
+def test_a_closed_namespace_cannot_be_held_open(personas: Personas) -> None:
     close(personas)
     with pytest.raises(NotFound):
         access.hold_open(personas.namespace)
 
 
 @pytest.mark.parametrize("who", ["owner", "admin"])
-def test_a_token_narrows_what_its_account_may(personas: Personas, who: str) -> None:
+def test_a_token_restricts_its_account(personas: Personas, who: str) -> None:
     actor = bound(getattr(personas, who), Scope.NAMESPACE_READ, Scope.JOB_READ)
     assert restricted(actor) == ["team"]
     assert restricted(actor, Scope.DATASET_READ) == []
@@ -82,14 +82,14 @@ def test_an_account_that_was_shut_may_nothing(personas: Personas) -> None:
         access.namespace_for(personas.owner, "team", Scope.NAMESPACE_READ)
 
 
-def test_a_role_that_is_too_small_is_told_apart_from_no_membership(personas: Personas) -> None:
+def test_a_role_that_is_too_small_differs_from_no_membership(personas: Personas) -> None:
     with pytest.raises(Forbidden, match="role"):
         access.namespace_for(personas.viewer, "team", Scope.JOB_WRITE)
     with pytest.raises(NotFound):
         access.namespace_for(personas.stranger, "team", Scope.JOB_READ)
 
 
-def test_deeds_of_admins_need_an_admin_and_a_token_that_lets_them(personas: Personas) -> None:
+def test_actions_of_admins_need_an_admin_and_a_token_with_the_scope(personas: Personas) -> None:
     access.require_admin(personas.admin)
     with pytest.raises(Forbidden):
         access.require_admin(personas.owner)

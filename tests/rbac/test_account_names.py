@@ -1,4 +1,4 @@
-"""Names that accounts cannot have, wherever an account is opened; and those that had one before."""
+"""Invalid names of accounts, wherever an account is opened, and accounts that had such a name before."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ def test_the_command_of_the_operator_refuses_them(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.parametrize("name", [*BAD, "@x", ""])
-def test_who_comes_from_a_provider_gets_another(name: str) -> None:
+def test_an_account_from_a_provider_gets_another(name: str) -> None:
     assert namespace_names.fault_of_account(_free_name(name)) == ""
 
 
-def test_who_comes_from_a_provider_looks_like_nobody() -> None:
+def test_an_account_from_a_provider_looks_like_no_other() -> None:
     make_user("ace")
     assert namespace_names.skeleton(_free_name("\u0430\u0441\u0435")) != "ace"
 
@@ -60,7 +60,7 @@ def test_a_name_that_looks_like_another_s_is_taken(name: str) -> None:
     assert "looks the same" in answer.content.decode()
 
 
-def test_accounts_that_had_such_a_name_get_another_and_the_audit_log_says_so() -> None:
+def test_accounts_with_such_a_name_get_another_and_the_audit_log_records_it() -> None:
     before, fine = make_user(".."), make_user("fine.")
     migration.rename_accounts(apps, None)
     after = User.objects.get(pk=before.pk)

@@ -20,7 +20,7 @@ def bearer(secret: str) -> Client:
 
 
 def as_everybody(personas: Personas, method: str, path: str, body: object = None) -> dict[str, int]:
-    """The status that each persona is answered, all trying the same."""
+    """Return the status of the answer to each persona, all with the same request."""
     return {
         name: getattr(personas.client(name), method)(path, data=body, content_type=JSON).status_code
         for name in EVERYBODY
@@ -87,13 +87,13 @@ def test_use_of_a_token_is_noted() -> None:
     assert ApiToken.objects.get().last_used is not None
 
 
-def test_who_may_ask_who_they_are(personas: Personas) -> None:
+def test_reading_the_own_account_needs_sign_in(personas: Personas) -> None:
     assert as_everybody(personas, "get", "/api/v1/me") == {
         "admin": 200, "owner": 200, "developer": 200, "viewer": 200, "stranger": 200, "nobody": 401,
     }  # fmt: skip
 
 
-def test_who_may_open_accounts(personas: Personas) -> None:
+def test_opening_accounts_needs_the_role(personas: Personas) -> None:
     assert as_everybody(personas, "post", "/api/v1/users", {"username": "eve", "password": PASSWORD}) == {
         "admin": 201, "owner": 403, "developer": 403, "viewer": 403, "stranger": 403, "nobody": 401,
     }  # fmt: skip
@@ -106,7 +106,7 @@ def test_a_refused_account_names_each_wrong_field(personas: Personas) -> None:
     assert "email" in answer.json()["errors"]
 
 
-def test_who_may_make_namespaces(personas: Personas) -> None:
+def test_making_namespaces_needs_the_role(personas: Personas) -> None:
     assert as_everybody(personas, "post", "/api/v1/namespaces", {"name": "vision"}) == {
         "admin": 201, "owner": 403, "developer": 403, "viewer": 403, "stranger": 403, "nobody": 401,
     }  # fmt: skip
@@ -120,20 +120,20 @@ def test_a_name_with_spaces_is_refused_and_a_taken_one_conflicts(personas: Perso
 
 def test_everybody_lists_only_their_own_namespaces(personas: Personas) -> None:
     def names(persona: str) -> list[str]:
-        return [room["name"] for room in personas.client(persona).get("/api/v1/namespaces").json()["results"]]
+        return [namespace["name"] for namespace in personas.client(persona).get("/api/v1/namespaces").json()["results"]]
 
     assert names("viewer") == ["team"]
     assert names("stranger") == ["elsewhere"]
     assert names("admin") == ["elsewhere", "team"]
 
 
-def test_who_may_see_the_members(personas: Personas) -> None:
+def test_seeing_the_members_needs_the_role(personas: Personas) -> None:
     assert as_everybody(personas, "get", "/api/v1/namespaces/team/members") == {
         "admin": 200, "owner": 200, "developer": 200, "viewer": 200, "stranger": 404, "nobody": 401,
     }  # fmt: skip
 
 
-def test_who_may_add_members(personas: Personas) -> None:
+def test_adding_members_needs_the_role(personas: Personas) -> None:
     make_user("newcomer")
     body = {"username": "newcomer", "role": "viewer"}
     assert as_everybody(personas, "post", "/api/v1/namespaces/team/members", body) == {
@@ -151,7 +151,7 @@ def test_a_stranger_cannot_add_themselves(personas: Personas) -> None:
     ("persona", "status"),
     [("admin", 204), ("owner", 204), ("developer", 403), ("stranger", 404), ("nobody", 401)],
 )
-def test_who_may_remove_a_member(personas: Personas, persona: str, status: int) -> None:
+def test_removing_a_member_needs_the_role(personas: Personas, persona: str, status: int) -> None:
     assert personas.client(persona).delete("/api/v1/namespaces/team/members/viewer").status_code == status
 
 

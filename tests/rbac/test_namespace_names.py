@@ -25,7 +25,7 @@ def test_two_accounts_never_share_a_name(one: str, other: str) -> None:
     assert one == other or namespace_names.personal(one) != namespace_names.personal(other)
 
 
-# Names that look alike once they are escaped: two random ones never would.
+# Names that are equal after escaping: two random ones never would be.
 alike = st.text("aA.-_@+é", min_size=1, max_size=6)
 
 
@@ -42,7 +42,7 @@ def test_two_accounts_whose_names_look_alike_never_share_one(one: str, other: st
 
 
 @pytest.mark.django_db
-def test_people_whose_names_look_alike_get_rooms_of_their_own() -> None:
+def test_accounts_whose_names_look_alike_get_separate_namespaces() -> None:
     usernames = [
         "a.b",
         "a-b",
@@ -60,10 +60,10 @@ def test_people_whose_names_look_alike_get_rooms_of_their_own() -> None:
         "a---b",
     ]
     make_namespace("a-b")
-    rooms = [ensure_personal_namespace(make_user(username)) for username in usernames]
-    assert len({room.name for room in rooms}) == len(usernames)
-    assert all(DNS_LABEL.fullmatch(room.name) for room in rooms)
-    assert [room.memberships.get().user.username for room in rooms] == usernames
+    namespaces = [ensure_personal_namespace(make_user(username)) for username in usernames]
+    assert len({namespace.name for namespace in namespaces}) == len(usernames)
+    assert all(DNS_LABEL.fullmatch(namespace.name) for namespace in namespaces)
+    assert [namespace.memberships.get().user.username for namespace in namespaces] == usernames
 
 
 def test_a_plain_name_is_kept() -> None:
@@ -94,7 +94,7 @@ def test_names_of_people_are_names_of_accounts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "...", "-", "_", "@", "+", ".-_@+"])
-def test_a_name_without_a_letter_or_digit_is_none(name: str) -> None:
+def test_a_name_without_a_letter_or_digit_is_invalid(name: str) -> None:
     assert "letter or a digit" in namespace_names.fault_of_account(name)
 
 

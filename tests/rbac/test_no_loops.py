@@ -1,5 +1,5 @@
 # ruff: noqa: F811  the fixture of a provider is the one of another file
-"""However somebody comes in, or fails to: after at most three redirects there is a page, and it is one of ours."""
+"""Every way to sign in, or to fail, ends after at most three redirects on a page of the portal."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ PASSWORD = "a-long-enough-one"
 
 
 def nested(depth: int) -> str:
-    """The sign-in page that leads to the sign-in page that leads to ..."""
+    """Return the sign-in page that leads to the sign-in page that leads to ..."""
     address = "/sign-in"
     for _ in range(depth):
         address = f"/sign-in?next={quote(address)}"
     return address
 
 
-# Pages that must not be gone on to, or cannot be.
+# Next pages that are not allowed, or invalid.
 WANTED = (
     nested(0),
     nested(1),
@@ -52,7 +52,7 @@ WANTED = (
 
 
 def arrives(answer: Any) -> bool:
-    """Whether the redirects of ``follow`` ended after at most three at a page that says something, never elsewhere."""
+    """Return whether the redirects of ``follow`` ended after at most three at a page with a text, never elsewhere."""
     steps = [address for address, _ in answer.redirect_chain]
     assert all(step.startswith("/") and not step.startswith(("//", "/\\")) for step in steps), steps
     assert len(steps) <= 3, steps
@@ -71,24 +71,24 @@ def test_by_password() -> None:
     assert all(arrives(answer) and answer.wsgi_request.user.is_authenticated for answer in answers)
 
 
-def test_who_is_signed_in_already(personas: Personas) -> None:
+def test_an_account_that_is_signed_in_already(personas: Personas) -> None:
     browser = personas.client("owner")
     assert all(arrives(browser.get("/sign-in", {"next": wanted}, follow=True)) for wanted in WANTED)
 
 
-def test_who_owes_a_second_factor_to_the_platform(personas: Personas, settings: Settings) -> None:
+def test_an_account_that_owes_a_second_factor(personas: Personas, settings: Settings) -> None:
     settings.ADMIN_SECOND_FACTOR = True
     browser = personas.client("admin")
     assert all(arrives(browser.get("/sign-in", {"next": wanted}, follow=True)) for wanted in WANTED)
 
 
-def test_who_is_not_in(personas: Personas) -> None:
+def test_a_caller_that_is_no_member(personas: Personas) -> None:
     paths = ("/", "/sign-in", "/sign-in/code", "/n/team/jobs", "/admin/users", "/welcome")
     browsers = [personas.client(name) for name in ("nobody", "disabled")]
     assert all(arrives(browser.get(path, follow=True)) for browser in browsers for path in paths)
 
 
-def test_whose_session_ended_while_they_wrote(personas: Personas) -> None:
+def test_a_session_that_ended_before_the_form_was_sent(personas: Personas) -> None:
     personas.owner.set_password(PASSWORD)
     personas.owner.save()
     browser = personas.client("owner")
@@ -101,7 +101,7 @@ def test_whose_session_ended_while_they_wrote(personas: Personas) -> None:
     assert "send it again" in back.content.decode()
 
 
-# --- Through others --------------------------------------------------------------------------------------------------
+# --- External sign-in ------------------------------------------------------------------------------------------------
 def through_other(client: Client, wanted: str) -> Any:
     answer = there_and_back(client, wanted=wanted)
     if answer.status_code != 302:

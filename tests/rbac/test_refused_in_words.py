@@ -1,4 +1,4 @@
-"""What cannot be done is told in a message, on the page and over HTTP, and nothing of it is done."""
+"""Refusals are messages, on the page and over HTTP, and change nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PASSWORD = "a-long-enough-one"
 
 @dataclass(frozen=True)
 class Deed:
-    """One deed by its two ways."""
+    """One action by its page and its API call."""
 
     page: str
     call: str
@@ -75,7 +75,7 @@ class TestRefused:
         assert (answer.status_code, deed.words in answer.content.decode()) == (deed.status, True)
         assert everything() == before
 
-    def test_the_trail_tells_of_no_deed(self, personas: Personas, deed: Deed) -> None:
+    def test_the_audit_log_records_no_action(self, personas: Personas, deed: Deed) -> None:
         before = AuditEntry.objects.filter(outcome="done").count()
         personas.client("owner").post(deed.page, deed.body)
         assert AuditEntry.objects.filter(outcome="done").count() == before
@@ -95,7 +95,7 @@ def test_a_session_that_was_there_before_signing_in_is_no_key_to_it(db: None) ->
     assert attacker.get("/n/ada/jobs").status_code == 302
 
 
-def test_a_form_of_a_tab_that_somebody_else_signed_in_over_is_told_to_reload(db: None) -> None:
+def test_a_form_of_a_tab_whose_account_changed_asks_for_a_reload(db: None) -> None:
     for name in ("ada", "bob"):
         make_user(name, password=PASSWORD)
     browser = Client(enforce_csrf_checks=True)

@@ -94,7 +94,7 @@ def test_a_weak_password_is_refused_beside_its_field(personas: Personas) -> None
     assert not User.objects.filter(username="eve").exists()
 
 
-def test_a_token_is_not_kept_in_the_clear(personas: Personas) -> None:
+def test_a_token_is_stored_as_a_digest(personas: Personas) -> None:
     token, secret = tokens.create_token(actor=personas.owner, name="laptop")
     assert secret.startswith("rgt_")
     assert secret not in str(token.__dict__)
@@ -119,11 +119,11 @@ def test_an_owner_may_go_when_there_is_another(personas: Personas) -> None:
     assert not Membership.objects.filter(namespace=personas.namespace, user=personas.owner).exists()
 
 
-def test_the_owner_of_a_personal_namespace_stays_whoever_else_owns_it(personas: Personas) -> None:
-    room = services.ensure_personal_namespace(personas.developer)
-    services.set_member(actor=personas.developer, namespace_name=room.name, username="owner", role=Role.OWNER)
+def test_the_owner_of_a_personal_namespace_stays_beside_other_owners(personas: Personas) -> None:
+    personal = services.ensure_personal_namespace(personas.developer)
+    services.set_member(actor=personas.developer, namespace_name=personal.name, username="owner", role=Role.OWNER)
     with pytest.raises(Conflict):
-        services.remove_member(actor=personas.owner, namespace_name=room.name, username="developer")
+        services.remove_member(actor=personas.owner, namespace_name=personal.name, username="developer")
 
 
 def test_a_member_may_leave(personas: Personas) -> None:

@@ -1,4 +1,4 @@
-"""How often somebody may cause something."""
+"""Rate limits of actions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
-def test_it_tells_how_much_of_the_window_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_holds_the_rest_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(throttle, "wall_clock", lambda: NOON)
     throttle.take("letter", "ada", most=1, seconds=60)
     monkeypatch.setattr(throttle, "wall_clock", lambda: NOON + timedelta(seconds=45))
@@ -29,7 +29,7 @@ def test_it_tells_how_much_of_the_window_is_left(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def _redis_is_away(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real client of Redis, and nobody who listens."""
+    """A real Redis client, and no server."""
     nobody = {**portal_settings._OF_ALL_PROCESSES, "LOCATION": f"redis://:secret@127.0.0.1:{free_port()}/1"}
     settings.CACHES = {**settings.CACHES, "default": nobody}
     monkeypatch.setattr(throttle, "_shared", throttle._Shared())
@@ -43,9 +43,9 @@ def test_while_the_shared_counters_are_away_each_process_counts_by_itself(caplog
     with pytest.raises(TooManyRequests):
         throttle.take("job", "ada", most=3, seconds=60)
     throttle.take("job", "bob", most=3, seconds=60)
-    told = [record.message for record in caplog.records if "count" in record.message]
-    assert len(told) == 1, "they are not asked again with every request"
-    assert "secret" not in told[0]
+    warnings = [record.message for record in caplog.records if "count" in record.message]
+    assert len(warnings) == 1, "they are not asked again with every request"
+    assert "secret" not in warnings[0]
 
 
 def test_counters_that_are_back_count_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,7 @@ def test_kinds_and_people_are_counted_apart() -> None:
         throttle.take(kind, who, most=1, seconds=60)
 
 
-def test_the_sign_in_page_says_when_to_come_again(settings: Settings) -> None:
+def test_the_sign_in_page_has_retry_after(settings: Settings) -> None:
     settings.AXES_FAILURE_LIMIT, settings.AXES_COOLOFF_TIME = 2, timedelta(minutes=5)
     form = {"username": "ada", "password": "wrong"}
     page = [Client().post("/sign-in", form) for _ in range(2)][-1]
@@ -78,7 +78,7 @@ def test_the_sign_in_page_says_when_to_come_again(settings: Settings) -> None:
     assert "300 s" in page.content.decode()
 
 
-def test_the_page_of_a_forgotten_password_says_when_to_come_again() -> None:
+def test_the_page_of_a_password_reset_has_retry_after() -> None:
     pages = [Client().post("/password", {"email": "ada@example.org"}) for _ in range(6)]
     assert [page.status_code for page in pages] == [200] * 5 + [429]
     assert 3590 < int(pages[-1].headers["Retry-After"]) <= 3600

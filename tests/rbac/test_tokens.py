@@ -1,4 +1,4 @@
-"""What a token may do: bound to scopes, for a while, for a program of a namespace."""
+"""Limits of a token: bound to scopes, for a lifetime, for a program of a namespace."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def bearer(secret: str) -> Client:
 
 
 def bound(personas: Personas, *scopes: Scope, name: str = "owner") -> Client:
-    """A program with a token of that person, bound to the scopes."""
+    """Return a client with a token of that person, bound to the scopes."""
     user = personas.user(name)
     assert isinstance(user, User)
     return bearer(tokens.create_token(actor=user, name="bound", scopes=scopes)[1])
@@ -123,13 +123,13 @@ def test_what_is_no_scope_is_refused_by_name(personas: Personas) -> None:
         tokens.create_token(actor=personas.owner, name="x", scopes=["job:all"])
 
 
-def test_the_page_of_abilities_knows_the_token(personas: Personas) -> None:
-    told = bound(personas, Scope.JOB_READ).get("/api/v1/namespaces/team/abilities").json()
-    held = {row["scope"] for row in told["abilities"] if row["held"]}
-    assert (told["role"], held) == ("owner", {"namespace:read", "job:read"})
+def test_the_page_of_abilities_applies_the_scopes_of_the_token(personas: Personas) -> None:
+    response = bound(personas, Scope.JOB_READ).get("/api/v1/namespaces/team/abilities").json()
+    held = {row["scope"] for row in response["abilities"] if row["held"]}
+    assert (response["role"], held) == ("owner", {"namespace:read", "job:read"})
 
 
-# --- Life ------------------------------------------------------------------------------------------------------------
+# --- Lifetime --------------------------------------------------------------------------------------------------------
 def test_a_token_ends_after_the_days_that_were_asked_for(personas: Personas) -> None:
     answer = personas.client("owner").post("/api/v1/tokens", {"name": "short", "days": 1}, JSON).json()
     assert bearer(answer["token"]).get("/api/v1/me").status_code == 200
@@ -138,7 +138,7 @@ def test_a_token_ends_after_the_days_that_were_asked_for(personas: Personas) -> 
 
 
 @pytest.mark.parametrize("days", [0, -1, 3651, "soon", 1.5])
-def test_a_life_that_is_none_is_refused(personas: Personas, days: object) -> None:
+def test_an_invalid_lifetime_is_refused(personas: Personas, days: object) -> None:
     assert personas.client("owner").post("/api/v1/tokens", {"name": "x", "days": days}, JSON).status_code == 422
 
 

@@ -1,4 +1,4 @@
-"""Sign-in, sign-out and tokens, as people meet them."""
+"""Sign-in, sign-out and tokens on the pages."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_sign_in_leads_to_the_page_that_was_wanted(ada: None) -> None:
     assert sign_in(client, next="/n/ada/jobs?owner=all")["Location"] == "/n/ada/jobs?owner=all"
 
 
-def test_who_is_signed_in_is_not_asked_again(personas: Personas) -> None:
+def test_a_signed_in_account_is_not_asked_again(personas: Personas) -> None:
     assert personas.client("owner").get("/sign-in")["Location"] == "/"
 
 

@@ -1,6 +1,6 @@
 /**
- * Colours of terminal output. Only SGR sequences mean something here (ECMA-48, 8.3.117); every other escape sequence is
- * dropped, so that nothing a program prints can move a cursor or set a title. Pure.
+ * Colours of terminal output. Only SGR sequences have an effect (ECMA-48, 8.3.117); every other escape sequence is
+ * dropped, so that no printed text can move a cursor or set a title. Pure.
  */
 
 export interface Piece {
@@ -24,7 +24,7 @@ const UNFLAGS: Record<number, string[]> = {
   24: ["ansi-underline"],
 };
 
-/** Cuts a line into pieces of one style each. */
+/** Splits a line into pieces of one style each. */
 export function parseAnsi(line: string): Piece[] {
   if (!/[\x00-\x08\x0b-\x1f\x7f]/.test(line)) return line ? [{ text: line, classes: [] }] : [];
   const style: Style = { fg: null, bg: null, flags: new Set() };
@@ -59,7 +59,7 @@ function apply(style: Style, parameters: string): void {
   const codes = parameters.split(/[;:]/).map(Number);
   for (let i = 0; i < codes.length; i += 1) {
     const code = codes[i] ?? 0;
-    // 38;5;n and 48;5;n choose from 256 colours, of which we have 16; 38;2;r;g;b is skipped.
+    // 38;5;n and 48;5;n choose from 256 colours, of which 16 are supported; 38;2;r;g;b is skipped.
     if (code === 38 || code === 48) i += extended(style, code, codes.slice(i + 1));
     else one(style, code);
   }

@@ -1,9 +1,9 @@
 /**
- * A reduced series that goes on growing: history comes as buckets from the server, later points are folded into the tail.
- * The width of a bucket is a power of two of the x unit, so that buckets stay where they are while the run grows. Pure.
+ * A reduced series that grows: history arrives as buckets from the server, later points are folded into the tail. The
+ * width of a bucket is a power of two of the x unit, so that buckets stay in place while the run grows. Pure.
  */
 
-/** Arrays of equal length, one entry a bucket, as `GET /api/v1/jobs/{id}/metrics` answers. NaN comes as null. */
+/** Arrays of equal length, one entry per bucket, as in `GET /api/v1/jobs/{id}/metrics`. NaN is null. */
 export interface Series {
   x: number[];
   min: (number | null)[];
@@ -16,7 +16,7 @@ export function emptySeries(): Series {
   return { x: [], min: [], max: [], last: [], count: [] };
 }
 
-/** The most buckets that a live series keeps before neighbours are merged. */
+/** The maximum of buckets of a live series; then adjacent ones are merged. */
 export const MOST_BUCKETS = 2000;
 
 /** The smallest power of two that spreads `span` over at most `buckets` buckets; 0 (no bucketing) when it is empty. */
@@ -24,7 +24,7 @@ export function bucketWidth(span: number, buckets: number): number {
   return span > 0 ? 2 ** Math.ceil(Math.log2(span / buckets)) : 0;
 }
 
-/** Takes one point in, at the end or (two trainers report out of step) into the bucket that it belongs to. */
+/** Adds one point, at the end or (two trainers report out of step) into the bucket that it belongs to. */
 export function addPoint(series: Series, x: number, value: number | null, width: number): void {
   const index = placeOf(series, x, width);
   if (index < series.x.length && sameBucket(series.x[index] as number, x, width)) mergeInto(series, index, value);
@@ -35,7 +35,10 @@ function sameBucket(a: number, b: number, width: number): boolean {
   return width > 0 ? Math.floor(a / width) === Math.floor(b / width) : a === b;
 }
 
-/** Where the bucket of `x` is, or should be put. Points nearly always belong to the end, so the search starts there. */
+/**
+ * The index of the bucket of `x`, or where to insert it. Points nearly always belong to the end, so the search starts
+ * there.
+ */
 function placeOf(series: Series, x: number, width: number): number {
   let index = series.x.length;
   while (index > 0) {
@@ -65,7 +68,7 @@ function insert(series: Series, index: number, x: number, value: number | null):
 const least = (a: number | null, b: number | null): number | null => (a === null ? b : b === null ? a : Math.min(a, b));
 const most = (a: number | null, b: number | null): number | null => (a === null ? b : b === null ? a : Math.max(a, b));
 
-/** The same series in buckets of `width`: what is left of a long run when its buckets have become too many. */
+/** The same series in buckets of `width`, for a long run with too many buckets. */
 export function coarsen(series: Series, width: number): Series {
   const result = emptySeries();
   series.x.forEach((x, i) => {
@@ -86,7 +89,7 @@ export function coarsen(series: Series, width: number): Series {
   return result;
 }
 
-/** How many buckets before its end a series is read again, for reports that came late. */
+/** How many buckets before its end a series is read again, for late reports. */
 const READ_AGAIN = 50;
 
 /**
@@ -103,7 +106,7 @@ export class LiveSeries {
     return this.series.x.length;
   }
 
-  /** Fresh arrays: what draws them takes an array that it has drawn before as unchanged. */
+  /** Fresh arrays: Plotly treats an array that it has drawn before as unchanged. */
   shown(): Series {
     const { x, min, max, last, count } = this.series;
     return { x: [...x], min: [...min], max: [...max], last: [...last], count: [...count] };
@@ -114,13 +117,13 @@ export class LiveSeries {
     this.shrink();
   }
 
-  /** From where on the series should be read again to be up to date: the edge of a bucket, -Infinity for an empty one. */
+  /** Where to read the series again to be up to date: the edge of a bucket, -Infinity for an empty one. */
   tail(): number {
     const x = this.series.x.at(-READ_AGAIN) ?? this.series.x[0] ?? -Infinity;
     return this.width > 0 ? Math.floor(x / this.width) * this.width : x;
   }
 
-  /** Takes `tail`, read from `from` on in buckets of `width`, in the place of what was there. */
+  /** Replaces the end with `tail`, read from `from` on in buckets of `width`. */
   replaceFrom(from: number, tail: Series, width: number): void {
     if (this.width > 0) this.width = Math.max(this.width, width);
     const edge = width > 0 ? Math.floor(from / width) * width : from;
@@ -147,8 +150,8 @@ export class LiveSeries {
 }
 
 /**
- * Exponential moving average with the bias of its start removed (Kingma and Ba 2015, section 3), a bucket of n points
- * weighing as n steps. `weight` in [0, 1); 0 gives the values back. Gaps stay gaps.
+ * Exponential moving average with the bias of its start removed (Kingma and Ba 2015, section 3); a bucket of n points
+ * weighs as n steps. `weight` in [0, 1); 0 returns the values unchanged. Gaps stay gaps.
  */
 export function smooth(values: (number | null)[], counts: number[], weight: number): (number | null)[] {
   if (weight <= 0) return values;

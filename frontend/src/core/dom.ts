@@ -1,9 +1,9 @@
-/** Small, safe building of the page: text is always text, never markup. */
+/** Safe construction of DOM elements: text is always text, never markup. */
 
 type Child = Node | string | null | undefined | false;
 type Attributes = Record<string, string | number | boolean | null | undefined | EventListener>;
 
-/** An element with attributes (`onclick` and friends take a listener, `true` sets an empty attribute) and children. */
+/** An element with attributes (`onclick` and the like take a listener, `true` sets an empty attribute) and children. */
 export function h<Tag extends keyof HTMLElementTagNameMap>(
   tag: Tag,
   attributes: Attributes = {},
@@ -19,13 +19,13 @@ export function h<Tag extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
-/** What the server left in `<script type="application/json" id=...>`. */
+/** The data of the server in `<script type="application/json" id=...>`. */
 export function embedded<Value>(id: string): Value | null {
   const text = document.getElementById(id)?.textContent;
   return text ? (JSON.parse(text) as Value) : null;
 }
 
-/** The nonce that lets our own style elements through the content security policy. */
+/** The nonce that the content security policy requires for style elements. */
 export function nonce(): string {
   return document.querySelector<HTMLScriptElement>("script[nonce]")?.nonce ?? "";
 }

@@ -1,11 +1,11 @@
-/** Files that were chosen or dropped, with the paths that they get: those of a folder by their way below it. */
+/** Files that were chosen or dropped, with their paths: those of a folder by their path below it. */
 
 export interface Found {
   path: string;
   file: File;
 }
 
-/** The files, and how many were left out because a name on their way begins with a dot. */
+/** The files, and how many were left out because a name in their path begins with a dot. */
 export interface Choice {
   found: Found[];
   hidden: number;
@@ -16,7 +16,7 @@ export function chosen(files: Iterable<File>): Choice {
 }
 
 export async function dropped(data: DataTransfer): Promise<Choice> {
-  // All are asked for before the first wait: after it the list is empty.
+  // All entries are read before the first await: after it the list is empty.
   const entries = [...data.items].map((item) => item.webkitGetAsEntry()).filter((entry) => entry !== null);
   const found = await Promise.all(entries.map((entry) => under(entry, "")));
   return visible(found.flat());
@@ -36,7 +36,7 @@ async function under(entry: FileSystemEntry, folder: string): Promise<Found[]> {
   if (entry.isFile) return [{ path: folder + entry.name, file: await fileOf(entry as FileSystemFileEntry) }];
   const reader = (entry as FileSystemDirectoryEntry).createReader();
   const found: Found[] = [];
-  // A reader gives some at a time, and none at the end.
+  // A directory reader returns entries in batches, and none at the end.
   for (let some = await someOf(reader); some.length; some = await someOf(reader)) {
     for (const each of some) found.push(...(await under(each, each.isFile ? folder : `${folder}${each.name}/`)));
   }

@@ -1,17 +1,17 @@
 /**
- * Which fields of a specification say something to a framework. Those of the platform's own master and servers say nothing
- * where processes find one another once, when they start: their number stays, and each runs in its own way. An image of
- * its own is for commands; nothing is put into it. Pure.
+ * The fields of a specification that apply to a framework. Those of the platform's own master and servers do not apply
+ * to frameworks whose processes find one another once, at the start: their number is fixed, and each runs in its own
+ * way. A custom image runs a command; nothing is put into it. Pure.
  */
 import { at, withValue, type Spec, type Value } from "./spec";
 
 export interface Framework {
   /** Its processes meet once, at the start. */
   together: boolean;
-  /** How many parameter servers there are if nothing is said. */
+  /** The default number of parameter servers. */
   servers: number;
   may_have_servers: boolean;
-  /** Whether it can run an image as it is, here. */
+  /** Whether it can run a custom image unchanged, here. */
   may_have_image: boolean;
 }
 export type Frameworks = Record<string, Framework>;
@@ -21,7 +21,7 @@ const OF_MASTER = ["mode", "elastic", "roles.trainer.max", "roles.trainer.min"];
 const NATIVE = "native";
 const COMMAND = "command";
 
-/** What a job is written for; an image is run as it is. */
+/** The framework of a job; a custom image is run unchanged. */
 export function frameworkOf(spec: Spec): string {
   return String(at(spec, "framework") || (hasImage(spec) ? COMMAND : NATIVE));
 }
@@ -30,7 +30,7 @@ export function hasImage(spec: Spec): boolean {
   return String(at(spec, "image") ?? "").trim() !== "";
 }
 
-/** Paths of fields that the job as it is described has no use for. One of a framework that is not known has one for all. */
+/** Paths of fields that do not apply to the job as specified. For an unknown framework all fields apply. */
 export function useless(spec: Spec, frameworks: Frameworks): string[] {
   const row = frameworks[frameworkOf(spec)];
   if (!row) return [];
@@ -40,7 +40,10 @@ export function useless(spec: Spec, frameworks: Frameworks): string[] {
   return [...image, ...(row.may_have_servers ? [] : OF_SERVERS), ...(row.together || servers === 0 ? OF_MASTER : [])];
 }
 
-/** Once an image is named: without what would have been put into it, and what is started of that. */
+/**
+ * The specification with a custom image: without the parts that would have been put into it, and without an entry point
+ * that names one of them.
+ */
 export function asImage(spec: Spec, frameworks: Frameworks, files: string[]): Spec {
   if (!hasImage(spec)) return spec;
   const left = withoutUseless(spec, frameworks);
@@ -49,7 +52,7 @@ export function asImage(spec: Spec, frameworks: Frameworks, files: string[]): Sp
   return words.some((word) => files.includes(word)) ? withValue(left, "entrypoint", "") : left;
 }
 
-/** Without them. */
+/** The specification without the fields that do not apply. */
 export function withoutUseless(spec: Spec, frameworks: Frameworks): Spec {
   return useless(spec, frameworks).reduce((left, path) => withoutPath(left, path), spec);
 }
@@ -58,7 +61,7 @@ function withoutPath(spec: Spec, path: string): Spec {
   return at(spec, path) === undefined ? spec : withValue(spec, path, "");
 }
 
-/** Whether a field says what counts anyhow: one that says more is shown, so that what is wrong with it has its place. */
+/** Whether a field has its default value: another value is shown, so that its error has a place. */
 export function saysNothing(spec: Spec, path: string): boolean {
   const value = at(spec, path);
   if (value === undefined || value === "" || value === null || (Array.isArray(value) && !value.length)) return true;

@@ -1,4 +1,4 @@
-/** What kind of thing an event of the timeline is: each kind has a word, a sign and a colour. */
+/** The kinds of timeline events: each has a label, a symbol and a colour. */
 import { gettext } from "./i18n";
 import type { JobEvent } from "./job";
 
@@ -38,12 +38,12 @@ const LABELS: Record<Happening, () => string> = {
   warning: () => gettext("Warning"),
 };
 
-/** In order; null for a change of the job's state, and for what has no kind that is known here. */
+/** In order; null for a change of the job's state, and for an unknown kind. */
 export function happeningsOf(events: JobEvent[]): (Happening | null)[] {
   return events.map((event, i) => (isKilled(event, events.slice(i + 1)) ? "killed" : (KINDS[event.kind] ?? null)));
 }
 
-/** Who is started again in its place did not leave by itself. */
+/** The exit of a replica that is started again in its place is not counted as leaving. */
 function isKilled({ kind, replica, attempt }: JobEvent, later: JobEvent[]): boolean {
   if (kind === "rehearsal") return replica !== "";
   const next = later.find((event) => event.replica === replica && event.attempt === attempt && event.kind !== "rehearsal");

@@ -1,7 +1,7 @@
-/** Checksums made by a worker, so that the page stays quick. */
+/** Checksums computed by a worker, so that the page stays responsive. */
 import type { Answer, Question } from "../hash-worker";
 
-/** The file cannot be read any more: it was changed, moved or removed since it was chosen. */
+/** The file cannot be read any more: it was changed, moved or removed after it was chosen. */
 export class Unreadable extends Error {}
 
 interface Waiting {
@@ -19,7 +19,7 @@ export class Hasher {
     this.worker.addEventListener("message", (event: MessageEvent<Answer>) => this.hear(event.data));
   }
 
-  /** The SHA-256 of a file or a part of one; `progress` is told how many bytes are done. Raises Unreadable. */
+  /** The SHA-256 of a file or a part of one; `progress` is called with the number of bytes done. Throws Unreadable. */
   digest(blob: Blob, progress: (done: number) => void = () => undefined): Promise<string> {
     this.last += 1;
     const id = this.last;

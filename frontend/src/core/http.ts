@@ -1,6 +1,6 @@
 /** The HTTP API, from the page: same origin, session cookie, CSRF token, problems as one error type. */
 
-/** `application/problem+json` as the API answers it. */
+/** `application/problem+json` as the API returns it. */
 export interface Problem {
   code: string;
   detail: string;
@@ -8,7 +8,7 @@ export interface Problem {
   errors?: Record<string, string[]>;
   /** Places in files, by the path of the field (`files.train.py`). */
   positions?: Record<string, { line: number; column: number }>;
-  /** With `exists`: the number of the other one. */
+  /** With `exists`: the number of the other file. */
   id?: number;
 }
 
@@ -18,18 +18,18 @@ export class ApiError extends Error {
   }
 }
 
-/** Raises ApiError for an answer that is no success, TypeError when the portal cannot be reached. */
+/** Throws ApiError for an answer that is no success, TypeError when the portal cannot be reached. */
 export async function getJson<Value>(url: string, signal?: AbortSignal): Promise<Value> {
   return read<Value>(await fetch(url, { headers: { Accept: "application/json" }, ...(signal ? { signal } : {}) }));
 }
 
-/** As getJson, but POST with a JSON body. `key` makes a repeated submit harmless. */
+/** Like getJson, but POST with a JSON body. `key` makes a repeated submit idempotent. */
 export async function postJson<Value>(url: string, body: unknown, key = "", signal?: AbortSignal): Promise<Value> {
   const headers = { ...changing(), "Content-Type": "application/json", ...(key ? { "Idempotency-Key": key } : {}) };
   return read<Value>(await fetch(url, { method: "POST", headers, body: JSON.stringify(body), ...(signal ? { signal } : {}) }));
 }
 
-/** Puts bytes, telling how many are on their way, which fetch cannot. Raises as getJson does. */
+/** Uploads bytes and reports how many are in transit, which fetch cannot. Throws like getJson. */
 export function putBytes(url: string, body: Blob, more: Record<string, string>, progress: (sent: number) => void, signal: AbortSignal): Promise<void> {
   return new Promise((done, refuse) => {
     const request = new XMLHttpRequest();
@@ -51,12 +51,12 @@ export function putBytes(url: string, body: Blob, more: Record<string, string>, 
   });
 }
 
-/** As getJson, but DELETE. */
+/** Like getJson, but DELETE. */
 export async function deleteJson<Value>(url: string): Promise<Value> {
   return read<Value>(await fetch(url, { method: "DELETE", headers: changing() }));
 }
 
-/** The headers of a request that changes something. */
+/** The headers of a request that changes data. */
 function changing(): Record<string, string> {
   return { Accept: "application/json", "X-CSRFToken": csrfToken() };
 }

@@ -15,7 +15,7 @@ export function gettext(text: string): string {
   return typeof window === "undefined" ? text : (window.django?.gettext(text) ?? text);
 }
 
-/** Puts values where `{name}` stands. */
+/** Replaces each `{name}` with its value. */
 export function fill(text: string, values: Record<string, string | number>): string {
   return text.replace(/\{(\w+)\}/g, (whole, name: string) => String(values[name] ?? whole));
 }

@@ -1,4 +1,4 @@
-/** The shapes that the API and the socket share (design of the HTTP contract), and a job's states in words. */
+/** Types shared by the API and the socket (design of the HTTP contract), and labels of a job's states. */
 import { gettext } from "./i18n";
 
 export interface Replica {
@@ -11,7 +11,7 @@ export interface Replica {
   why: string;
 }
 
-/** Failure as it is rehearsed: every so often one of the role `kill` is killed; `done` is how many were. */
+/** Fault injection: periodically one replica of the role `kill` is killed; `done` is how many were. */
 export interface Rehearsal {
   kill: string;
   every: string;
@@ -32,13 +32,13 @@ export interface Job {
   changed?: string;
   started: string | null;
   finished: string | null;
-  /** How many trainers were last wished for; null: as many as the specification says. */
+  /** The last requested number of trainers; null: the number of the specification. */
   trainers: number | null;
-  /** The same of parameter servers, from the next attempt on. */
+  /** The same for parameter servers, from the next attempt on. */
   pservers: number | null;
   /** The platform chooses the number of trainers. */
   elastic: boolean;
-  /** Of one job: why an elastic one has the number of trainers that it has; else empty. */
+  /** For a single job: why an elastic one has its current number of trainers; else empty. */
   sizing?: string;
   rehearsal: Rehearsal | null;
   replicas: Replica[];
@@ -60,13 +60,13 @@ export interface MetricPoint {
   replica: string;
   step: number;
   key: string;
-  /** NaN and the infinities come as text. */
+  /** NaN and the infinities are sent as text. */
   value: number | string | null;
 }
 
-/** A change of state (`kind` is "state") or something that happened to a replica. */
+/** A change of state (`kind` is "state") or an event of a replica. */
 export interface JobEvent {
-  /** Its place in the timeline, `microseconds-table-row`: the cursor of what is older. */
+  /** Its place in the timeline, `microseconds-table-row`: the cursor for older entries. */
   id: string;
   time: string;
   attempt: number;
@@ -105,7 +105,7 @@ export function stateLabel(state: string): string {
   return LABELS[state]?.() ?? state;
 }
 
-/** Times come as ISO text or as seconds since 1970. */
+/** Times are ISO text or seconds since 1970. */
 export function dateOf(time: string | number): Date {
   return typeof time === "number" ? new Date(time * 1000) : new Date(time);
 }

@@ -1,11 +1,11 @@
-/** The jobs of the page's namespace as they change: one subscription, whoever follows it. */
+/** Changes of the jobs of the page's namespace: one subscription for all listeners. */
 import type { Job } from "./job";
 import { theLive } from "./live";
 
 export interface Follower {
-  /** `first`: the jobs that there are at the beginning; later those that changed. */
+  /** `first`: the existing jobs; later those that changed. */
   onJobs: (jobs: Job[], first: boolean) => void;
-  /** While there is no socket, now and then: something may have changed. */
+  /** While there is no socket, called periodically: a job may have changed. */
   look: () => void;
 }
 

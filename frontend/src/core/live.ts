@@ -1,13 +1,13 @@
 /**
- * The one socket of a tab. Subscriptions share it; each keeps its own cursor and says where to go on after a reconnect,
- * so that nothing is lost or doubled. When the socket cannot be had, subscriptions are polled over HTTP until it can.
+ * The one socket of a tab. Subscriptions share it; each has its own cursor and resumes from it after a reconnect, so
+ * that nothing is lost or doubled. While no socket is available, subscriptions are polled over HTTP.
  */
 import { backoff } from "./cursor";
 import type { Job, LogLine, MetricPoint } from "./job";
 
 export type Stream = "logs" | "metrics" | "status" | "jobs";
 
-/** A frame carries the `id` of the subscription that it belongs to; heartbeats belong to none. */
+/** A frame carries the `id` of its subscription; heartbeats have none. */
 export type Frame = { id?: string } & (
   | { t: "logs"; lo: number; hi: number; lines: LogLine[] }
   | { t: "metrics"; lo: number; hi: number; points: MetricPoint[] }
@@ -23,10 +23,10 @@ export interface Subscription {
   stream: Stream;
   job?: string;
   namespace?: string;
-  /** The cursor now. */
+  /** The current cursor. */
   after?: () => number;
   onFrame: (frame: Frame) => void;
-  /** One look over HTTP, for as long as there is no socket. */
+  /** One poll over HTTP, while there is no socket. */
   poll: () => Promise<void>;
 }
 
@@ -40,7 +40,7 @@ const SIGNED_OUT = 4401;
 
 class Live {
   private socket: WebSocket | null = null;
-  /** By an id that no other ever had: frames that were on their way to an earlier reader of the same stream are nobody's. */
+  /** By an id that is never reused: frames in transit to an earlier reader of the same stream are dropped. */
   private readonly subscriptions = new Map<string, Subscription>();
   private made = 0;
   private failures = 0;
@@ -58,7 +58,7 @@ class Live {
     document.addEventListener("visibilitychange", () => !document.hidden && this.connectSoon(0));
   }
 
-  /** Begins to listen; the answer ends it. */
+  /** Starts the subscription; the returned function ends it. */
   subscribe(subscription: Subscription): () => void {
     const id = `${subscription.stream}:${++this.made}`;
     this.subscriptions.set(id, subscription);
@@ -108,7 +108,7 @@ class Live {
     clearTimeout(this.watchdog);
     clearTimeout(this.stable);
     if (this.leaving) return;
-    // Signed out elsewhere: the server sends the page to sign-in, once.
+    // Signed out elsewhere: the server redirects the page to sign-in, once.
     if (code === SIGNED_OUT) return location.reload();
     this.failures += 1;
     if (this.failures >= FAILURES_BEFORE_POLLING) this.startPolling();
@@ -116,7 +116,7 @@ class Live {
     this.connectSoon(backoff(this.failures, Math.random()));
   }
 
-  /** A socket that is silent for longer than two heartbeats is dead, whatever the browser thinks. */
+  /** A socket that is silent for longer than two heartbeats is considered closed, whatever the browser reports. */
   private watch(): void {
     clearTimeout(this.watchdog);
     const socket = this.socket;
@@ -168,7 +168,7 @@ class Live {
 
 let live: Live | undefined;
 
-/** Of the tab, made when first needed. */
+/** The socket of the tab, made when first needed. */
 export function theLive(): Live {
   live ??= new Live();
   return live;

@@ -1,9 +1,9 @@
-/** Where an event has its place on a chart. Pure. */
+/** Places of events on a chart. Pure. */
 import type { Series } from "./buckets";
 
 /**
- * The first step after a time, or null where none has come yet. `byTime` and `bySteps` are the same points along the two
- * axes: as many lie before the step as lie before the time.
+ * The first step after a time, or null when none has arrived yet. `byTime` and `bySteps` are the same points along the
+ * two axes: as many precede the step as precede the time.
  */
 export function stepAfter(time: number, byTime: Series, bySteps: Series): number | null {
   let before = 0;

@@ -1,14 +1,14 @@
-/** Finding what a reader looks for in a line. Pure. */
+/** Search for a text in a line. Pure. */
 
-/** From where to where. */
+/** Start and end of a match. */
 export type Place = [number, number];
 
-/** Gives the places in a text; nothing where the query is empty. */
+/** Returns the matches in a text; none when the query is empty. */
 export type Matcher = (text: string) => Place[];
 
 /**
- * What looks for `query`: as it is written, whatever the case, or (`regex`) as an expression. The server has the last
- * word on expressions; one that only it understands finds no place here.
+ * A search function for `query`: literal and case-insensitive, or (`regex`) an expression. The server decides which
+ * expressions are valid; one that only the server supports has no matches here.
  */
 export function matcher(query: string, regex: boolean): Matcher {
   const expression = query && compiled(query, regex);

@@ -1,4 +1,6 @@
-/** What a browser remembers of an upload over a reload: which files, and their checksums, which take long to make. */
+/**
+ * State of an upload that a browser stores across a reload: the files and their checksums, which take long to compute.
+ */
 
 export interface Remembered {
   path: string;
@@ -20,7 +22,7 @@ export class Memory {
     return [...this.files.values()];
   }
 
-  /** The checksum of a file, if it is the one of before. */
+  /** The stored checksum of a file, if the file is unchanged. */
   sha256Of(path: string, size: number, modified: number): string {
     const found = this.files.get(path);
     return found && found.size === size && found.modified === modified ? found.sha256 : "";
@@ -31,7 +33,7 @@ export class Memory {
     try {
       this.store.setItem(this.key, JSON.stringify(this.all));
     } catch {
-      // No room: after a reload the files are hashed once more, and nothing else is lost.
+      // Storage is full: after a reload the files are hashed once more, and nothing else is lost.
     }
   }
 

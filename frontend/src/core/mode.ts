@@ -1,12 +1,12 @@
-/** A mode and its number: `m_of_n(2)` as a specification writes it. Pure. */
+/** A mode and its number: `m_of_n(2)` as in a specification. Pure. */
 
 export interface Mode {
   name: string;
-  /** Empty where the mode has none. */
+  /** Empty when the mode has none. */
   number: string;
 }
 
-/** What is no mode is a name that nobody knows; the server says so. */
+/** An invalid mode is taken for an unknown name; the server reports the error. */
 export function parseMode(text: string): Mode {
   const [, name, number] = /^\s*(\w+)\s*\(\s*(\d*)\s*\)\s*$/.exec(text) ?? [];
   return name ? { name, number: number ?? "" } : { name: text.trim(), number: "" };

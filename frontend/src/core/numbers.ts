@@ -1,4 +1,4 @@
-/** Numbers for people. */
+/** Formatting of numbers. */
 import { language } from "./i18n";
 
 const SIZES = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -22,7 +22,7 @@ export function short(value: number | null | undefined): string {
 
 const ORDINAL_ENDINGS: Partial<Record<Intl.LDMLPluralRule, string>> = { one: "st", two: "nd", few: "rd" };
 
-/** "2nd" in English; the bare number in languages that say it with other words. */
+/** "2nd" in English; the bare number in languages with other ordinals. */
 export function ordinal(value: number, locale = language()): string {
   if (!locale.startsWith("en")) return String(value);
   return `${value}${ORDINAL_ENDINGS[new Intl.PluralRules("en", { type: "ordinal" }).select(value)] ?? "th"}`;

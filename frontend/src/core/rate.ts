@@ -1,4 +1,4 @@
-/** How fast something goes, by what was done in the last seconds. Pure but for the times that it is given. */
+/** The rate of a process, from its progress in the last seconds. Pure: times are passed in. */
 
 const WINDOW_MS = 8000;
 const LEAST_MS = 500;
@@ -12,12 +12,12 @@ export class Rate {
     while (this.samples.length > 2 && (this.samples[1] as [number, number])[0] < now - WINDOW_MS) this.samples.shift();
   }
 
-  /** After a pause: what was before it tells nothing. */
+  /** After a pause: earlier progress does not count. */
   forget(): void {
     this.samples = [];
   }
 
-  /** In a second; 0 while nobody knows. */
+  /** Per second; 0 while it is unknown. */
   get perSecond(): number {
     const first = this.samples[0];
     const last = this.samples[this.samples.length - 1];
@@ -25,7 +25,7 @@ export class Rate {
     return Math.max(0, ((last[1] - first[1]) * 1000) / (last[0] - first[0]));
   }
 
-  /** Seconds until `left` more is done; null while nobody knows. */
+  /** Seconds until `left` more is done; null while it is unknown. */
   secondsFor(left: number): number | null {
     return this.perSecond > 0 ? left / this.perSecond : null;
   }

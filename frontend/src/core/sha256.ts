@@ -1,10 +1,10 @@
-/** SHA-256 piece by piece, which browsers' own has no form for. Pure. */
+/** Incremental SHA-256, which browsers do not provide. Pure. */
 
 const K = new Int32Array(64);
 const START = new Int32Array(8);
 const BLOCK = 64;
 
-/** The first 32 bits of the fractions of roots of the first primes, as the standard makes its constants. */
+/** The first 32 bits of the fractions of roots of the first primes: the constants of the standard. */
 function fillConstants(): void {
   const fraction = (value: number): number => ((value - Math.floor(value)) * 2 ** 32) | 0;
   let found = 0;
@@ -44,7 +44,7 @@ export class Sha256 {
     return this;
   }
 
-  /** 64 small hexadecimal digits. Nothing can be added after it. */
+  /** 64 lower-case hexadecimal digits. Nothing can be added after it. */
   hex(): string {
     const bits = this.length * 8;
     const padding = new Uint8Array(((this.waiting < 56 ? 56 : 120) - this.waiting) + 8);

@@ -1,7 +1,7 @@
-/** What a rehearsal of failure has done, from the timeline. Pure. */
+/** The results of a fault injection, from the timeline. Pure. */
 import type { JobEvent } from "./job";
 
-/** A kill, in words; `back` once who was killed works again: then the words say after how long. */
+/** A kill, as text; `back` once the killed replica works again: then the text says after how long. */
 export interface Survival {
   time: string;
   text: string;

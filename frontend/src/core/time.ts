@@ -1,4 +1,4 @@
-/** Times in words. Pure but for the reader's language and time zone. */
+/** Times as text. Pure except for the reader's language and time zone. */
 import { fill, gettext, language } from "./i18n";
 
 const STEPS: [Intl.RelativeTimeFormatUnit, number][] = [
@@ -19,7 +19,7 @@ export function absolute(then: Date, locale = language()): string {
   return then.toLocaleString(locale, { dateStyle: "medium", timeStyle: "medium" });
 }
 
-/** A length of time: "4.2 s", "3 min 05 s", "2 h 10 min". */
+/** A duration: "4.2 s", "3 min 05 s", "2 h 10 min". */
 export function duration(seconds: number): string {
   if (seconds < 10) return fill(gettext("{n} s"), { n: seconds.toFixed(1) });
   if (seconds < 60) return fill(gettext("{n} s"), { n: Math.round(seconds) });
@@ -29,7 +29,7 @@ export function duration(seconds: number): string {
   return fill(gettext("{h} h {m} min"), { h: Math.floor(minutes / 60), m: pad(minutes % 60) });
 }
 
-/** Keeps every `<time data-relative>` and `[data-since]` of the page true. */
+/** Updates every `<time data-relative>` and `[data-since]` of the page. */
 export function keepTimesTrue(): void {
   const refresh = (): void => {
     const now = new Date();

@@ -1,4 +1,4 @@
-/** The job's timeline as it grows: asked for when something may have happened, once for all who follow it. */
+/** The job's timeline as it grows: requested when there may be a new event, once for all listeners. */
 import { embedded } from "./dom";
 import { getJson } from "./http";
 import type { Job, JobEvent } from "./job";
@@ -7,14 +7,14 @@ type Follower = (events: JobEvent[]) => void;
 
 const PAUSE_MS = 500;
 const followers: Follower[] = [];
-/** By their ids: the newest page, and what was asked for of older ones. */
+/** By id: the newest page, and the older ones that were requested. */
 let known: Map<string, JobEvent> | null = null;
 let older: string | null = null;
 let unfolded = false;
 let asking = false;
-let wanted = false;
+let requested = false;
 
-/** Calls with what is loaded of the timeline now and whenever the job was heard of. */
+/** Calls the listener with the loaded entries, now and after each message about the job. */
 export function followTimeline(follower: Follower): void {
   followers.push(follower);
   if (known) follower(inOrder(known));
@@ -23,13 +23,13 @@ export function followTimeline(follower: Follower): void {
   void look();
 }
 
-/** However often it is wished for, one question is under way, and the last wish is granted. */
+/** However often it is called, one request is in progress, followed by one more for the last call. */
 async function look(): Promise<void> {
-  wanted = true;
+  requested = true;
   if (asking) return;
   asking = true;
-  while (wanted) {
-    wanted = false;
+  while (requested) {
+    requested = false;
     await ask();
     await new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
   }
@@ -50,17 +50,17 @@ function pageBefore(cursor: string | null): Promise<Page | null> {
 async function ask(): Promise<void> {
   const page = await pageBefore(null);
   if (!page) return;
-  // Who has asked for older entries keeps them; else only the newest page is held, however long the job runs.
+  // Requested older entries stay; otherwise only the newest page is held, however long the job runs.
   if (!unfolded) older = page.older;
   take(unfolded ? known : null, page);
 }
 
-/** Whether there is more than what is loaded. */
+/** Whether there are more entries than the loaded ones. */
 export function hasOlder(): boolean {
   return older !== null;
 }
 
-/** Loads the page above what is loaded. */
+/** Loads the page before the loaded entries. */
 export async function loadOlder(): Promise<void> {
   const page = older ? await pageBefore(older) : null;
   if (!page) return;
@@ -76,7 +76,7 @@ function take(before: Map<string, JobEvent> | null, page: Page): void {
   for (const follower of followers) follower(events);
 }
 
-/** Entries by their places. */
+/** Entries in the order of the timeline. */
 export function inOrder(entries: Map<string, JobEvent>): JobEvent[] {
   const keyed = [...entries.values()].map((event) => ({ event, place: event.id.split("-").map(Number) }));
   keyed.sort((a, b) => a.place.map((part, i) => part - (b.place[i] ?? 0)).find((difference) => difference !== 0) ?? 0);

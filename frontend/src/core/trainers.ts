@@ -1,7 +1,7 @@
-/** How many trainers were at work when, from the timeline of a job. Pure. */
+/** The number of running trainers over time, from the timeline of a job. Pure. */
 import { dateOf, type JobEvent } from "./job";
 
-/** From `at` (seconds since 1970) on so many; `time` is that of the event. */
+/** The number from `at` on (seconds since 1970); `time` is that of the event. */
 export interface Count {
   at: number;
   time: string;
@@ -11,7 +11,7 @@ export interface Count {
 const CAME = "registered";
 const WENT = new Set(["exited", "lost", "restarted"]);
 
-/** Whether an event changes who is at work as a trainer. */
+/** Whether an event changes the set of running trainers. */
 export function movesTrainers(event: JobEvent): boolean {
   return event.replica.startsWith("trainer-") && (event.kind === CAME || WENT.has(event.kind));
 }

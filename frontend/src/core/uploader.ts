@@ -1,5 +1,7 @@
-/** Sends files into a version, part by part and several at once; can be paused, and goes on wherever it was. It knows
- * neither the page nor the network: `Portal` is asked, and may fail in between. */
+/**
+ * Sends files into a version, part by part and several at once; can be paused, and resumes at the same place. It
+ * depends neither on the page nor on the network: it calls `Portal`, which may fail in between.
+ */
 import { ApiError } from "./http";
 
 export const FILES_AT_ONCE = 3;
@@ -19,7 +21,7 @@ export interface Announced {
 export interface Portal {
   announce(path: string, size: number, sha256: string, signal: AbortSignal): Promise<Announced>;
   sendPart(file: number, part: number, blob: Blob, sha256: string, progress: (sent: number) => void, signal: AbortSignal): Promise<void>;
-  /** Ask again while it is not complete. */
+  /** Repeat the call while it is not complete. */
   complete(file: number, sha256: string, signal: AbortSignal): Promise<{ complete: boolean }>;
   takeOut(file: number): Promise<void>;
 }
@@ -30,7 +32,7 @@ export interface Digests {
 
 export type Stage = "waiting" | "hashing" | "sending" | "checking" | "whole" | "failed";
 
-/** One file. `hashed` and `sent` are bytes; `other` is the file of the portal that is in its way. */
+/** One file. `hashed` and `sent` are bytes; `other` is the portal's file with the same path. */
 export class Item {
   stage: Stage = "waiting";
   hashed = 0;
@@ -43,7 +45,7 @@ export class Item {
 
   constructor(readonly path: string, readonly blob: Blob, readonly modified: number, public sha256 = "") {}
 
-  /** With what is on its way. */
+  /** Includes bytes in transit. */
   get arrived(): number {
     return [...this.moving.values()].reduce((sum, bytes) => sum + bytes, this.sent);
   }
@@ -51,7 +53,7 @@ export class Item {
 
 export class Uploader {
   readonly items: Item[] = [];
-  /** Why nothing goes on at the moment, though nobody paused. */
+  /** Why the upload is blocked although it is not paused. */
   trouble: unknown = null;
   paused = false;
   private abort = new AbortController();
@@ -77,14 +79,14 @@ export class Uploader {
     this.changed();
   }
 
-  /** Once more, after it failed. */
+  /** Retries a failed file. */
   again(item: Item): void {
     Object.assign(item, { stage: "waiting", sent: 0, hashed: 0, error: null, other: null, file: null, sha256: "" });
     this.enqueue(item);
     this.changed();
   }
 
-  /** Without it: what came of it goes too. */
+  /** Removes a file, and its parts in the portal. */
   async leaveOut(item: Item): Promise<void> {
     if (item.file !== null) {
       await this.portal.takeOut(item.file).catch((error: unknown) => {
@@ -95,7 +97,7 @@ export class Uploader {
     this.changed();
   }
 
-  /** Takes out what is in its way, then sends it. */
+  /** Removes the file in its way, then sends it. */
   async replace(item: Item): Promise<void> {
     if (item.other !== null) await this.portal.takeOut(item.other);
     this.again(item);
@@ -114,7 +116,7 @@ export class Uploader {
     this.changed();
   }
 
-  /** Tries at once what waits for the portal to be back. */
+  /** Retries at once the calls that wait for the portal. */
   stir(): void {
     for (const wake of this.wake.splice(0)) wake();
   }
@@ -128,7 +130,7 @@ export class Uploader {
   }
 
   private enqueue(item: Item): void {
-    // One after the other: the disk and one core are what it takes, and the first can be sent meanwhile.
+    // One after the other: hashing uses the disk and one core, and the first file can be sent meanwhile.
     this.hashing = this.hashing.then(() => this.hash(item)).then(() => this.fillLanes());
   }
 
@@ -171,7 +173,7 @@ export class Uploader {
       try {
         return await this.sendWhole(item);
       } catch (error) {
-        // What the portal has of it is not what was told: it is asked for anew.
+        // The portal's state differs from what it reported: announce the file again.
         if (!isCoded(error, "incomplete", "not_found") || tries === TRIES) throw error;
       }
     }
@@ -239,13 +241,16 @@ export class Uploader {
     }
   }
 
-  /** Does it until it is done or refused: while paused it waits, and where the portal cannot be reached it tries again. */
-  private async insist<Value>(deed: (signal: AbortSignal) => Promise<Value>, undone: () => unknown = () => undefined): Promise<Value> {
+  /**
+   * Repeats a call until it succeeds or is refused: it waits while paused, and retries while the portal cannot be
+   * reached.
+   */
+  private async insist<Value>(request: (signal: AbortSignal) => Promise<Value>, undone: () => unknown = () => undefined): Promise<Value> {
     for (let failures = 0; ; ) {
       await this.gate();
       const { signal } = this.abort;
       try {
-        const value = await deed(signal);
+        const value = await request(signal);
         this.trouble = null;
         return value;
       } catch (error) {
@@ -278,7 +283,7 @@ export class Uploader {
   }
 }
 
-/** Nobody answered, or somebody who may answer otherwise soon. */
+/** No answer, or an error that may pass soon. */
 export function isPassing(error: unknown): boolean {
   if (!(error instanceof ApiError)) return error instanceof TypeError;
   const { status, code } = error.problem;

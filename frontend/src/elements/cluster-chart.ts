@@ -1,4 +1,7 @@
-/** `<cluster-chart span="hour">`: the cores that jobs and services held, stacked, and how many there are; and the tables beside it. */
+/**
+ * `<cluster-chart span="hour">`: the cores that jobs and services held, stacked, and the total; and the tables beside
+ * it.
+ */
 import Plotly from "plotly.js-basic-dist-min";
 import { locale } from "../core/chart-locale";
 import { embedded, h } from "../core/dom";
@@ -11,8 +14,10 @@ interface Strand {
   y: number[];
 }
 
-/** `x` in seconds since 1970; `strands` are jobs, `rest` is what all further ones held together, `others` what further
- * services and all other pods took; empty where there are none. */
+/**
+ * `x` in seconds since 1970; `strands` are jobs, `rest` is the sum of all further jobs, `others` the use of further
+ * services and of all other pods; empty when there are none.
+ */
 interface Held {
   x: number[];
   strands: Strand[];
@@ -26,7 +31,7 @@ const EVERY_MS = 5000;
 // Distinguishable for the colour-blind, on white and on near-black (after Okabe and Ito 2008); then lighter ones.
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#b58900", "#56b4e9", "#7f9fd0", "#e8a06a", "#7cc7ab", "#e2b9d0", "#d8c06a"];
 
-// Of what is not a job: below all jobs, and without their colours.
+// Layers that are no jobs: below all jobs, and without their colours.
 const GREYS = ["#5f6b7a", "#8d99a8", "#76808c", "#a9b3bf", "#c3cad3"];
 
 /** A layer of the stack. */
@@ -43,7 +48,7 @@ function layers(held: Held): Layer[] {
   ];
 }
 
-/** Without a colour: of what is drawn as a dashed line. */
+/** No colour: for a dashed line. */
 function legendEntry(name: string, colour: string, now: number): HTMLElement {
   const sign = h("span", { class: colour ? "sign" : "sign dashed", "aria-hidden": "true" });
   sign.style.background = colour;
@@ -59,7 +64,7 @@ export class ClusterChart extends HTMLElement {
   private timer: ReturnType<typeof setInterval> | undefined;
   private readonly plot = h("div", { class: "chart-plot cluster-plot", role: "img" });
   private readonly summary = h("p", { class: "chart-summary quiet", "aria-live": "off" });
-  /** Below the chart, where names of any length have room. */
+  /** The legend below the chart, where names of any length fit. */
   private readonly legend = h("ul", { class: "chart-legend quiet" });
   private readonly draw = (): void => void this.react();
 
@@ -85,9 +90,9 @@ export class ClusterChart extends HTMLElement {
     this.held = answer.chart;
     this.draw();
     const tables = document.querySelector<HTMLElement>("[data-cluster-tables]");
-    // Not under the hands of who is in them by keyboard.
+    // Do not replace a table that has the keyboard focus.
     if (!tables || tables.contains(document.activeElement)) return;
-    // Made by the portal's own template, which escapes what people wrote.
+    // Rendered by the portal's own template, which escapes user input.
     tables.innerHTML = answer.tables;
     document.dispatchEvent(new CustomEvent("regatta:rendered"));
   }
@@ -139,7 +144,7 @@ export class ClusterChart extends HTMLElement {
     };
   }
 
-  /** As they are stacked, the highest first. */
+  /** In the order of the stack, the highest first. */
   private showLegend(held: Held): void {
     const entries = layers(held).reverse().map(({ name, colour, y }) => legendEntry(name, colour, y.at(-1) ?? 0));
     if (held.capacity !== null) entries.unshift(legendEntry(gettext("capacity"), "", held.capacity));

@@ -1,6 +1,6 @@
 /**
- * `<code-editor>`: the files of a job in tabs, Python and YAML. Ctrl-Enter asks to submit, Ctrl-S to save; Tab indents,
- * and after Esc it leaves the editor, so that nobody who uses the keyboard is caught.
+ * `<code-editor>`: the files of a job in tabs, Python and YAML. Ctrl-Enter dispatches a submit event, Ctrl-S a save
+ * event. Tab indents; after Esc it leaves the editor, so that keyboard users are not trapped.
  */
 import { indentWithTab } from "@codemirror/commands";
 import { python } from "@codemirror/lang-python";
@@ -14,7 +14,7 @@ import { basicSetup } from "codemirror";
 import { h, nonce } from "../core/dom";
 import { gettext } from "../core/i18n";
 
-/** A fault at a place of a file; line and column count from 1. */
+/** An error at a place of a file; line and column count from 1. */
 export interface Fault {
   file: string;
   line: number;
@@ -66,7 +66,7 @@ export class CodeEditor extends HTMLElement {
     this.view = undefined;
   }
 
-  /** The files by name. Setting them forgets what was there, and opens the entry point (else the first). */
+  /** The files by name. Setting them replaces the previous files, and opens the entry point (else the first). */
   get files(): Record<string, string> {
     this.keep();
     return Object.fromEntries([...this.states].map(([name, state]) => [name, state.doc.toString()]));
@@ -80,7 +80,7 @@ export class CodeEditor extends HTMLElement {
     this.show(this.states.has(entrypoint) ? entrypoint : ([...this.states.keys()][0] ?? ""));
   }
 
-  /** Marks the places of the server's complaints; `go`: shows the first of them and puts the cursor there. */
+  /** Marks the places of the server's errors; `go`: shows the first one and puts the cursor there. */
   mark(faults: Fault[], go = false): void {
     this.faults = faults;
     const first = faults[0];
@@ -109,8 +109,8 @@ export class CodeEditor extends HTMLElement {
   private extensions(name: string): Extension[] {
     const readOnly = this.hasAttribute("readonly");
     const keys = keymap.of([
-      { key: "Mod-Enter", run: () => this.tell("editor-submit") },
-      { key: "Mod-s", run: () => this.tell("editor-save") },
+      { key: "Mod-Enter", run: () => this.emit("editor-submit") },
+      { key: "Mod-s", run: () => this.emit("editor-save") },
       indentWithTab,
     ]);
     return [
@@ -123,12 +123,12 @@ export class CodeEditor extends HTMLElement {
       EditorView.cspNonce.of(nonce()),
       EditorView.contentAttributes.of({ "aria-label": name || gettext("Editor"), "aria-describedby": this.getAttribute("aria-describedby") ?? "" }),
       EditorState.readOnly.of(readOnly),
-      EditorView.updateListener.of((update) => update.docChanged && this.tell("editor-change")),
+      EditorView.updateListener.of((update) => update.docChanged && this.emit("editor-change")),
       /\.ya?ml$/.test(name) ? yaml() : python(),
     ];
   }
 
-  private tell(name: string): boolean {
+  private emit(name: string): boolean {
     this.dispatchEvent(new CustomEvent(name, { bubbles: true }));
     return true;
   }
@@ -173,7 +173,7 @@ export class CodeEditor extends HTMLElement {
       this.states.set(name, this.stateOf(name, ""));
       this.show(name);
       this.view?.focus();
-      this.tell("editor-change");
+      this.emit("editor-change");
     };
     input.addEventListener("keydown", (event) => {
       if (event.key === "Enter") {
@@ -194,7 +194,7 @@ export class CodeEditor extends HTMLElement {
     this.states.delete(name);
     this.open = "";
     this.show(this.entrypoint);
-    this.tell("editor-change");
+    this.emit("editor-change");
   }
 }
 

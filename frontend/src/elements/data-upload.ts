@@ -1,5 +1,7 @@
-/** `<data-upload data-dataset="team/mine" data-page="..." [data-version="3"]>`: files and folders by drag and drop or by
- * choice, sent in parts into a version, which is then sealed. After a reload the same files are asked for again. */
+/**
+ * `<data-upload data-dataset="team/mine" data-page="..." [data-version="3"]>`: files and folders, dropped or chosen,
+ * are sent in parts into a version, which is then sealed. After a reload the page requests the same files again.
+ */
 import { h } from "../core/dom";
 import { chosen, dropped, type Choice, type Found } from "../core/dropped";
 import { Hasher, Unreadable } from "../core/hashing";
@@ -30,22 +32,22 @@ const STAGES: Record<Stage, () => string> = {
   failed: () => gettext("failed"),
 };
 
-/** A bar of its own: how much of all is done, how fast, how long still. */
+/** A progress bar: the completed part, the rate, and the remaining time. */
 class Sum {
   readonly rate = new Rate();
   private readonly bar = h("progress", { max: 1, value: 0 });
-  private readonly told = h("output");
+  private readonly output = h("output");
   readonly element: HTMLElement;
 
   constructor(label: string) {
     this.bar.setAttribute("aria-label", label);
-    this.element = h("div", { class: "upload-sum" }, h("span", {}, label), this.bar, this.told);
+    this.element = h("div", { class: "upload-sum" }, h("span", {}, label), this.bar, this.output);
   }
 
   show(done: number, all: number, running: boolean): void {
     this.bar.value = all ? done / all : 0;
     const amount = fill(gettext("{done} of {all}"), { done: bytes(done), all: bytes(all) });
-    this.told.textContent = [amount, ...(running && done < all ? this.speed(all - done) : [])].join(" · ");
+    this.output.textContent = [amount, ...(running && done < all ? this.speed(all - done) : [])].join(" · ");
   }
 
   private speed(left: number): string[] {
@@ -66,7 +68,7 @@ export class DataUpload extends HTMLElement {
   private readonly rows = new Map<Item, FileRow>();
   private painting = false;
   private sealing = false;
-  /** What was shown at last: why nothing goes on, and whether all files are there. */
+  /** The status that is shown: why the upload is blocked, and whether all files are complete. */
   private trouble: unknown = null;
   private complete = false;
   private kept = 0;
@@ -102,8 +104,8 @@ export class DataUpload extends HTMLElement {
       this.files,
       this.folder,
     );
-    const deeds = h("div", { class: "in-row end" }, this.pauseButton, this.sealButton);
-    this.sums.append(this.hashing.element, this.sending.element, deeds);
+    const actions = h("div", { class: "in-row end" }, this.pauseButton, this.sealButton);
+    this.sums.append(this.hashing.element, this.sending.element, actions);
     const head = [gettext("File"), gettext("Size"), gettext("State"), ""].map((title) => h("th", { scope: "col" }, title));
     this.table.append(h("table", { class: "table" }, h("thead", {}, h("tr", {}, ...head)), this.body), this.more);
     this.replaceChildren(this.problem, this.notice, this.zone, this.sums, this.table);
@@ -126,7 +128,7 @@ export class DataUpload extends HTMLElement {
     this.zone.addEventListener("drop", (event) => {
       event.preventDefault();
       this.zone.classList.remove("over");
-      if (event.dataTransfer) void dropped(event.dataTransfer).then((choice) => this.take(choice), (error) => this.complain(error));
+      if (event.dataTransfer) void dropped(event.dataTransfer).then((choice) => this.take(choice), (error) => this.showError(error));
     });
     addEventListener("online", () => this.uploader.stir());
     addEventListener("beforeunload", (event) => {
@@ -136,22 +138,22 @@ export class DataUpload extends HTMLElement {
 
   // --- Files --------------------------------------------------------------------------------------------------------
   private async take({ found, hidden }: Choice): Promise<void> {
-    this.complain(null);
+    this.showError(null);
     const fresh = found.filter(({ path }) => !this.uploader.items.some((item) => item.path === path && item.stage !== "failed"));
     const left = hidden ? fill(gettext("{n} hidden files were left out."), { n: hidden }) : "";
     const double = found.length - fresh.length;
-    this.tell([left, double ? fill(gettext("{n} files are already in the list."), { n: double }) : ""].filter(Boolean).join(" "));
+    this.showMessage([left, double ? fill(gettext("{n} files are already in the list."), { n: double }) : ""].filter(Boolean).join(" "));
     if (!fresh.length) return;
     try {
       await this.begin(fresh);
     } catch (error) {
-      this.complain(error);
+      this.showError(error);
       return;
     }
     this.uploader.add(fresh.map(({ path, file }) => new Item(path, file, file.lastModified, this.memory?.sha256Of(path.normalize("NFC"), file.size, file.lastModified))));
   }
 
-  /** A version to fill, with room for what comes, where there is none. */
+  /** Opens a version for the files, with quota for their size, if there is none. */
   private async begin(found: Found[]): Promise<void> {
     if (this.version !== null) return;
     const expected = found.reduce((sum, { file }) => sum + file.size, 0);
@@ -165,15 +167,15 @@ export class DataUpload extends HTMLElement {
     return new Memory(localStorage, `regatta-upload:${this.name}@${version}`);
   }
 
-  /** What an earlier visit left: files that the portal has, and those whose rest has to be sent. */
+  /** Loads the state of an earlier visit: complete files, and those whose rest has to be sent. */
   private async recall(): Promise<void> {
     if (this.version === null) return;
     const there = await this.whole().catch(() => null);
     if (!there) return;
     const missing = (this.memory?.all ?? []).filter(({ path }) => !there.has(path)).map(({ path }) => path);
     const names = missing.slice(0, 5).join(", ") + (missing.length > 5 ? " …" : "");
-    if (missing.length) this.tell(fill(gettext("Choose the same files again to continue. Missing: {names}."), { names }));
-    else if (there.size) this.tell(fill(gettext("{n} files uploaded. Add more files, or seal the version."), { n: there.size }));
+    if (missing.length) this.showMessage(fill(gettext("Choose the same files again to continue. Missing: {names}."), { names }));
+    else if (there.size) this.showMessage(fill(gettext("{n} files uploaded. Add more files, or seal the version."), { n: there.size }));
     this.sums.hidden = there.size === 0;
     this.paint();
   }
@@ -213,13 +215,13 @@ export class DataUpload extends HTMLElement {
   // --- Sealing ------------------------------------------------------------------------------------------------------
   private async seal(): Promise<void> {
     this.sealing = true;
-    this.complain(null);
+    this.showError(null);
     this.paint();
     try {
       let version = await postJson<Version>(`${this.url()}/seal`, null);
       for (const began = Date.now(); version.state === "indexing"; ) {
         const time = duration((Date.now() - began) / 1000);
-        this.tell(fill(gettext("Indexing: records are counted and split into chunks. {time} so far."), { time }), true);
+        this.showMessage(fill(gettext("Indexing: records are counted and split into chunks. {time} so far."), { time }), true);
         await new Promise((done) => setTimeout(done, LOOK_MS));
         version = await getJson<Version>(this.url());
       }
@@ -228,19 +230,19 @@ export class DataUpload extends HTMLElement {
       else location.reload();
     } catch (error) {
       this.sealing = false;
-      this.tell("");
-      this.complain(error);
+      this.showMessage("");
+      this.showError(error);
       this.paint();
     }
   }
 
   // --- Showing ------------------------------------------------------------------------------------------------------
-  private tell(message: string, working = false): void {
+  private showMessage(message: string, working = false): void {
     this.notice.replaceChildren(working ? h("progress", { "aria-hidden": "true" }) : "", message);
     this.notice.hidden = message === "";
   }
 
-  private complain(error: unknown): void {
+  private showError(error: unknown): void {
     this.problem.textContent = error ? messageOf(error) : "";
     this.problem.hidden = !error;
   }
@@ -268,10 +270,10 @@ export class DataUpload extends HTMLElement {
     this.pauseButton.textContent = paused ? gettext("Continue") : gettext("Pause");
     this.sealButton.disabled = busy || this.sealing || !this.uploader.whole || this.version === null;
     this.zone.hidden = this.sealing;
-    if (trouble !== this.trouble) this.complain(trouble);
+    if (trouble !== this.trouble) this.showError(trouble);
     this.trouble = trouble;
     const whole = items.length > 0 && this.uploader.whole;
-    if (whole && !this.complete) this.tell(gettext("All files are uploaded. Add more files, or seal the version. A sealed version does not change and can be used by jobs."));
+    if (whole && !this.complete) this.showMessage(gettext("All files are uploaded. Add more files, or seal the version. A sealed version does not change and can be used by jobs."));
     this.complete = whole;
     this.paintRows(items);
     this.remember(items);
@@ -296,7 +298,7 @@ export class DataUpload extends HTMLElement {
     this.more.hidden = items.length <= SHOWN;
   }
 
-  /** Once a file is hashed: it is what takes long after a reload. */
+  /** Called when a file is hashed, which takes most of the time after a reload. */
   private remember(items: Item[]): void {
     const hashed = items.filter(({ sha256 }) => sha256);
     if (hashed.length === this.kept) return;
@@ -308,23 +310,23 @@ export class DataUpload extends HTMLElement {
 class FileRow {
   readonly element = h("tr");
   private readonly state = h("td");
-  private readonly deeds = h("td", { class: "right" });
-  private told = "";
+  private readonly actions = h("td", { class: "right" });
+  private lastText = "";
 
   constructor(
     private readonly item: Item,
     private readonly uploader: Uploader,
   ) {
-    this.element.append(h("th", { scope: "row" }, item.path), h("td", {}, bytes(item.blob.size)), this.state, this.deeds);
+    this.element.append(h("th", { scope: "row" }, item.path), h("td", {}, bytes(item.blob.size)), this.state, this.actions);
   }
 
   show(): void {
     const words = this.words();
-    if (words === this.told) return;
-    this.told = words;
+    if (words === this.lastText) return;
+    this.lastText = words;
     this.state.textContent = words;
     this.state.classList.toggle("field-error", this.item.stage === "failed");
-    this.deeds.replaceChildren(...(this.item.stage === "failed" ? this.buttons() : []));
+    this.actions.replaceChildren(...(this.item.stage === "failed" ? this.buttons() : []));
   }
 
   private words(): string {
@@ -336,7 +338,7 @@ class FileRow {
   }
 
   private buttons(): HTMLElement[] {
-    const button = (words: string, deed: () => void): HTMLElement => h("button", { class: "button small", type: "button", onclick: deed }, words);
+    const button = (words: string, action: () => void): HTMLElement => h("button", { class: "button small", type: "button", onclick: action }, words);
     const replace = button(gettext("Remove the other file"), () => void this.uploader.replace(this.item));
     const again = button(gettext("Try again"), () => this.uploader.again(this.item));
     const without = button(gettext("Skip this file"), () => void this.uploader.leaveOut(this.item));

@@ -1,4 +1,4 @@
-/** Whether the platform chooses the number of a job's trainers. */
+/** A switch: whether the platform chooses the number of a job's trainers. */
 import { h } from "../core/dom";
 import { postJson } from "../core/http";
 import { gettext } from "../core/i18n";
@@ -27,18 +27,18 @@ export class ElasticSwitch {
   private async send(): Promise<void> {
     if (!this.job) return;
     this.asking = true;
-    this.complain("");
+    this.showError("");
     try {
       const { elastic } = await postJson<Job>(`/api/v1/jobs/${this.job.id}/scale`, { elastic: this.box.checked });
       this.job = { ...this.job, elastic };
     } catch (error) {
-      this.complain(messageOf(error));
+      this.showError(messageOf(error));
     }
     this.asking = false;
     this.show(this.job);
   }
 
-  private complain(message: string): void {
+  private showError(message: string): void {
     this.problem.textContent = message;
     this.problem.hidden = message === "";
   }

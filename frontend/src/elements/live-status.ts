@@ -1,4 +1,4 @@
-/** `<live-status job="...">`: the state in a chip, why, since when, and a row for each replica; always as it is now. */
+/** `<live-status job="...">`: the current state in a chip, its reason, its duration, and a row for each replica. */
 import { paintChip } from "../core/chip";
 import { embedded, h } from "../core/dom";
 import { getJson } from "../core/http";
@@ -14,8 +14,8 @@ import { ReplicaStepper } from "./replica-stepper";
 
 export class LiveStatus extends HTMLElement {
   private stop: (() => void) | undefined;
-  /** What others show by the job, as one text: they are told when it changes. */
-  private told = "";
+  /** The parts of the job that other elements show, as one text: a change is announced to them. */
+  private announced = "";
   private readonly steppers = [
     new ReplicaStepper({
       role: "trainer",
@@ -33,7 +33,7 @@ export class LiveStatus extends HTMLElement {
     }),
   ];
   private readonly elastic = new ElasticSwitch();
-  /** For those who may; the page says who may what. */
+  /** Only for permitted users; the page holds the permissions. */
   private rehearsal: RehearsalPanel | null = null;
   private readonly replicas = h("div");
   private readonly onConnection = (event: Event): void => this.showConnection((event as CustomEvent<Connection>).detail);
@@ -84,9 +84,9 @@ export class LiveStatus extends HTMLElement {
     this.replicas.replaceChildren(replicasTable(job));
     document.dispatchEvent(new CustomEvent("regatta:rendered"));
     document.dispatchEvent(new CustomEvent("regatta:heard"));
-    const telling = [job.state, job.attempt, ...job.replicas.map(({ name }) => name)].join();
-    if (telling !== this.told) this.announce(job);
-    this.told = telling;
+    const summary = [job.state, job.attempt, ...job.replicas.map(({ name }) => name)].join();
+    if (summary !== this.announced) this.announce(job);
+    this.announced = summary;
   }
 
   private announce(job: Job): void {

@@ -1,7 +1,7 @@
 /**
- * `<log-view job="...">`: the lines of all replicas as a virtual list. Rows have one height, so that any line's place is
- * a multiplication; only those in view are in the document. Older pages are fetched on the way up, and the window slides:
- * at most `WINDOW` lines are kept.
+ * `<log-view job="...">`: the lines of all replicas as a virtual list. Rows have one height, so that the place of a
+ * line is a multiplication; only those in view are in the document. Older pages are fetched while scrolling up, and the
+ * window slides: it holds at most `WINDOW` lines.
  */
 import { parseAnsi, stripAnsi } from "../core/ansi";
 import { Cursor } from "../core/cursor";
@@ -14,7 +14,7 @@ import { matcher } from "../core/match";
 
 interface LogsAnswer {
   lines: LogLine[];
-  /** Everything from `first` to `last` was looked at. */
+  /** The server has examined all entries from `first` to `last`. */
   first: number;
   last: number;
   more: boolean;
@@ -27,7 +27,7 @@ const OVERSCAN = 20;
 const WRAPPED_ROWS = 2000;
 const MOST_MATCHES = 1000;
 const REPLICA_COLOURS = 8;
-// Where the colours of a role begin, and how far its next replica's is.
+// The first colour of each role, and the distance to the colour of its next replica.
 const COLOUR_OF_ROLE: Record<string, [number, number]> = { master: [0, 1], pserver: [1, 3], trainer: [2, 1] };
 const TROUBLE = /\b(error|exception|traceback|fatal|critical|warn(ing)?)\b/i;
 
@@ -35,10 +35,10 @@ type Show = "all" | "stdout" | "stderr" | "trouble";
 
 export class LogView extends HTMLElement {
   private jobId = "";
-  /** What passed the filters, in order. */
+  /** The lines that match the filters, in order. */
   private lines: LogLine[] = [];
   private cursor = new Cursor(0);
-  /** The first sequence number that was asked for; nothing before it is in `lines`. */
+  /** The first sequence number that was requested; nothing before it is in `lines`. */
   private oldest = 1;
   private moreBefore = false;
   /** Set when the end of the stream is not in the window: the reader is far up. */
@@ -54,7 +54,7 @@ export class LogView extends HTMLElement {
   private hits: number[] = [];
   private hit = -1;
   private marked = 0;
-  /** Wrapped lines: the one in whose surroundings the reader is; 0 at the end. */
+  /** Wrapped lines: the line at the centre of the rendered range; 0 at the end. */
   private anchor = 0;
   private loading = false;
   private generation = 0;
@@ -96,10 +96,10 @@ export class LogView extends HTMLElement {
 
   // --- Data ---------------------------------------------------------------------------------------------------------
 
-  /** From the end of the stream, with the filters as they are now. */
+  /** Loads from the end of the stream, with the current filters. */
   private async reload(): Promise<void> {
     const generation = ++this.generation;
-    this.say(gettext("Loading…"));
+    this.showText(gettext("Loading…"));
     try {
       const answer = await this.page({ after: -1 });
       if (generation !== this.generation) return;
@@ -111,7 +111,7 @@ export class LogView extends HTMLElement {
       this.listen();
       void this.fillUp();
     } catch {
-      this.say(gettext("The log could not be loaded. Retrying."));
+      this.showText(gettext("The log could not be loaded. Retrying."));
       setTimeout(() => this.isConnected && generation === this.generation && void this.reload(), 3000);
     }
   }
@@ -143,7 +143,7 @@ export class LogView extends HTMLElement {
         if (frame.t === "logs") this.take(frame.lines, frame.hi);
         else if (frame.t === "gap") this.cursor.skipTo(frame.to);
         else if (frame.t === "end") this.finish();
-        // A cursor of other data (the portal was set up anew): begin from what there is.
+        // A cursor of other data (the portal was set up again): start from the available data.
         else if (frame.t === "error" && frame.code === "cursor_beyond_head") void this.reload();
       },
       poll: () => this.catchUp(),
@@ -196,7 +196,7 @@ export class LogView extends HTMLElement {
     }
   }
 
-  /** Goes on fetching while a filter leaves the pane half empty. */
+  /** Continues to fetch while a filter leaves the pane half empty. */
   private async fillUp(): Promise<void> {
     const generation = this.generation;
     for (let pages = 0; pages < 20 && this.moreBefore && generation === this.generation; pages += 1) {
@@ -302,7 +302,7 @@ export class LogView extends HTMLElement {
     else this.render();
   }
 
-  /** Asks the server where the text is, in the whole log. */
+  /** Searches the whole log on the server. */
   private async locate(): Promise<void> {
     const query = this.query;
     const address = new URLSearchParams({ [this.regex ? "regex" : "q"]: query, after: "0", limit: String(MOST_MATCHES) });
@@ -340,7 +340,7 @@ export class LogView extends HTMLElement {
     this.count();
   }
 
-  /** Brings a line into the middle of the pane, fetching its surroundings when they are not here. */
+  /** Scrolls a line into the middle of the pane; fetches the lines around it when they are not loaded. */
   private async goTo(seq: number): Promise<void> {
     this.setFollow(false);
     this.marked = seq;
@@ -362,7 +362,7 @@ export class LogView extends HTMLElement {
     return this.classList.contains("wrapped");
   }
 
-  /** How far down a line is: wrapped lines have any height and are asked for it, where they are in the document. */
+  /** The offset of a line. Wrapped lines have any height, which is read from the document when they are in it. */
   private offsetOf(seq: number): number {
     if (!this.isWrapped()) return this.indexOf(seq) * ROW;
     return this.rows.querySelector<HTMLElement>(`[data-seq="${seq}"]`)?.offsetTop ?? 0;
@@ -376,7 +376,7 @@ export class LogView extends HTMLElement {
     return Number(rows.find((row) => row.offsetTop + row.offsetHeight > scrollTop)?.dataset["seq"] ?? 0);
   }
 
-  /** Changes what is shown so that the reader's place stays where it is. */
+  /** Changes the rendered lines without moving the lines in view. */
   private holdPlace(change: () => void): void {
     const seq = this.topSeq();
     const within = this.scroller.scrollTop - this.offsetOf(seq);
@@ -421,7 +421,7 @@ export class LogView extends HTMLElement {
     this.scroller.scrollTop = this.scroller.scrollHeight;
   }
 
-  /** The reader takes the wheel: following pauses at once, whatever arrives next. */
+  /** The reader scrolls: following pauses at once, whatever arrives next. */
   private readerMoves(event: Event): void {
     const up = !(event instanceof WheelEvent) || event.deltaY < 0;
     if (up && this.scroller.scrollHeight > this.scroller.clientHeight) this.setFollow(false);
@@ -435,7 +435,7 @@ export class LogView extends HTMLElement {
     this.render();
   }
 
-  /** Near an edge of the wrapped lines in the document, their window moves on. */
+  /** Near an edge of the rendered wrapped lines, moves their range. */
   private slideWrapped(): void {
     const [from, to] = this.range();
     const { scrollTop, clientHeight, scrollHeight } = this.scroller;
@@ -538,7 +538,7 @@ export class LogView extends HTMLElement {
     return h("label", { class: "inline" }, this.followBox, gettext("Follow"));
   }
 
-  private say(text: string): void {
+  private showText(text: string): void {
     this.note.textContent = text;
     this.note.hidden = text === "";
   }
@@ -564,7 +564,7 @@ export class LogView extends HTMLElement {
     this.rows.style.transform = `translateY(${shift}px)`;
     this.rows.replaceChildren(...this.lines.slice(from, to).map((line) => this.row(line)));
     if (this.follow && this.isWrapped()) this.scrollToEnd();
-    this.say(this.emptyText());
+    this.showText(this.emptyText());
     this.pill.hidden = this.follow || (this.unseen === 0 && !this.detached);
     this.pill.textContent = this.unseen
       ? fill(gettext("{n} new lines – go to the end"), { n: this.unseen })
@@ -579,7 +579,9 @@ export class LogView extends HTMLElement {
     return this.ended ? gettext("No log lines.") : gettext("No log lines yet. Lines appear here as they are written.");
   }
 
-  /** Which lines belong in the document. Wrapped lines have no fixed height: then it is many around the reader's. */
+  /**
+   * The range of lines in the document. Wrapped lines have no fixed height: then it is a wide range around the anchor.
+   */
   private range(): [number, number] {
     if (this.isWrapped()) {
       const place = this.indexOf(this.anchor);
@@ -630,7 +632,7 @@ export class LogView extends HTMLElement {
   }
 }
 
-/** The same replica has the same colour on every page and every day, whoever prints first. */
+/** The colour of a replica: the same on every page and every day, whichever replica prints first. */
 function colourOf(name: string): number {
   const [, role, index] = /^(.*?)-?(\d*)$/.exec(name) ?? [];
   const [start, stride] = COLOUR_OF_ROLE[role ?? ""] ?? [3, 1];

@@ -1,6 +1,6 @@
 /**
- * `<metric-chart job="...">`: the curves of a job. History comes reduced over HTTP, the rest over the socket strictly after
- * it; a zoom asks for finer data. Plotly draws at most twice a second, and not at all while nobody looks.
+ * `<metric-chart job="...">`: the curves of a job. History is read reduced over HTTP, the rest over the socket strictly
+ * after it; a zoom requests finer data. Plotly draws at most twice a second, and not at all while the page is hidden.
  */
 import Plotly from "plotly.js-basic-dist-min";
 import { emptySeries, LiveSeries, smooth, type Series } from "../core/buckets";
@@ -21,22 +21,22 @@ type Axis = "step" | "elapsed" | "wall";
 interface MetricsAnswer {
   series: Record<string, Series>;
   next: number;
-  /** Of the buckets. */
+  /** The width of the buckets. */
   width: number;
-  /** Metrics that the answer leaves out, because others fill it. */
+  /** Metrics that the answer leaves out because it is full. */
   left_out: string[];
 }
 
 /** Attempt -> key -> series. */
 type History = Map<number, Map<string, LiveSeries>>;
 
-/** Something that happened, at its place on the axis; `loud` is what changes the curve, `told` is told above it. */
+/** An event at its place on the axis; `loud` marks a change of the curve, `labelled` shows its text above the curve. */
 interface Mark {
   x: number | string;
   text: string;
   loud: boolean;
-  told: boolean;
-  /** In the left half of what is shown: its words have room on their right. */
+  labelled: boolean;
+  /** In the left half of the chart: the text fits on its right. */
   early: boolean;
 }
 
@@ -45,21 +45,21 @@ const BUCKETS = 1000;
 const ATTEMPTS_SHOWN = 3;
 const PLACING_BUCKETS = 5000;
 const TABLE_ROWS = 20;
-/** Of the metrics that are left out. */
-const NAMES_TOLD = 3;
-/** Drawn below the chosen curve where it is reported: what a change of the trainers is good for. */
+/** How many of the omitted metrics are named. */
+const NAMES_LISTED = 3;
+/** The metric below the chosen curve, when it is reported: the effect of a change of the trainers. */
 const SPEED = "records_per_second";
-/** What part of the height the chosen curve has, and below it the speed. */
+/** The parts of the height for the chosen curve and, below it, the speed. */
 const DOMAINS: Record<"alone" | "withSpeed" | "withTrainers", [[number, number], [number, number]]> = {
   alone: [[0, 1], [0, 0]],
   withSpeed: [[0.34, 1], [0, 0.22]],
   withTrainers: [[0.49, 1], [0.24, 0.39]],
 };
 const LOUD = new Set(["scaled"]);
-// The newest loud marks are told in words, each on a line of its own above the curve; the others by signs.
+// The newest loud marks have a text, each on a line of its own above the curve; the others have a symbol.
 const LINES_OF_WORDS = 3;
 const WORD_LINE = 0.045;
-// A word line has about so many pixels for each of its characters.
+// Approximate width of each character in a line of text, in pixels.
 const LATIN_PX = 6.5;
 const CJK_PX = 12.5;
 // Distinguishable for the colour-blind, on white and on near-black (after Okabe and Ito 2008).
@@ -76,12 +76,12 @@ export class MetricChart extends HTMLElement {
   private logY = false;
   private key = "";
   private zoom: [number, number] | null = null;
-  /** The whole run; on the axes of time x counts from 1970. */
+  /** The whole run; on the time axes x counts from 1970. */
   private history: History = new Map();
-  /** The same for the part that is zoomed into. */
+  /** The same for the zoomed part. */
   private detail: History | null = null;
   private cursor = new Cursor(0);
-  /** Where the axis of elapsed time begins: the time of the first point. */
+  /** The origin of the axis of elapsed time: the time of the first point. */
   private base = 0;
   private events: JobEvent[] = [];
   /** The steps of loud events, by their time. */
@@ -143,7 +143,10 @@ export class MetricChart extends HTMLElement {
     }
   }
 
-  /** All attempts that are shown, newest last. `next` is where the live points begin: the smallest of the answers' cursors. */
+  /**
+   * Loads all attempts that are shown, newest last. `next` is where the live points begin: the smallest cursor of the
+   * answers.
+   */
   private async fetchAll(range?: [number, number]): Promise<{ history: History; next: number; leftOut: string[] }> {
     const newest = this.newest();
     const history: History = new Map();
@@ -195,7 +198,7 @@ export class MetricChart extends HTMLElement {
       after: () => this.cursor.after,
       onFrame: (frame) => {
         if (frame.t === "metrics") this.take(frame.points, frame.hi);
-        // Points that are gone for good, or a cursor of other data: begin anew from what there is.
+        // Points were lost for good, or the cursor is of other data: start again from the available data.
         if (frame.t === "gap" || (frame.t === "error" && frame.code === "cursor_beyond_head")) void this.load();
       },
       poll: () => this.readOn(),
@@ -227,7 +230,7 @@ export class MetricChart extends HTMLElement {
     if (another || ended) await this.load();
   }
 
-  /** Loud events stand on the axis of steps too: where, the points tell that came before and after them. */
+  /** Loud events have a place on the axis of steps too, between the points before and after them. */
   private async place(): Promise<void> {
     const key = orderedKeys(this.history)[0];
     const homeless = this.placedEvents().filter((event) => !this.steps.has(event.time) && this.history.has(event.attempt));
@@ -238,7 +241,7 @@ export class MetricChart extends HTMLElement {
         await this.placeIn(attempt, key, homeless.filter((event) => event.attempt === attempt));
       }
     } catch {
-      // The next points ask again.
+      // The next points request it again.
     }
     this.placing = false;
   }
@@ -255,7 +258,7 @@ export class MetricChart extends HTMLElement {
     this.dirty = true;
   }
 
-  /** Those that have a place on the axis of steps. */
+  /** Events that have a place on the axis of steps. */
   private placedEvents(): JobEvent[] {
     return this.wantsTrainers() ? this.events.filter((event) => LOUD.has(event.kind) || movesTrainers(event)) : this.loudEvents();
   }
@@ -416,7 +419,7 @@ export class MetricChart extends HTMLElement {
 
   private fromAxis(value: unknown): number | null {
     if (value === undefined) return null;
-    // Plotly writes dates without a zone; ours are drawn in local time.
+    // Plotly writes dates without a zone; this chart draws them in local time.
     return this.axis === "wall" ? new Date(String(value).replace(" ", "T")).getTime() / 1000 : Number(value) + this.base;
   }
 
@@ -438,17 +441,17 @@ export class MetricChart extends HTMLElement {
     return traces;
   }
 
-  /** Whether the number of trainers has a chart of its own, below the speed: where it has been changed, or may be. */
+  /** Whether the number of trainers has a chart of its own, below the speed: when it has changed, or may change. */
   private wantsTrainers(): boolean {
     return this.hasSpeed() && (this.job?.elastic === true || this.loudEvents().length > 0);
   }
 
-  /** And whether there is anything to be seen on it yet: an axis without a curve has no place. */
+  /** Whether that chart has data yet: an axis without a curve is left out. */
   private hasTrainers(): boolean {
     return this.wantsTrainers() && [...(this.detail ?? this.history).keys()].some((attempt) => this.changesOf(attempt).length > 0);
   }
 
-  /** Where on the axis the number of an attempt's trainers changed, as far as that is known. */
+  /** Where on the axis the number of an attempt's trainers changed, as far as it is known. */
   private changesOf(attempt: number): { x: number; trainers: number }[] {
     return trainersOverTime(this.events, attempt).flatMap(({ at, time, trainers }) => {
       const x = this.axis === "step" ? this.steps.get(time) : at;
@@ -456,7 +459,7 @@ export class MetricChart extends HTMLElement {
     });
   }
 
-  /** Steps from one number to the next, the last until where the attempt's curve ends. */
+  /** Steps from one number to the next, the last one until the end of the attempt's curve. */
   private trainersOf(attempt: number): Plotly.Trace {
     const known = this.changesOf(attempt);
     const end = Math.max(...[...(this.history.get(attempt)?.values() ?? [])].map((series) => series.shown().x.at(-1) ?? -Infinity));
@@ -520,12 +523,12 @@ export class MetricChart extends HTMLElement {
     const trainers = this.hasTrainers();
     const [curve, rate] = DOMAINS[trainers ? "withTrainers" : speed ? "withSpeed" : "alone"];
     const marks = this.marks();
-    const band = WORD_LINE * marks.filter((mark) => mark.told).length;
+    const band = WORD_LINE * marks.filter((mark) => mark.labelled).length;
     this.classList.toggle("with-speed", speed);
     this.classList.toggle("with-trainers", trainers);
     const axis = { gridcolor: line, zeroline: false, linecolor: line, automargin: true, visible: this.key !== "" };
     return {
-      // The reader's zoom outlives live updates, and ends with another curve or axis.
+      // The reader's zoom outlasts live updates, and ends with another curve or axis.
       uirevision: `${this.axis}|${this.key}`,
       autosize: true,
       margin: { l: 52, r: 16, t: 12, b: 42 },
@@ -555,19 +558,19 @@ export class MetricChart extends HTMLElement {
     };
   }
 
-  /** The newest loud marks in words above the curve, the others as signs that tell when one points at them. */
+  /** The newest loud marks as text above the curve, the others as symbols with their text on hover. */
   private words(marks: Mark[], colour: (name: string) => string): Record<string, unknown>[] {
     let line = 0;
     return marks.map((mark) => {
       const place = { x: mark.x, xref: "x", yref: "paper", showarrow: false, hovertext: escaped(mark.text) };
-      if (!mark.told) return { ...place, y: 1, text: "◆", font: { size: 10, color: colour(mark.loud ? "--accent" : "--quiet") } };
+      if (!mark.labelled) return { ...place, y: 1, text: "◆", font: { size: 10, color: colour(mark.loud ? "--accent" : "--quiet") } };
       const y = 1 - WORD_LINE * line++;
       const text = escaped(fitting(mark.text, this.plot.clientWidth / 2));
       return { ...place, y, yanchor: "top", xanchor: mark.early ? "left" : "right", text, font: { size: 11.5, color: colour("--text") }, bgcolor: colour("--surface") };
     });
   }
 
-  /** Of the charts below the chosen curve. */
+  /** The axes of the charts below the chosen curve. */
   private titles(speed: boolean, trainers: boolean, bgcolor: string): Record<string, unknown>[] {
     const title = { xref: "paper", yref: "paper", x: 0, xanchor: "left", showarrow: false, bgcolor };
     return [
@@ -583,7 +586,7 @@ export class MetricChart extends HTMLElement {
     return { text, xref: "paper", yref: "paper", x: 0.5, y: 0.5, showarrow: false, font: { size: 14 } };
   }
 
-  /** What happened to the trainers as a whole; and to single replicas, where time is the axis: steps they have none. */
+  /** Events of all trainers; and of single replicas on the time axes: they have no step. */
   private marks(): Mark[] {
     const quiet = this.axis === "step" ? [] : this.events.filter((event) => event.replica && !LOUD.has(event.kind)).slice(-50);
     const placed = [...quiet, ...this.loudEvents()].flatMap((event) => {
@@ -591,17 +594,17 @@ export class MetricChart extends HTMLElement {
       return at === undefined ? [] : [{ event, at }];
     });
     const [from, to] = this.zoom ?? this.extent();
-    const told = new Set(placed.filter(({ event }) => LOUD.has(event.kind)).slice(-LINES_OF_WORDS));
+    const labelled = new Set(placed.filter(({ event }) => LOUD.has(event.kind)).slice(-LINES_OF_WORDS));
     return placed.map((one) => ({
       x: this.onAxis(one.at),
       text: one.event.text,
       loud: LOUD.has(one.event.kind),
-      told: told.has(one),
+      labelled: labelled.has(one),
       early: one.at - from < to - one.at,
     }));
   }
 
-  /** Where the curves begin and end. */
+  /** The range of the curves. */
   private extent(): [number, number] {
     const all = [...this.history.values()].flatMap((series) => [...series.values()].map((one) => one.shown().x));
     return [Math.min(...all.map((x) => x[0] ?? Infinity)), Math.max(...all.map((x) => x.at(-1) ?? -Infinity))];
@@ -639,7 +642,7 @@ export class MetricChart extends HTMLElement {
   private showOmission(names: string[]): void {
     this.omission.hidden = names.length === 0;
     const text = gettext("{n} more metrics are not shown, such as {names}. The CSV file contains all metrics.");
-    const some = names.slice(0, NAMES_TOLD).join(", ");
+    const some = names.slice(0, NAMES_LISTED).join(", ");
     this.omission.textContent = names.length ? fill(text, { n: names.length.toLocaleString(language()), names: some }) : "";
   }
 
@@ -688,7 +691,7 @@ function onlyNumbers(series: Series): void {
   for (const name of ["min", "max", "last"] as const) series[name] = series[name].map(finite);
 }
 
-/** What can be drawn; the rest leaves a gap. */
+/** A value that can be drawn; others leave a gap. */
 function finite(value: number | string | null): number | null {
   return typeof value === "number" && Number.isFinite(value) ? value : null;
 }
@@ -701,19 +704,19 @@ function lowest(values: (number | null)[]): number {
   return found;
 }
 
-/** So much of a text as has room in a line of so many pixels. */
+/** The part of a text that fits in a line of so many pixels. */
 function fitting(text: string, pixels: number): string {
   let left = pixels;
   const end = [...text].findIndex((letter) => (left -= letter > "\u2e7f" ? CJK_PX : LATIN_PX) < 0);
   return end < 0 ? text : `${[...text].slice(0, end).join("")}…`;
 }
 
-/** As text of an annotation, which would take some tags for markup. */
+/** Escapes a text for an annotation, which takes some tags for markup. */
 function escaped(text: string): string {
   return text.replace(/&/g, "&amp;").replace(/</g, "&lt;");
 }
 
-/** Local wall-clock time as Plotly takes it: "2026-01-31 14:05:09.120". */
+/** Local wall-clock time in Plotly's format: "2026-01-31 14:05:09.120". */
 function localTime(seconds: number): string {
   const date = new Date(seconds * 1000);
   return new Date(date.getTime() - date.getTimezoneOffset() * 60_000).toISOString().replace("T", " ").slice(0, 23);

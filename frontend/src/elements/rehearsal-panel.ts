@@ -1,4 +1,6 @@
-/** Rehearse a failure: whom to kill and how often, start and end it, and what came of every kill. For the job's owner. */
+/**
+ * Fault injection: the role to kill and how often, start and end, and the result of every kill. For the job's owner.
+ */
 import { h } from "../core/dom";
 import { deleteJson, postJson } from "../core/http";
 import { fill, gettext } from "../core/i18n";
@@ -8,7 +10,7 @@ import { survivals, type Survival } from "../core/survivals";
 import { absolute } from "../core/time";
 import { followTimeline } from "../core/timeline";
 
-/** The roles that may be killed; or why none may. A rehearsal ends after `most` kills. */
+/** The roles that may be killed, or why none may. A rehearsal ends after `most` kills. */
 export interface Offer {
   roles: string[];
   most: number;
@@ -49,7 +51,7 @@ export class RehearsalPanel {
     this.element.hidden = isTerminal(job.state);
     this.form.hidden = rehearsal !== null;
     this.running.hidden = this.stop.hidden = rehearsal === null;
-    // Who watches a rehearsal need not look for it.
+    // A running rehearsal is expanded.
     if (rehearsal) this.element.open = true;
     this.running.textContent = rehearsal ? this.inWords(rehearsal) : "";
     this.showKills();
@@ -57,7 +59,7 @@ export class RehearsalPanel {
 
   private controls(): HTMLElement[] {
     const { roles, most } = this.offer;
-    // A trainer first: it is the one that everybody has, and the one that leaves most often.
+    // A trainer first: every job has one, and it is the role that leaves most often.
     for (const role of [...roles].reverse()) this.role.append(h("option", { value: role }, nameOf(role)));
     this.form.append(
       h("label", { class: "inline" }, gettext("Kill"), this.role),
@@ -87,19 +89,19 @@ export class RehearsalPanel {
 
   private async ask(request: (address: string) => Promise<Job>): Promise<void> {
     if (!this.job) return;
-    this.complain("");
+    this.showError("");
     try {
       const { rehearsal } = await request(`/api/v1/jobs/${this.job.id}/rehearse`);
       this.show({ ...this.job, rehearsal });
-      // The button that was pressed is gone: whoever came by keyboard goes on at the other one.
+      // The pressed button is hidden: keyboard focus moves to the other one.
       if (rehearsal) this.stop.focus();
       else this.role.focus();
     } catch (error) {
-      this.complain(messageOf(error));
+      this.showError(messageOf(error));
     }
   }
 
-  private complain(message: string): void {
+  private showError(message: string): void {
     this.problem.textContent = message;
     this.problem.hidden = message === "";
   }

@@ -1,27 +1,27 @@
-/** How many replicas of a role there shall be: one more or fewer, as far as the role allows it just now. */
+/** The desired number of replicas of a role: one more or fewer, within the current limits of the role. */
 import { debounce, h } from "../core/dom";
 import { postJson } from "../core/http";
 import type { Job } from "../core/job";
 import { messageOf } from "../core/problem";
 import type { Staffing } from "../core/staffing";
 
-// Some clicks in a row are one wish.
+// Several clicks in a row are one request.
 const SETTLE_MS = 400;
 
-/** A role that can be scaled, and what its buttons are called. */
+/** A role that can be scaled, and the labels of its buttons. */
 export interface Scalable {
   role: "trainer" | "pserver";
   label: string;
   fewer: string;
   more: string;
-  /** How it stands with the role in a job; null where it cannot be scaled now. */
+  /** The state of the role in a job; null when it cannot be scaled now. */
   staffing: (job: Job) => Staffing | null;
 }
 
 export class ReplicaStepper {
   readonly element: HTMLElement;
   private job: Job | null = null;
-  /** What the reader has chosen and the portal has not answered yet. */
+  /** The number that the reader has chosen and the portal has not confirmed yet. */
   private chosen: number | null = null;
   private readonly number = h("output", { "aria-live": "polite" });
   private readonly fewer = h("button", { class: "button small", type: "button", onclick: () => this.step(-1) }, "−");
@@ -44,7 +44,7 @@ export class ReplicaStepper {
     const staffing = this.scalable.staffing(job);
     this.element.hidden = staffing === null;
     if (!staffing) return;
-    const shown = this.chosen ?? staffing.wanted;
+    const shown = this.chosen ?? staffing.desired;
     this.number.textContent = String(shown);
     this.note.textContent = staffing.note;
     this.fewer.disabled = shown <= staffing.min;
@@ -54,8 +54,8 @@ export class ReplicaStepper {
   private step(by: number): void {
     const staffing = this.job && this.scalable.staffing(this.job);
     if (!this.job || !staffing) return;
-    this.chosen = (this.chosen ?? staffing.wanted) + by;
-    this.complain("");
+    this.chosen = (this.chosen ?? staffing.desired) + by;
+    this.showError("");
     this.show(this.job);
     this.ask();
   }
@@ -67,14 +67,14 @@ export class ReplicaStepper {
       const answer = await postJson<Job>(`/api/v1/jobs/${job.id}/scale`, { [this.scalable.role]: chosen });
       this.job = { ...(this.job as Job), trainers: answer.trainers, pservers: answer.pservers };
     } catch (error) {
-      this.complain(messageOf(error));
+      this.showError(messageOf(error));
     }
-    // A choice that was made meanwhile is asked for on its own.
+    // A choice that was made meanwhile is sent as a request of its own.
     if (this.chosen === chosen) this.chosen = null;
     this.show(this.job as Job);
   }
 
-  private complain(message: string): void {
+  private showError(message: string): void {
     this.problem.textContent = message;
     this.problem.hidden = message === "";
   }

@@ -1,8 +1,8 @@
-"""What the platform says, in the reader's language.
+"""Translation of the platform's messages into the language of the reader.
 
-Messages are written in English where and when a thing happens: they are stored, logged, and read by programs. Where a
-person reads one, ``told`` finds it in the tables of this package and gives its translation. What is in none of them (a
-Python error, a name) stays as it is.
+Messages are written in English where their cause occurs: they are stored, logged, and read by programs. When a person
+reads one, ``localized`` looks it up in the tables of this package and returns its translation. Text that is in no table
+(a Python error, a name) stays as it is.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from django.utils.translation import get_language, gettext
 
 from portal.common.messages import accounts, cluster, data, isolation, jobs, quota, specification, training
 
-# ``{word}`` stands for anything that is not empty, ``{file}`` for one word; what it stands for is looked up in turn.
+# ``{word}`` stands for any text that is not empty, ``{file}`` for one word. The text in a place is looked up in turn.
 MESSAGES: tuple[str, ...] = (
     *accounts.MESSAGES,
     *cluster.MESSAGES,
@@ -35,18 +35,18 @@ _JOINT = re.compile(r"(?<=[.;:?]) ")
 
 
 def localized(message: str) -> str:
-    """The message in the language that is active now."""
+    """Return the message in the active language."""
     language = get_language() or "en"
     return message if language.startswith("en") else _localized(message, language)
 
 
 def localized_errors(errors: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """The messages of refused fields."""
+    """Return the messages of invalid fields in the active language."""
     return {field: [localized(message) for message in messages] for field, messages in errors.items()}
 
 
 def localized_job(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A job's document (``why`` of the job and of its ``replicas``, ``sizing``) for a reader."""
+    """Return a job's document in the active language: ``why`` of the job and of its ``replicas``, ``sizing``."""
     replicas = [{**replica, "why": localized(replica["why"])} for replica in document["replicas"]]
     sizing = {"sizing": localized(document["sizing"])} if "sizing" in document else {}
     return {**document, "why": localized(document["why"]), "replicas": replicas, **sizing}
@@ -54,7 +54,7 @@ def localized_job(document: Mapping[str, Any]) -> dict[str, Any]:
 
 @lru_cache(maxsize=4096)
 def _localized(message: str, language: str) -> str:
-    # The language is the key under which the answer is kept; gettext takes the active one.
+    # The language is part of the cache key; gettext uses the active one.
     for way in (_as_messages, _translated, _in_parts):
         if (found := way(message, language)) is not None:
             return found
@@ -62,7 +62,8 @@ def _localized(message: str, language: str) -> str:
 
 
 def _as_messages(message: str, language: str) -> str | None:
-    """Cut where one known message ends and another begins, before a place of the first swallows the second."""
+    """Split where one known message ends and another begins, before a place of the first takes the text of the
+    second."""
     for full_stop in re.finditer(r"\.(?= )", message):
         head, tail = message[: full_stop.end()], message[full_stop.end() + 1 :]
         if _known(head) and _known(tail):
@@ -87,7 +88,7 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 
 def _in_parts(message: str, language: str) -> str | None:
-    """The longest beginning or else the longest end that is known, and the rest in its turn."""
+    """Translate the longest known beginning, or else the longest known end, and then the rest."""
     joints = [joint.start() for joint in _JOINT.finditer(message)]
     for at in reversed(joints):
         if (head := _translated(message[:at], language)) is not None:
@@ -104,10 +105,10 @@ def _joined(head: str, tail: str) -> str:
 
 @dataclass(frozen=True)
 class _Pattern:
-    """A message of the table. What it says of its own is looked for first: that is quick, and seldom there."""
+    """A message of the table. Its fixed text is searched for first, which is fast and seldom matches."""
 
     original: str
-    words: tuple[str, ...]  # what is between its places, with what is before the first and after the last
+    words: tuple[str, ...]  # the fixed texts before, between and after its places
     expression: re.Pattern[str]
 
     def match(self, message: str) -> re.Match[str] | None:
@@ -123,9 +124,9 @@ def _pattern(original: str) -> _Pattern:
 
 
 def _place(name: str) -> str:
-    """Anything, but a file is one word: where it stands between others, it does not take theirs."""
+    """Any text; a file is one word, so that it does not take the words of the places around it."""
     return rf"(?P<{name}>\S+?)" if name == "file" else f"(?P<{name}>.+?)"
 
 
-# Those with the most words of their own first: they say most exactly what they mean.
+# Patterns with the longest fixed text first: they are the most specific.
 _PATTERNS = tuple(map(_pattern, sorted(MESSAGES, key=lambda text: -len(_PLACE.sub("", text)))))

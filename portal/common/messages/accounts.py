@@ -1,4 +1,4 @@
-"""What the portal refuses; accounts, namespaces and tokens."""
+"""Messages about requests that the portal refuses, and about accounts, namespaces and tokens."""
 
 from django.utils.translation import gettext_noop as _
 
@@ -7,7 +7,7 @@ MESSAGES: tuple[str, ...] = (
     _("This code was used already, or is older than two minutes. Run `regatta login` again."),
     _("This address was not made by `regatta login`. Run it again."),
     _("This call is signed by a session and not by a token; sign out in the browser instead."),
-    # What the portal refuses
+    # Requests that the portal refuses
     _("The input was refused."),
     _("This attempt has no replica {name}."),
     _("Attempt {number} ended more than {days} day ago; stop and send no more."),

@@ -1,10 +1,10 @@
-"""What a cluster says of pods, images and namespaces."""
+"""Messages of a cluster about pods, images and namespaces."""
 
 from django.utils.translation import gettext_noop as _
 
 MESSAGES: tuple[str, ...] = (
     _("The cluster does not answer: {error} Trying again."),
-    # What a cluster says of a job's pods
+    # Messages of a cluster about a job's pods
     _("This installation has no image to run jobs from. An admin sets REGATTA_REGISTRY or REGATTA_KUBERNETES_IMAGE."),
     _(
         "The processes of the job meet in an etcd, and this installation has none that pods reach. An "
@@ -50,7 +50,7 @@ MESSAGES: tuple[str, ...] = (
     _("It is not known what there is to share: set the capacity on the page Quotas."),
     _("Another question is being answered. Try again in a few seconds."),
     _("It took too long. Ask about a shorter time."),
-    # What keeps an image of a job from being made
+    # Why an image of a job cannot be built
     _("Making the image took more than {count} seconds and was stopped."),
     _("Installing took more than {count} seconds and was stopped."),
     _("Images cannot be made on this machine: buildah is not installed. Tell an admin."),
@@ -67,14 +67,14 @@ MESSAGES: tuple[str, ...] = (
     _("The image registry {host} refuses to {task}: its credentials do not allow it ({status})."),
     _("The image registry {host} cannot be reached: {error}."),
     _("The cluster does not let the image be made: {error}"),
-    # What keeps a namespace from being on the cluster as it should
+    # Why a namespace is not on the cluster as it should be
     _("The job's namespace could not be made on the cluster: {error}"),
     _("What jobs may reach is set wrongly: {error}"),
     _(
         "The cluster has a namespace {name} that this portal did not make. An admin gives it the label {label} and "
         "{other}, or sets another REGATTA_KUBERNETES_PREFIX."
     ),
-    # Images that are used as they are, and what is read of them
+    # Images that are used unchanged, and metadata read from them
     _(
         "Nothing brings a dataset into a job with an image of its own, and this one is mounted in no pod. "
         "Leave dataset out and have the program fetch its data, or ask an admin to mount datasets "

@@ -1,4 +1,4 @@
-"""What is told about datasets, their files and their storage."""
+"""Messages about datasets, their files and their storage."""
 
 from django.utils.translation import gettext_noop as _
 
@@ -161,7 +161,7 @@ MESSAGES: tuple[str, ...] = (
     ),
     _("Looking through its files was begun {tries} times and never came to an end. Ask the operator of the portal."),
     _("The files could not be read from the storage. Seal the version again, or ask the operator."),
-    # What is told about datasets
+    # Messages about datasets
     _("The version has been deleted."),
     _("The file has been taken out."),
     _("The dataset has been deleted. Until its grace is over it can be restored."),

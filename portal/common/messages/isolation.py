@@ -1,4 +1,4 @@
-"""What isolates jobs on one machine, what is missing for that, and how to get it."""
+"""Messages about the isolation of jobs on one machine: its layers, missing parts, and how to get them."""
 
 from django.utils.translation import gettext_noop as _
 
@@ -13,7 +13,7 @@ MESSAGES: tuple[str, ...] = (
     _("cgroup with limits of memory"),
     _("cgroup with limits of processes"),
     _("network namespace"),
-    # What is missing: what, why, and how to get it
+    # Missing parts: which, why, and how to get them
     _("{directory} is below {tree}, which every job reads: set REGATTA_DATA_DIR to another place"),
     _("network namespaces do not work ({problem}): set user.max_net_namespaces=10000 with sysctl"),
     _("the portal runs as root and cannot isolate jobs ({problem}): {how}"),

@@ -1,9 +1,9 @@
-"""What jobs, their processes and the number of their trainers are told in."""
+"""Messages about jobs, their processes and the number of their trainers."""
 
 from django.utils.translation import gettext_noop as _
 
 MESSAGES: tuple[str, ...] = (
-    # How a job goes
+    # The state of a job
     _("Submitted."),
     _("Admitted: the quota is reserved."),
     _("Waiting to be admitted."),
@@ -33,7 +33,7 @@ MESSAGES: tuple[str, ...] = (
     _("Training goes on with {left} of {all} trainer; {endings}."),
     _("Scaled from {before} to {replicas} by {name}."),
     _("This takes effect with the next attempt."),
-    # How many trainers it has, and why
+    # The number of its trainers, and the reason
     _("Starts with {trainers}."),
     _("Waiting for room that is coming free."),
     _("Room is being made: {trainers} of other jobs stop for it."),
@@ -90,7 +90,7 @@ MESSAGES: tuple[str, ...] = (
     _("Nothing of this job can be replaced while it runs, so there is no survival to rehearse."),
     _("The environment could not be made: {error}."),
     _("Installing took more than {count} minutes and was stopped."),
-    # How a process ends; these stand within the messages above
+    # How a process ends; these texts are parts of the messages above
     _("{replica} exited with code {code}, before training was complete."),
     _("{replica} exited with code {code}: {error}, before training was complete."),
     _("{replica} was ended by {signal}, before training was complete."),
@@ -155,7 +155,7 @@ MESSAGES: tuple[str, ...] = (
     _("{ending}; started again ({number} of {most})."),
     _("{ending}; started again ({how})."),
     _("as it was rehearsed"),
-    # A rehearsal of failure
+    # Fault injection ("Rehearse a failure")
     _("{replica} is killed: {name} rehearses failure ({number} of {most})."),
     _("{name} rehearses failure: every {length} a {role} is killed."),
     _("{name} ends the rehearsal."),

@@ -1,4 +1,4 @@
-"""What the quota allows, refuses and holds."""
+"""Messages about quotas: what they allow, refuse and hold."""
 
 from django.utils.translation import gettext_noop as _
 

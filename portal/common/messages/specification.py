@@ -1,4 +1,4 @@
-"""What is wrong with a field of a specification."""
+"""Messages about invalid fields of a specification."""
 
 from django.utils.translation import gettext_noop as _
 
@@ -67,7 +67,7 @@ MESSAGES: tuple[str, ...] = (
     _("variables"),
     _("Together they are longer than {size} KiB. Put data into a file."),
     _("Write the program and its arguments, such as [sh, train.sh]."),
-    # Images that are used as they are
+    # Images that are used unchanged
     _(
         "{value} names no image: write a name and perhaps a registry and a tag, such as "
         "registry.example.com/team/train:1."

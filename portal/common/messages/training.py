@@ -1,4 +1,4 @@
-"""What master, parameter servers, coordination store and agents tell, and what a script is told."""
+"""Messages of master, parameter servers, coordination store and agents, and those for a training script."""
 
 from django.utils.translation import gettext_noop as _
 
@@ -15,7 +15,7 @@ MESSAGES: tuple[str, ...] = (
         "ones are left out. Print what happens often instead; it is in the log then."
     ),
     _("This is no cursor of a timeline. Leave it out for the newest entries."),
-    # What the master tells of the trainers
+    # Messages of the master about the trainers
     _("{trainer} joined."),
     _("{trainer} left."),
     _("All {count} passes are done."),
@@ -104,7 +104,7 @@ MESSAGES: tuple[str, ...] = (
     _("No master has answered for {seconds} s: {why}"),
     _("A master answered that has been replaced."),
     _("The master's answer is none that this version knows: {body}."),
-    # What the parameter servers refuse
+    # Requests that the parameter servers refuse
     _("Parameters are float32 or float64, not {types}."),
     _("There is no optimiser {name}; take one of {names}."),
     _("{rule}: {name} must be a number from 0 on, not {value}."),
@@ -158,7 +158,7 @@ MESSAGES: tuple[str, ...] = (
     _("the gradients and a copy for checkpoints"),
     _("the gradients"),
     _("Ask for more memory for role pserver, or for more of them."),
-    # What a script is told
+    # Messages for a training script
     _("{error} in {file} line {line}"),
     _("dist.init() was called before in this process; use the job that it gave."),
     _("A batch has at least one record, not {count}."),

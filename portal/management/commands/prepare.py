@@ -1,6 +1,6 @@
-"""``manage.py prepare``: what there has to be before the portal's processes start, where nobody supervises them all.
+"""``manage.py prepare``: preparation before the portal's processes start, where ``manage.py up`` does not run them.
 
-May be called again, and by several at once.
+Idempotent; several may run at once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from portal.management.commands.up import ensure_admin, migrate
 from portal.private_files import repair
 from runtime.coordination.base import CoordinationError
 
-_LOCK = 0x5E6A77A  # any number of our own
+_LOCK = 0x5E6A77A  # an arbitrary number of the portal's own
 
 
 class Command(BaseCommand):
@@ -42,7 +42,7 @@ class Command(BaseCommand):
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """One after the other. The embedded database has a lock of its own."""
+    """Exclude other ``prepare`` commands. The embedded database has a lock of its own."""
     if connection.vendor != "postgresql":
         yield
         return

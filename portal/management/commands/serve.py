@@ -9,7 +9,7 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.http.direct_body import StraightHttpProtocol
+from portal.http.direct_body import DirectBodyHttpProtocol
 from portal.preflight import CannotStart, listen
 
 _PING_SECONDS = 20
@@ -26,7 +26,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, fd: int | None, **options: Any) -> None:
         configuration = uvicorn.Config(
             "portal.asgi:application",
-            http=StraightHttpProtocol,
+            http=DirectBodyHttpProtocol,
             ws="websockets-sansio",
             ws_ping_interval=_PING_SECONDS,
             ws_ping_timeout=_PING_SECONDS,
@@ -34,11 +34,11 @@ class Command(BaseCommand):
             access_log=False,
             log_level="warning",
             timeout_graceful_shutdown=_GRACE_SECONDS,
-            # Whom to believe about callers is decided in one place: portal.common.proxy_middleware.
+            # portal.common.proxy_middleware alone decides which proxy headers to trust.
             proxy_headers=False,
             server_header=False,
         )
-        # The family is read from the socket itself: the event loop sets TCP_NODELAY only where it knows it is TCP.
+        # The address family is read from the socket: the event loop sets TCP_NODELAY only on a socket of known family.
         uvicorn.Server(configuration).run(sockets=[_listening() if fd is None else socket.socket(fileno=fd)])
 
 

@@ -1,4 +1,4 @@
-"""``manage.py sweep``: repairs what a lost hint or a crash has left, again and again."""
+"""``manage.py sweep``: repairs, periodically, what a lost hint or a crash has left."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Command(BaseCommand):
         from rbac.sign_in.password_guessing import SignInAttempts
 
         stop = threading.Event()
-        # First the numbers of trainers: who has to wait finds the capacity that was freed for it.
+        # The numbers of trainers first: waiting jobs then find the capacity that was freed for them.
         tasks = (
             Task("elastic", Controller().when_due),
             Task("jobs", partial(sweep, watch=Watch(), explanations=Explanations())),
@@ -70,13 +70,13 @@ class Command(BaseCommand):
 
 
 def repeat(sweep: Callable[[datetime], object], *, every: float, wait: Callable[[float], bool]) -> None:
-    """Sweep until ``wait(seconds)`` says to stop. After a sweep that failed, the next one comes later each time."""
+    """Sweep until ``wait(seconds)`` returns true. After failures in a row the next sweep comes later each time."""
     failures = 0
     while not wait(pause_after(failures, every)):
         try:
             sweep(wall_clock())
             failures = 0
-        except Exception:  # noqa: BLE001  whatever it is, the next sweep may go well
+        except Exception:  # noqa: BLE001  whatever it is, the next sweep may succeed
             failures += 1
             _log.exception(
                 "The sweep failed (%d in a row); the next one is in %g s.", failures, pause_after(failures, every)
@@ -84,5 +84,5 @@ def repeat(sweep: Callable[[datetime], object], *, every: float, wait: Callable[
 
 
 def pause_after(failures: int, every: float) -> float:
-    """Seconds until the next sweep: doubled by every failure in a row, at most LONGEST_PAUSE."""
+    """Return the seconds until the next sweep: doubled by every failure in a row, at most ``LONGEST_PAUSE``."""
     return min(every * 2.0 ** min(failures, 16), max(LONGEST_PAUSE, every))

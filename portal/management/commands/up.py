@@ -1,4 +1,4 @@
-"""``manage.py up``: the whole portal on this machine, in one foreground process that looks after all others."""
+"""``manage.py up``: the whole portal on this machine, in one foreground process that supervises all others."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from jobs.backends.local import isolation
 from portal.bytecode import compile_in_background
 from portal.preflight import CannotStart, listen, lock_data_directory
 from portal.private_files import open_to_others
-from portal.supervisor import INTERRUPT_SECONDS, Supervisor, say
+from portal.supervisor import INTERRUPT_SECONDS, Supervisor, write_line
 from portal.supervisor import Command as Child
 from rbac.models import User
 from rbac.services import create_user
 
 ADMIN = "admin"
-# The controller is stopped last but one: it has no part in an orderly end, jobs on a cluster go on.
+# The controller is stopped last but one: it has no part in an orderly stop, because jobs on a cluster continue.
 _STOP_ORDER = (("sweep", "worker", "pods"), ("web",))
 
 
@@ -40,14 +40,16 @@ class Command(BaseCommand):
         except CannotStart as reason:
             raise CommandError(str(reason)) from None
         for path, mode in open_to_others(settings.DATA_DIR):
-            say(f"{path} has mode {mode:04o}: other accounts of this machine can use it. Take that away from them.")
+            write_line(
+                f"{path} has mode {mode:04o}: other accounts of this machine can use it. Take that away from them."
+            )
         with lock, listener:
             if problem := isolation.start_problem():
                 raise CommandError(problem)
             if problem := isolation.prepare_cgroups():
-                say(problem)
+                write_line(problem)
             if line := isolation.start_line():
-                say(line)
+                write_line(line)
             migrate()
             ensure_admin()
             if settings.CLUSTER_BACKEND == "local":
@@ -58,25 +60,27 @@ class Command(BaseCommand):
 
 
 def migrate() -> None:
-    """Bring the database up to date; when it is, only look (the command takes its time even then)."""
+    """Migrate the database when it is not up to date (the command takes its time even when there is nothing to do)."""
     executor = MigrationExecutor(connection)
     if executor.migration_plan(executor.loader.graph.leaf_nodes()):
         call_command("migrate", verbosity=0, interactive=False)
 
 
 def ensure_admin() -> None:
-    """The first start opens the account ``admin``; its password is told once, unless it was chosen."""
+    """Open the account ``admin`` at the first start; print its password once, unless the operator chose it."""
     if User.objects.filter(username=ADMIN).exists():
         return
     chosen = os.environ.get("REGATTA_ADMIN_PASSWORD", "")
     password = chosen or secrets.token_urlsafe(12)
     create_user(username=ADMIN, password=password, admin=True, any_password=True, actor=None)
-    told = "the password in REGATTA_ADMIN_PASSWORD" if chosen else f"the password {password} (shown only this once)"
-    say(f"Sign in as {ADMIN} with {told}.")
+    described = (
+        "the password in REGATTA_ADMIN_PASSWORD" if chosen else f"the password {password} (shown only this once)"
+    )
+    write_line(f"Sign in as {ADMIN} with {described}.")
 
 
 def _supervisor(listener: int) -> Supervisor:
-    # The password is for this process alone; what it starts, and what that starts, need not know it.
+    # The password is for this process alone; its child processes do not need it.
     os.environ.pop("REGATTA_ADMIN_PASSWORD", None)
     os.environ["PYTHONUNBUFFERED"] = "1"
     manage = (sys.executable, str(settings.BASE_DIR / "manage.py"))
@@ -90,17 +94,17 @@ def _supervisor(listener: int) -> Supervisor:
         children,
         stop_order=_STOP_ORDER,
         is_ready=_answers,
-        on_ready=lambda: say(f"Regatta is ready at {_address()} (Ctrl-C stops it)"),
+        on_ready=lambda: write_line(f"Regatta is ready at {_address()} (Ctrl-C stops it)"),
         interrupt=_interrupt,
     )
 
 
 def _controller() -> dict[str, Child]:
-    """The controller of PaddleJobs, where jobs run on a cluster that has none of its own."""
+    """The controller of PaddleJobs, for jobs on a cluster that has no controller of its own."""
     if settings.CLUSTER_BACKEND != "kubernetes" or not settings.KUBERNETES_CONTROLLER:
         return {}
     where = ("--kubeconfig", settings.KUBECONFIG) if settings.KUBECONFIG else ()
-    # Other portals of the cluster have controllers of their own.
+    # Other portals of the cluster have their own controllers.
     mine = ("--namespace-prefix", settings.KUBERNETES_PREFIX) if settings.KUBERNETES_PREFIX else ()
     command = (sys.executable, "-m", "jobs.operator", "run", *where, *mine, "--lost-seconds", "30")
     return {"pods": Child((*command, "--listen", "127.0.0.1:0", "--log-level", "warning"))}
@@ -112,7 +116,7 @@ def _address() -> str:
 
 
 def _answers() -> bool:
-    """Whether ``/healthz`` says yes, asked in the way of a proxy: by a host name that the portal knows."""
+    """Return whether ``/healthz`` succeeds, requested as by a proxy: with a host name that the portal accepts."""
     reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.HOST, settings.HOST)  # noqa: S104
     known = next((name for name in settings.ALLOWED_HOSTS if not name.startswith(("*", "."))), "localhost")
     connection = http.client.HTTPConnection(reachable, settings.PORT, timeout=0.25)

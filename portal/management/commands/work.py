@@ -1,7 +1,7 @@
 """``manage.py work``: the Celery worker of ``manage.py up``.
 
-Celery's own orderly end takes up to five seconds where the broker is a directory. A task here is a hint that may be
-lost, so this worker only waits for tasks in progress, and goes.
+Celery's own orderly end takes up to five seconds when the broker is a directory. A Celery task is a hint that may be
+lost, so this worker only waits for running tasks, and exits.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        # Whoever starts the whole portal as root has been asked by the installation guide not to.
+        # The installation guide already advises against running the whole portal as root.
         warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
         in_progress = _InProgress()
         signals.task_prerun.connect(in_progress.begin)
         signals.task_postrun.connect(in_progress.end)
-        # Later than Celery's own handlers, which it sets on its way to being ready.
+        # Later than Celery's own handlers, which it sets while it starts.
         signals.worker_ready.connect(in_progress.end_on_sigterm)
         app.worker_main(_ARGUMENTS)
 
 
 class _InProgress:
-    """Counts the tasks that run."""
+    """Counts the running tasks."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()

@@ -33,7 +33,7 @@ class TestSocketDoorbell(DoorbellContract):
 
 @pytest.mark.django_db(transaction=True)
 def test_two_listeners_are_both_woken() -> None:
-    async def story(one: Doorbell) -> None:
+    async def scenario(one: Doorbell) -> None:
         two = Doorbell()
         try:
             with one.subscribe("logs:1") as first, two.subscribe("logs:1") as second:
@@ -43,10 +43,10 @@ def test_two_listeners_are_both_woken() -> None:
         finally:
             two.close()
 
-    run(story)
+    run(scenario)
 
 
-def test_a_dead_listener_is_tidied_away() -> None:
+def test_the_socket_of_a_dead_listener_is_removed() -> None:
     path = run_directory() / "1-dead.bell"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(str(path))
@@ -55,11 +55,11 @@ def test_a_dead_listener_is_tidied_away() -> None:
 
 
 def test_the_socket_is_for_its_owner_alone() -> None:
-    async def story(bell: Doorbell) -> None:
+    async def scenario(bell: Doorbell) -> None:
         (path,) = run_directory().glob("*.bell")
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
-    run(story)
+    run(scenario)
 
 
 def test_a_long_data_directory_gets_a_short_path_elsewhere(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The platform's own messages in the reader's language, and that the table says what the code says."""
+"""The platform's messages in the reader's language, and the agreement of the table with the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from portal.common.messages import MESSAGES, localized
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLE = ROOT / "portal" / "common" / "messages.py"
-ROOMS = ("jobs", "rbac", "quota", "datasets", "portal", "runtime")
+PACKAGES = ("jobs", "rbac", "quota", "datasets", "portal", "runtime")
 
 
 @pytest.fixture
@@ -23,29 +23,29 @@ def chinese() -> Iterator[None]:
         yield
 
 
-def modules(*rooms: str) -> Iterator[tuple[str, ast.Module]]:
-    """Every module of the rooms, by its path."""
-    for path in (path for room in rooms for path in sorted((ROOT / room).rglob("*.py")) if path != TABLE):
+def modules(*packages: str) -> Iterator[tuple[str, ast.Module]]:
+    """Yield every module of the packages, by its path."""
+    for path in (path for package in packages for path in sorted((ROOT / package).rglob("*.py")) if path != TABLE):
         yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
 
 
 def texts_of_the_code() -> str:
-    """Every constant text of the platform; those of an f-string one by one."""
-    nodes = (node for _, tree in modules(*ROOMS) for node in ast.walk(tree))
+    """Yield every constant text of the platform; those of an f-string one by one."""
+    nodes = (node for _, tree in modules(*PACKAGES) for node in ast.walk(tree))
     return "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-# --- Every message that jobs, runtime and datasets say to a person ---------------------------------------------------
-# What programs say to each other, what a command prints on its own terminal, and what tells of a fault of ours.
+# --- Every message of jobs, runtime and datasets for a person --------------------------------------------------------
+# Messages between programs, the output of a command on its own terminal, and reports of internal errors.
 NOT_TO_READERS = (
     "jobs/backends/factory.py",
     "jobs/ingest/payloads.py",
     "jobs/live/consumers.py",
-    "jobs/elastic/__main__.py",  # a command on a terminal, as what it reads and writes
+    "jobs/elastic/__main__.py",  # a command on a terminal, with its input and output
     "jobs/elastic/simulation/report.py",
     "jobs/elastic/simulation/traces.py",
     "jobs/ingest/views.py",
-    "jobs/operator/",  # what its controller tells to ``kubectl``
+    "jobs/operator/",  # output of its controller for ``kubectl``
     "jobs/lifecycle/state_machine.py",
     "jobs/migrations/",
     "jobs/streams/entries.py",
@@ -61,7 +61,7 @@ NOT_TO_READERS = (
     "runtime/launch.py",
     "runtime/protocol/",
 )
-# Put together by the code from parts, or said to a program: the code's text, and what comes of it where a person reads.
+# Composed by the code from parts, or sent to a program: the code's text, and the resulting message for a reader.
 COMPOSED = {
     "Starting {}.": "Starting the master, 1 parameter server and 2 trainers.",
     "Training {}with {}; {}.": "Training with 1 of 2 trainers; trainer-1 is joining.",
@@ -98,11 +98,11 @@ COMPOSED = {
         "The rows of its tables are those of the checkpoint of version 5."
     ),
     "{} No process has taken its place for {} s.": "No process has taken its place for 90 s.",
-    # An agent's or a programmer's mistake: no reader meets it.
+    # An error of an agent or a programmer: no reader sees it.
     "This attempt has no replica {}.": "",
     "The content has another hash; it was cut or changed on its way.": "",
     "{} is not set: no agent runs beside this process.": "",
-    # A manifest that contradicts itself, which we write.
+    # A manifest that contradicts itself, which the platform writes.
     "{} has a digest that is none.": "",
     "{} counts other records than its chunks.": "",
     "{} is not spelled as it should be.": "",
@@ -115,7 +115,8 @@ _STATEMENT_OF_SQL = re.compile(r"(SELECT|INSERT|UPDATE|DELETE) ")
 
 
 def messages_of_the_code() -> Iterator[tuple[str, str]]:
-    """What looks like a message in jobs, runtime and datasets: its place, and the text with {} for what is put in."""
+    """Yield the texts that look like messages in jobs, runtime and datasets: the place, and the text with {} for
+    values."""
     for path, tree in modules("jobs", "runtime", "datasets"):
         if path.startswith(NOT_TO_READERS):
             continue
@@ -127,7 +128,7 @@ def messages_of_the_code() -> Iterator[tuple[str, str]]:
 
 
 def silent_nodes(tree: ast.Module) -> Iterator[ast.AST]:
-    """Docstrings, what goes to a log, help of the API document, and the pieces of f-strings."""
+    """Return docstrings, log messages, help texts of the API document, and the pieces of f-strings."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             yield node.value
@@ -144,38 +145,38 @@ def is_silent(node: ast.AST) -> bool:
 
 
 def template(node: ast.AST) -> str:
-    """A text of the code with {} for every expression in it; empty for what is no text."""
+    """Return a text of the code with {} for every expression in it; empty for a node that is no text."""
     if isinstance(node, ast.JoinedStr):
         return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
 
 
-def is_told(message: str) -> bool:
-    """Whether nothing of it stays in English: three English words in a row."""
+def is_translated(message: str) -> bool:
+    """Return whether no part stays in English: three English words in a row."""
     return not re.search(r"[A-Za-z]{3,} [A-Za-z]{2,} [A-Za-z]{2,}", localized(message))
 
 
 @pytest.mark.invariant("Every message of jobs, runtime and datasets has a Chinese translation.")
 @pytest.mark.usefixtures("chinese")
-def test_whatever_jobs_runtime_and_datasets_say_is_told_in_chinese() -> None:
-    """A message that fails here belongs into ``portal/common/messages/``, and translated into ``portal/locale``."""
-    said = [(place, COMPOSED.get(text, text.replace("{}", "7"))) for place, text in messages_of_the_code()]
-    assert [(place, message) for place, message in said if not is_told(message)] == []
+def test_messages_of_jobs_runtime_and_datasets_are_translated_to_chinese() -> None:
+    """A message that fails here belongs in ``portal/common/messages/``, with its translation in ``portal/locale``."""
+    translatable = [(place, COMPOSED.get(text, text.replace("{}", "7"))) for place, text in messages_of_the_code()]
+    assert [(place, message) for place, message in translatable if not is_translated(message)] == []
 
 
-def test_what_the_code_puts_together_is_still_there() -> None:
+def test_composed_messages_of_the_code_exist() -> None:
     assert COMPOSED.keys() - {text for _, text in messages_of_the_code()} == set()
 
 
-def test_the_code_still_says_what_the_table_translates() -> None:
-    said = texts_of_the_code()
+def test_the_code_still_holds_what_the_table_translates() -> None:
+    translatable = texts_of_the_code()
     pieces = {piece for message in MESSAGES for piece in re.split(r"\{\w+\}", message)}
-    # A long piece shows a message that was changed; a short one (", such as ") is put together by the code.
-    assert sorted(piece for piece in pieces if len(piece) > 30 and longest_part(piece) not in said) == []
+    # A long piece indicates a message that was changed; the code composes a short one (", such as ").
+    assert sorted(piece for piece in pieces if len(piece) > 30 and longest_part(piece) not in translatable) == []
 
 
 def longest_part(piece: str) -> str:
-    """Without what the code adds at either end, such as the noun of a number."""
+    """Return the text without what the code adds at either end, such as the noun of a number."""
     return max(re.split(r"; |[:,.] |\.$", piece), key=len)
 
 
@@ -233,6 +234,6 @@ def test_in_chinese(message: str, expected: str) -> None:
 
 
 @pytest.mark.usefixtures("chinese")
-def test_what_a_script_printed_is_not_taken_apart_for_long() -> None:
+def test_translating_the_output_of_a_script_is_fast() -> None:
     hostile = "exited with code 1: " + "is gone: ran. " * 200
     assert localized(hostile).startswith("已退出，退出码 1：")

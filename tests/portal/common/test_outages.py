@@ -1,4 +1,4 @@
-"""A database that is full, locked or away: a 503 that is sent again, and nothing is half written."""
+"""A database that is full, locked or unreachable: a 503 that clients repeat, and no partial writes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def attempt(people: Personas) -> Attempt:
 
 @pytest.fixture
 def fill() -> Iterator[Callable[[], None]]:
-    """Lets the file grow no more, and fills the pages that it has."""
+    """Stop the growth of the file, and fill its pages."""
     if connection.vendor != "sqlite":
         pytest.skip("the limit of pages is SQLite's")
 
@@ -79,7 +79,7 @@ def let_grow() -> None:
 
 @pytest.fixture
 def lock() -> Iterator[Callable[[], None]]:
-    """Holds the only right to write, for longer than the portal waits."""
+    """Hold the write lock for longer than the portal waits."""
     if connection.vendor != "sqlite":
         pytest.skip("one writer at a time is SQLite's")
     other = sqlite3.connect(connection.settings_dict["NAME"], isolation_level=None)
@@ -96,7 +96,7 @@ def lock() -> Iterator[Callable[[], None]]:
 
 @pytest.fixture
 def take_away(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callable[[], None]]:
-    """Nobody can connect to the database."""
+    """Make every connection to the database fail."""
     if connection.vendor != "sqlite":
         pytest.skip("the database is a file for this test")
 
@@ -122,7 +122,7 @@ def send_logs(attempt: Attempt) -> Any:
 
 
 def is_repeated(answer: Any) -> bool:
-    """Whether it is a problem document that the command, the SDK and the agent send again."""
+    """Return whether the answer is a problem document that the command, the SDK and the agent repeat."""
     assert (answer.status_code, answer.headers["Content-Type"]) == (503, "application/problem+json")
     assert answer.json()["code"] == "unavailable"
     return (
@@ -188,7 +188,7 @@ def test_a_form_that_meets_the_lock_is_answered_by_a_page(people: Personas, lock
     assert "database does not answer" in answer.content.decode()
 
 
-# --- Away ------------------------------------------------------------------------------------------------------------
+# --- Unreachable -----------------------------------------------------------------------------------------------------
 def test_the_session_cannot_be_read_without_a_database(people: Personas, take_away: Callable[[], None]) -> None:
     client = people.client("owner")
     client.raise_request_exception = False
@@ -279,5 +279,5 @@ def test_a_fault_of_the_code_on_postgresql_stays_one(cause: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", [None, ValueError("no"), OSError(28, "No space left on device")])
-def test_what_is_no_error_of_the_database_is_none_here(error: Exception | None) -> None:
+def test_other_errors_are_not_outages(error: Exception | None) -> None:
     assert unavailable(error) is None

@@ -36,7 +36,7 @@ def walk(limit: int, order: tuple[str, ...]) -> list[str]:
 def test_pages_together_are_the_list(limit: int, order: tuple[str, ...]) -> None:
     for number in range(7):
         make_namespace(f"room-{number}")
-    assert walk(limit, order) == [str(room) for room in Namespace.objects.order_by(*order)]
+    assert walk(limit, order) == [str(namespace) for namespace in Namespace.objects.order_by(*order)]
 
 
 def test_rows_that_come_and_go_neither_double_nor_hide_others() -> None:
@@ -50,7 +50,7 @@ def test_rows_that_come_and_go_neither_double_nor_hide_others() -> None:
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "many", "501", "", "²", "9" * 5000])
-def test_a_limit_that_is_none_is_refused(limit: str) -> None:
+def test_an_invalid_limit_is_refused(limit: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         page(limit=limit)
     assert list(refused.value.errors) == ["limit"]
@@ -58,7 +58,7 @@ def test_a_limit_that_is_none_is_refused(limit: str) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(50), deadline=None)
 @given(st.text(min_size=1, max_size=40))
-def test_a_cursor_that_is_none_is_refused(db: None, cursor: str) -> None:
+def test_an_invalid_cursor_is_refused(db: None, cursor: str) -> None:
     with pytest.raises(ValidationFailed) as refused:
         page(("-created", "-id"), cursor=cursor)
     assert list(refused.value.errors) == ["cursor"]

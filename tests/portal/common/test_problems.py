@@ -27,7 +27,7 @@ def test_an_unknown_page_is_a_page() -> None:
     assert (answer.status_code, answer.headers["Content-Type"]) == (404, "text/html; charset=utf-8")
 
 
-def test_a_body_that_is_no_json_is_told(personas: Personas) -> None:
+def test_a_body_that_is_not_json_is_an_error(personas: Personas) -> None:
     answer = personas.client("admin").post("/api/v1/namespaces", "{", content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
 
@@ -50,12 +50,12 @@ def test_depth_counts_lists_and_objects(value: object, depth: int) -> None:
 
 
 @pytest.mark.parametrize("path", ["/", "/n/team/jobs", "/api/v1/me", "/api/v1/jobs", "/sign-in", "/nothing-here"])
-def test_whatever_is_not_declared_public_is_kept_nowhere(personas: Personas, path: str) -> None:
+def test_responses_that_are_not_public_are_not_cached(personas: Personas, path: str) -> None:
     for name in ("owner", "nobody"):
         assert "no-store" in personas.client(name).get(path).headers["Cache-Control"]
 
 
-def test_a_method_that_is_not_there_is_told(personas: Personas) -> None:
+def test_an_unsupported_method_is_an_error(personas: Personas) -> None:
     answer = personas.client("admin").delete("/api/v1/me")
     assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
 
@@ -79,17 +79,17 @@ def test_nested_fields_of_the_framework_become_paths() -> None:
     assert answer.data["errors"] == {"rows.1.name": ["Too long."], "other": ["Missing."]}
 
 
-def test_a_throttled_caller_is_told_when_to_come_again() -> None:
+def test_a_throttled_caller_gets_retry_after() -> None:
     answer = problem_from_exception(TooManyRequests("Wait.", retry_after=12.4), {})
     assert answer is not None
     assert (answer.status_code, answer.headers["Retry-After"]) == (429, "12")
 
 
-def test_a_fault_of_ours_is_left_to_become_a_500() -> None:
+def test_an_internal_error_becomes_a_500() -> None:
     assert problem_from_exception(RuntimeError("oops"), {}) is None
 
 
-def test_a_fault_of_ours_tells_the_api_a_number_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_internal_error_returns_a_request_number_and_no_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("portal.health.connection", None)
     browser = Client(raise_request_exception=False)
     answer = browser.get("/readyz")
@@ -140,11 +140,11 @@ def test_a_stale_form_gets_a_page_with_a_way_on() -> None:
     assert "/sign-in" in answer.content.decode()
 
 
-def test_the_portal_says_that_it_lives_and_can_serve() -> None:
+def test_the_portal_reports_that_it_is_alive_and_ready() -> None:
     assert [Client().get(path).status_code for path in ("/healthz", "/readyz")] == [200, 200]
 
 
-def test_a_body_beyond_the_limit_is_told_to_be_too_large(personas: Personas, settings: Settings) -> None:
+def test_a_body_beyond_the_limit_is_reported_as_too_large(personas: Personas, settings: Settings) -> None:
     settings.DATA_UPLOAD_MAX_MEMORY_SIZE = 10
     answer = personas.client("admin").post("/api/v1/namespaces", {"name": "a" * 20}, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (413, "too_large")

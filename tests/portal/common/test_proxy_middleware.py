@@ -1,4 +1,4 @@
-"""What a request's way to the portal does to it: proxies, encryption, and the name under which the portal is asked."""
+"""Effects of proxies on a request: client address, encryption, and host name."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _encrypted(settings: Settings, _behind_a_proxy: None) -> None:
 
 
 def guess(peer: str, forwarded_for: str, username: str = "ada") -> int:
-    """A wrong password, from there."""
+    """Try a wrong password from that address."""
     return (
         Client(REMOTE_ADDR=peer, headers={"x-forwarded-for": forwarded_for})
         .post("/sign-in", {"username": username, "password": "wrong"})
@@ -41,27 +41,27 @@ def noted_address() -> str | None:
     return AuditEntry.objects.latest("pk").address
 
 
-# --- From where ------------------------------------------------------------------------------------------------------
+# --- Client address --------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("_behind_a_proxy")
-def test_the_trail_tells_the_caller_behind_a_trusted_proxy() -> None:
+def test_the_audit_log_records_the_caller_behind_a_trusted_proxy() -> None:
     guess(PROXY, "198.51.100.1, 203.0.113.9")
     assert noted_address() == "203.0.113.9"
 
 
 @pytest.mark.invariant("Only trusted proxies state the address of the client.")
 @pytest.mark.usefixtures("_behind_a_proxy")
-def test_who_is_no_trusted_proxy_cannot_claim_an_address() -> None:
+def test_an_untrusted_proxy_cannot_claim_an_address() -> None:
     guess("192.0.2.66", "203.0.113.9")
     assert noted_address() == "192.0.2.66"
 
 
 @pytest.mark.usefixtures("_behind_a_proxy")
-def test_whoever_is_locked_out_locks_out_nobody_else_behind_the_proxy(settings: Settings) -> None:
+def test_a_locked_out_caller_locks_out_no_other_behind_the_proxy(settings: Settings) -> None:
     settings.AXES_FAILURE_LIMIT = 2
     make_user("ada", password=PASSWORD)
     assert [guess(PROXY, "203.0.113.9") for _ in range(3)][-1] == 429
-    neighbour = Client(REMOTE_ADDR=PROXY, headers={"x-forwarded-for": "203.0.113.10"})
-    assert neighbour.post("/sign-in", {"username": "ada", "password": PASSWORD}).status_code == 302
+    other_client = Client(REMOTE_ADDR=PROXY, headers={"x-forwarded-for": "203.0.113.10"})
+    assert other_client.post("/sign-in", {"username": "ada", "password": PASSWORD}).status_code == 302
 
 
 @pytest.mark.usefixtures("_behind_a_proxy")
@@ -72,26 +72,26 @@ def test_another_made_up_address_each_time_does_not_escape_the_lock(settings: Se
 
 # --- Encryption ------------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("_encrypted")
-def test_in_the_clear_one_is_sent_to_the_encrypted_address() -> None:
+def test_an_unencrypted_request_is_redirected_to_https() -> None:
     answer = Client(REMOTE_ADDR="192.0.2.1").get("/sign-in?next=/tokens")
     assert (answer.status_code, answer["Location"]) == (301, "https://testserver/sign-in?next=/tokens")
     assert answer["Cache-Control"] == "no-store"
 
 
 @pytest.mark.usefixtures("_encrypted")
-def test_what_a_trusted_proxy_says_was_encrypted_is_answered() -> None:
+def test_a_request_that_a_trusted_proxy_marks_as_encrypted_is_answered() -> None:
     answer = Client(REMOTE_ADDR=PROXY, headers={"x-forwarded-proto": "https"}).get("/sign-in")
     assert answer.status_code == 200
 
 
 @pytest.mark.usefixtures("_encrypted")
-def test_who_is_no_trusted_proxy_cannot_claim_encryption() -> None:
+def test_an_untrusted_proxy_cannot_claim_encryption() -> None:
     answer = Client(REMOTE_ADDR="192.0.2.1", headers={"x-forwarded-proto": "https"}).get("/sign-in")
     assert answer.status_code == 301
 
 
 @pytest.mark.usefixtures("_encrypted")
-def test_after_three_rounds_a_page_says_what_to_set() -> None:
+def test_after_three_redirects_a_page_names_the_setting() -> None:
     browser = Client(REMOTE_ADDR=PROXY)
     assert [browser.get("/sign-in").status_code for _ in range(3)] == [301] * 3
     answer = browser.get("/sign-in", headers={"accept-language": "zh-hans"})
@@ -103,13 +103,13 @@ def test_after_three_rounds_a_page_says_what_to_set() -> None:
 
 @pytest.mark.usefixtures("_encrypted")
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-def test_who_watches_over_the_portal_asks_in_the_clear(path: str) -> None:
+def test_probes_of_the_portal_may_be_unencrypted(path: str) -> None:
     assert Client().get(path).status_code == 200
 
 
 # --- Names -----------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
-def test_under_an_unknown_name_a_page_says_what_to_set(language: str) -> None:
+def test_for_an_unknown_host_a_page_names_the_setting(language: str) -> None:
     answer = Client(headers={"host": "evil.example:81", "accept-language": language}).get("/sign-in")
     page = answer.content.decode()
     assert answer.status_code == 400
@@ -120,7 +120,7 @@ def test_under_an_unknown_name_a_page_says_what_to_set(language: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "<script>alert(1)</script>", "a b", "testserver@evil.example"])
-def test_a_program_is_told_the_same_as_a_document(host: str) -> None:
+def test_a_program_gets_the_same_as_a_document(host: str) -> None:
     answer = Client(headers={"host": host}).get("/api/v1/me")
     assert (answer.status_code, answer.json()["code"]) == (400, "unknown_host")
     assert "REGATTA_ALLOWED_HOSTS" in answer.json()["detail"]
@@ -128,21 +128,21 @@ def test_a_program_is_told_the_same_as_a_document(host: str) -> None:
 
 @pytest.mark.parametrize("header", ["x-forwarded-host", "forwarded", "x-host"])
 def test_no_other_header_names_the_portal(header: str) -> None:
-    assert "http://testserver/" in letter(headers={header: "host=evil.example"})
+    assert "http://testserver/" in email_body(headers={header: "host=evil.example"})
 
 
-def letter(**given: object) -> str:
-    """The letter for a forgotten password that such a request causes; empty where none is sent."""
+def email_body(**options: object) -> str:
+    """Return the e-mail for a password reset that such a request causes; empty when none is sent."""
     user = make_user("ada")
     user.email = "ada@example.org"
     user.save()
-    Client(**given).post("/password", {"email": user.email})
+    Client(**options).post("/password", {"email": user.email})
     outbox.send_due(now())
     return str(mail.outbox[-1].body) if mail.outbox else ""
 
 
-def test_an_unknown_name_has_no_letter_sent() -> None:
-    assert letter(headers={"host": "evil.example"}) == ""
+def test_an_unknown_host_name_has_no_email_sent() -> None:
+    assert email_body(headers={"host": "evil.example"}) == ""
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_an_unknown_name_has_no_letter_sent() -> None:
     [
         ("testserver", "http://testserver/"),
         ("testserver:8000", "http://testserver:8000/"),
-        # Maybe a program that somebody runs on the same machine.
+        # Possibly a program that somebody runs on the same machine.
         ("testserver:6666", "http://testserver:8000/"),
         ("testserver:9443", "http://testserver:9443/"),
     ],
 )
-def test_links_in_letters_lead_to_no_port_of_others(host: str, address: str, settings: Settings) -> None:
+def test_links_in_emails_use_only_ports_of_the_portal(host: str, address: str, settings: Settings) -> None:
     settings.PORT, settings.CSRF_TRUSTED_ORIGINS = 8000, ["https://testserver:9443"]
-    assert f"{address}password/" in letter(headers={"host": host})
+    assert f"{address}password/" in email_body(headers={"host": host})

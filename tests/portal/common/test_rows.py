@@ -1,4 +1,4 @@
-"""Rows that two writers insert at once: neither fails, and the database reports no violated constraint."""
+"""Concurrent insertion of equal rows: neither writer fails, and the database reports no violated constraint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 class Rival:
-    """Inserts the same row just before the first insertion into the table of ``model``; counts failed statements."""
+    """Insert the same row just before the first insertion into the table of ``model``; count failed statements."""
 
     def __init__(self, model: type[Model], **fields: Any) -> None:
         self._table, self._model, self._fields = model._meta.db_table, model, fields
@@ -94,7 +94,7 @@ def test_a_row_that_a_rival_inserts_first_fails_no_statement(race: str) -> None:
     assert model._default_manager.count() >= 1
 
 
-def test_what_is_there_is_left_as_it_is(job: Job) -> None:
+def test_an_existing_row_stays_unchanged(job: Job) -> None:
     ensure(StreamHead, job=job, kind="logs", last=7)
     ensure(StreamHead, job=job, kind="logs", last=9)
     assert StreamHead.objects.get(job=job).last == 7

@@ -1,7 +1,7 @@
-"""Rows as an earlier version of the portal left them, one or more in each of its tables.
+"""Rows of an earlier version of the portal, one or more in each of its tables.
 
-``LEAVES`` names the last migrations of that version. The rows are written through the models of that time; what they
-hold as JSON, packed bytes or digests was made by its code.
+``LEAVES`` names the last migrations of that version. The rows are written through the models of that version; its code
+made the JSON, packed bytes and digests in them.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def digest(text: str) -> str:
 
 
 def insert(apps: Any) -> None:
-    """All rows, through ``apps``: the models as of ``LEAVES``."""
+    """Write all rows, through ``apps``: the models as of ``LEAVES``."""
     people = _accounts(apps.get_model)
     versions = _datasets(apps.get_model, people)
     _quota(apps.get_model, people)
@@ -216,7 +216,7 @@ def _quota(model: Any, people: Mapping[str, Any]) -> None:
     model("quota", "Limit").objects.create(namespace=team, resource="cpu_hours", amount=1000)
     model("quota", "Capacity").objects.create(resource="cpu", amount=64)
     claims = model("quota", "Claim").objects
-    # Half an hour after one another: their head starts put them in another order.
+    # Half an hour after one another: their head starts change their order.
     for number, priority in enumerate(("low", "normal", "high", "unheard-of")):
         claims.create(
             namespace=team,
@@ -247,7 +247,7 @@ def _quota(model: Any, people: Mapping[str, Any]) -> None:
     over = reservations.create(
         namespace=team, job=uuid.UUID(int=7), attempt=1, amounts={"memory": 1}, created=AT - 30 * DAY, released=AT
     )
-    # A month before, without cores, of no length, ended before it began, and by a clock that was behind.
+    # A month before, without cores, of no length, with an end before the beginning, and by a clock that was behind.
     for amounts, begun, ended in (
         ({"cpu": 1.5}, AT - 30 * DAY, AT - 29 * DAY),
         ({"memory": 1}, AT, AT + HOUR),
@@ -341,7 +341,7 @@ def _jobs(model: Any, people: Mapping[str, Any], versions: Mapping[str, Any]) ->
         finished=AT,
     )
     happenings = model("jobs", "JobEvent").objects
-    # One is of the job itself; they arrived in another order than they happened in.
+    # One is of the job itself; they arrived in another order than they occurred.
     for minutes, replica, text in ((30, "trainer-0", "The second."), (10, "", "The first."), (90, "t" * 63, "Last.")):
         moment = AT + timedelta(minutes=minutes)
         happenings.create(job=running, attempt=1, at=moment, replica=replica, kind="registered", text=text)

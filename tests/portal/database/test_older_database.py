@@ -1,6 +1,6 @@
-"""A database of an earlier version of the portal (``older_rows``), brought up to date with its rows in it.
+"""A database of an earlier version of the portal (``older_rows``) after its migrations.
 
-Each test reads something of it by the code of today. ``test_postgres`` runs this file on PostgreSQL too.
+Each test reads some of its rows with the current code. ``test_postgres`` runs this file on PostgreSQL too.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from tests.portal.database import older_rows
 from tests.portal.database.older_rows import AT, DAY, HOUR, LEAVES, RUNNING, STATES
 
 APPS = [app for app, _ in LEAVES]
-# What is not the same afterwards, each with a test of its own.
+# Tables that the migrations change, each with a test of its own.
 CHANGED = {"rbac.user": {"username"}, "rbac.session": {"session_key"}}
 Rows = dict[Any, dict[str, Any]]
 
 
 class Databases:
-    """Databases beside the one of the tests; one of them at a time is the default one."""
+    """Additional test databases; one of them at a time is the default one."""
 
     def __init__(self, folder: Path) -> None:
         self._home, self._folder = str(connection.settings_dict["NAME"]), folder
         self._made: list[str] = []
 
     def create(self, name: str, like: str = "") -> None:
-        """Make one, empty or as another one is, and use it."""
+        """Make a database, empty or as a copy of another one, and use it."""
         self._switch(self._home)
         if connection.vendor == "sqlite":
             if like:
@@ -67,7 +67,7 @@ class Databases:
         self._switch(str(self._folder / name) if connection.vendor == "sqlite" else name)
 
     def drop(self) -> None:
-        """Go back to the database of the tests; the others are gone."""
+        """Return to the database of the tests; the others are removed."""
         self._switch(self._home)
         for name in self._made if connection.vendor == "postgresql" else ():
             with connection.cursor() as cursor:
@@ -80,7 +80,7 @@ class Databases:
 
 @pytest.fixture(scope="module")
 def databases(django_db_setup: None, django_db_blocker: Any, tmp_path_factory: Any) -> Iterator[Databases]:
-    """``older`` is one of them: the database before it is brought up to date."""
+    """Yield the databases; ``older`` is the one before its migrations."""
     with django_db_blocker.unblock():
         made = Databases(tmp_path_factory.mktemp("databases"))
         try:
@@ -103,7 +103,7 @@ def _older_models() -> Any:
 
 @pytest.fixture(scope="module")
 def before(databases: Databases) -> Mapping[str, Rows]:
-    """All rows of the older database, by table and primary key."""
+    """Return all rows of the older database, by table and primary key."""
     databases.use("older")
     models = _older_models()
     return {
@@ -128,7 +128,7 @@ def _now(databases: Databases, before: Mapping[str, Rows]) -> None:
 
 @pytest.fixture
 def now(databases: Databases, _now: None) -> Iterator[None]:
-    """The older database, brought up to date. What a test changes in it is undone."""
+    """The older database after its migrations. Changes of a test are rolled back."""
     databases.use("now")
     with transaction.atomic():
         yield
@@ -137,7 +137,7 @@ def now(databases: Databases, _now: None) -> Iterator[None]:
 
 @pytest.fixture
 def another(databases: Databases, request: pytest.FixtureRequest) -> None:
-    """A database as the older one is, for this test alone."""
+    """A copy of the older database for this test alone."""
     databases.create(request.node.name[:63], like="older")
 
 
@@ -165,13 +165,13 @@ def test_no_row_and_no_value_is_lost(before: Mapping[str, Rows]) -> None:
 
 
 def _in_order(rows: Any) -> list[dict[str, Any]]:
-    """By the handle where there is one: the key of a session is another one afterwards."""
+    """Compare by the handle, if there is one: the migrations change the key of a session."""
     return sorted(rows, key=lambda row: row.get("handle", ""))
 
 
 # --- Accounts --------------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("now")
-def test_who_is_signed_in_stays_so() -> None:
+def test_sessions_stay_valid() -> None:
     assert Client(headers={"cookie": f"regatta-session={older_rows.SESSION}"}).get("/tokens").status_code == 200
 
 
@@ -187,7 +187,7 @@ def test_a_password_is_still_right() -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_a_token_may_do_what_it_could() -> None:
+def test_tokens_keep_their_scopes() -> None:
     client = Client(headers={"authorization": f"Bearer {older_rows.TOKEN}"})
     assert [one["name"] for one in client.get("/api/v1/namespaces").json()["results"]] == ["team"]
     assert client.get(f"/api/v1/jobs/{RUNNING}").status_code in (403, 404)
@@ -211,7 +211,7 @@ def test_roles_are_as_they_were() -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_an_account_without_a_letter_in_its_name_has_another_one_and_the_audit_log_says_so() -> None:
+def test_an_account_without_a_letter_in_its_name_is_renamed_and_the_audit_log_records_it() -> None:
     entry = AuditEntry.objects.get(action="user.rename", target=older_rows.DOTS)
     assert entry.after is not None
     renamed = of(entry.after["username"])
@@ -220,14 +220,14 @@ def test_an_account_without_a_letter_in_its_name_has_another_one_and_the_audit_l
 
 
 @pytest.mark.usefixtures("now")
-def test_every_account_is_found_by_what_its_name_looks_like() -> None:
+def test_every_account_has_the_skeleton_of_its_name() -> None:
     assert {user.username: user.skeleton for user in User.objects.all()} == {
         user.username: namespace_names.skeleton(user.username) for user in User.objects.all()
     }
 
 
 @pytest.mark.usefixtures("now")
-def test_the_audit_log_shows_what_was_done_before() -> None:
+def test_the_audit_log_shows_earlier_rows() -> None:
     actions = [entry.action for entry in audit_queries.entries({"until": date.max.isoformat()})]
     assert sorted(actions) == ["job.cancel", "quota.set", "sign-in", "user.rename"]
 
@@ -241,7 +241,7 @@ def test_the_audit_log_is_still_not_changed(change: str) -> None:
 
 # --- Datasets --------------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("now")
-def test_who_reads_a_shared_dataset_reads_it_still() -> None:
+def test_a_shared_dataset_stays_readable() -> None:
     assert {one.full_name for one in datasets.listed(of("Car\u00f6l"))} == {"team/ocr", f"{'o' * 63}/open"}
 
 
@@ -260,7 +260,7 @@ def test_a_version_has_its_files_and_what_was_found_of_them() -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_an_upload_that_had_begun_has_its_part() -> None:
+def test_an_unfinished_upload_has_its_part() -> None:
     version = datasets.version_for(of("ada"), "team", "ocr", 2, Scope.DATASET_WRITE)
     assert list(version.files.values_list("path", "parts__number")) == [("b.csv", 0)]
 
@@ -277,7 +277,7 @@ def test_hours_are_summed_up_by_day() -> None:
     ]
 
 
-# Of the day on which the stretches began.
+# The day on which the stretches began.
 HOURS_LEFT = (datetime(2026, 11, 11, tzinfo=UTC) - AT) / HOUR
 
 
@@ -307,21 +307,21 @@ def test_the_queue_has_the_order_that_priorities_give_it() -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_a_place_in_the_queue_is_the_one_that_would_be_given_today() -> None:
+def test_a_place_in_the_queue_equals_a_new_one() -> None:
     for claim in Claim.objects.all():
         ask = ledger.Ask(claim.job, 1, claim.amounts, priority=claim.priority)
         assert claim.turn == ledger._turn(ask, claim.since)
 
 
 @pytest.mark.usefixtures("now")
-def test_what_is_held_and_kept_counts() -> None:
+def test_reservations_and_stored_artifacts_count() -> None:
     view = quota.quota_of(Namespace.objects.get(name="team"), now=AT)
     assert (view["reserved"]["cpu"], view["reserved"]["gpu"], view["kept"]["artifacts"]) == (2, 1, 40)
     assert (view["limits"]["cpu_hours"], view["borrow"]["cpu"]) == (1000, 2)
 
 
 @pytest.mark.usefixtures("now")
-def test_what_was_called_back_stays_so() -> None:
+def test_preempted_reservations_stay_preempted() -> None:
     assert quota.recalls() == {(RUNNING, 1)}
     assert Reservation.objects.get(job=RUNNING).recalled_why == "It was lent."
 
@@ -336,15 +336,15 @@ def test_a_job_is_read_in_every_state(state: str) -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_a_job_is_shown_with_its_replicas_and_the_wishes_of_people() -> None:
+def test_a_job_is_shown_with_its_replicas_and_desired_numbers() -> None:
     shown = jobs.job_json(jobs.job_for(of("ada"), RUNNING, Scope.JOB_READ))
     assert [replica["name"] for replica in shown["replicas"]] == ["trainer-0", "t" * 63]
-    wishes = (shown["trainers"], shown["pservers"], shown["elastic"], shown["rehearsal"])
-    assert wishes == (3, 2, False, older_rows.REHEARSAL)
+    desired = (shown["trainers"], shown["pservers"], shown["elastic"], shown["rehearsal"])
+    assert desired == (3, 2, False, older_rows.REHEARSAL)
 
 
 @pytest.mark.usefixtures("now")
-def test_the_timeline_has_what_happened_in_its_order() -> None:
+def test_the_timeline_has_the_events_in_their_order() -> None:
     entries = timeline.page_of(jobs.job_for(of("ada"), RUNNING, Scope.JOB_READ)).entries
     texts = [entry.get("text") or entry.get("state") for entry in entries]
     assert texts == ["QUEUED", "The first.", "The second.", "It went on.", "Last."]
@@ -377,7 +377,7 @@ def test_a_followed_log_goes_on_where_it_was() -> None:
 
 
 @pytest.mark.usefixtures("now")
-def test_the_controller_of_elastic_jobs_does_what_it_was_switched_to() -> None:
+def test_the_elastic_controller_keeps_its_mode() -> None:
     assert elastic_jobs.mode() == "explain"
     assert leader_lease.lead("another", AT + DAY) == leader_lease.Term("another", 6)
     assert Elastic.objects.get().told[str(RUNNING)]["trainers"] == 3
@@ -394,7 +394,7 @@ def test_files_of_a_job_are_listed() -> None:
     assert [(file.name, file.size) for file in jobs.artifacts(job)] == [("model.npz", 40)]
 
 
-# --- Rows in the way -------------------------------------------------------------------------------------------------
+# --- Conflicting rows ------------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("another")
 def test_a_share_with_a_name_that_no_namespace_has_stays_void() -> None:
     _migrate_to(("datasets", "0006_file_unread"))
@@ -411,7 +411,7 @@ def _migrate_to(*targets: tuple[str, str]) -> None:
 
 
 @pytest.mark.usefixtures("another")
-def test_the_name_of_a_renamed_account_is_nobody_else_s() -> None:
+def test_the_name_of_a_renamed_account_is_unique() -> None:
     users = _older_models().get_model("rbac", "User").objects
     dots = users.get(username=older_rows.DOTS).pk
     users.create(username=f"Member-{dots}", password="!")

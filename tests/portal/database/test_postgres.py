@@ -1,4 +1,4 @@
-"""The Django side keeps its promises on PostgreSQL too: what tries it on the embedded database is run there again."""
+"""The Django apps on PostgreSQL: tests of the embedded database run there again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-# Those that lean most on locks, JSON, raw SQL and ordering.
+# Tests that depend most on locks, JSON, raw SQL and ordering.
 AGAIN = (
     "tests/rbac/audit/test_log.py",
     "tests/rbac/sign_in/test_second_factor.py",
@@ -28,7 +28,7 @@ OLDER = "tests/portal/database/test_older_database.py"
 @pytest.mark.invariant("The Django apps behave on PostgreSQL as on SQLite.")
 @pytest.mark.postgres
 @pytest.mark.timeout(400)
-def test_what_holds_on_the_embedded_database_holds_on_postgresql(postgres: str, tmp_path: Path) -> None:
+def test_tests_of_the_embedded_database_pass_on_postgresql(postgres: str, tmp_path: Path) -> None:
     run_on(postgres, tmp_path, *AGAIN)
 
 
@@ -41,7 +41,7 @@ def test_a_database_of_an_earlier_version_is_brought_up_to_date(postgres: str, t
 @pytest.mark.postgres
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("file", LOCKS)
-def test_of_two_transactions_that_meet_the_second_waits_for_what_the_first_decides(
+def test_of_two_concurrent_transactions_the_second_waits_for_the_first(
     file: str, postgres: str, tmp_path: Path
 ) -> None:
     run_on(postgres, tmp_path, f"tests/portal/locks_on_postgres/{file}.py")

@@ -1,4 +1,4 @@
-"""The settings that are recommended to operators, judged by Django's own checks."""
+"""The settings recommended to operators, checked by Django's own checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
 
 def recommended(directory: Path) -> dict[str, str]:
-    """The environment of deploy/production.env, in another data directory and without anything else of ours."""
+    """Return the environment of deploy/production.env, with another data directory and no other variable of the
+    portal."""
     lines = (ROOT / "deploy" / "production.env").read_text().splitlines()
     settings = dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("REGATTA_", "DJANGO_"))}

@@ -19,7 +19,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[3]
-# Files that pip's settings name have to be seen by the builds.
+# The builds must be able to read files that pip's settings name.
 _SETTINGS = [name for name in pip_variables() if name.startswith("PIP_")]
 _MOUNTS = {
     word for name in _SETTINGS for word in os.environ[name].split() if word.startswith("/") and Path(word).exists()
@@ -27,7 +27,7 @@ _MOUNTS = {
 
 
 class Images:
-    """Builds and runs, in a storage of its own."""
+    """Builds and runs images, in a storage of its own."""
 
     def __init__(self, storage: Path) -> None:
         self._at = ["buildah", "--root", str(storage / "root"), "--runroot", str(storage / "run")]
@@ -45,8 +45,8 @@ class Images:
         self.do("build", *access, *mounts, *arguments, "--file", str(ROOT / file), "--tag", tag, str(ROOT))
 
     def begin(self, name: str, *command: str, environment: dict[str, str]) -> subprocess.Popen[str]:
-        told = [f"--env={key}={value}" for key, value in environment.items()]
-        run = [*self._at, "run", "--isolation=chroot", *told, name, "--", *command]
+        environment_options = [f"--env={key}={value}" for key, value in environment.items()]
+        run = [*self._at, "run", "--isolation=chroot", *environment_options, name, "--", *command]
         return subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -59,7 +59,7 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Images]:
 
 @pytest.fixture(scope="module")
 def base(images: Images, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What ``python:3.11-slim`` is elsewhere: Python with the C++ library, and pip."""
+    """A replacement for ``python:3.11-slim``: Python with the C++ library, and pip."""
     folder = tmp_path_factory.mktemp("pip") / "pip"
     shutil.copytree(Path(pip.__file__).parent, folder)
     images.do("from", "--name", "base", "--tls-verify=false", f"{os.environ['REGISTRY']}/base/python-numpy:3.11")
@@ -104,16 +104,16 @@ def test_the_portal_s_image_starts_the_portal_as_an_ordinary_account(images: Ima
 
 
 def test_the_portal_s_image_brings_the_tools_of_build_pods(images: Images, portal: str) -> None:
-    said = images.do(
+    output = images.do(
         "run", "--isolation=chroot", portal, "--", "sh", "-c", "ls /opt/regatta-build; touch /regatta/x; echo $?"
     )
-    assert {"build.py", "jobs", "pip", "runtime"} <= set(said.split())
-    assert said.split()[-1] == "1"  # the code is not the account's to change
+    assert {"build.py", "jobs", "pip", "runtime"} <= set(output.split())
+    assert output.split()[-1] == "1"  # the account cannot change the code
 
 
 @pytest.mark.invariant("The images of the platform run the portal and the controller.")
 def test_the_controller_s_image_runs_the_controller(images: Images, base: str) -> None:
     images.build("deploy/kubernetes/controller.Dockerfile", "localhost/controller", base)
     images.do("from", "--name", "controller", "--pull-never", "localhost/controller")
-    said = images.do("run", "--isolation=chroot", "controller", "--", "python3", "-m", "jobs.operator", "--help")
-    assert "PaddleJob" in said
+    output = images.do("run", "--isolation=chroot", "controller", "--", "python3", "-m", "jobs.operator", "--help")
+    assert "PaddleJob" in output

@@ -1,4 +1,4 @@
-"""What ``deploy/kubernetes`` says, looked at as a whole."""
+"""The manifests in ``deploy/kubernetes``, checked as a whole."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WHOLE = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
 
 
 def objects() -> list[dict[str, Any]]:
-    """Every object of the kustomization."""
+    """Return every object of the kustomization."""
     return [body for name in _WHOLE["resources"] for body in yaml.safe_load_all((FOLDER / name).read_text()) if body]
 
 
@@ -40,7 +40,7 @@ each_workload = pytest.mark.parametrize("workload", WORKLOADS, ids=named)
 
 
 def given_settings() -> dict[str, str]:
-    """Those of the ConfigMap."""
+    """Return the settings of the ConfigMap."""
     (found,) = of("ConfigMap")
     return dict(found["data"])
 
@@ -50,7 +50,7 @@ def containers(workload: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield from (*pod.get("initContainers", ()), *pod["containers"])
 
 
-def test_every_file_of_the_folder_is_part_of_the_whole() -> None:
+def test_every_file_of_the_directory_is_in_the_kustomization() -> None:
     files = {path.name for path in FOLDER.glob("*.yaml")} - {"kustomization.yaml"}
     assert files == set(_WHOLE["resources"])
 
@@ -60,7 +60,7 @@ def test_no_object_is_there_twice() -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_every_object_of_a_namespace_says_which() -> None:
+def test_every_namespaced_object_names_its_namespace() -> None:
     alone = {"Namespace", "ClusterRole", "ClusterRoleBinding", "CustomResourceDefinition"}
     places = {body["metadata"].get("namespace") for body in objects() if body["kind"] not in alone}
     assert places <= {"regatta-system", "regatta-builds", "default"}
@@ -87,13 +87,13 @@ def test_every_container_has_requests_and_limits(workload: dict[str, Any]) -> No
 
 
 @each_workload
-def test_whoever_needs_no_account_of_the_cluster_is_given_no_token(workload: dict[str, Any]) -> None:
+def test_a_pod_without_a_cluster_account_has_no_token(workload: dict[str, Any]) -> None:
     pod = workload["spec"]["template"]["spec"]
     assert ("serviceAccountName" in pod) != (pod.get("automountServiceAccountToken") is False)
 
 
 @each_workload
-def test_who_serves_on_a_port_is_asked_whether_it_does(workload: dict[str, Any]) -> None:
+def test_every_server_with_a_port_has_a_probe(workload: dict[str, Any]) -> None:
     for container in workload["spec"]["template"]["spec"]["containers"]:
         if container.get("ports"):
             assert {"livenessProbe", "readinessProbe"} <= container.keys()
@@ -114,7 +114,7 @@ def test_a_workload_chooses_its_own_pods(workload: dict[str, Any]) -> None:
     assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
 
 
-# --- Who reaches whom ------------------------------------------------------------------------------------------------
+# --- Network policies ------------------------------------------------------------------------------------------------
 def test_every_service_leads_to_pods_with_its_ports_but_that_which_leads_nowhere() -> None:
     for service in of("Service"):
         selector = service["spec"].get("selector")
@@ -156,7 +156,7 @@ def known_settings() -> set[str]:
     return {value for value in values if re.fullmatch(r"REGATTA_[A-Z0-9_]+|PORT", value)}
 
 
-def test_every_setting_that_is_given_is_one_that_the_portal_reads() -> None:
+def test_the_portal_reads_every_setting_of_the_manifests() -> None:
     (portal,) = [item for item in made_secrets()["items"] if named(item) == "portal"]
     compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]["portal"]["environment"]
     given = {*given_settings(), *portal["stringData"], *compose}
@@ -164,10 +164,10 @@ def test_every_setting_that_is_given_is_one_that_the_portal_reads() -> None:
 
 
 @pytest.mark.invariant("The portal starts with the settings in its manifests.")
-def test_the_portal_starts_with_the_settings_that_are_given(tmp_path: Path) -> None:
+def test_the_portal_starts_with_the_settings_of_the_manifests(tmp_path: Path) -> None:
     (portal,) = [item for item in made_secrets()["items"] if named(item) == "portal"]
     given = {**given_settings(), **portal["stringData"], "REGATTA_DATA_DIR": str(tmp_path)}
-    del given["REGATTA_DATABASE_URL"]  # nobody listens there
+    del given["REGATTA_DATABASE_URL"]  # no server listens there
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("REGATTA_", "DJANGO_"))}
     command = [sys.executable, "manage.py", "check", "--deploy", "--fail-level", "ERROR"]
     done = subprocess.run(
@@ -176,7 +176,7 @@ def test_the_portal_starts_with_the_settings_that_are_given(tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
 
 
-def test_pods_may_reach_what_the_settings_name() -> None:
+def test_pods_may_reach_the_addresses_of_the_settings() -> None:
     rules = json.loads(given_settings()["REGATTA_KUBERNETES_REACH"])
     for rule in rules:
         (peer,) = rule["to"]
@@ -202,7 +202,7 @@ def test_secrets_are_others_each_time_and_agree_with_each_other() -> None:
 @pytest.mark.kube
 @pytest.mark.timeout(120)
 def test_a_cluster_takes_all_of_it() -> None:
-    """Without changing anything there. Clusters before 1.21 know disruption budgets by an earlier name."""
+    """A server-side dry run. Clusters before 1.21 have disruption budgets under an earlier name."""
     kubectl = [os.environ.get("KUBECTL", "kubectl"), "--kubeconfig", os.environ["KUBECONFIG"]]
     subprocess.run(
         [*kubectl, "apply", "-f", str(FOLDER / "namespace.yaml"), "-f", str(FOLDER / "builds.yaml")], check=True

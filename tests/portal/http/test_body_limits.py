@@ -1,4 +1,4 @@
-"""Bodies: how much is read of whom, before anything of it is stored."""
+"""Body limits per caller, applied before a part of the body is stored."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tests.factories import make_attempt, make_job, make_token, make_user
 from tests.personas import session_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
-NOBODY_S = uuid.UUID(int=7)  # an attempt that there is not
+NOBODY_S = uuid.UUID(int=7)  # an attempt that does not exist
 PIECE = bytes(16 * 1024)
 FAR_TOO_MUCH = 601 * 1024**2
 
 
 class Sender:
-    """Sends one request with ``pieces`` and stays until it is answered; counts what was read of its body."""
+    """Sends one request with ``pieces`` and waits for the answer; counts how much of its body was read."""
 
     def __init__(self, pieces: int, *, hangs: bool = False) -> None:
         self.left, self.read, self._hangs = pieces, 0, hangs
@@ -51,7 +51,7 @@ class Sender:
 
 @pytest.fixture(autouse=True)
 def spooled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many bytes were written to temporary files, each write."""
+    """The number of bytes of each write to a temporary file."""
     written: list[int] = []
     write = tempfile.SpooledTemporaryFile.write
     monkeypatch.setattr(
@@ -61,7 +61,7 @@ def spooled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def ask(path: str, length: int | None, *, method: str = "POST", pieces: int = 0, **headers: str) -> Sender:
-    """The sender, after the answer."""
+    """Send a request; return the sender after the answer."""
     content_type = "application/x-www-form-urlencoded" if path == "/sign-in" else "application/json"
     named = {"host": "testserver", "content-type": content_type, **headers}
     named |= {"transfer-encoding": "chunked"} if length is None else {"content-length": str(length)}
@@ -75,13 +75,13 @@ def ask(path: str, length: int | None, *, method: str = "POST", pieces: int = 0,
         "server": ("testserver", 80),
     }
 
-    async def story() -> Sender:
+    async def scenario() -> Sender:
         sender = Sender(pieces)
         handler: Callable[..., Awaitable[None]] = StreamingHandler()
         await asyncio.wait_for(handler(scope, sender.receive, sender.send), 30)
         return sender
 
-    return async_to_sync(story)()
+    return async_to_sync(scenario)()
 
 
 @pytest.mark.invariant("A large body from an unauthorised client is not stored.")
@@ -109,7 +109,7 @@ def test_a_form_that_is_too_large_is_refused_on_a_page() -> None:
     assert b"larger than you may send" in sender.body
 
 
-def test_the_answer_says_what_to_do() -> None:
+def test_the_error_suggests_a_remedy() -> None:
     assert b"too_large" in ask("/api/v1/auth/token", ANONYMOUS_LIMIT + 1).body
 
 
@@ -119,13 +119,13 @@ def test_made_up_credentials_are_none(header: dict[str, str], spooled: list[int]
     assert spooled == []
 
 
-def test_without_a_length_what_comes_is_counted(spooled: list[int]) -> None:
+def test_without_a_length_the_received_bytes_are_counted(spooled: list[int]) -> None:
     sender = ask("/sign-in", None, pieces=100, cookie=f"regatta-csrf={'a' * 32}")
     assert sender.status == 413
     assert sum(spooled) <= ANONYMOUS_LIMIT
 
 
-def test_who_is_signed_in_may_send_more() -> None:
+def test_a_signed_in_account_may_send_more() -> None:
     user = make_user()
     length = ANONYMOUS_LIMIT + len(PIECE)
     for header in (
@@ -154,18 +154,18 @@ def test_the_token_of_an_attempt_is_looked_at_before_its_file_is_read(spooled: l
         ("POST", "/api/v1/namespaces", ANONYMOUS_LIMIT + 1, False),
     ],
 )
-def test_what_agents_send_is_read_after_their_token(method: str, path: str, length: int, expected: bool) -> None:
+def test_bodies_of_agents_are_read_after_their_token(method: str, path: str, length: int, expected: bool) -> None:
     headers = [(b"content-length", str(length).encode())]
     assert is_streamed({"method": method, "path": path, "headers": headers}) is expected
 
 
-def test_a_body_that_does_not_arrive_in_its_time_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_arrives_too_late_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(body_limits, "BODY_SECONDS", -ANONYMOUS_LIMIT / body_limits.SLOWEST_BYTES)
     scope = {"type": "http", "method": "POST", "path": "/sign-in", "headers": [(b"content-length", b"9")]}
 
-    async def story() -> int:
+    async def scenario() -> int:
         sender = Sender(0, hangs=True)
         await asyncio.wait_for(StreamingHandler()(scope, sender.receive, sender.send), 30)
         return sender.status
 
-    assert async_to_sync(story)() == 408
+    assert async_to_sync(scenario)() == 408

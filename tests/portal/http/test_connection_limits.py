@@ -13,11 +13,11 @@ from pytest_django import Settings
 from portal.common import trusted_proxies
 from portal.http import connection_limits
 from portal.http.connection_limits import LimitedHttpProtocol
-from portal.http.direct_body import StraightHttpProtocol
+from portal.http.direct_body import DirectBodyHttpProtocol
 
 Talk = Callable[[tuple[str, int]], Awaitable[None]]
 LARGE = 64 << 20
-# Far below what a test may take, far above what a loaded machine needs for one small request.
+# Far below the limit of a test, far above the time of a small request on a loaded machine.
 TINY = 0.7
 
 
@@ -63,12 +63,12 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def strange(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The address of these tests is this machine's, which is exempt."""
+    """Remove the exemption of this machine's address, which the tests use."""
     monkeypatch.setattr(connection_limits, "is_exempt", lambda client: False)
 
 
 async def until_closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, piece: bytes) -> bytes:
-    """Send one byte after the other until the server ends the connection; what it answered."""
+    """Send one byte at a time until the server closes the connection; return its answer."""
     answer = asyncio.create_task(reader.read())
     while not answer.done():
         writer.write(piece)
@@ -86,7 +86,7 @@ BEGINNINGS = {
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("protocol", [LimitedHttpProtocol, StraightHttpProtocol])
+@pytest.mark.parametrize("protocol", [LimitedHttpProtocol, DirectBodyHttpProtocol])
 @pytest.mark.parametrize(("beginning", "piece"), BEGINNINGS.values(), ids=BEGINNINGS)
 def test_a_head_that_does_not_end_in_its_time_ends_the_connection(
     beginning: bytes, piece: bytes, protocol: type[LimitedHttpProtocol]
@@ -113,7 +113,7 @@ def test_empty_lines_after_a_request_end_the_connection() -> None:
 
 
 @pytest.mark.usefixtures("impatient")
-def test_the_rest_of_a_body_that_nobody_reads_does_not_hold_the_connection() -> None:
+def test_the_unread_rest_of_a_body_does_not_hold_the_connection() -> None:
     async def talk(address: tuple[str, int]) -> None:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\nx")
@@ -123,7 +123,7 @@ def test_the_rest_of_a_body_that_nobody_reads_does_not_hold_the_connection() -> 
 
 
 @pytest.mark.usefixtures("impatient")
-def test_an_answer_that_nobody_reads_does_not_hold_the_connection() -> None:
+def test_an_unread_response_does_not_hold_the_connection() -> None:
     async def talk(address: tuple[str, int]) -> None:
         loop, lost = asyncio.get_running_loop(), asyncio.Event()
         made = LimitedHttpProtocol.connection_lost
@@ -169,7 +169,7 @@ def test_an_answer_that_is_read_comes_whole_and_leaves_no_limit_behind() -> None
 
 
 def test_a_slow_body_and_a_pause_between_requests_are_no_slow_heads() -> None:
-    """Bodies have limits of their own (``portal.http.body_limits``), pauses uvicorn's."""
+    """Bodies have their own limits (``portal.http.body_limits``), and uvicorn limits pauses."""
     made: list[LimitedHttpProtocol] = []
 
     class Seen(LimitedHttpProtocol):
@@ -193,9 +193,9 @@ def test_a_slow_body_and_a_pause_between_requests_are_no_slow_heads() -> None:
     serve(talk, Seen)
 
 
-# --- Numbers ---------------------------------------------------------------------------------------------------------
+# --- Number of connections -------------------------------------------------------------------------------------------
 async def opened(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter, bytes]:
-    """A connection that has asked once, and the beginning of the answer."""
+    """Return a connection that has sent one request, and the beginning of the answer."""
     reader, writer = await asyncio.open_connection(*address)
     writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
     return reader, writer, (await reader.readuntil(b"\r\n\r\n"))[9:12]
@@ -215,7 +215,7 @@ def test_connections_beyond_a_limit_are_refused_until_others_end(
             writer.close()
             await reader.read()
         statuses = []
-        while b"200" not in statuses:  # the server learns of the end in its own time
+        while b"200" not in statuses:  # the server notices the disconnect asynchronously
             reader, writer, status = await opened(address)
             statuses.append(status)
             writer.close()
@@ -247,6 +247,6 @@ def test_agents_and_proxies_may_have_many_connections(settings: Settings) -> Non
         (("2001:db8::1", 1), False),
     ],
 )
-def test_who_is_exempt(settings: Settings, client: Any, exempt: bool) -> None:
+def test_exempt_addresses(settings: Settings, client: Any, exempt: bool) -> None:
     settings.TRUSTED_PROXIES = [trusted_proxies.network("10.0.0.0/8")]
     assert connection_limits.is_exempt(client) is exempt

@@ -1,4 +1,4 @@
-"""Bodies that are read straight from the socket: they come as they were sent, and the connection goes on after them."""
+"""Bodies that are read from the socket itself: they arrive unchanged, and the connection stays usable."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ import pytest
 import uvicorn
 
 from portal.http import request_streaming
-from portal.http.direct_body import LEAST, StraightHttpProtocol
-from portal.http.request_streaming import STRAIGHT, Body, Interrupted
+from portal.http.direct_body import LEAST, DirectBodyHttpProtocol
+from portal.http.request_streaming import DIRECT_BODY, Body, Interrupted
 from tests.waiting import soon
 
 CONTENT = bytes(range(256)) * 8192  # 2 MiB
 Reader, Writer = asyncio.StreamReader, asyncio.StreamWriter
-Deed = Callable[[Body], Awaitable[bytes]]
+Action = Callable[[Body], Awaitable[bytes]]
 
 
 @dataclass
 class Application:
-    """Does something with each body, and answers what came of it."""
+    """Runs a function with each body, and answers with its result."""
 
-    deed: Deed
+    action: Action
     lent: list[bool] = field(default_factory=list)
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
         def lend() -> Any:
-            found = scope["extensions"][STRAIGHT]()
+            found = scope["extensions"][DIRECT_BODY]()
             self.lent.append(found is not None)
             return found
 
         body = Body(receive, lend)
         try:
-            answer = await self.deed(body)
+            answer = await self.action(body)
         except Interrupted as error:
             answer = str(error).encode()
         finally:
@@ -51,7 +51,7 @@ class Application:
 async def connected(application: Application) -> AsyncIterator[tuple[Reader, Writer]]:
     configuration = uvicorn.Config(
         application,  # type: ignore[arg-type]  # its dicts are less exact than uvicorn's
-        http=StraightHttpProtocol,
+        http=DirectBodyHttpProtocol,
         lifespan="off",
         log_level="critical",
         ws="none",
@@ -59,15 +59,15 @@ async def connected(application: Application) -> AsyncIterator[tuple[Reader, Wri
     configuration.load()
     state = uvicorn.Server(configuration).server_state
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: StraightHttpProtocol(configuration, state, {}), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: DirectBodyHttpProtocol(configuration, state, {}), "127.0.0.1", 0)
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         yield reader, writer
         writer.close()
 
 
-def run(deed: Deed, talk: Callable[[Reader, Writer], Awaitable[None]]) -> Application:
-    application = Application(deed)
+def run(action: Action, talk: Callable[[Reader, Writer], Awaitable[None]]) -> Application:
+    application = Application(action)
 
     async def conversation() -> None:
         async with connected(application) as (reader, writer):
@@ -78,8 +78,8 @@ def run(deed: Deed, talk: Callable[[Reader, Writer], Awaitable[None]]) -> Applic
 
 
 def request(content: bytes, *headers: bytes) -> bytes:
-    told = b"".join(header + b"\r\n" for header in headers or (b"Content-Length: %d" % len(content),))
-    return b"PUT / HTTP/1.1\r\nHost: a\r\n" + told + b"\r\n" + content
+    errors_seen = b"".join(header + b"\r\n" for header in headers or (b"Content-Length: %d" % len(content),))
+    return b"PUT / HTTP/1.1\r\nHost: a\r\n" + errors_seen + b"\r\n" + content
 
 
 async def answer(reader: Reader) -> bytes:
@@ -123,14 +123,14 @@ def test_the_connection_goes_on_after_it() -> None:
 
 
 @pytest.mark.invariant("After a body that is read straight from the socket, the connection serves its next request.")
-@pytest.mark.parametrize("deed", [read_little, read_into_the_middle])
-def test_who_has_seen_enough_leaves_a_connection_that_goes_on(deed: Deed) -> None:
+@pytest.mark.parametrize("action", [read_little, read_into_the_middle])
+def test_a_reader_that_stops_early_leaves_a_usable_connection(action: Action) -> None:
     async def talk(reader: Reader, writer: Writer) -> None:
         for _ in range(3):
             writer.write(request(CONTENT))
             assert await answer(reader) in (CONTENT[:10], b"enough")
 
-    assert run(deed, talk).lent == [True] * 3
+    assert run(action, talk).lent == [True] * 3
 
 
 @pytest.mark.invariant("After a body that is read straight from the socket, the connection serves its next request.")
@@ -150,7 +150,7 @@ def test_a_request_that_follows_at_once_is_not_taken_for_the_body() -> None:
     ],
     ids=["short", "of unknown length"],
 )
-def test_what_is_short_or_of_unknown_length_comes_through_the_loop(sent: bytes) -> None:
+def test_short_bodies_and_those_of_unknown_length_pass_through_the_loop(sent: bytes) -> None:
     async def talk(reader: Reader, writer: Writer) -> None:
         writer.write(sent)
         assert set(await answer(reader)) == set(b"x")
@@ -159,13 +159,13 @@ def test_what_is_short_or_of_unknown_length_comes_through_the_loop(sent: bytes) 
 
 
 def test_a_sender_that_leaves_in_the_middle_is_noticed() -> None:
-    told: list[str] = []
+    errors_seen: list[str] = []
 
-    async def deed(body: Body) -> bytes:
+    async def action(body: Body) -> bytes:
         try:
             return await read_all(body)
         except Interrupted as error:
-            told.append(str(error))
+            errors_seen.append(str(error))
             raise
 
     async def talk(_reader: Reader, writer: Writer) -> None:
@@ -173,13 +173,13 @@ def test_a_sender_that_leaves_in_the_middle_is_noticed() -> None:
         await writer.drain()
         writer.close()
         await writer.wait_closed()
-        await soon("the portal has noticed", lambda: told)
+        await soon("the portal has noticed", lambda: errors_seen)
 
-    run(deed, talk)
-    assert told == ["The sender has gone."]
+    run(action, talk)
+    assert errors_seen == ["The sender has gone."]
 
 
-def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_sender_counts_as_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_streaming, "SILENCE_SECONDS", 0.1)
 
     async def talk(reader: Reader, writer: Writer) -> None:
@@ -189,12 +189,10 @@ def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch)
     run(read_all, talk)
 
 
-def test_a_request_that_is_given_up_wakes_its_reader_and_ends_the_connection() -> None:
-    async def deed(body: Body) -> bytes:
+def test_a_dropped_request_wakes_its_reader_and_closes_the_connection() -> None:
+    async def action(body: Body) -> bytes:
         reading = asyncio.create_task(read_all(body))
-        await soon(
-            "the thread reads from the connection", lambda: body._straight is not None and body._straight._reading
-        )
+        await soon("the thread reads from the connection", lambda: body._direct is not None and body._direct._reading)
         body.close()
         with pytest.raises(Interrupted):
             await reading
@@ -205,4 +203,4 @@ def test_a_request_that_is_given_up_wakes_its_reader_and_ends_the_connection() -
         with contextlib.suppress(ConnectionError):
             assert await reader.read() == b""
 
-    run(deed, talk)
+    run(action, talk)

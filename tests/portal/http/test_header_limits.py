@@ -1,4 +1,4 @@
-"""A request whose head does not end is refused before it fills the memory; everything else is as it was."""
+"""A request whose head does not end is refused before it fills the memory; other requests are unaffected."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def count_body(scope: dict[str, Any], receive: Callable[[], Awaitable[dict
 
 
 async def talk(talk_over: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]) -> None:
-    """A conversation with a server of its own."""
+    """Run a conversation with a server of its own."""
     configuration = uvicorn.Config(
         count_body, http=BoundedHttpProtocol, lifespan="off", log_level="critical", ws="none"
     )
@@ -48,7 +48,7 @@ async def talk(talk_over: Callable[[asyncio.StreamReader, asyncio.StreamWriter],
 
 
 async def send_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, beginning: bytes) -> tuple[int, bytes]:
-    """Send without end until there is an answer: how much it took, and what the answer was, where it could be read."""
+    """Send without end until an answer arrives; return how much was sent, and the answer, if it could be read."""
     answer = asyncio.create_task(reader.read())
     sent, piece = 0, beginning
     while sent < FAR_TOO_MUCH and not answer.done():
@@ -68,7 +68,7 @@ def test_a_head_without_end_is_refused(beginning: bytes) -> None:
     asyncio.run(talk(conversation))
 
 
-def test_the_refusal_says_why() -> None:
+def test_the_refusal_has_a_reason() -> None:
     async def conversation(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         _, answer = await send_on(reader, writer, BEGINNINGS["one header"])
         assert answer.startswith(b"HTTP/1.1 400")

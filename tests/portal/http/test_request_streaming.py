@@ -1,4 +1,4 @@
-"""Bodies that are read as they come in: the view is called before the first byte, and a fast sender is held back."""
+"""Streamed bodies: the view is called before the first byte, and a fast sender is slowed down."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PART = "/api/v1/datasets/team/mine/versions/1/files/7/parts/0"
 
 
 class Sender:
-    """Gives pieces, then the departure; counts how many were taken."""
+    """Sends pieces, then a disconnect; counts how many were taken."""
 
     def __init__(self, pieces: list[bytes], *, ends: bool = True) -> None:
         self.messages = [
@@ -85,7 +85,7 @@ def test_a_sender_that_leaves_in_the_middle_is_noticed_by_the_reader() -> None:
     in_loop(test)
 
 
-def test_a_sender_that_falls_silent_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_sender_counts_as_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_streaming, "SILENCE_SECONDS", 0.01)
 
     async def test() -> None:
@@ -104,7 +104,7 @@ def test_small_pieces_are_handed_over_together() -> None:
 
 
 def test_a_slow_sender_that_is_never_silent_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However often the time of silence passes before a piece is full."""
+    """Independent of how often the timeout passes before a piece is full."""
 
     async def test() -> None:
         slow = Sender([b"a"], ends=False)
@@ -114,7 +114,7 @@ def test_a_slow_sender_that_is_never_silent_is_waited_for(monkeypatch: pytest.Mo
         def wait(seconds: float | None = None) -> bool:
             waited.append(seconds)
             body._put(b"bc"[len(waited) - 1 : len(waited)])
-            return False  # nobody woke the reader: the time passed
+            return False  # the reader was not woken before the timeout
 
         while slow.given == 0 or not body._arrived:
             await asyncio.sleep(0)
@@ -126,8 +126,8 @@ def test_a_slow_sender_that_is_never_silent_is_waited_for(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "told"),
+    ("method", "path", "streamed"),
     [("PUT", PART, True), ("PUT", PART + "/", True), ("POST", PART, False), ("PUT", PART[:-8], False)],
 )
-def test_only_parts_are_streamed(method: str, path: str, told: bool) -> None:
-    assert is_streamed({"method": method, "path": path}) is told
+def test_only_parts_are_streamed(method: str, path: str, streamed: bool) -> None:
+    assert is_streamed({"method": method, "path": path}) is streamed

@@ -13,28 +13,28 @@ from rbac import access, account_admin, services
 from rbac.models import Role
 from rbac.sign_in import second_factor
 from tests.factories import make_member, make_namespace, make_user
-from tests.portal.locks_on_postgres.conftest import Deed, Meet
+from tests.portal.locks_on_postgres.conftest import Action, Meet
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_of_two_owners_who_leave_at_once_one_stays(meet: Meet) -> None:
+def test_of_two_owners_leaving_at_once_one_stays(meet: Meet) -> None:
     one, two = make_user("one"), make_user("two")
-    room = make_namespace("team", owner=one)
-    make_member(room, two, Role.OWNER)
+    namespace = make_namespace("team", owner=one)
+    make_member(namespace, two, Role.OWNER)
     leave = [
-        lambda who=who: services.remove_member(actor=who, namespace_name="team", username=who.username)
-        for who in (one, two)
+        lambda account=account: services.remove_member(actor=account, namespace_name="team", username=account.username)
+        for account in (one, two)
     ]
     _, refused = meet("rbac.services.wake_sockets", *leave)
     assert isinstance(refused, Conflict)
-    assert [member.user for member in room.memberships.all()] == [two]
+    assert [member.user for member in namespace.memberships.all()] == [two]
 
 
-def test_of_two_admins_who_demote_each_other_at_once_one_stays(meet: Meet) -> None:
+def test_of_two_admins_demoting_each_other_one_stays(meet: Meet) -> None:
     one, two = make_user("one", admin=True), make_user("two", admin=True)
 
-    def demote(actor: Any, other: Any) -> Deed:
+    def demote(actor: Any, other: Any) -> Action:
         return lambda: account_admin.set_admin(actor=actor, username=other.username, admin=False, reason="a test")
 
     _, refused = meet("rbac.account_admin.wake_sockets", demote(one, two), demote(two, one))
@@ -43,11 +43,11 @@ def test_of_two_admins_who_demote_each_other_at_once_one_stays(meet: Meet) -> No
 
 def test_nothing_is_held_open_while_it_is_being_closed(meet: Meet) -> None:
     owner = make_user("one")
-    room = make_namespace("team", owner=owner)
+    namespace = make_namespace("team", owner=owner)
 
     def hold() -> None:
         with transaction.atomic():
-            access.hold_open(room)
+            access.hold_open(namespace)
 
     def close() -> None:
         services.close_namespace(actor=owner, namespace_name="team", confirmation="team")
@@ -57,7 +57,7 @@ def test_nothing_is_held_open_while_it_is_being_closed(meet: Meet) -> None:
     assert isinstance(refused, NotFound)
 
 
-def test_of_two_authenticators_that_one_sets_up_at_once_the_later_one_counts(
+def test_of_two_concurrent_authenticator_setups_the_later_one_counts(
     monkeypatch: pytest.MonkeyPatch, meet: Meet
 ) -> None:
     ada = make_user("ada")

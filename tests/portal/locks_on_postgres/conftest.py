@@ -1,7 +1,7 @@
-"""Two transactions that meet: the second waits for the row that the first has locked. ``test_postgres`` runs this
-folder.
+"""Two concurrent transactions: the second waits for the row that the first has locked. ``test_postgres`` runs this
+directory.
 
-The embedded database has one writer at a time, so a lock that is missing changes nothing there.
+The embedded database has one writer at a time, so that a missing lock changes nothing there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pytest
 from django.db import connection
 
 SECONDS = 20.0
-Deed = Callable[[], Any]
+Action = Callable[[], Any]
 
 
 def _somebody_waits() -> bool:
@@ -26,7 +26,7 @@ def _somebody_waits() -> bool:
 
 
 class Meeting:
-    """The first transaction stops at ``point`` until the second one waits for a lock, or is over."""
+    """Runs two transactions. The first stops at ``point`` until the second one waits for a lock, or has ended."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, point: str) -> None:
         module, _, name = point.rpartition(".")
@@ -43,13 +43,13 @@ class Meeting:
                 assert time.monotonic() < deadline, "the second transaction neither waits nor ends"
         return self._original(*given, **named)
 
-    def of(self, first: Deed, second: Deed) -> list[Any]:
-        """What each of them gave or raised."""
+    def of(self, first: Action, second: Action) -> list[Any]:
+        """Return what each of them returned or raised."""
         results: dict[int, Any] = {}
 
-        def run(number: int, deed: Deed) -> None:
+        def run(number: int, action: Action) -> None:
             try:
-                results[number] = deed()
+                results[number] = action()
             except Exception as error:  # noqa: BLE001  a result
                 results[number] = error
             finally:
@@ -70,8 +70,8 @@ class Meeting:
 Meet = Callable[..., list[Any]]
 
 
-def stop_before(statement: str, point: Deed) -> AbstractContextManager[None]:
-    """Calls the point before each statement that begins so."""
+def stop_before(statement: str, point: Action) -> AbstractContextManager[None]:
+    """Call ``point`` before each statement with this beginning."""
 
     def execute(run: Callable[..., Any], sql: str, *rest: Any) -> Any:
         if sql.startswith(statement):

@@ -47,9 +47,7 @@ def test_nothing_comes_into_a_version_that_is_being_deleted(uploader: Uploader, 
     assert Version.objects.get().state == VersionState.DELETED
 
 
-def test_who_announces_a_file_and_who_keeps_another_thing_do_not_wait_in_a_circle(
-    uploader: Uploader, meet: Meet
-) -> None:
+def test_announcing_a_file_and_storing_another_artifact_do_not_deadlock(uploader: Uploader, meet: Meet) -> None:
     Capacity.objects.create(resource="storage", amount=1e9)
     namespace = uploader.begin().dataset.namespace
 
@@ -61,10 +59,10 @@ def test_who_announces_a_file_and_who_keeps_another_thing_do_not_wait_in_a_circl
     assert taken is None
 
 
-def test_a_part_does_not_count_for_a_file_that_is_begun_anew(uploader: Uploader, meet: Meet) -> None:
+def test_a_part_does_not_count_for_a_file_that_is_restarted(uploader: Uploader, meet: Meet) -> None:
     file = uploader.announce("a.csv", CONTENT)
 
-    def begin_anew() -> None:
+    def restart() -> None:
         with transaction.atomic():
             uploads.begin_anew(File.objects.get(pk=file.pk))
             uploads.wall_clock()
@@ -72,14 +70,14 @@ def test_a_part_does_not_count_for_a_file_that_is_begun_anew(uploader: Uploader,
     def note_part() -> None:
         uploads._note_part(Version.objects.get(), file, 0, by_sha(sha(CONTENT)))
 
-    begun, refused = meet("datasets.uploads.uploads.wall_clock", begin_anew, note_part)
+    begun, refused = meet("datasets.uploads.uploads.wall_clock", restart, note_part)
     assert begun is None
     assert isinstance(refused, NotFound)
     assert not Part.objects.exists()
 
 
-def test_content_that_a_file_is_being_given_is_not_deleted(uploader: Uploader, meet: Meet) -> None:
-    """Nobody has it any more when it is announced again."""
+def test_content_that_a_new_file_references_is_not_deleted(uploader: Uploader, meet: Meet) -> None:
+    """No version has the content any more when it is announced again."""
     uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=uploader.upload("a.csv", CONTENT).pk)
 
     def announce() -> File:

@@ -1,4 +1,4 @@
-"""Locks of jobs, their streams and what agents report."""
+"""Locks of jobs, their streams and reports of agents."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from quota.models import Claim
 from rbac.models import AuditEntry, Namespace, User
 from tests.factories import make_attempt, make_job, make_namespace, make_user
 from tests.jobs.streams.conftest import Writer
-from tests.portal.locks_on_postgres.conftest import Deed, Meet, stop_before
+from tests.portal.locks_on_postgres.conftest import Action, Meet, stop_before
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -62,11 +62,11 @@ def test_of_two_reports_at_once_neither_is_lost(meet: Meet) -> None:
     attempt = make_attempt(make_job(attempt=1))
     Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0)
 
-    def told(phase: str) -> Deed:
+    def report_of(phase: str) -> Action:
         report = Report(replica="trainer-0", phase=phase, code=0, signal=None, out_of_memory=False, why="")
         return lambda: replica_reports.record_report(attempt, report)
 
-    assert meet("jobs.services.replica_reports.notify", told("registered"), told("exited")) == [None, None]
+    assert meet("jobs.services.replica_reports.notify", report_of("registered"), report_of("exited")) == [None, None]
     row = Replica.objects.get()
     assert row.registered is not None
     assert (row.state, row.flushed) == (ReplicaState.EXITED, True)
@@ -95,7 +95,7 @@ def test_each_file_that_another_replaces_is_removed_once(meet: Meet) -> None:
     assert [each.key for each in replaced] == ["a", "b"]
 
 
-# --- Running again and removing --------------------------------------------------------------------------------------
+# --- Retry and removal -----------------------------------------------------------------------------------------------
 @pytest.fixture
 def owner(db: None) -> User:
     return make_user("ada")
@@ -109,7 +109,7 @@ def team(owner: User, settings: Settings) -> Namespace:
 
 @pytest.fixture
 def spec() -> JobSpec:
-    """Of two trainers; one to four are allowed."""
+    """A job of two trainers; one to four are allowed."""
     return specifications.parse(
         {
             "name": "digits",
@@ -139,7 +139,7 @@ def test_a_job_that_is_run_again_is_not_deleted(ended: Job, owner: User, meet: M
     assert again == Job.objects.get(state=JobState.QUEUED)
 
 
-def test_history_of_a_job_that_is_run_again_during_its_removal_begins_anew(ended: Job, owner: User, meet: Meet) -> None:
+def test_history_of_a_job_that_is_retried_during_its_removal_restarts(ended: Job, owner: User, meet: Meet) -> None:
     def remove(job: Job) -> None:
         retention.ring("")
         retention._remove_history(job)
@@ -165,7 +165,7 @@ def test_a_job_that_is_cancelled_leaves_no_claim(team: Namespace, owner: User, s
 # --- Elastic jobs ----------------------------------------------------------------------------------------------------
 @pytest.fixture
 def running(team: Namespace, owner: User, spec: JobSpec) -> Job:
-    """With two trainers, whose quota is held."""
+    """A job with two trainers, whose quota is reserved."""
     job = make_job(team, owner, spec=spec.to_json(), state=JobState.RUNNING, attempt=1)
     make_attempt(job)
     assert ledger.reserve(team, ledger.Ask(job.pk, 1, planner.amounts(spec))).admitted
@@ -173,19 +173,19 @@ def running(team: Namespace, owner: User, spec: JobSpec) -> Job:
 
 
 def automatically(job: Job, leads: Callable[[], bool], now: datetime) -> Any:
-    """Three trainers, which the platform has chosen."""
+    """A job of three trainers, a number that the platform chose."""
     return scaling.scale_automatically(
         job_id=job.pk, attempt=1, before=2, after=3, why="It learns faster.", leads=leads, now=now
     )
 
 
-def test_the_number_that_a_person_wishes_for_stays(running: Job, owner: User, meet: Meet) -> None:
+def test_the_number_that_a_person_requests_stays(running: Job, owner: User, meet: Meet) -> None:
     scale = partial(scaling.scale_job, actor=owner, job_id=running.pk, desired={"trainer": 4})
     meet("jobs.launch.planner.amounts", partial(automatically, running, lambda: True, wall_clock()), scale)
     assert Job.objects.values_list("trainers", "elastic").get() == (4, False)
 
 
-def test_who_takes_over_the_lead_finds_what_was_written_before(running: Job, meet: Meet) -> None:
+def test_a_new_leader_finds_what_was_written_before(running: Job, meet: Meet) -> None:
     now = wall_clock()
     term = leader_lease.lead("one", now)
     assert term is not None

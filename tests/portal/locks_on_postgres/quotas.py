@@ -1,4 +1,4 @@
-"""Locks of the ledger, of limits and of what is kept."""
+"""Locks of the ledger, of limits and of stored artifacts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from quota.models import Capacity, DailyUse, Kept, Kind, Limit, QuotaRequest, Re
 from quota.storage import Thing
 from rbac.models import AuditEntry, Namespace
 from tests.factories import make_namespace, make_user
-from tests.portal.locks_on_postgres.conftest import Deed, Meet, stop_before
+from tests.portal.locks_on_postgres.conftest import Action, Meet, stop_before
 
 pytestmark = pytest.mark.django_db(transaction=True)
 GIB = 1024**3
@@ -25,14 +25,14 @@ HOUR = timedelta(hours=1)
 
 
 # --- Reservations ----------------------------------------------------------------------------------------------------
-def reserve_in(room: Namespace) -> Deed:
-    return lambda: ledger.reserve(room, Ask(uuid.uuid4(), 1, {"cpu": 3})).admitted
+def reserve_in(own_namespace: Namespace) -> Action:
+    return lambda: ledger.reserve(own_namespace, Ask(uuid.uuid4(), 1, {"cpu": 3})).admitted
 
 
 def test_of_two_attempts_that_fit_one_at_a_time_one_is_admitted(settings: Any, meet: Meet) -> None:
     settings.DEFAULT_QUOTA = {"cpu": 4, "jobs": 4}
-    room = make_namespace("team")
-    assert meet("quota.ledger._hold", reserve_in(room), reserve_in(room)) == [True, False]
+    own_namespace = make_namespace("team")
+    assert meet("quota.ledger._hold", reserve_in(own_namespace), reserve_in(own_namespace)) == [True, False]
 
 
 def test_of_two_attempts_of_two_namespaces_that_fit_the_platform_one_at_a_time_one_is_admitted(
@@ -46,14 +46,14 @@ def test_of_two_attempts_of_two_namespaces_that_fit_the_platform_one_at_a_time_o
 
 @pytest.fixture
 def held(settings: Any) -> Ask:
-    """Of four cores, an attempt holds one from noon on."""
+    """An attempt that holds one of four cores from noon on."""
     settings.DEFAULT_QUOTA = {"cpu": 4, "jobs": 4}
-    asked = Ask(uuid.uuid4(), 1, {"cpu": 1})
-    assert ledger.reserve(make_namespace("team"), asked, now=AT).admitted
-    return asked
+    claim = Ask(uuid.uuid4(), 1, {"cpu": 1})
+    assert ledger.reserve(make_namespace("team"), claim, now=AT).admitted
+    return claim
 
 
-def test_what_is_given_back_is_not_held_in_another_size(held: Ask, meet: Meet) -> None:
+def test_a_released_reservation_is_not_resized(held: Ask, meet: Meet) -> None:
     team = Namespace.objects.get(name="team")
 
     def release() -> bool:
@@ -74,21 +74,21 @@ def test_the_hours_of_a_stretch_that_two_end_at_once_count_once(held: Ask, meet:
     assert DailyUse.objects.get().cpu_hours == 1
 
 
-def test_nobody_else_is_called_back_beside_whom_another_decision_calls_back(settings: Any, meet: Meet) -> None:
+def test_no_second_job_is_preempted_beside_that_of_another_decision(settings: Any, meet: Meet) -> None:
     settings.DEFAULT_QUOTA = {"cpu": 4, "jobs": 4}
     Capacity.objects.create(resource="cpu", amount=8)
     guest, team = make_namespace("guest"), make_namespace("team")
     Limit.objects.create(namespace=guest, resource="cpu", amount=2, borrow=6)
     older, newer = (Ask(uuid.uuid4(), 1, {"cpu": 3}, length=1e6) for _ in range(2))
-    for asked, begun in ((older, AT), (newer, AT + HOUR)):
-        assert ledger.reserve(guest, asked, now=begun).admitted
+    for claim, begun in ((older, AT), (newer, AT + HOUR)):
+        assert ledger.reserve(guest, claim, now=begun).admitted
     assert not ledger.reserve(team, Ask(uuid.uuid4(), 1, {"cpu": 4}, since=AT), now=AT + HOUR).admitted
 
     def call_back() -> None:
         ledger._call_back(AT + 2 * HOUR, {})
 
     def call_back_later() -> None:
-        Reservation.objects.filter(job=older.job).update(priority="low")  # now it would be the first to go
+        Reservation.objects.filter(job=older.job).update(priority="low")  # now it would be preempted first
         call_back()
 
     assert meet("rbac.audit.log.record", call_back, call_back_later) == [None, None]
@@ -96,7 +96,7 @@ def test_nobody_else_is_called_back_beside_whom_another_decision_calls_back(sett
 
 
 # --- Limits ----------------------------------------------------------------------------------------------------------
-def test_a_limit_and_what_may_be_borrowed_are_set_at_once(meet: Meet) -> None:
+def test_a_limit_and_its_borrowing_limit_can_be_set_concurrently(meet: Meet) -> None:
     admin, team = make_user(admin=True), make_namespace("team")
     Limit.objects.create(namespace=team, resource="cpu", amount=4)
 
@@ -117,14 +117,14 @@ def test_the_audit_log_has_the_capacity_that_was_there_before_each_change(meet: 
     assert [entry.before for entry in AuditEntry.objects.order_by("id")] == [{"cpu": 4}, {"cpu": 8}]
 
 
-def test_of_two_admins_who_answer_a_wish_at_once_the_second_is_refused(meet: Meet) -> None:
+def test_of_two_admins_who_answer_a_request_at_once_the_second_is_refused(meet: Meet) -> None:
     admin, team = make_user(admin=True), make_namespace("team")
-    wish = QuotaRequest.objects.create(
+    request = QuotaRequest.objects.create(
         namespace=team, asker=make_user(), asked=AT, limits={"cpu": 8}, reason="A deadline."
     )
 
-    def answer(approve: bool) -> Deed:
-        return lambda: services.answer(actor=admin, request_id=wish.pk, approve=approve, reason="a test").state
+    def answer(approve: bool) -> Action:
+        return lambda: services.answer(actor=admin, request_id=request.pk, approve=approve, reason="a test").state
 
     approved, refused = meet("rbac.audit.log.record", answer(True), answer(False))
     assert approved == "approved"
@@ -134,10 +134,10 @@ def test_of_two_admins_who_answer_a_wish_at_once_the_second_is_refused(meet: Mee
 # --- Storage ---------------------------------------------------------------------------------------------------------
 def test_of_two_files_that_fit_one_at_a_time_one_is_taken(settings: Any, meet: Meet) -> None:
     settings.DEFAULT_QUOTA = {"storage": 10 * GIB}
-    room = make_namespace("team")
+    own_namespace = make_namespace("team")
 
     def take() -> None:
-        storage.take(room, Thing(room.pk, Kind.ARTIFACTS, uuid.uuid4().hex, "digits"), 6 * GIB)
+        storage.take(own_namespace, Thing(own_namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex, "digits"), 6 * GIB)
 
     _, refused = meet("quota.storage.add", take, take)
     assert isinstance(refused, QuotaExceeded)
@@ -149,8 +149,10 @@ def test_of_two_files_of_two_namespaces_that_fit_the_platform_one_at_a_time_one_
     settings.DEFAULT_QUOTA = {"storage": 10 * GIB}
     Capacity.objects.create(resource="storage", amount=10 * GIB)
 
-    def take_in(room: Namespace) -> Deed:
-        return lambda: storage.take(room, Thing(room.pk, Kind.ARTIFACTS, uuid.uuid4().hex, "digits"), 6 * GIB)
+    def take_in(own_namespace: Namespace) -> Action:
+        return lambda: storage.take(
+            own_namespace, Thing(own_namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex, "digits"), 6 * GIB
+        )
 
     _, refused = meet("quota.storage.add", take_in(make_namespace("one")), take_in(make_namespace("two")))
     assert isinstance(refused, QuotaExceeded)
@@ -161,14 +163,14 @@ def thing() -> Thing:
 
 
 @pytest.mark.parametrize("before", [0, 5])
-def test_of_two_who_measure_a_thing_at_once_the_later_one_is_right(before: int, meet: Meet) -> None:
+def test_of_two_concurrent_measurements_the_later_one_counts(before: int, meet: Meet) -> None:
     measured = thing()
     storage.add(measured, before)
     meet("quota.storage.add", *(partial(storage.measured, measured, size) for size in (10, 30)))
     assert (Kept.objects.get().size, Stored.objects.get().size) == (30, 30)
 
 
-def test_what_is_counted_during_a_repair_is_in_the_sum(meet: Meet) -> None:
+def test_changes_during_a_repair_are_in_the_sum(meet: Meet) -> None:
     measured = thing()
     storage.add(measured, 5)
 

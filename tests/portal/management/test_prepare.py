@@ -1,4 +1,4 @@
-"""``manage.py prepare``: what there has to be before the portal's processes start."""
+"""``manage.py prepare``: preparation before the portal's processes start."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from tests.servers.etcd_server import EtcdServer
 
 
 def prepared() -> str:
-    said = io.StringIO()
-    call_command("prepare", stdout=said)
-    return said.getvalue()
+    output = io.StringIO()
+    call_command("prepare", stdout=output)
+    return output.getvalue()
 
 
 @pytest.mark.django_db

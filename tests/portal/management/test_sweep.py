@@ -8,7 +8,7 @@ from portal.management.commands.sweep import LONGEST_PAUSE, pause_after, repeat
 
 
 def pauses_of(outcomes: list[bool]) -> list[float]:
-    """The pauses before each sweep, when sweeps go well or fail as given; the last pause is told to stop."""
+    """Return the pauses before each sweep, when sweeps succeed or fail as given; the last pause ends the loop."""
     pauses: list[float] = []
     left = iter(outcomes)
 

@@ -1,4 +1,4 @@
-"""``manage.py up`` for real: start, a crash, the end, and what keeps it from starting."""
+"""``manage.py up`` as a process: start, a crash, the stop, and errors that prevent the start."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Portal:
         assert self.process.poll() is None, self.text()
 
     def children(self) -> dict[str, int]:
-        """Process ids by the command that each runs."""
+        """Return process ids by the command that each runs."""
         pids = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
         return {word: int(pid) for pid in pids for word in command_of(int(pid)) if word in ("serve", "work", "sweep")}
 
@@ -70,7 +70,7 @@ def command_of(pid: int) -> list[str]:
 
 
 def processes_of(data: Path) -> list[int]:
-    """Every process that was started for that data directory, whoever its parent is now."""
+    """Return every process that was started for that data directory, whatever its current parent."""
     marker = f"REGATTA_DATA_DIR={data}\0".encode()
     found = []
     for entry in Path("/proc").iterdir():
@@ -104,12 +104,12 @@ def test_it_starts_mends_itself_and_stops_without_a_trace(start: Callable[..., P
     body = {"username": "admin", "password": "open sesame"}
     assert portal.ask("POST", "/api/v1/auth/token/", body)[0] == 201
 
-    # A second one on the same data directory is refused and disturbs nothing.
+    # A second one on the same data directory is refused and does not affect the first.
     second = start(data=portal.data)
     assert second.process.wait(timeout=START_SECONDS) == 1
     assert "Another portal" in second.text()
 
-    # A web process that is killed comes back on the same socket: the next request only waits.
+    # A killed web process is restarted on the same socket: the next request only waits.
     os.kill(portal.children()["serve"], signal.SIGKILL)
     portal.wait_for(lambda: "web ended (signal SIGKILL); starting it again in 0.5 s." in portal.text())
     assert portal.ask("GET", "/healthz")[0] == 200
@@ -134,7 +134,7 @@ def test_killed_outright_it_leaves_no_process_and_starts_again_on_its_data(start
 
 
 def refusal(portal: Portal) -> str:
-    """The one message with which it does not start."""
+    """Return the one message with which the start fails."""
     assert portal.process.wait(timeout=START_SECONDS) == 1
     lines = portal.text().strip().splitlines()
     assert len(lines) == 1, portal.text()

@@ -1,4 +1,4 @@
-"""No other site can have a signed-in browser change anything: every route that could is tried without the token."""
+"""CSRF protection: every route that could change data is called without the token."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tests.personas import Personas
 pytestmark = pytest.mark.django_db
 CHANGING = ("post", "put", "patch", "delete")
 TEMPLATES = Path(__file__).resolve().parent.parent.parent.parent / "portal" / "templates"
-# These read no session: who calls shows a token of an attempt, or a password.
+# These read no session: the caller sends a token of an attempt, or a password.
 SESSIONLESS = ("/ingest/", "/api/v1/auth/")
-GIVEN_OUT = re.compile(r"/ingest/.*/(stop|code|data|data/.*)")
+INGEST_DOWNLOADS = re.compile(r"/ingest/.*/(stop|code|data|data/.*)")
 
 
 def addresses() -> list[str]:
-    """One of each route."""
+    """Yield one address of each route."""
     numbers = {"uuid": NONE, "int": "1"}
     return [
         "/" + re.sub(r"<(\w+):\w+>", lambda found: numbers.get(found[1], "team"), route)
@@ -31,7 +31,7 @@ def addresses() -> list[str]:
 
 
 def stale(answer: object) -> bool:
-    """Whether it was refused for the missing token and for nothing else."""
+    """Return whether the missing token, and nothing else, caused the refusal."""
     message = "This page was open for too long"
     return answer.status_code == 403 and message in answer.content.decode()  # type: ignore[attr-defined]
 
@@ -40,8 +40,8 @@ def stale(answer: object) -> bool:
 def test_every_route_that_could_change_something_asks_a_browser_for_its_token(personas: Personas) -> None:
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(personas.admin)
-    # Of a page Django looks at the method first of all; of the API the framework does after it has found the view.
-    asked = [
+    # For a page Django checks the method first; for the API the framework does so after it has found the view.
+    requests = [
         (method, path)
         for path in addresses()
         for method in (CHANGING if path.startswith("/api/v1/") else ("post",))
@@ -49,36 +49,36 @@ def test_every_route_that_could_change_something_asks_a_browser_for_its_token(pe
     ]
     let_through = [
         (method, path)
-        for method, path in asked
+        for method, path in requests
         if not stale(getattr(browser, method)(path, {}, content_type="application/json"))
     ]
     assert let_through == []
-    assert len(asked) > 200
+    assert len(requests) > 200
 
 
-def test_who_is_not_signed_in_is_asked_as_well_where_a_session_could_begin() -> None:
-    """Else another site could sign somebody in as somebody else."""
+def test_anonymous_requests_need_a_token_where_a_session_could_begin() -> None:
+    """Otherwise another site could sign a person in with another account."""
     browser = Client(enforce_csrf_checks=True)
     forms = ("/sign-in", "/sign-in/code", "/sign-in/with/oidc", "/sign-up", "/sign-up/confirm/x", "/password")
     assert [path for path in forms if not stale(browser.post(path, {}))] == []
 
 
-def test_what_asks_for_no_token_does_not_go_by_the_session(personas: Personas) -> None:
+def test_routes_without_a_csrf_token_do_not_use_the_session(personas: Personas) -> None:
     browser = Client(enforce_csrf_checks=True)
     browser.force_login(personas.admin)
-    told = {
+    statuses = {
         path: browser.post(path, {}, content_type="application/json").status_code
         for path in addresses()
         if path.startswith(SESSIONLESS)
     }
-    without_token = {path: 405 if GIVEN_OUT.fullmatch(path) else 401 for path in told}
-    assert told == {path: 422 if path.startswith("/api/") else without_token[path] for path in told}
+    without_token = {path: 405 if INGEST_DOWNLOADS.fullmatch(path) else 401 for path in statuses}
+    assert statuses == {path: 422 if path.startswith("/api/") else without_token[path] for path in statuses}
 
 
 def test_a_program_with_a_token_needs_none(personas: Personas) -> None:
     program = Client(enforce_csrf_checks=True, headers={"authorization": f"Bearer {make_token(personas.admin)}"})
-    asked = [(method, path) for path in addresses() for method in CHANGING if path.startswith("/api/v1/")]
-    assert not [one for one in asked if stale(getattr(program, one[0])(one[1], {}, content_type="application/json"))]
+    requests = [(method, path) for path in addresses() for method in CHANGING if path.startswith("/api/v1/")]
+    assert not [one for one in requests if stale(getattr(program, one[0])(one[1], {}, content_type="application/json"))]
 
 
 def test_every_form_that_posts_to_us_carries_the_token() -> None:

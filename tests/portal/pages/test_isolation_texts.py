@@ -1,4 +1,4 @@
-"""What isolates jobs, and what is missing for that, in the reader's language."""
+"""Texts about the isolation of jobs, and about its missing parts, in the reader's language."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from runtime.isolation import delegation, probe
 from runtime.isolation.delegation import Home, Seen
 from runtime.isolation.probe import Isolation, Mode
 from tests.personas import Personas
-from tests.portal.common.test_messages import is_told
+from tests.portal.common.test_messages import is_translated
 
 FOLDER = Path("/sys/fs/cgroup/portal")
 EVERY = frozenset(delegation.WANTED)
 
 
 def missing_layers(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """Every reason of this machine and of others."""
+    """Yield every reason of this machine and of others."""
     for hindrance, value, _how in probe._HINDRANCES:
         monkeypatch.setattr(
             probe, "_setting", lambda name, wanted=hindrance, value=value: value if name == wanted else ""
@@ -50,17 +50,17 @@ def chinese() -> Iterator[None]:
 
 @pytest.fixture
 def layers() -> set[str]:
-    """The name of every layer."""
+    """Return the name of every layer."""
     homes = [Home(FOLDER, frozenset(names)) for names in ((), ("memory",), ("pids",), ("memory", "pids"))]
     every = [Isolation(mode, (), 6, home.layer, network=True) for mode in Mode for home in homes]
     return {layer for each in every for layer in each.layers}
 
 
 @pytest.mark.usefixtures("chinese")
-def test_whatever_is_missing_is_named_in_chinese_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    said = list(missing_layers(monkeypatch))
-    assert len(said) == 12
-    assert [text for text in said if not is_told(text)] == []
+def test_missing_layers_and_their_remedies_are_translated(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = list(missing_layers(monkeypatch))
+    assert len(texts) == 12
+    assert [text for text in texts if not is_translated(text)] == []
 
 
 @pytest.mark.usefixtures("chinese")
@@ -69,7 +69,7 @@ def test_every_layer_has_a_chinese_name(layers: set[str]) -> None:
 
 
 @pytest.mark.django_db
-def test_the_page_names_layers_and_what_is_missing_in_chinese(
+def test_the_page_names_layers_and_missing_parts_in_chinese(
     personas: Personas, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.LOCAL_ISOLATION = "auto"

@@ -1,4 +1,4 @@
-"""What a list costs does not depend on how much there is to list: no page and no call asks once more for each row."""
+"""The cost of a list does not depend on its length: no page and no call sends a query per row."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ LISTS = (
 
 
 def grow(personas: Personas) -> None:
-    """One more of everything that is listed."""
+    """Add one more of every listed object."""
     states = (JobState.QUEUED, JobState.RUNNING, JobState.SUCCEEDED)
     wanted = parse({"name": "digits", "files": {"train.py": "1\n"}}).to_json()
     for owner in (personas.admin, make_user()):
@@ -70,21 +70,21 @@ def grow(personas: Personas) -> None:
             ledger.reserve(personas.namespace, asked)
             storage.add(Thing(personas.namespace.pk, Kind.ARTIFACTS, str(job.pk), job.name), 10)
     make_member(personas.namespace, make_user(), Role.VIEWER)
-    room = make_namespace(owner=personas.admin)
-    ledger.reserve(room, Ask(uuid.uuid4(), 1, {"cpu": 1}, label="other", owner=personas.admin))
-    wish = {"limits": {"cpu": 2}, "reason": "More.", "asked": LONG_AGO, "asker": make_user()}
-    QuotaRequest.objects.create(namespace=room, **wish)
+    other = make_namespace(owner=personas.admin)
+    ledger.reserve(other, Ask(uuid.uuid4(), 1, {"cpu": 1}, label="other", owner=personas.admin))
+    fields = {"limits": {"cpu": 2}, "reason": "More.", "asked": LONG_AGO, "asker": make_user()}
+    QuotaRequest.objects.create(namespace=other, **fields)
     answered = {"state": "approved", "answered": LONG_AGO, "answered_by": make_user()}
-    QuotaRequest.objects.create(namespace=personas.namespace, **wish, **answered)
-    for namespace in (personas.namespace, room):
+    QuotaRequest.objects.create(namespace=personas.namespace, **fields, **answered)
+    for namespace in (personas.namespace, other):
         grow_data(namespace, personas)
     make_token(personas.admin)
     Client().force_login(personas.admin)
-    audit_log.record("job.submit", str(job.pk), actor=make_user(), namespace=room)
+    audit_log.record("job.submit", str(job.pk), actor=make_user(), namespace=other)
 
 
 def grow_data(namespace: Namespace, personas: Personas) -> None:
-    """One more dataset, with versions and a reader; and one more version and use of ``listed``."""
+    """Add one more dataset, with versions and a reader; and one more version and use of ``listed``."""
     about = {"owner": personas.admin, "created": LONG_AGO}
     dataset = Dataset.objects.create(namespace=namespace, name=f"set-{uuid.uuid4().hex[:8]}", **about)
     Dataset.objects.create(namespace=namespace, name=f"set-{uuid.uuid4().hex[:8]}", deleted_at=now(), **about)
@@ -104,7 +104,7 @@ def test_a_list_costs_the_same_however_long_it_is(personas: Personas, settings, 
     def cost(rows: int) -> int:
         for _ in range(rows):
             grow(personas)
-        client.get(path)  # the first request of a session asks for more
+        client.get(path)  # the first request of a session needs more queries
         with CaptureQueriesContext(connection) as queries:
             assert client.get(path).status_code == 200
         return len(queries)

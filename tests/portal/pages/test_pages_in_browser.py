@@ -1,4 +1,4 @@
-"""One look with a real browser: the scripts load under the policy, and what is there is shown."""
+"""Pages in a real browser: the scripts load under the policy, and the content is shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PASSWORD = "a-long-enough-one"
 
 
 def until(what: str, is_so: Callable[[], bool], page: Page, seconds: float = 10) -> None:
-    """Let the browser's messages come in until it is so."""
+    """Process the browser's messages until the condition holds."""
     deadline = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < deadline, what
@@ -43,20 +43,20 @@ def test_sign_in_shows_the_list_without_a_complaint_of_the_policy(page: Page, li
 @pytest.mark.invariant("No page requests anything that its content security policy refuses.")
 @pytest.mark.browser
 @pytest.mark.django_db(transaction=True)
-def test_whatever_the_policy_refuses_is_noticed_even_after_the_page_is_left(
+def test_policy_violations_are_noticed_even_after_the_page_is_left(
     page: Page, watch: Watch, live_server: LiveServer
 ) -> None:
     page.goto(f"{live_server.url}/sign-in")
     page.evaluate("() => { document.body.append(Object.assign(document.createElement('script'), {text: '1'})); }")
     page.goto(f"{live_server.url}/sign-up")
-    # The page's own report may be lost with the page that is left; the console's never is, but may come a moment later.
-    until("it is told", lambda: any("script-src" in told for told in watch.violations), page)
-    until("the console tells", lambda: any("Content Security" in told for told in watch.violations), page)
+    # The page's own report may be lost when the browser leaves the page; the console's never is, but may arrive later.
+    until("it is told", lambda: any("script-src" in violation for violation in watch.violations), page)
+    until("the console tells", lambda: any("Content Security" in violation for violation in watch.violations), page)
     watch.violations.clear()
 
 
 @pytest.mark.invariant("No page requests anything that its content security policy refuses.")
-def test_no_test_starts_a_browser_that_nobody_watches() -> None:
+def test_no_test_starts_an_unwatched_browser() -> None:
     tests = Path(__file__).resolve().parent.parent.parent
     driver = "sync_" + "playwright"
     assert [path.name for path in tests.rglob("*.py") if driver in path.read_text()] == ["browser.py"]

@@ -1,4 +1,4 @@
-"""Every text of the pages is there in Chinese, and what is compiled is what is written."""
+"""Every text of the pages is translated to Chinese, and the compiled file is current."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PLACES = re.compile(r"%\(\w+\)s|\{\w+\}")
 
 
 def entries_of(catalogue: Path) -> dict[str, str]:
-    """Message to translation, as the file says."""
+    """Return message to translation, from the file."""
     found = {}
     for block in catalogue.read_text(encoding="utf-8").split("\n\n"):
         original, _, translation = block.partition("msgstr ")
@@ -39,7 +39,7 @@ def texts_of_templates() -> set[str]:
 
 
 def texts_of_accounts() -> set[str]:
-    """What the room of accounts marks for translation in its code."""
+    """Return the texts that the code of rbac marks for translation."""
     sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "rbac").rglob("*.py"))
     return {text_of(text) for text in re.findall(r'\b(?:_|gettext|ngettext)\(((?:\s*"(?:[^"\\]|\\.)*")+)', sources)}
 

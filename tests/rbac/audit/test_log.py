@@ -1,4 +1,4 @@
-"""The trail: what a row tells, and that the database lets nobody change one."""
+"""The audit log: the contents of a row, and the protection of rows by the database."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.factories import make_namespace, make_user
 pytestmark = pytest.mark.django_db
 
 
-def test_a_row_tells_who_what_when_from_where_and_why() -> None:
+def test_a_row_holds_actor_action_time_address_and_reason() -> None:
     request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.7")
     request.request_id, request.impersonator = "abc", make_user("root", admin=True)
     entry = audit_log.record(
@@ -49,14 +49,14 @@ def test_a_row_tells_who_what_when_from_where_and_why() -> None:
         "UPDATE rbac_auditentry SET reason = reason WHERE 1 = 1",
     ],
 )
-def test_the_database_itself_refuses_to_change_the_trail(statement: str) -> None:
+def test_the_database_itself_refuses_to_change_the_audit_log(statement: str) -> None:
     audit_log.record("sign-in", "ada", actor=None)
     with pytest.raises(DatabaseError, match="append-only"), transaction.atomic(), connection.cursor() as cursor:
         cursor.execute(statement)
     assert AuditEntry.objects.get().target == "ada"
 
 
-def test_the_trail_outlives_a_namespace() -> None:
+def test_the_audit_log_outlasts_a_namespace() -> None:
     namespace = make_namespace("gone")
     audit_log.record("namespace.create", "gone", actor=None, namespace=namespace)
     namespace.delete()
@@ -75,7 +75,7 @@ def test_a_reason_is_kept_on_one_line() -> None:
 
 # --- Retention -------------------------------------------------------------------------------------------------------
 def aged(days: float) -> None:
-    """A row that was written so many days ago, by a clock that was set."""
+    """Add a row that was written so many days ago."""
     with freeze(now() - timedelta(days=days)):
         audit_log.record("sign-in", f"{days:g}", actor=None)
 

@@ -1,4 +1,4 @@
-"""Invitations: by name, by address, past their time, for oneself."""
+"""Invitations: by name, by address, expired ones, to the own account."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.django_db
 ADDRESS = "new@example.org"
 
 
-def invite(personas: Personas, who: str = "stranger", role: Role = Role.DEVELOPER) -> invitations.Invited:
-    return invitations.invite(actor=personas.owner, namespace_name="team", who=who, role=role)
+def invite(personas: Personas, identity: str = "stranger", role: Role = Role.DEVELOPER) -> invitations.Invited:
+    return invitations.invite(actor=personas.owner, namespace_name="team", invitee=identity, role=role)
 
 
 def role_of(username: str) -> str | None:
@@ -33,14 +33,14 @@ def let_expire(invitation: Invitation) -> None:
     Invitation.objects.filter(pk=invitation.pk).update(expires=now() - timedelta(seconds=1))
 
 
-def test_who_is_invited_by_name_is_no_member_before_they_accept(personas: Personas) -> None:
+def test_an_invited_account_is_no_member_before_it_accepts(personas: Personas) -> None:
     made = invite(personas)
     assert role_of("stranger") is None
     invitations.accept(actor=personas.stranger, invitation=made.invitation)
     assert role_of("stranger") == "developer"
 
 
-def test_the_link_of_a_letter_lets_in_whoever_holds_it_once(personas: Personas) -> None:
+def test_the_link_of_an_email_can_be_accepted_once(personas: Personas) -> None:
     made = invite(personas, ADDRESS, Role.VIEWER)
     invitations.accept(actor=personas.stranger, invitation=invitations.behind_link(made.secret))
     assert role_of("stranger") == "viewer"
@@ -48,13 +48,13 @@ def test_the_link_of_a_letter_lets_in_whoever_holds_it_once(personas: Personas) 
         invitations.behind_link(made.secret)
 
 
-def test_the_secret_of_the_link_is_kept_nowhere(personas: Personas) -> None:
+def test_the_secret_of_the_link_is_not_stored(personas: Personas) -> None:
     made = invite(personas, ADDRESS)
     assert made.secret not in str(Invitation.objects.values().get())
 
 
 @pytest.mark.parametrize(
-    ("who", "error", "words"),
+    ("identity", "error", "words"),
     [
         ("owner", Conflict, "yourself"),
         ("OWNER@example.org", Conflict, "yourself"),
@@ -65,24 +65,24 @@ def test_the_secret_of_the_link_is_kept_nowhere(personas: Personas) -> None:
         ("a`id`@", ValidationFailed, "no account"),
     ],
 )
-def test_who_cannot_be_invited_is_told_so_and_nothing_is_left(
-    personas: Personas, who: str, error: type[RegattaError], words: str
+def test_an_impossible_invitee_is_an_error_and_nothing_is_stored(
+    personas: Personas, identity: str, error: type[RegattaError], words: str
 ) -> None:
     personas.owner.email = "owner@example.org"
     personas.owner.save()
     with pytest.raises(error, match=words):
-        invite(personas, who)
+        invite(personas, identity)
     assert not Invitation.objects.exists()
 
 
-@pytest.mark.parametrize("who", ["stranger", ADDRESS, ADDRESS.upper()])
-def test_nobody_has_two_open_invitations(personas: Personas, who: str) -> None:
-    invite(personas, who.lower())
+@pytest.mark.parametrize("identity", ["stranger", ADDRESS, ADDRESS.upper()])
+def test_nobody_has_two_open_invitations(personas: Personas, identity: str) -> None:
+    invite(personas, identity.lower())
     with pytest.raises(Conflict, match="open invitation"):
-        invite(personas, who)
+        invite(personas, identity)
 
 
-def test_an_invitation_past_its_time_says_so_and_makes_room_for_another(personas: Personas) -> None:
+def test_an_expired_invitation_is_an_error_and_can_be_replaced(personas: Personas) -> None:
     made = invite(personas)
     let_expire(made.invitation)
     with pytest.raises(Conflict, match="Ask owner for another"):
@@ -92,7 +92,7 @@ def test_an_invitation_past_its_time_says_so_and_makes_room_for_another(personas
     assert role_of("stranger") == "developer"
 
 
-def test_a_link_past_its_time_is_a_page_that_says_so(personas: Personas) -> None:
+def test_an_expired_link_is_a_page_with_the_reason(personas: Personas) -> None:
     made = invite(personas, ADDRESS)
     let_expire(made.invitation)
     answer = personas.client("stranger").get(f"/invitations/link/{made.secret}")
@@ -113,7 +113,7 @@ def test_declining_keeps_one_out(personas: Personas) -> None:
         invitations.accept(actor=personas.stranger, invitation=made.invitation)
 
 
-def test_who_became_a_member_meanwhile_keeps_the_role(personas: Personas) -> None:
+def test_a_member_who_accepts_an_invitation_keeps_the_role(personas: Personas) -> None:
     made = invite(personas, role=Role.VIEWER)
     services.set_member(actor=personas.owner, namespace_name="team", username="stranger", role=Role.OWNER)
     invitations.accept(actor=personas.stranger, invitation=made.invitation)
@@ -129,23 +129,23 @@ def test_nobody_answers_the_invitation_of_another(personas: Personas) -> None:
 @pytest.mark.parametrize("name", ["developer", "viewer"])
 def test_only_owners_invite(personas: Personas, name: str) -> None:
     with pytest.raises(Forbidden):
-        invitations.invite(actor=personas.user(name), namespace_name="team", who="stranger", role=Role.VIEWER)
+        invitations.invite(actor=personas.user(name), namespace_name="team", invitee="stranger", role=Role.VIEWER)
 
 
-# --- Pages and letters -----------------------------------------------------------------------------------------------
-def test_the_letter_carries_the_link_of_the_page(personas: Personas) -> None:
+# --- Pages and e-mails -----------------------------------------------------------------------------------------------
+def test_the_email_holds_the_link_of_the_page(personas: Personas) -> None:
     page = personas.client("owner").post("/n/team/invitations", {"who": ADDRESS, "role": "viewer"})
     assert outbox.send_due(now()) == 1
-    (letter,) = mail.outbox
-    assert letter.to == [ADDRESS]
-    link = next(line for line in letter.body.splitlines() if line.startswith("http"))
+    (sent_email,) = mail.outbox
+    assert sent_email.to == [ADDRESS]
+    link = next(line for line in sent_email.body.splitlines() if line.startswith("http"))
     assert link in page.content.decode()
     joined = personas.client("stranger").post(link.removeprefix("http://testserver"))
     assert joined["Location"] == "/n/team/jobs"
     assert role_of("stranger") == "viewer"
 
 
-def test_a_mail_server_that_is_down_costs_the_letter_alone(
+def test_a_mail_server_that_is_down_delays_only_the_email(
     personas: Personas, django_capture_on_commit_callbacks, settings
 ) -> None:
     settings.EMAIL_BACKEND = "django.core.mail.backends.smtp.EmailBackend"

@@ -1,4 +1,4 @@
-"""Handing over and closing namespaces; who has nothing to say there any more."""
+"""Transfer and closing of namespaces, and the rights of former members."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def close(personas: Personas) -> None:
     services.close_namespace(actor=personas.owner, namespace_name="team", confirmation="team")
 
 
-# --- Handing over ----------------------------------------------------------------------------------------------------
+# --- Transfer of ownership -------------------------------------------------------------------------------------------
 def test_handing_over_swaps_the_roles(personas: Personas) -> None:
     services.hand_over(actor=personas.owner, namespace_name="team", username="viewer")
     assert roles() == {"owner": "developer", "developer": "developer", "viewer": "owner"}
@@ -40,18 +40,18 @@ def test_it_goes_to_another_member_or_nowhere(personas: Personas, heir: str, err
     assert roles() == before
 
 
-def test_an_admin_who_is_no_owner_has_nothing_to_hand_over(personas: Personas) -> None:
+def test_an_admin_who_is_no_owner_cannot_transfer_ownership(personas: Personas) -> None:
     with pytest.raises(Conflict, match="no owner"):
         services.hand_over(actor=personas.admin, namespace_name="team", username="viewer")
 
 
 def test_a_personal_namespace_stays_with_its_account(personas: Personas) -> None:
-    room = services.ensure_personal_namespace(personas.developer)
-    services.set_member(actor=personas.developer, namespace_name=room.name, username="viewer", role=Role.VIEWER)
+    personal = services.ensure_personal_namespace(personas.developer)
+    services.set_member(actor=personas.developer, namespace_name=personal.name, username="viewer", role=Role.VIEWER)
     with pytest.raises(Conflict, match="personal"):
-        services.hand_over(actor=personas.developer, namespace_name=room.name, username="viewer")
+        services.hand_over(actor=personas.developer, namespace_name=personal.name, username="viewer")
     with pytest.raises(Conflict, match="personal"):
-        services.close_namespace(actor=personas.developer, namespace_name=room.name, confirmation=room.name)
+        services.close_namespace(actor=personas.developer, namespace_name=personal.name, confirmation=personal.name)
 
 
 # --- Closing ---------------------------------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_a_namespace_with_a_job_that_has_not_ended_stays_open(personas: Personas
     assert not AuditEntry.objects.filter(action="namespace.close").exists()
 
 
-def test_a_closed_namespace_is_there_for_nobody_not_even_admins(personas: Personas) -> None:
+def test_a_closed_namespace_is_invisible_even_to_admins(personas: Personas) -> None:
     job = make_job(personas.namespace, personas.owner, state=JobState.SUCCEEDED)
     close(personas)
     for name in ("admin", "owner", "viewer"):
@@ -75,7 +75,7 @@ def test_a_closed_namespace_is_there_for_nobody_not_even_admins(personas: Person
         assert personas.client(name).get(f"/api/v1/jobs/{job.pk}").status_code == 404
 
 
-def test_its_name_is_never_given_again(personas: Personas) -> None:
+def test_its_name_is_never_assigned_again(personas: Personas) -> None:
     close(personas)
     with pytest.raises(Conflict, match="taken"):
         services.create_namespace(actor=personas.admin, name="team")
@@ -85,7 +85,7 @@ def test_closing_ends_service_tokens_and_invitations(personas: Personas) -> None
     _, secret = tokens.create_service_token(
         actor=personas.owner, namespace_name="team", name="nightly", role=Role.DEVELOPER
     )
-    link = invitations.invite(actor=personas.owner, namespace_name="team", who="a@example.org", role=Role.VIEWER)
+    link = invitations.invite(actor=personas.owner, namespace_name="team", invitee="a@example.org", role=Role.VIEWER)
     close(personas)
     assert ApiToken.objects.get(user__username="team/nightly").revoked is not None
     with pytest.raises(NotFound):
@@ -93,7 +93,7 @@ def test_closing_ends_service_tokens_and_invitations(personas: Personas) -> None
     assert secret
 
 
-def test_what_was_about_to_begin_in_it_finds_it_closed(personas: Personas) -> None:
+def test_a_namespace_read_before_its_closing_cannot_be_held_open(personas: Personas) -> None:
     seen_before = Namespace.objects.get(name="team")
     close(personas)
     with pytest.raises(NotFound):
@@ -106,7 +106,7 @@ def test_only_owners_close(personas: Personas, name: str) -> None:
         services.close_namespace(actor=personas.user(name), namespace_name="team", confirmation="team")
 
 
-def test_closing_is_in_the_trail_with_who_was_in_it(personas: Personas) -> None:
+def test_closing_is_in_the_audit_log_with_the_members(personas: Personas) -> None:
     close(personas)
     row = AuditEntry.objects.get(action="namespace.close")
     assert row.detail["members"]["viewer"] == "viewer"
@@ -127,7 +127,7 @@ def test_a_service_token_is_no_owner_and_cannot_be_made_one(personas: Personas) 
         services.remove_member(actor=personas.owner, namespace_name="team", username="team/nightly")
 
 
-def test_who_left_finds_nothing(personas: Personas) -> None:
+def test_a_former_member_finds_nothing(personas: Personas) -> None:
     services.remove_member(actor=personas.viewer, namespace_name="team", username="viewer")
     with pytest.raises(NotFound):
         namespace_for(personas.viewer, "team", Scope.NAMESPACE_READ)
@@ -149,19 +149,19 @@ def test_the_last_owner_neither_steps_down_nor_leaves(personas: Personas) -> Non
     assert roles() == before
 
 
-def test_whoever_is_taken_out_has_their_sockets_look_again(personas: Personas, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removing_a_member_wakes_their_sockets(personas: Personas, monkeypatch: pytest.MonkeyPatch) -> None:
     woken: list[list[int]] = []
     monkeypatch.setattr(services, "wake_sockets", lambda ids: woken.append(list(ids)))
     services.remove_member(actor=personas.owner, namespace_name="team", username="viewer")
     assert woken == [[personas.viewer.pk]]
 
 
-# --- A path that was folded on its way -------------------------------------------------------------------------------
+# --- A path that was normalised on its way ---------------------------------------------------------------------------
 @pytest.mark.invariant("A request closes a namespace only if its body repeats the name of the namespace.")
 @pytest.mark.parametrize("body", [{}, {"name": ""}, {"name": ".."}, {"name": "Team"}])
 def test_a_request_that_does_not_repeat_the_name_closes_nothing(personas: Personas, body: dict[str, object]) -> None:
     client = personas.client("owner")
-    # Where ``members/..`` of a client arrives.
+    # The path that ``members/..`` of a client is normalised to.
     answer = client.delete("/api/v1/namespaces/team/", body, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
     client.post("/n/team/close", body)

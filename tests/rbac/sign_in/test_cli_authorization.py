@@ -1,4 +1,4 @@
-"""A person lets the command on a computer act as them."""
+"""Authorisation of the command on a computer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ pytestmark = pytest.mark.django_db
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 VERIFIER = "v" * 43
 CHALLENGE = base64.urlsafe_b64encode(hashlib.sha256(VERIFIER.encode()).digest()).rstrip(b"=").decode()
-WISH = {"name": "regatta on laptop", "challenge": CHALLENGE, "state": "s1"}
+REQUEST = {"name": "regatta on laptop", "challenge": CHALLENGE, "state": "s1"}
 
 
 def granted(personas: Personas) -> str:
     return cli_authorization.grant(actor=personas.viewer, name="laptop", challenge=CHALLENGE, days=30, now=NOW)
 
 
-def test_a_code_becomes_a_token_of_whoever_agreed(personas: Personas) -> None:
+def test_a_code_is_exchanged_for_a_token_of_the_account_that_agreed(personas: Personas) -> None:
     token, secret = cli_authorization.exchange(code=granted(personas), verifier=VERIFIER, now=NOW)
     assert (token.user, token.name, token.expires) == (personas.viewer, "laptop", NOW + timedelta(days=30))
     assert secret.startswith("rgt_")
@@ -50,7 +50,7 @@ def test_without_its_verifier_a_code_is_nothing_and_is_spent(personas: Personas,
 
 def test_a_code_is_too_old_after_two_minutes(personas: Personas) -> None:
     with pytest.raises(Conflict, match="older than two minutes"):
-        cli_authorization.exchange(code=granted(personas), verifier=VERIFIER, now=NOW + cli_authorization.LIFE)
+        cli_authorization.exchange(code=granted(personas), verifier=VERIFIER, now=NOW + cli_authorization.LIFETIME)
 
 
 def test_a_code_of_an_account_that_was_closed_meanwhile_is_nothing(personas: Personas) -> None:
@@ -61,7 +61,7 @@ def test_a_code_of_an_account_that_was_closed_meanwhile_is_nothing(personas: Per
         cli_authorization.exchange(code=code, verifier=VERIFIER, now=NOW)
 
 
-def test_only_digests_are_kept(personas: Personas) -> None:
+def test_only_digests_are_stored(personas: Personas) -> None:
     code = granted(personas)
     kept = Connection.objects.get()
     assert code not in (kept.digest, kept.challenge)
@@ -69,47 +69,47 @@ def test_only_digests_are_kept(personas: Personas) -> None:
 
 
 @pytest.mark.parametrize(("name", "challenge"), [("", CHALLENGE), ("n" * 101, CHALLENGE), ("x", "short")])
-def test_a_wish_that_is_none_of_the_command_s_is_refused(personas: Personas, name: str, challenge: str) -> None:
+def test_a_request_that_is_not_from_the_command_is_refused(personas: Personas, name: str, challenge: str) -> None:
     with pytest.raises(ValidationFailed):
         cli_authorization.grant(actor=personas.viewer, name=name, challenge=challenge, days=30, now=NOW)
 
 
 # --- The page --------------------------------------------------------------------------------------------------------
 def test_the_browser_brings_the_code_to_the_port_of_its_own_computer(personas: Personas) -> None:
-    answer = personas.client("viewer").post("/connect", {**WISH, "port": "40001"})
+    answer = personas.client("viewer").post("/connect", {**REQUEST, "port": "40001"})
     target = urlsplit(answer["Location"])
     assert (answer.status_code, target.netloc, parse_qs(target.query)["state"]) == (302, "127.0.0.1:40001", ["s1"])
     body = {"code": parse_qs(target.query)["code"][0], "verifier": VERIFIER}
-    told = Client().post("/api/v1/auth/exchange", body, content_type="application/json")
-    me = Client().get("/api/v1/me", headers={"Authorization": f"Bearer {told.json()['token']}"})
+    response = Client().post("/api/v1/auth/exchange", body, content_type="application/json")
+    me = Client().get("/api/v1/me", headers={"Authorization": f"Bearer {response.json()['token']}"})
     assert me.json()["username"] == personas.viewer.username
 
 
 def test_the_page_lets_its_form_lead_to_that_port_alone(personas: Personas) -> None:
-    page = personas.client("viewer").get("/connect", {**WISH, "port": "40001"})
+    page = personas.client("viewer").get("/connect", {**REQUEST, "port": "40001"})
     assert "form-action 'self' http://127.0.0.1:40001;" in page["Content-Security-Policy"]
 
 
 def test_looking_at_the_page_grants_nothing(personas: Personas) -> None:
-    assert "regatta on laptop" in personas.client("viewer").get("/connect", WISH).content.decode()
+    assert "regatta on laptop" in personas.client("viewer").get("/connect", REQUEST).content.decode()
     assert not Connection.objects.exists()
 
 
 def test_without_a_port_the_page_shows_the_code(personas: Personas) -> None:
-    page = personas.client("viewer").post("/connect", WISH)
+    page = personas.client("viewer").post("/connect", REQUEST)
     assert page.status_code == 200
     assert 'id="code"' in page.content.decode()
 
 
 @pytest.mark.parametrize("port", ["80", "99999999", "evil.example", "1024@evil.example", "-1", "４０００１"])
-def test_a_port_that_is_none_is_refused_in_words(personas: Personas, port: str) -> None:
-    page = personas.client("viewer").post("/connect", {**WISH, "port": port})
+def test_an_invalid_port_is_refused_with_a_message(personas: Personas, port: str) -> None:
+    page = personas.client("viewer").post("/connect", {**REQUEST, "port": port})
     assert page.status_code == 422
     assert "was not made by `regatta login`" in page.content.decode()
 
 
-def test_who_is_not_signed_in_signs_in_first_and_comes_back(db: None) -> None:
-    answer = Client().get("/connect", WISH)
+def test_an_anonymous_person_signs_in_first_and_returns(db: None) -> None:
+    answer = Client().get("/connect", REQUEST)
     assert answer.status_code == 302
     assert "next=/connect%3F" in answer["Location"]
 

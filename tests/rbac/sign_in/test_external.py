@@ -1,4 +1,4 @@
-"""Signing in through others, against a provider that answers on a port of its own."""
+"""External sign-in, with a provider on a port of its own."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def running() -> Iterator[Provider]:
 
 @pytest.fixture
 def provider(running: Provider, settings) -> Provider:
-    """Both ways of asking it are configured."""
+    """Both protocols of the provider are configured."""
     configure(settings, running)
     running.person, running.refuses, running.wrong_audience = Person(), False, False
     running.asked.clear()
@@ -38,7 +38,7 @@ def provider(running: Provider, settings) -> Provider:
 
 
 def there_and_back(client: Client, backend: str = "oidc", wanted: str = "") -> HttpResponse:
-    """Press the button here, then the one at the provider; the answer to the way back."""
+    """Press the button here, then the one at the provider; return the answer to the callback."""
     page = client.post(f"/sign-in/with/{backend}", {"next": wanted}).content.decode()
     address = re.search(r'content="0; url=([^"]+)"', page)
     assert address, page
@@ -49,7 +49,7 @@ def there_and_back(client: Client, backend: str = "oidc", wanted: str = "") -> H
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_the_first_time_opens_an_account_and_says_what_to_do_next(provider: Provider, backend: str) -> None:
+def test_the_first_sign_in_opens_an_account_and_shows_the_next_steps(provider: Provider, backend: str) -> None:
     client = Client()
     assert there_and_back(client, backend)["Location"] == "/welcome"
     assert client.get("/api/v1/me").json()["namespaces"] == [{"name": "grace", "role": "owner"}]
@@ -63,13 +63,13 @@ def test_the_second_time_finds_the_same_account(provider: Provider, backend: str
     assert [user.username for user in User.objects.all()] == ["grace"]
 
 
-def test_the_tokens_of_the_provider_are_not_kept(provider: Provider) -> None:
+def test_the_tokens_of_the_provider_are_not_stored(provider: Provider) -> None:
     there_and_back(Client())
     assert "token-of-the-provider" not in str(UserSocialAuth.objects.values().get())
 
 
 @pytest.mark.invariant("An e-mail address alone does not link a sign-in provider to an existing account.")
-def test_an_address_alone_opens_nobody_s_account(provider: Provider) -> None:
+def test_an_address_alone_opens_no_account(provider: Provider) -> None:
     owner = make_user("ada")
     User.objects.filter(pk=owner.pk).update(email="Grace@example.org")
     there_and_back(Client())
@@ -105,15 +105,15 @@ def test_a_link_does_not_begin_it(provider: Provider) -> None:
     assert Client(enforce_csrf_checks=True).post("/sign-in/with/oidc").status_code == 403
 
 
-def test_what_is_not_configured_is_not_there(provider: Provider) -> None:
+def test_providers_that_are_not_configured_are_not_found(provider: Provider) -> None:
     assert Client().post("/sign-in/with/github").status_code == 404
     assert Client().get("/sign-in/back/github").status_code == 404
     page = Client().get("/sign-in").content.decode()
     assert ("Continue with Example" in page, "GitHub" in page) == (True, False)
 
 
-# --- What goes wrong is a page, and no other round -------------------------------------------------------------------
-def test_who_says_no_there_is_told_so_here(provider: Provider) -> None:
+# --- Errors are pages, without another redirect ----------------------------------------------------------------------
+def test_a_refusal_at_the_provider_is_a_message(provider: Provider) -> None:
     provider.refuses = True
     answer = there_and_back(Client())
     assert answer.status_code == 403
@@ -136,7 +136,7 @@ def test_a_token_for_another_portal_opens_nothing(provider: Provider) -> None:
     assert not User.objects.exists()
 
 
-def test_a_provider_that_is_down_is_told_in_words(provider: Provider, settings) -> None:
+def test_a_provider_that_is_down_is_a_message(provider: Provider, settings) -> None:
     settings.SOCIAL_AUTH_OIDC_OIDC_ENDPOINT = "http://127.0.0.1:1"
     answer = Client().post("/sign-in/with/oidc")
     assert answer.status_code == 502
@@ -163,7 +163,7 @@ def test_an_answer_that_cannot_be_read_is_a_page_and_opens_nothing(
     assert not User.objects.exists()
 
 
-def test_the_signed_token_is_enough_where_there_is_no_more_to_know(provider: Provider) -> None:
+def test_the_signed_token_is_enough_without_user_information(provider: Provider) -> None:
     provider.damaged["/userinfo"] = "null"
     assert there_and_back(Client())["Location"] == "/welcome"
 
@@ -175,7 +175,7 @@ def test_a_closed_portal_opens_no_account(provider: Provider, settings) -> None:
     assert not User.objects.exists()
 
 
-def test_who_has_to_be_let_in_waits(provider: Provider, settings) -> None:
+def test_an_account_that_needs_approval_waits(provider: Provider, settings) -> None:
     settings.SIGN_UP = "approval"
     assert there_and_back(Client()).status_code == 403
     assert User.objects.get().awaiting == "approval"
@@ -205,7 +205,7 @@ def ada(db: None) -> Client:
     return client
 
 
-def test_who_is_signed_in_connects_and_then_comes_in_by_both_ways(provider: Provider, ada: Client) -> None:
+def test_a_signed_in_account_connects_a_provider_and_signs_in_both_ways(provider: Provider, ada: Client) -> None:
     assert there_and_back(ada)["Location"] == "/account"
     client = Client()
     there_and_back(client)

@@ -1,4 +1,4 @@
-"""Guessing passwords: what it leaves behind, and where it ends."""
+"""Password guessing: its records and its limits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def guess(name: str = "ada", password: str = "wrong", address: str = "192.0.2.1"
 
 
 @pytest.mark.parametrize(("name", "password"), [("x" * 151, "y"), ("x" * 60_000, "y"), ("ada", "y" * 1025)])
-def test_a_name_or_password_that_nobody_has_is_stored_nowhere(name: str, password: str) -> None:
+def test_an_impossible_name_or_password_is_not_stored(name: str, password: str) -> None:
     assert guess(name, password) == 401
     assert not AccessAttempt.objects.exists()
     assert len(AuditEntry.objects.get(action="sign-in.fail").target) <= 200
@@ -53,7 +53,7 @@ def test_the_sweep_prunes_at_most_hourly_and_never_fails(monkeypatch: pytest.Mon
     assert len(calls) == 2
 
 
-def test_one_network_tries_few_passwords_whatever_the_names(settings) -> None:
+def test_one_network_tries_few_passwords_for_any_names(settings) -> None:
     settings.SIGN_IN_NETWORK_RATE = (3, timedelta(minutes=1))
     assert [guess(f"name{number}") for number in range(5)] == [401, 401, 401, 429, 429]
     assert guess("name9", address="192.0.2.2") == 401
@@ -78,7 +78,7 @@ def test_the_lock_of_a_name_holds_for_the_whole_ipv6_network(settings) -> None:
     assert [guess(address=f"2001:db8::{number}") for number in range(1, 5)] == [401, 401, 429, 429]
 
 
-def test_what_is_refused_while_locked_out_is_in_the_audit_log(settings) -> None:
+def test_refusals_while_locked_out_are_in_the_audit_log(settings) -> None:
     settings.AXES_FAILURE_LIMIT = 2
     for _ in range(4):
         guess()
@@ -87,7 +87,7 @@ def test_what_is_refused_while_locked_out_is_in_the_audit_log(settings) -> None:
 
 
 class Slots:
-    """Counts who holds one."""
+    """Counts the threads that hold a slot."""
 
     def __init__(self, *, free: bool = True) -> None:
         self.held, self._free = 0, free
@@ -112,7 +112,7 @@ def test_a_password_is_hashed_within_a_slot(monkeypatch: pytest.MonkeyPatch) -> 
     assert (seen, slots.held) == ([1, 1], 0)
 
 
-def test_who_waits_too_long_for_a_slot_is_sent_away(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_request_that_waits_too_long_for_a_slot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rbac.sign_in.password_hashing._slots", Slots(free=False))
     with pytest.raises(TooManyRequests, match="Too many passwords"), slot():
         pass
@@ -125,9 +125,9 @@ def test_a_hash_takes_one_lane() -> None:
     assert hasher.verify("a few words", made)
 
 
-# --- The present password, on the page of the account ----------------------------------------------------------------
+# --- The current password, on the page of the account ----------------------------------------------------------------
 def change(client: Client, old: str, new: str = "another-long-enough-one") -> str:
-    """The page that follows."""
+    """Return the page that follows."""
     return client.post("/account/password", {"old": old, "new": new}, follow=True).content.decode()
 
 

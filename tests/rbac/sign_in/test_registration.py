@@ -1,4 +1,4 @@
-"""Opening an account by oneself, a forgotten password, and an admin who lets people in."""
+"""Registration of accounts, password resets, and approval by an admin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from portal.common.clock import now
 from rbac import outbox
 from rbac.models import Membership, OutgoingEmail, Session, User
 from rbac.selectors import token_behind
-from rbac.sign_in.registration import CONFIRMATION_LIFE
+from rbac.sign_in.registration import CONFIRMATION_LIFETIME
 from tests.factories import make_token, make_user
 from tests.personas import Personas
 
@@ -30,20 +30,20 @@ FORM = {"username": "ada", "email": ADDRESS, "password": PASSWORD}
 
 
 def main_part(answer: HttpResponse) -> str:
-    """What the page says, without what differs from one to the next anyway."""
+    """Return the text of the page, without the parts that differ between two requests anyway."""
     found = re.search(r"<main.*</main>", answer.content.decode(), re.DOTALL)
     assert found
     return found[0]
 
 
 def sent() -> list[mail.EmailMessage]:
-    """All e-mails, those that wait among them: the sweep comes by."""
+    """Send waiting e-mails, as the sweep does, and return all."""
     outbox.send_due(now())
     return list(mail.outbox)
 
 
 def link(number: int = -1) -> str:
-    """The path of the link in a letter."""
+    """Return the path of the link in an e-mail."""
     found = re.search(r"http://testserver(/\S+)", str(sent()[number].body))
     assert found
     return found[1]
@@ -59,7 +59,7 @@ def open_account(client: Client) -> None:
 
 
 # --- Opening ---------------------------------------------------------------------------------------------------------
-def test_from_the_form_to_the_page_that_says_what_to_do_next() -> None:
+def test_from_the_form_to_the_page_of_next_steps() -> None:
     client = Client()
     assert ADDRESS in client.post("/sign-up", FORM).content.decode()
     assert sign_in(client) == ""
@@ -77,18 +77,18 @@ def test_the_welcome_comes_once() -> None:
     assert sign_in(client) == "/"
 
 
-def test_who_wanted_another_page_first_gets_that() -> None:
+def test_a_page_requested_before_sign_in_is_opened() -> None:
     client = Client()
     open_account(client)
     answer = client.post("/sign-in", {"username": "ada", "password": PASSWORD, "next": "/tokens"})
     assert answer["Location"] == "/tokens"
 
 
-def test_who_has_not_confirmed_is_told_so_but_only_with_the_password() -> None:
+def test_an_unconfirmed_account_is_reported_only_with_the_password() -> None:
     client = Client()
     client.post("/sign-up", FORM)
-    told = client.post("/sign-in", {"username": "ada", "password": PASSWORD}).content.decode()
-    assert "Confirm your e-mail address first" in told
+    statuses = client.post("/sign-in", {"username": "ada", "password": PASSWORD}).content.decode()
+    assert "Confirm your e-mail address first" in statuses
     guessed = client.post("/sign-in", {"username": "ada", "password": "wrong"}).content.decode()
     assert "The name or the password is wrong." in guessed
 
@@ -115,7 +115,7 @@ def test_a_link_is_good_once() -> None:
 def test_a_link_is_good_for_a_day(monkeypatch: pytest.MonkeyPatch) -> None:
     Client().post("/sign-up", FORM)
     path = link()
-    later = time.time() + CONFIRMATION_LIFE.total_seconds() + 1
+    later = time.time() + CONFIRMATION_LIFETIME.total_seconds() + 1
     monkeypatch.setattr("django.core.signing.time.time", lambda: later)
     assert Client().get(path).status_code == 409
 
@@ -144,7 +144,7 @@ def test_nobody_learns_which_addresses_have_accounts() -> None:
         ("password", ""),
     ],
 )
-def test_a_refused_form_says_why_beside_the_field_and_opens_nothing(field: str, value: str) -> None:
+def test_a_refused_form_has_the_reason_beside_the_field_and_opens_nothing(field: str, value: str) -> None:
     make_user("grace")
     answer = Client().post("/sign-up", {**FORM, field: value})
     assert answer.status_code == 422
@@ -161,9 +161,9 @@ def test_an_address_with_characters_of_shells_and_paths_is_an_address(address: s
     assert User.objects.get(username="ada").is_active
 
 
-def test_letters_to_one_address_are_few() -> None:
-    told = [Client().post("/password", {"email": ADDRESS}).status_code for _ in range(6)]
-    assert told == [200] * 5 + [429]
+def test_emails_to_one_address_are_limited() -> None:
+    statuses = [Client().post("/password", {"email": ADDRESS}).status_code for _ in range(6)]
+    assert statuses == [200] * 5 + [429]
 
 
 def test_a_closed_portal_opens_no_accounts(settings) -> None:
@@ -191,7 +191,7 @@ def test_an_account_is_opened_with_as_many_hashes_as_one_that_there_is(monkeypat
     assert len(hashed) == 2
 
 
-def test_a_request_neither_sends_an_e_mail_nor_looks_for_whose_address_it_is(ada: User) -> None:
+def test_a_request_neither_sends_an_e_mail_nor_reads_accounts(ada: User) -> None:
     asked = []
     for address in (ADDRESS, "no@example.org"):
         with CaptureQueriesContext(connection) as queries:
@@ -217,7 +217,7 @@ def test_no_waiting_e_mail_holds_a_link(ada: User, personas: Personas) -> None:
 
 @pytest.fixture
 def server_is_away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """While the list holds something."""
+    """Run while the list is not empty."""
     away, send_mail = [True], mail.send_mail
 
     def send(*args: Any) -> Any:
@@ -229,7 +229,7 @@ def server_is_away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return away
 
 
-def test_what_a_mail_server_refuses_is_tried_again_later(ada: User, server_is_away: list[bool]) -> None:
+def test_a_refused_email_is_tried_again_later(ada: User, server_is_away: list[bool]) -> None:
     Client().post("/password", {"email": ADDRESS})
     assert outbox.send_due(now()) == 0
     server_is_away.clear()
@@ -237,7 +237,7 @@ def test_what_a_mail_server_refuses_is_tried_again_later(ada: User, server_is_aw
     assert outbox.send_due(now() + timedelta(minutes=2)) == 1
 
 
-def test_what_a_mail_server_refuses_for_long_is_given_up(ada: User, server_is_away: list[bool]) -> None:
+def test_an_email_that_is_refused_for_long_is_given_up(ada: User, server_is_away: list[bool]) -> None:
     Client().post("/password", {"email": ADDRESS})
     for number in range(outbox.TRIES_LIMIT):
         outbox.send_due(now() + timedelta(days=number))
@@ -253,18 +253,18 @@ def test_so_many_emails_are_read_at_once_and_the_rest_with_the_next_sweep(
     assert [outbox.send_due(now()) for _ in range(3)] == [1, 1, 0]
 
 
-def test_what_another_process_sends_is_not_sent_twice(ada: User) -> None:
+def test_an_email_claimed_by_another_process_is_not_sent_twice(ada: User) -> None:
     Client().post("/password", {"email": ADDRESS})
     row = OutgoingEmail.objects.get()
-    OutgoingEmail.objects.update(due=now() + outbox.CLAIM)  # the other has claimed it
+    OutgoingEmail.objects.update(due=now() + outbox.CLAIM)  # another process has claimed it
     assert not outbox._try(row, now())
     assert mail.outbox == []
 
 
 def test_a_stranger_does_not_use_up_the_e_mails_of_an_owner(ada: User) -> None:
     stranger, owner = Client(REMOTE_ADDR="192.0.2.9"), Client(REMOTE_ADDR="192.0.2.1")
-    told = [stranger.post("/password", {"email": ADDRESS}).status_code for _ in range(6)]
-    assert told == [200] * 5 + [429]
+    statuses = [stranger.post("/password", {"email": ADDRESS}).status_code for _ in range(6)]
+    assert statuses == [200] * 5 + [429]
     assert owner.post("/password", {"email": ADDRESS}).status_code == 200
 
 
@@ -292,7 +292,7 @@ def test_an_admin_s_reset_revokes_tokens(ada: User, personas: Personas) -> None:
 # --- Approval --------------------------------------------------------------------------------------------------------
 @pytest.fixture
 def waiting(settings, personas: Personas) -> Client:
-    """A browser of ada, who has confirmed her address and waits to be let in."""
+    """A browser of ada, who has confirmed her address and waits for approval."""
     settings.SIGN_UP = "approval"
     personas.admin.email = "root@example.org"
     personas.admin.save()
@@ -301,7 +301,7 @@ def waiting(settings, personas: Personas) -> Client:
     return client
 
 
-def test_an_admin_is_told_and_lets_in(waiting: Client, personas: Personas) -> None:
+def test_an_admin_is_notified_and_approves(waiting: Client, personas: Personas) -> None:
     assert sent()[-1].to == ["root@example.org"]
     assert sign_in(waiting) == ""
     admin = personas.client("admin")
@@ -311,15 +311,15 @@ def test_an_admin_is_told_and_lets_in(waiting: Client, personas: Personas) -> No
     assert sign_in(waiting) == "/welcome"
 
 
-def test_who_is_refused_stays_out(waiting: Client, personas: Personas) -> None:
+def test_a_refused_account_cannot_sign_in(waiting: Client, personas: Personas) -> None:
     personas.client("admin").post("/waiting/ada/refuse")
     assert sign_in(waiting) == ""
     assert "ada" not in personas.client("admin").get("/waiting").content.decode()
 
 
-def test_who_waits_is_told_that_an_admin_decides(waiting: Client) -> None:
-    told = waiting.post("/sign-in", {"username": "ada", "password": PASSWORD}).content.decode()
-    assert "An admin has to let you in first." in told
+def test_a_waiting_account_learns_that_an_admin_decides(waiting: Client) -> None:
+    statuses = waiting.post("/sign-in", {"username": "ada", "password": PASSWORD}).content.decode()
+    assert "An admin has to let you in first." in statuses
 
 
 # --- Passwords -------------------------------------------------------------------------------------------------------
@@ -331,7 +331,7 @@ def ada() -> User:
     return user
 
 
-def test_a_forgotten_password_is_chosen_anew_and_ends_all_sessions(ada: User) -> None:
+def test_a_password_reset_ends_all_sessions(ada: User) -> None:
     here = Client()
     assert sign_in(here) == "/"
     Client().post("/password", {"email": ADDRESS.upper()})
@@ -342,7 +342,7 @@ def test_a_forgotten_password_is_chosen_anew_and_ends_all_sessions(ada: User) ->
     assert Client().get(path).status_code == 409
 
 
-def test_an_address_without_an_account_gets_no_letter_and_the_same_page(ada: User) -> None:
+def test_an_address_without_an_account_gets_no_email_and_the_same_page(ada: User) -> None:
     known = main_part(Client().post("/password", {"email": ADDRESS}))
     unknown = main_part(Client().post("/password", {"email": "x@example.org"}))
     assert known.replace(ADDRESS, "") == unknown.replace("x@example.org", "")
@@ -360,7 +360,7 @@ def test_links_that_are_made_up_lead_nowhere(ada: User, who: str) -> None:
     assert Client().get(f"/password/{who}/c0-ffee").status_code in (404, 409)
 
 
-def test_the_password_is_changed_by_who_knows_it_and_other_browsers_go(ada: User) -> None:
+def test_changing_the_password_needs_it_and_signs_out_other_browsers(ada: User) -> None:
     here, there = Client(), Client()
     sign_in(here), sign_in(there)
     page = here.post("/account/password", {"old": PASSWORD, "new": "another few words"}, follow=True)
@@ -369,7 +369,7 @@ def test_the_password_is_changed_by_who_knows_it_and_other_browsers_go(ada: User
 
 
 @pytest.mark.parametrize(("old", "new"), [("wrong", "another few words"), (PASSWORD, "short")])
-def test_a_password_that_cannot_be_changed_stays(ada: User, old: str, new: str) -> None:
+def test_an_unchangeable_password_stays(ada: User, old: str, new: str) -> None:
     here = Client()
     sign_in(here)
     here.post("/account/password", {"old": old, "new": new})

@@ -1,4 +1,4 @@
-"""The second factor: set up, asked for, done without, and owed by admins."""
+"""The second factor: setup, sign-in, removal, and the requirement for admins."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def phone(ada: User, monkeypatch: pytest.MonkeyPatch) -> Phone:
 
 
 def recovery_codes(ada: User, phone: Phone) -> list[str]:
-    """Those that were told when the second factor was switched on."""
+    """The recovery codes that were shown when the second factor was switched on."""
     second_factor.begin(actor=ada)
     return second_factor.confirm(actor=ada, code=phone.code())
 
@@ -62,7 +62,7 @@ def after_password(client: Client | None = None) -> Client:
 
 
 def forget_the_pause(ada: User) -> None:
-    """As if the growing pause after wrong codes had passed."""
+    """Let the growing pause after wrong codes pass."""
     TOTPDevice.objects.filter(user=ada).update(throttling_failure_timestamp=timezone.now() - timedelta(hours=1))
 
 
@@ -95,11 +95,11 @@ def test_each_visit_makes_another_key(ada: User) -> None:
     assert keys[0] != keys[1]
 
 
-def test_an_admin_who_looks_as_somebody_does_not_come_to_the_page(personas: Personas) -> None:
+def test_an_impersonating_admin_cannot_open_the_page(personas: Personas) -> None:
     admin = personas.client("admin")
     admin.post("/admin/users/viewer/look", {"reason": "A question about a job."})
-    told = [admin.get("/account/second-factor").status_code, admin.post("/account/second-factor").status_code]
-    assert told == [403, 403]
+    statuses = [admin.get("/account/second-factor").status_code, admin.post("/account/second-factor").status_code]
+    assert statuses == [403, 403]
     assert not TOTPDevice.objects.exists()
 
 
@@ -121,7 +121,7 @@ def test_a_wrong_code_switches_nothing_on(ada: User) -> None:
     assert second_factor.device_of(ada) is None
 
 
-def test_what_is_begun_and_not_finished_asks_for_nothing(ada: User) -> None:
+def test_an_unfinished_setup_requires_no_code(ada: User) -> None:
     second_factor.begin(actor=ada)
     assert Client().post("/sign-in", {"username": "ada", "password": PASSWORD})["Location"] == "/"
 
@@ -192,7 +192,7 @@ def test_a_program_sends_the_code_with_the_password(ada: User, phone: Phone) -> 
     assert Client().post("/api/v1/auth/token", {**body, "code": phone.code()}, JSON).status_code == 201
 
 
-# --- Doing without ---------------------------------------------------------------------------------------------------
+# --- Removal ---------------------------------------------------------------------------------------------------------
 def test_switching_off_takes_a_code(ada: User, phone: Phone) -> None:
     recovery_codes(ada, phone)
     client = Client()
@@ -259,15 +259,15 @@ def test_an_admin_does_not_get_rid_of_it(personas: Personas, monkeypatch: pytest
 
 @pytest.mark.parametrize("code", ["abcd-2345", "abcdefgh-ijkl2345"])
 def test_codes_of_every_length_are_taken(ada: User, phone: Phone, code: str) -> None:
-    """Those of 8 characters are of an earlier version."""
+    """Codes of 8 characters are of an earlier version."""
     recovery_codes(ada, phone)
     RecoveryCode.objects.create(user=ada, digest=second_factor._digest(ada, code.replace("-", "")))
     second_factor.verify(ada, code)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_that_begin_at_once_one_key_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the key of the other the app would show codes that are never right."""
+def test_of_two_concurrent_setups_one_key_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the key of the other transaction the app would always show wrong codes."""
     ada = make_user("ada", password=PASSWORD)
     both, look = threading.Barrier(2), second_factor.device_of
 

@@ -1,4 +1,4 @@
-"""Sessions: seen by their owner, ended one by one or all at once."""
+"""Sessions: listed for their owner, ended one by one or all at once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ migration = importlib.import_module("rbac.migrations.0006_names_sessions_and_ema
 
 
 def browser(agent: str = "Firefox") -> Client:
-    """One in which ada has signed in."""
+    """A browser in which ada has signed in."""
     client = Client(headers={"user-agent": agent})
     assert client.post("/sign-in", {"username": "ada", "password": PASSWORD})["Location"] == "/"
     return client
@@ -32,7 +32,7 @@ def ada(db: None) -> None:
     make_user("ada", password=PASSWORD)
 
 
-def test_a_session_tells_its_browser_and_address_but_never_its_key() -> None:
+def test_a_session_shows_its_browser_and_address_but_never_its_key() -> None:
     client = browser("Netscape 4")
     page = client.get("/sessions").content.decode()
     assert "Netscape 4" in page
@@ -52,7 +52,7 @@ def test_signing_in_gives_a_fresh_key() -> None:
     assert Client(headers={"cookie": f"regatta-session={planted}"}).get("/tokens").status_code == 302
 
 
-def test_one_session_is_ended_and_the_other_lives() -> None:
+def test_one_session_is_ended_and_the_other_stays() -> None:
     here, there = browser(), browser("Chromium")
     handle = Session.objects.get(agent="Chromium").handle
     assert here.post(f"/sessions/{handle}/end")["Location"] == "/sessions"
@@ -93,9 +93,9 @@ def test_when_a_session_was_last_seen_is_noted_now_and_then(monkeypatch: pytest.
     assert Session.objects.get().seen > first
 
 
-# --- What the database holds -----------------------------------------------------------------------------------------
+# --- Contents of the database ----------------------------------------------------------------------------------------
 @pytest.mark.invariant("A copy of the database does not let its holder sign in.")
-def test_what_the_database_holds_signs_nobody_in() -> None:
+def test_the_contents_of_the_database_sign_nobody_in() -> None:
     client = browser()
     row = Session.objects.get()
     assert client.cookies["regatta-session"].value not in str(Session.objects.values().get())

@@ -1,4 +1,4 @@
-"""Signing in through others in a real browser: the policy of the pages lets it, and nothing is complained of."""
+"""External sign-in in a real browser: the policy of the pages allows it, without console errors."""
 
 from __future__ import annotations
 
