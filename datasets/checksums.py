@@ -53,8 +53,8 @@ KINDS = (SHA256, CRC32)  # where a part comes with several, the first counts
 class BadChecksum(ValueError):
     """The text is a message that says what to send; ``header`` is where."""
 
-    def __init__(self, header: str, told: str) -> None:
-        super().__init__(told)
+    def __init__(self, header: str, message: str) -> None:
+        super().__init__(message)
         self.header = header
 
 
@@ -71,6 +71,6 @@ def announced(headers: Mapping[str, str]) -> Checksum:
     kind = next((kind for kind in KINDS if headers.get(kind.header)), SHA256)
     text = headers.get(kind.header, "")
     if not re.fullmatch(f"[0-9a-f]{{{kind.digits}}}", text):
-        told = f"Send the part's {kind.name} as {kind.digits} small hexadecimal digits."
-        raise BadChecksum(kind.header, told)
+        message = f"Send the part's {kind.name} as {kind.digits} small hexadecimal digits."
+        raise BadChecksum(kind.header, message)
     return Checksum(kind, text)

@@ -29,7 +29,7 @@ from runtime.data.version_layout import versioned
 
 PUBLIC = "public/"
 SHIPPED_VERSION = 1
-_ROOM = Path(__file__).resolve().parent
+_PACKAGE = Path(__file__).resolve().parent
 # What a row carries beside its fields: whether it is the actor's own namespace's, and its sealed versions.
 _OWN, _SEALED = "of_own_namespace", "sealed_versions"
 _SHOWN = (
@@ -215,7 +215,7 @@ def _files_of(info: DatasetInfo) -> Iterator[Path]:
 # --- For jobs --------------------------------------------------------------------------------------------------------
 def data_path() -> tuple[Path, ...]:
     """The directories that hold datasets by name: ``<directory>/public/digits`` is the dataset ``public/digits``."""
-    return (_ROOM,)
+    return (_PACKAGE,)
 
 
 @dataclass(frozen=True)
@@ -284,8 +284,8 @@ def _sealed(dataset: Dataset, number: str | None) -> Version:
     if version is None:
         wanted = f"sealed version {number}" if number else "sealed version"
         newest = latest(dataset)
-        told = f"The newest is {newest.number}." if newest else "Fill one and seal it first."
-        raise NotFound(f"{dataset.full_name} has no {wanted}. {told}")
+        advice = f"The newest is {newest.number}." if newest else "Fill one and seal it first."
+        raise NotFound(f"{dataset.full_name} has no {wanted}. {advice}")
     version.dataset = dataset
     return version
 

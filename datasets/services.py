@@ -129,7 +129,7 @@ def _living(dataset: Dataset) -> Dataset:
 
 
 def _faults(**fields: Any) -> dict[str, list[str]]:
-    return {field: [told] for field, value in fields.items() if (told := _FAULTS[field](value))}
+    return {field: [message] for field, value in fields.items() if (message := _FAULTS[field](value))}
 
 
 def _refuse(errors: dict[str, list[str]]) -> None:
@@ -175,7 +175,7 @@ def seal_version(*, actor: User, ns: str, name: str, number: int, request: HttpR
     version.state = _step(version, Event.SEAL)
     if before not in states.FILLABLE:
         return version
-    _refuse_what_is_not_whole(version)
+    _refuse_incomplete(version)
     version.reserved, version.why, version.claimed_until, version.tries = 0, "", None, 0
     version.save(update_fields=["state", "reserved", "why", "claimed_until", "tries"])
     storage_usage.settle(version.dataset)
@@ -184,7 +184,7 @@ def seal_version(*, actor: User, ns: str, name: str, number: int, request: HttpR
     return version
 
 
-def _refuse_what_is_not_whole(version: Version) -> None:
+def _refuse_incomplete(version: Version) -> None:
     open_files = version.files.filter(blob=None).order_by("path")
     paths = list(open_files.values_list("path", flat=True)[:NAMED_LIMIT])
     if paths:

@@ -159,7 +159,7 @@ def postgres() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _a_trail_that_tests_may_empty() -> Iterator[None]:
+def _audit_log_that_tests_may_empty() -> Iterator[None]:
     """Between tests that commit, Django empties all tables; the guard of the audit trail is lifted for that moment."""
     empty = BaseDatabaseOperations.execute_sql_flush
 

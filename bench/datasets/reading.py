@@ -220,7 +220,7 @@ def _indexing(folder: Path) -> Sequence[Row]:
         cold.append(_index_apart(path))
         warm.append(_index_apart(path))
     case, note = f"index of {INDEXED >> 30} GB in chunks of 1 MiB (payloads are holes)", "headers in the page cache"
-    seconds, from_disk = (median(each[0] for each in told) for told in (warm, cold))
+    seconds, from_disk = (median(each[0] for each in timings) for timings in (warm, cold))
     memory = max(each[1] for each in (*warm, *cold))
     return (
         at_most("D2", f"{case}: seconds", round(seconds, 3), INDEX_GOAL_SECONDS, note=note),

@@ -75,8 +75,8 @@ def measure() -> Iterator[Row]:
             with file.open("wb") as stream:
                 stream.truncate(LARGE)
             _seconds, memory = _upload(running, token, file, idle)
-    for who, most in memory.items():
-        yield at_most("D4", f"{who} beyond idle, {LARGE / 1024**3:g} GB: MB", most, MEMORY_GOAL)
+    for process, most in memory.items():
+        yield at_most("D4", f"{process} beyond idle, {LARGE / 1024**3:g} GB: MB", most, MEMORY_GOAL)
 
 
 @contextlib.contextmanager
@@ -86,8 +86,8 @@ def _portal(data: Path) -> Iterator[tuple[Running, str, Mapping[str, float]]]:
         time.sleep(_SETTLE_SECONDS)
         idle = _portal_memory(running)
         with portal.signed_in(running) as http:
-            room = portal.room_of(http)
-            portal.answer_of(http.put(f"/api/v1/namespaces/{room}/quota", json={"storage": 1 << 40}))
+            namespace = portal.namespace_of(http)
+            portal.answer_of(http.put(f"/api/v1/namespaces/{namespace}/quota", json={"storage": 1 << 40}))
             yield running, http.headers["Authorization"].removeprefix("Bearer "), idle
 
 
@@ -166,8 +166,8 @@ def _note(
     most["command"] = max(most["command"], _memory(client) - started)
     if idle is not None:
         now = _portal_memory(running)
-        for who, before in idle.items():
-            most[who] = max(most.get(who, 0.0), now.get(who, 0.0) - before)
+        for process, before in idle.items():
+            most[process] = max(most.get(process, 0.0), now.get(process, 0.0) - before)
 
 
 @contextlib.contextmanager
@@ -224,8 +224,8 @@ def _to_nginx(folder: Path, file: Path) -> float | None:
         port = probe.getsockname()[1]
     configuration = place / "nginx.conf"
     configuration.write_text(_NGINX.format(folder=place, port=port))
-    who = ["-g", "daemon off; user root;" if os.getuid() == 0 else "daemon off;"]
-    server = subprocess.Popen([nginx, "-c", str(configuration), "-p", str(place), *who], stderr=subprocess.DEVNULL)
+    process = ["-g", "daemon off; user root;" if os.getuid() == 0 else "daemon off;"]
+    server = subprocess.Popen([nginx, "-c", str(configuration), "-p", str(place), *process], stderr=subprocess.DEVNULL)
     try:
         begun = _when_up(port)
         target = f"http://127.0.0.1:{port}/upload.bin"

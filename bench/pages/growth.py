@@ -74,12 +74,12 @@ def _main(folder: Path, url: str = "") -> None:
     _play(backend)
     chance = random.Random(7)
     for _ in range(JOBS_BEFORE):
-        _whole_life(backend, chance)
+        _run_to_end(backend, chance)
     growths = []
     for _ in range(ROUNDS):
         before = _size()
         for _ in range(JOBS_OF_A_ROUND):
-            _whole_life(backend, chance)
+            _run_to_end(backend, chance)
         growths.append((_size() - before) / JOBS_OF_A_ROUND)
     print(json.dumps({"bytes": median(growths), **_packed()}))
 
@@ -138,7 +138,7 @@ def _play(backend: PlayedBackend) -> None:
     settings.CLUSTER_BACKEND = "played"
 
 
-def _whole_life(backend: PlayedBackend, chance: random.Random) -> None:
+def _run_to_end(backend: PlayedBackend, chance: random.Random) -> None:
     """A job from its submission until retention has been at it."""
     from jobs.lifecycle.states import TERMINAL
     from jobs.maintenance import retention, stream_compaction

@@ -137,9 +137,9 @@ def seconds_to_first_point(portal: Running, *, fresh: bool = True, **changes: ob
         # What was made of the code for an earlier job is of no use to this one.
         spec["files"] = {name: _changed(name, text) for name, text in spec["files"].items()}
     with signed_in(portal) as http:
-        room = room_of(http)
+        namespace = namespace_of(http)
         begun = time.monotonic()
-        job = answer_of(http.post(f"/api/v1/namespaces/{room}/jobs", json=spec))
+        job = answer_of(http.post(f"/api/v1/namespaces/{namespace}/jobs", json=spec))
         wait_until(http, f"/api/v1/jobs/{job['id']}/metrics?keys=cost", has_points)
         seconds = time.monotonic() - begun
         cancel(http, job["id"])
@@ -162,7 +162,7 @@ def _token(http: httpx.Client) -> str:
     return token
 
 
-def room_of(http: httpx.Client) -> str:
+def namespace_of(http: httpx.Client) -> str:
     name: str = answer_of(http.get("/api/v1/me"))["namespaces"][0]["name"]
     return name
 

@@ -183,7 +183,7 @@ def _named(*tasks: Task) -> list[tuple[int, int, int]]:
     return [(task.pass_id, task.task_id, task.epoch) for task in tasks]
 
 
-def _train(address: str, trainers: Sequence[Trainer], told: multiprocessing.connection.Connection) -> None:
+def _train(address: str, trainers: Sequence[Trainer], sender: multiprocessing.connection.Connection) -> None:
     selector = selectors.DefaultSelector()
     begun = time.perf_counter()
     for trainer in trainers:
@@ -199,4 +199,4 @@ def _train(address: str, trainers: Sequence[Trainer], told: multiprocessing.conn
                 key.data.work(answer)
             else:
                 key.data.ask()
-    told.send(time.perf_counter() - begun)
+    sender.send(time.perf_counter() - begun)

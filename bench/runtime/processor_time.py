@@ -35,9 +35,9 @@ def measure() -> Iterator[Row]:
         yield _row(trainers, seconds)
 
 
-def moved(who: str, trainers: int) -> float:
+def moved(product: str, trainers: int) -> float:
     """GB that leave a process in one step."""
-    copies = 2 * trainers if who == "ours" else 2 * (trainers - 1)
+    copies = 2 * trainers if product == "ours" else 2 * (trainers - 1)
     return copies * ELEMENTS * 4 / 1e9
 
 
@@ -55,7 +55,7 @@ def _of_a_step(teams: Mapping[str, Team]) -> dict[str, float]:
 
 def _row(trainers: int, seconds: Mapping[str, float]) -> Row:
     case, goal = f"TCP, {trainers} trainers, {ELEMENTS // 10**6}M: CPU seconds for each GB", f"<= {GOAL:g} x gloo"
-    rates = {who: spent / moved(who, trainers) for who, spent in seconds.items()}
+    rates = {product: spent / moved(product, trainers) for product, spent in seconds.items()}
     if "gloo" not in rates:
         return missed("R1c", case, goal, peers.missing("torch"), round(rates["ours"], 3))
     ratio = rates["ours"] / rates["gloo"]

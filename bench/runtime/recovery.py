@@ -26,7 +26,7 @@ from typing import Any
 
 import httpx
 
-from bench.pages.start import answer_of, cancel, has_points, room_of, running_here, signed_in, wait_until
+from bench.pages.start import answer_of, cancel, has_points, namespace_of, running_here, signed_in, wait_until
 from bench.report import Row
 from bench.scale import scale
 from jobs.backends.local import process_sessions
@@ -190,7 +190,7 @@ class RunningJob:
 @contextmanager
 def _job(http: httpx.Client, data: Path) -> Iterator[RunningJob]:
     """A job that trains, until the block is left."""
-    id = answer_of(http.post(f"/api/v1/namespaces/{room_of(http)}/jobs", json=SPEC))["id"]
+    id = answer_of(http.post(f"/api/v1/namespaces/{namespace_of(http)}/jobs", json=SPEC))["id"]
     wait_until(http, f"/api/v1/jobs/{id}/metrics?keys=cost", has_points)
     try:
         yield RunningJob(http, id, data)

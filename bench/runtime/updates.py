@@ -46,11 +46,11 @@ Ask = Callable[[str, int], float]
 def measure() -> list[Row]:
     with ExitStack() as stack:
         peer = peers.python_with("torch")
-        ask = stack.enter_context(_peer(peer)) if peer else None
-        return [row for size in MEGABYTES for rule in RULES for row in _rows(rule, size, ask)]
+        requests = stack.enter_context(_peer(peer)) if peer else None
+        return [row for size in MEGABYTES for rule in RULES for row in _rows(rule, size, requests)]
 
 
-def _rows(rule: Optimiser, megabytes: int, ask: Ask | None) -> Iterator[Row]:
+def _rows(rule: Optimiser, megabytes: int, requests: Ask | None) -> Iterator[Row]:
     """A row for each way in which the update is done here."""
     name, elements = type(rule).__name__, (megabytes << 20) // 4
     blocks = _blocks(rule, elements)
@@ -63,7 +63,7 @@ def _rows(rule: Optimiser, megabytes: int, ask: Ask | None) -> Iterator[Row]:
         ready = partial(jit.run, name, blocks[0], rule.numbers(1))
         wait_until(ready, f"that the accelerator is ready for {name}", 60)
         ways["accelerator"] = optimisers.run
-    seconds = _alternate(rule, blocks, ways, ask, elements)
+    seconds = _alternate(rule, blocks, ways, requests, elements)
     for way, goal in goals.items():
         yield _row(f"{name}, {megabytes} MB, {way}: million elements a second", elements, seconds, way, goal)
 
@@ -88,17 +88,19 @@ def _blocks(rule: Optimiser, elements: int) -> Sequence[Sequence[Array]]:
 
 
 def _alternate(
-    rule: Optimiser, blocks: Sequence[Sequence[Array]], ways: Mapping[str, Update], ask: Ask | None, elements: int
+    rule: Optimiser, blocks: Sequence[Sequence[Array]], ways: Mapping[str, Update], requests: Ask | None, elements: int
 ) -> dict[str, float]:
     """Median seconds of one update of everything; the ways and the peer take turns."""
     name = type(rule).__name__
     constants = rule.numbers(1)
     taken: dict[str, list[float]] = {way: [] for way in ways}
-    if ask is not None:
+    if requests is not None:
         taken["torch"] = []
     for number in range(ROUNDS + 1):
         for way, spent in taken.items():
-            seconds = ask(name, elements) if ask and way == "torch" else _timed(ways[way], name, blocks, constants)
+            seconds = (
+                requests(name, elements) if requests and way == "torch" else _timed(ways[way], name, blocks, constants)
+            )
             if number:  # the first round warms up
                 spent.append(seconds)
     return {way: median(spent) for way, spent in taken.items()}
@@ -120,13 +122,13 @@ def _peer(python: str) -> Iterator[Ask]:
         [python, peers.NOT_BESIDE, str(PEER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
     ) as process:
         assert process.stdin is not None and process.stdout is not None
-        ask, told = process.stdin, process.stdout
-        told.readline()
+        requests, answers = process.stdin, process.stdout
+        answers.readline()
 
         def seconds(rule: str, elements: int) -> float:
-            ask.write(f"{rule} {elements}\n")
-            ask.flush()
-            return float(told.readline())
+            requests.write(f"{rule} {elements}\n")
+            requests.flush()
+            return float(answers.readline())
 
         yield seconds
-        ask.close()
+        requests.close()

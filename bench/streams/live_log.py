@@ -21,7 +21,7 @@ from bench.report import Row, at_most, missed
 from bench.scale import scale
 
 RATE = 100
-STRETCHES, STRETCH_SECONDS = 5, scale(10, 2)
+WINDOWS, WINDOW_SECONDS = 5, scale(10, 2)
 P50_GOAL_MS, P99_GOAL_MS = 250.0, 600.0
 _CODE = """\
 import time
@@ -55,12 +55,12 @@ _OBSERVE = """
 def measure() -> Iterator[Row]:
     case = f"printed to shown in the browser, {RATE} lines/s"
     try:
-        stretches, printed = _stretches()
+        windows, printed = _stretches()
     except Absent as error:
         yield missed("S1", case, f"<= {P50_GOAL_MS:g} / {P99_GOAL_MS:g}", str(error))
         return
-    p50, p99 = (median(_quantile(stretch, share) for stretch in stretches) for share in (0.5, 0.99))
-    shown = sum(map(len, stretches))
+    p50, p99 = (median(_quantile(each, share) for each in windows) for share in (0.5, 0.99))
+    shown = sum(map(len, windows))
     note = f"{shown} of about {printed} lines were drawn"
     yield at_most("S1", f"{case}: p50, ms", p50, P50_GOAL_MS, note=note)
     yield at_most("S1", f"{case}: p99, ms", p99, P99_GOAL_MS)
@@ -73,7 +73,7 @@ def _stretches() -> tuple[list[list[float]], int]:
         portal.signed_in(running) as http,
         browser.chromium() as chromium,
     ):
-        namespace = portal.room_of(http)
+        namespace = portal.namespace_of(http)
         body: dict[str, Any] = {"name": "prints", "files": {"train.py": _CODE.replace("RATE", str(RATE))}}
         job = portal.answer_of(http.post(f"/api/v1/namespaces/{namespace}/jobs", json=body))["id"]
         portal.wait_until(
@@ -85,14 +85,14 @@ def _stretches() -> tuple[list[list[float]], int]:
         page.wait_for_selector("log-view .log-row")
         page.wait_for_timeout(2000)
         page.evaluate(_OBSERVE)
-        stretches = []
+        windows = []
         begun = time.monotonic()
-        for _ in range(STRETCHES):
-            page.wait_for_timeout(1000 * STRETCH_SECONDS)
-            stretches.append([late for _sequence, late in page.evaluate("() => window.__late.splice(0)")])
+        for _ in range(WINDOWS):
+            page.wait_for_timeout(1000 * WINDOW_SECONDS)
+            windows.append([late for _sequence, late in page.evaluate("() => window.__late.splice(0)")])
         printed = round((time.monotonic() - begun) * RATE)
         portal.cancel(http, job)
-    return stretches, printed
+    return windows, printed
 
 
 def _quantile(values: list[float], share: float) -> float:

@@ -169,7 +169,7 @@ class Site:
             # A program that needs no runtime: a trainer would have to register within a minute.
             plain = {"framework": "command", "entrypoint": ["python", "train.py"]}
             body = {"name": "prints", "files": {"train.py": code}, **plain}
-            namespace = portal.room_of(http)
+            namespace = portal.namespace_of(http)
             id: str = portal.answer_of(http.post(f"/api/v1/namespaces/{namespace}/jobs", json=body))["id"]
             portal.wait_until(http, f"/api/v1/jobs/{id}/logs", lambda page: bool(page["lines"]))
         return id

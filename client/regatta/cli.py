@@ -53,6 +53,6 @@ def main(arguments: list[str] | None = None, outside: Outside | None = None) -> 
 def _explain(error: PortalError) -> None:
     say(f"regatta: {error.detail}")
     for name, messages in error.fields.items():
-        told = f"{name}: {' '.join(messages)}"
-        if told != error.detail:  # the portal's detail may be that of the only field
-            say(f"  {told}")
+        line = f"{name}: {' '.join(messages)}"
+        if line != error.detail:  # the portal's detail may be that of the only field
+            say(f"  {line}")

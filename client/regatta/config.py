@@ -70,27 +70,27 @@ class Settings:
 
 
 # --- What applies now ------------------------------------------------------------------------------------------------
-def name_in_use(asked: str = "", environ: Mapping[str, str] = os.environ, room: Path | None = None) -> str:
+def name_in_use(asked: str = "", environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> str:
     """The context that is meant. ``asked`` is an option's; ``room`` the working directory."""
-    return asked or environ.get(CONTEXT, "") or project(room)["context"] or load(environ).current
+    return asked or environ.get(CONTEXT, "") or project(directory)["context"] or load(environ).current
 
 
-def in_use(asked: str = "", environ: Mapping[str, str] = os.environ, room: Path | None = None) -> Context:
+def in_use(asked: str = "", environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> Context:
     """What applies now. A token of the file goes to the file's server only.
 
     Raises BadFile for a spoilt file, NoSuchContext for one that was named and is not there.
     """
-    settings, name = load(environ), name_in_use(asked, environ, room)
-    is_named = bool(asked or environ.get(CONTEXT) or project(room)["context"])
+    settings, name = load(environ), name_in_use(asked, environ, directory)
+    is_named = bool(asked or environ.get(CONTEXT) or project(directory)["context"])
     kept = settings.named(name) if is_named else settings.contexts.get(name, Context())
     server = environ.get(SERVER) or kept.server
     token = environ.get(TOKEN) or (kept.token if _same(server, kept.server) else "")
-    return Context(server, token, environ.get(NAMESPACE) or project(room)["namespace"] or kept.namespace)
+    return Context(server, token, environ.get(NAMESPACE) or project(directory)["namespace"] or kept.namespace)
 
 
-def project(room: Path | None = None) -> Mapping[str, str]:
+def project(directory: Path | None = None) -> Mapping[str, str]:
     """``context`` and ``namespace`` of the project's file, empty where it says nothing. Raises BadFile."""
-    start = room or Path.cwd()
+    start = directory or Path.cwd()
     file = next((found for each in (start, *start.parents) if (found := each / PROJECT_FILE).is_file()), None)
     body = _mapping(file) if file else {}
     if odd := sorted(set(body) - set(_OF_A_PROJECT)):

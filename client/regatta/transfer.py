@@ -66,7 +66,7 @@ class Sender:
     progress: Progress = SILENT
     streams: int = STREAMS
     # So many parts are under way at once, of all files together.
-    _room: threading.Semaphore = field(init=False, repr=False)
+    _slots: threading.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_room", threading.Semaphore(self.streams))
@@ -150,7 +150,7 @@ class Sender:
 
     def _send_part(self, full_name: str, number: int, file: LocalFile, upload: Upload, part: int, crc32: str) -> None:
         piece = Piece(file, part * upload.part_size, _length(upload, part))
-        with self._room:
+        with self._slots:
             try:
                 self.data.send_part(full_name, number, upload, part, piece, crc32)
             except Refused as refused:

@@ -111,8 +111,8 @@ class FilesView(APIView):
         selectors.dataset_for(actor, ns, name, Scope.DATASET_WRITE)
         body = read(FileInput, request)
         announced = uploads.announce(actor=actor, place=Place(ns, name, number), **body)
-        told = status.HTTP_201_CREATED if announced.created else status.HTTP_200_OK
-        return Response({**render(announced.file), "hash_first": announced.hash_first}, status=told)
+        code = status.HTTP_201_CREATED if announced.created else status.HTTP_200_OK
+        return Response({**render(announced.file), "hash_first": announced.hash_first}, status=code)
 
 
 class FileView(APIView):
@@ -173,5 +173,5 @@ class CompleteView(APIView):
         selectors.version_for(actor, ns, name, number, Scope.DATASET_WRITE)
         digest = read(DigestInput, request)["sha256"]
         done = uploads.complete(actor=actor, place=place, file_id=file_id, sha256=digest)
-        told = status.HTTP_200_OK if done.file.complete else status.HTTP_202_ACCEPTED
-        return Response({**render(done.file), "checked": done.checked}, status=told)
+        code = status.HTTP_200_OK if done.file.complete else status.HTTP_202_ACCEPTED
+        return Response({**render(done.file), "checked": done.checked}, status=code)

@@ -43,7 +43,7 @@ class Look:
         self._version = version
         self._alive = alive
         self._left = CHUNKS_LIMIT
-        found = {**dict(self._told()), **self._left_out()}
+        found = {**dict(self._formats()), **self._left_out()}
         self.chosen = choose(found, version.dataset.format)
         # By files of images, those of their labels.
         read = {path: each.format or Unread.LABELS for path, each in self.chosen.items()}
@@ -60,10 +60,10 @@ class Look:
         return self._version.files.select_related("blob").order_by("path").iterator()
 
     # --- Formats ---
-    def _told(self) -> Iterator[tuple[str, str | Unread]]:
+    def _formats(self) -> Iterator[tuple[str, str | Unread]]:
         for file in self._files():
             self._alive()
-            yield file.path, _told_by(file)
+            yield file.path, _format_of(file)
 
     def _left_out(self) -> Mapping[str, Unread]:
         """What of folders that HuggingFace has saved is not of the dataset. Raises Unindexable for one not whole."""
@@ -80,7 +80,7 @@ class Look:
             return Entry(file.path, file.size, file.sha256)
         format_ = registry.named(chosen.format)
         path = scratch / PurePosixPath(file.path).name
-        _refuse_what_needs_more(file.path, format_)
+        _refuse_missing_package(file.path, format_)
         default_storage().place(_key_of(file), path)
         beside = self._place_labels(file, scratch)
         try:
@@ -88,8 +88,8 @@ class Look:
             records, unpacked = sum(each.records for each in chunks), registry.unpacked_size(path, format_)
             return Entry(file.path, file.size, file.sha256, chosen.format, records, chunks, unpacked)
         except RuntimeFault as fault:
-            told = str(fault).replace(str(path), file.path)
-            raise Unindexable(f"{file.path!r} is not whole as {format_.title}: {told}") from fault
+            message = str(fault).replace(str(path), file.path)
+            raise Unindexable(f"{file.path!r} is not whole as {format_.title}: {message}") from fault
         finally:
             for each in (path, *beside):
                 each.unlink(missing_ok=True)
@@ -137,7 +137,7 @@ class Look:
             return False
 
 
-def _told_by(file: File) -> str | Unread:
+def _format_of(file: File) -> str | Unread:
     try:
         return registry.of(PurePosixPath(file.path), _head(_key_of(file), registry.HEAD_BYTES)).name
     except UnknownFormat as unknown:
@@ -154,7 +154,7 @@ def _key_of(file: File) -> str:
     return file.blob.key
 
 
-def _refuse_what_needs_more(path: str, format_: Format) -> None:
+def _refuse_missing_package(path: str, format_: Format) -> None:
     package = _NEEDS.get(format_.name)
     if package and find(package) is None:
         raise Unindexable(

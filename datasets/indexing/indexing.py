@@ -54,7 +54,7 @@ def index(version_id: int) -> None:
     except (Unindexable, manifest.BadManifest) as fault:
         _fail(version, str(fault))
     except (RegattaError, OSError) as fault:
-        _give_back(version, fault)
+        _release_claim(version, fault)
     else:
         _seal(version, look, made, key)
 
@@ -95,7 +95,7 @@ def _renewal(version: Version) -> Callable[[], None]:
     return renew
 
 
-def _give_back(version: Version, fault: Exception) -> None:
+def _release_claim(version: Version, fault: Exception) -> None:
     _log.warning("Version %s could not be indexed (try %s).", version.pk, version.tries, exc_info=fault)
     if version.tries >= TRIES:
         _fail(version, "The files could not be read from the storage. Seal the version again, or ask the operator.")

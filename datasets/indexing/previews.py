@@ -91,9 +91,9 @@ def _seen(version: Version, manifest: Manifest) -> Document:
         return {"format": entry.format if entry else FILES, "file": "", **asdict(_loose(version))}
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=default_storage().shelf()) as scratch:
         path = Path(scratch) / PurePosixPath(entry.path).name
-        _lay_out(version, entry.path, path)
-        _lay_out_labels(version, entry, path)
-        most = _lay_out_named(version, entry, path) if entry.format == "list" else record_table.RECORDS
+        _write_file(version, entry.path, path)
+        _write_labels(version, entry, path)
+        most = _write_named(version, entry, path) if entry.format == "list" else record_table.RECORDS
         return {"format": entry.format, "file": entry.path, **_glance(path, entry, most)}
 
 
@@ -122,7 +122,7 @@ def apart(path: Path, format_name: str, name: str, memory: int = record_table.ME
 _ENVIRONMENT = {"LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def _lay_out(version: Version, name: str, path: Path) -> File:
+def _write_file(version: Version, name: str, path: Path) -> File:
     file = version.files.select_related("blob").get(path=name)
     assert file.blob is not None  # noqa: S101  only whole files are sealed
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,15 +130,15 @@ def _lay_out(version: Version, name: str, path: Path) -> File:
     return file
 
 
-def _lay_out_labels(version: Version, entry: Entry, path: Path) -> None:
+def _write_labels(version: Version, entry: Entry, path: Path) -> None:
     """Put the labels of images beside them, where the version has any."""
     paths = set(version.files.values_list("path", flat=True)) if entry.format == "idx" else set()
     of_it = idx.labels_of(entry.path, paths)
     if of_it:
-        _lay_out(version, of_it, path.parent / PurePosixPath(of_it).name)
+        _write_file(version, of_it, path.parent / PurePosixPath(of_it).name)
 
 
-def _lay_out_named(version: Version, entry: Entry, path: Path) -> int:
+def _write_named(version: Version, entry: Entry, path: Path) -> int:
     """Put the first files that a list names beside it, as long as they are no longer than a picture; how many."""
     count = 0
     for name in _first_named(path):
@@ -147,7 +147,7 @@ def _lay_out_named(version: Version, entry: Entry, path: Path) -> int:
             break
         target = path.parent / name
         if not target.exists():
-            _lay_out(version, file.path, target)
+            _write_file(version, file.path, target)
         count += 1
     return count
 

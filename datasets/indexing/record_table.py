@@ -171,8 +171,8 @@ def _named(record: Any, format_name: str) -> Iterator[tuple[str, Any]]:
 
 def _type(kinds: Mapping[str, None]) -> str:
     """One kind, or several with "or" between them. Where some numbers are whole, all are numbers."""
-    told = [kind for kind in kinds if kind != "empty" and not (kind == "integer" and "number" in kinds)]
-    return ALTERNATIVE.join(told[:3]) or "empty"
+    found = [kind for kind in kinds if kind != "empty" and not (kind == "integer" and "number" in kinds)]
+    return ALTERNATIVE.join(found[:3]) or "empty"
 
 
 def _kind(value: Any) -> str:
@@ -249,8 +249,8 @@ def _short_bytes(data: memoryview) -> str:
 
 
 def _short_array(array: np.ndarray[Any, Any]) -> str:
-    told = ", ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in array.flat[:_ITEMS].tolist())
-    return _short(f"[{told}{', …' if array.size > _ITEMS else ''}]")
+    text = ", ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in array.flat[:_ITEMS].tolist())
+    return _short(f"[{text}{', …' if array.size > _ITEMS else ''}]")
 
 
 def _short_nested(value: list[Any] | tuple[Any, ...] | Mapping[Any, Any]) -> str:

@@ -229,8 +229,8 @@ def _service_in_words(key: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        told = error.response.get("Error", {})
-        code, message = str(told.get("Code", "")), str(told.get("Message", ""))
+        error_body = error.response.get("Error", {})
+        code, message = str(error_body.get("Code", "")), str(error_body.get("Message", ""))
         if code in _MISSING:
             raise KeyNotFound(key) from None
         if code in _BEYOND:

@@ -95,7 +95,7 @@ class Readings:
             if reading is not None:
                 reading.given_up = True
             reading = self._readings[file.name] = _Reading(file)
-            self._make_room()
+            self._drop_oldest()
         if len(marks) > len(reading.wanted):
             reading.wanted = tuple(marks)
         if not reading.running and len(reading.read) < len(reading.wanted):
@@ -109,7 +109,7 @@ class Readings:
         except RuntimeError as shortage:
             self._fail(reading, OSError(errno.EAGAIN, str(shortage)))
 
-    def _make_room(self) -> None:
+    def _drop_oldest(self) -> None:
         for name in list(self._readings)[:-READINGS_LIMIT]:
             self._readings.pop(name).given_up = True
 

@@ -116,7 +116,7 @@ def _resumed(file: File, path: str, size: int, sha256: str) -> File:
             id=file.pk,
         )
     if other_content:  # it was changed since: what came of the old content is worth nothing
-        begin_anew(file)
+        start_over(file)
     if sha256 and not file.complete:
         file.sha256 = sha256
         file.blob = _known(file.version.dataset.namespace, sha256, size)
@@ -300,7 +300,7 @@ def complete(*, actor: User, place: Place, file_id: int, sha256: str, seconds: f
         return Completed(file, checked)
     if found != sha256:
         with transaction.atomic():
-            begin_anew(file)
+            start_over(file)
         raise _mismatch(file, found)
     return Completed(_keep(version, file, found), file.size)
 
@@ -372,7 +372,7 @@ def _thaw(file: File, folder: Path) -> None:
     if staging.path_of(folder, file.staging).exists():
         File.objects.filter(pk=file.pk, blob=None).update(frozen=False)
     elif not file.complete:
-        begin_anew(file)
+        start_over(file)
 
 
 def _is_handed_over(file: File, folder: Path) -> bool:
@@ -385,7 +385,7 @@ def _key(file: File, sha256: str) -> str:
     return f"blobs/{file.version.dataset.namespace_id}/{sha256[:2]}/{sha256}-{file.staging.hex}"
 
 
-def begin_anew(file: File) -> None:
+def start_over(file: File) -> None:
     """Forget the parts that are there. Within a transaction."""
     old = file.staging
     file.parts.all().delete()

@@ -16,7 +16,7 @@ PAUSE_SECONDS = 0.05
 
 
 @pytest.mark.parametrize("cut", [1, frames.HEADER_BYTES, frames.HEADER_BYTES + 5])
-def test_an_answer_in_two_pieces_is_heard_whole(cut: int) -> None:
+def test_an_answer_in_two_pieces_is_read_completely(cut: int) -> None:
     payload = frames.to_json({"answer": "job_done", "passes": 1})
     message = frames.pack(Header(Op.TASK_GET, Flag.LAST), payload) + payload
     with socket.create_server(("127.0.0.1", 0)) as listener:

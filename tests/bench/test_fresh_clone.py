@@ -46,7 +46,7 @@ def measure(clone: Path, *rows: str) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-def test_the_command_imports_nothing_of_a_letter_that_was_not_asked_for(clone: Path) -> None:
+def test_the_command_imports_nothing_of_a_letter_that_was_not_requested(clone: Path) -> None:
     script = (
         "import sys\n"
         "from bench import __main__\n"

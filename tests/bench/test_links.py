@@ -41,7 +41,7 @@ def star() -> Iterator[namespaces.Star]:
 
 
 @pytest.mark.processes
-def test_a_link_has_the_rate_that_was_asked_for(star: namespaces.Star) -> None:
+def test_a_link_has_the_requested_rate(star: namespaces.Star) -> None:
     here, there = star.places
     command = [*here.enter, sys.executable, "-c", _RECEIVE.format(address=here.address)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:

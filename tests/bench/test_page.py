@@ -48,7 +48,7 @@ def test_a_row_stands_with_value_peer_ratio_and_goal(results: Results) -> None:
     ]
 
 
-def test_a_row_that_is_not_reached_or_could_not_be_measured_says_why(results: Results) -> None:
+def test_a_row_that_is_not_reached_or_could_not_be_measured_has_a_reason(results: Results) -> None:
     rows = [at_most("R4", "late", 3.0, 2.0), missed("R4", "absent", "<= 2", "the peer torch is missing")]
     results.keep(measurement_of("R4"), Part(RUN, rows))
     late, absent = lines_of(page.text(results), "R4")
@@ -64,7 +64,7 @@ def test_every_row_stands_in_the_page_also_where_none_was_measured(results: Resu
     )
 
 
-def test_the_page_says_what_was_measured_on_what(results: Results) -> None:
+def test_the_page_names_what_was_measured_on_which_machine(results: Results) -> None:
     results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
     text = page.text(results)
     assert "## Measured at `0123456789ab`\n\n- Machine: Some CPU, 2 cores" in text
@@ -95,7 +95,7 @@ def test_a_quick_run_is_not_shown(results: Results) -> None:
     assert line.endswith("| **MISSED** not measured |")
 
 
-def test_the_page_says_how_long_measuring_takes_and_at_what_load(results: Results) -> None:
+def test_the_page_has_the_duration_and_the_load_of_the_measurement(results: Results) -> None:
     results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
     assert "| `bench/runtime/shaped.py` | R4 | 90 | 300 | 0.4 |" in page.text(results)
 

@@ -122,7 +122,7 @@ def test_a_refusal_breaks_what_there_is_and_takes_no_more(proxy: Proxy) -> None:
         dial(proxy).recv(1)
 
 
-def test_one_bit_is_flipped_where_it_was_asked_for_and_no_other(proxy: Proxy) -> None:
+def test_one_bit_is_flipped_at_the_requested_place_and_no_other(proxy: Proxy) -> None:
     proxy.edge.flip(UP, after=2)
     link = dial(proxy)
     assert echoed(link, b"aaaa") == b"aaqa"
@@ -130,7 +130,7 @@ def test_one_bit_is_flipped_where_it_was_asked_for_and_no_other(proxy: Proxy) ->
     assert proxy.edge.flipped == 1
 
 
-def test_a_doubled_connection_is_heard_twice_and_answered_once(proxy: Proxy, echo: Echo) -> None:
+def test_a_doubled_connection_arrives_twice_and_is_answered_once(proxy: Proxy, echo: Echo) -> None:
     proxy.edge.weather.doubling = True
     link = dial(proxy)
     assert echoed(link, b"abc") == b"abc"

@@ -36,8 +36,8 @@ def ran(folder: Path, body: str, *rows: str, limit: float = 60.0) -> runner.Outc
     paths = os.pathsep.join([str(runner.ROOT), str(folder)])
     environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
-    told = json.loads(done.stdout)
-    return runner.Outcome([from_json(row) for row in told["rows"]], told["error"], told["seconds"])
+    result = json.loads(done.stdout)
+    return runner.Outcome([from_json(row) for row in result["rows"]], result["error"], result["seconds"])
 
 
 @pytest.mark.parametrize(

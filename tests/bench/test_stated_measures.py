@@ -202,44 +202,44 @@ def test_d1_compares_bytes_with_bytes_and_views_with_views(monkeypatch: pytest.M
 def test_d2_indexes_with_headers_in_the_page_cache_and_from_the_disk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    story: list[str] = []
+    events: list[str] = []
     monkeypatch.setattr(data, "ROUNDS", 1)
     monkeypatch.setattr(data, "INDEXED", 4 << 20)
-    monkeypatch.setattr(data, "_forget", lambda path: story.append("forget"))
+    monkeypatch.setattr(data, "_forget", lambda path: events.append("forget"))
 
     def index(path: Path) -> tuple[float, float]:
-        story.append("index")
-        return (2.0 if story.count("index") == 1 else 0.5), 17.0
+        events.append("index")
+        return (2.0 if events.count("index") == 1 else 0.5), 17.0
 
     monkeypatch.setattr(data, "_index_apart", index)
     warm, cold, memory = data._indexing(tmp_path)
-    assert story == ["forget", "index", "index"]
+    assert events == ["forget", "index", "index"]
     assert ((warm.value, warm.met), (cold.value, cold.met), memory.met) == ((0.5, True), (2.0, False), False)
 
 
 def test_d4_looks_at_idle_before_the_first_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    story: list[str] = []
+    events: list[str] = []
 
     class Http:
         headers = {"Authorization": "Bearer x"}
 
         def put(self, *given: object, **named: object) -> None:
-            story.append("request")
+            events.append("request")
 
     @contextlib.contextmanager
     def started(name: str, thing: object) -> Iterator[object]:
-        story.append(name)
+        events.append(name)
         yield thing
 
     monkeypatch.setattr(uploads, "_SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(portal, "running_here", lambda folder: started("start", SimpleNamespace()))
     monkeypatch.setattr(portal, "signed_in", lambda running: started("sign in", Http()))
-    monkeypatch.setattr(portal, "room_of", lambda http: "ada")
+    monkeypatch.setattr(portal, "namespace_of", lambda http: "ada")
     monkeypatch.setattr(portal, "answer_of", lambda answer: None)
-    monkeypatch.setattr(uploads, "_portal_memory", lambda running: story.append("look") or {})
+    monkeypatch.setattr(uploads, "_portal_memory", lambda running: events.append("look") or {})
     with uploads._portal(tmp_path):
         pass
-    assert story == ["start", "look", "sign in", "request"]
+    assert events == ["start", "look", "sign in", "request"]
 
 
 @pytest.mark.processes
@@ -273,7 +273,7 @@ def test_p2_submits_code_that_no_job_had_before(monkeypatch: pytest.MonkeyPatch)
         yield Http()
 
     monkeypatch.setattr(portal, "signed_in", signed_in)
-    monkeypatch.setattr(portal, "room_of", lambda http: "ada")
+    monkeypatch.setattr(portal, "namespace_of", lambda http: "ada")
     monkeypatch.setattr(portal, "answer_of", lambda answer: {"id": "job"})
     monkeypatch.setattr(portal, "wait_until", lambda *given: None)
     monkeypatch.setattr(portal, "cancel", lambda *given: None)

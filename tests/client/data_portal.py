@@ -57,20 +57,20 @@ class DataPortal(httpx.BaseTransport):
         return problem(404, "not_found", f"Nothing at {request.url.path}.")
 
     def _get(self, request: httpx.Request) -> httpx.Response:
-        versions = [self._told()] if self.state else []
+        versions = [self._detail()] if self.state else []
         latest = 1 if self.state == "sealed" else None
         return ok({"namespace": "ada", "name": "mine", "versions": versions, "latest": latest})
 
-    def _told(self) -> dict[str, Any]:
+    def _detail(self) -> dict[str, Any]:
         size = sum(map(len, self.files.values()))
         return {"number": 1, "state": self.state, "why": "", "files": len(self.files), "size": size, "records": None}
 
     def _open(self, request: httpx.Request) -> httpx.Response:
         self.state = "open"
-        return ok(self._told(), 201)
+        return ok(self._detail(), 201)
 
     def _version(self, request: httpx.Request) -> httpx.Response:
-        return ok(self._told())
+        return ok(self._detail())
 
     def _begin(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
@@ -86,10 +86,10 @@ class DataPortal(httpx.BaseTransport):
         return ok({**self._upload(path, size), "hash_first": bool(same_size and not digest)}, 201)
 
     def _upload(self, path: str, size: int) -> dict[str, Any]:
-        told = {"id": path.encode().hex(), "path": path, "size": size, "part_size": PART}
+        described = {"id": path.encode().hex(), "path": path, "size": size, "part_size": PART}
         there = sorted(self.parts[path].items())
         checksums = {"parts": [part for part, _ in there], "checksums": [_crc32(content) for _, content in there]}
-        return {**told, **checksums, "complete": path in self.files}
+        return {**described, **checksums, "complete": path in self.files}
 
     def _part(self, request: httpx.Request, file: str, part: str) -> httpx.Response:
         if _crc32(request.content) != request.headers["X-Content-CRC32"]:
@@ -115,7 +115,7 @@ class DataPortal(httpx.BaseTransport):
 
     def _seal(self, request: httpx.Request) -> httpx.Response:
         self.state = "sealed"
-        return ok(self._told(), 202)
+        return ok(self._detail(), 202)
 
     def _files(self, request: httpx.Request) -> httpx.Response:
         found = [

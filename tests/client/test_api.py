@@ -50,7 +50,7 @@ def test_wait_returns_the_ended_job() -> None:
     assert api.wait("j1").exit_code == 100
 
 
-def test_wait_gives_up_in_time_and_says_where_the_job_stands() -> None:
+def test_wait_times_out_with_the_state_of_the_job() -> None:
     api, _, clock = client({JOB: [ok(job("QUEUED", why="Waits for 2 cpu."))]})
     with pytest.raises(NotFinished, match=r"still QUEUED after 3 s\. Waits for 2 cpu"):
         api.wait("j1", timeout=3)
@@ -114,7 +114,7 @@ def artifact(content: bytes, name: str = "model.npz") -> Answer:
     return ok({"artifacts": [{"name": name, "size": len(content), "sha256": digest}]})
 
 
-def test_a_download_is_whole(tmp_path: Path) -> None:
+def test_a_download_is_complete(tmp_path: Path) -> None:
     fetch = "GET /api/v1/jobs/j1/artifacts/model.npz"
     api, _, _ = client({ARTIFACTS: [artifact(b"weights")], fetch: [httpx.Response(200, content=b"weights")]})
     api.download("j1", "model.npz", tmp_path / "m.npz")
@@ -135,7 +135,7 @@ def test_artifacts_are_read_by_pages_to_the_last() -> None:
     assert [artifact.name for artifact in api.artifacts("j1")] == ["a", "b"]
 
 
-def test_an_unknown_artifact_is_told(tmp_path: Path) -> None:
+def test_an_unknown_artifact_is_an_error(tmp_path: Path) -> None:
     api, _, _ = client({ARTIFACTS: [artifact(b"")]})
     with pytest.raises(Missing, match="no artifact 'other'"):
         api.download("j1", "other", tmp_path / "x")

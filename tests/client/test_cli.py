@@ -79,9 +79,9 @@ def test_every_wrong_field_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "passes: It must be at least 1." in capsys.readouterr().err
 
 
-def job_file(room: Path) -> Path:
-    (room / "train.py").write_text("print('hello')\n")
-    file = room / "job.yaml"
+def job_file(directory: Path) -> Path:
+    (directory / "train.py").write_text("print('hello')\n")
+    file = directory / "job.yaml"
     file.write_text("name: digits\nentrypoint: train.py\n")
     return file
 
@@ -142,7 +142,7 @@ def test_without_a_token_the_answer_is_to_sign_in(
     assert "regatta login" in capsys.readouterr().err
 
 
-def test_a_spoilt_configuration_is_told(own_configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_configuration_is_an_error(own_configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own_configuration.parent.mkdir(parents=True)
     own_configuration.write_text("[")
     assert run("jobs", {}) == 2
@@ -155,7 +155,7 @@ def test_what_users_wrote_is_no_markup(capsys: pytest.CaptureFixture[str]) -> No
     assert "raised [red]KeyError[/]" in capsys.readouterr().out
 
 
-def test_json_is_what_the_portal_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_portals_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("get j1 -o json", {JOB: [ok(job(later="field"))]}) == 0
     assert json.loads(capsys.readouterr().out)["later"] == "field"
 

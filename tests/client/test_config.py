@@ -52,7 +52,7 @@ def test_a_kept_token_goes_to_its_own_server_alone(environ: dict[str, str], tmp_
     assert config.in_use("", {**environ, config.SERVER: "http://home/"}, tmp_path).token == "rgt_home"
 
 
-def test_a_context_that_is_not_there_is_told_with_those_that_are(environ: dict[str, str], tmp_path: Path) -> None:
+def test_an_unknown_context_is_an_error_that_lists_the_known_ones(environ: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(NoSuchContext, match="Known contexts: home, work"):
         config.in_use("wrok", environ, tmp_path)
 
@@ -62,7 +62,7 @@ def test_without_a_file_it_is_the_portal_of_this_machine(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("text", ["[", "- a list", "contexts: [home]", "contexts: {home: 1}"])
-def test_a_spoilt_file_is_told_with_what_to_do(environ: dict[str, str], tmp_path: Path, text: str) -> None:
+def test_a_broken_file_is_an_error_with_a_remedy(environ: dict[str, str], tmp_path: Path, text: str) -> None:
     config.path(environ).write_text(text)
     with pytest.raises(BadFile, match="Sign in again with `regatta login`, or remove"):
         config.load(environ)

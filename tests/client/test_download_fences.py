@@ -41,7 +41,7 @@ class BeginsAnew(DataPortal):
         return httpx.Response(200, content=self.files[path])
 
 
-def test_of_an_answer_that_begins_anew_what_is_there_is_passed_over(tmp_path: Path) -> None:
+def test_the_known_part_of_an_answer_that_starts_over_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(b"con")
     portal = BeginsAnew()
     client(holding(b"content", portal)).fetch("ada/mine", tmp_path)

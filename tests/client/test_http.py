@@ -70,7 +70,7 @@ def test_retries_end_and_wait_longer_each_time() -> None:
     ("retry_after", "waited"),
     [("7", 7.0), ("0", 0.0), ("86400", LONGEST_WAIT), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0), ("soon", 0.25)],
 )
-def test_retry_after_is_heeded_within_reason(retry_after: str, waited: float) -> None:
+def test_retry_after_is_followed_up_to_a_limit(retry_after: str, waited: float) -> None:
     busy = httpx.Response(429, headers={"Retry-After": retry_after})
     client, _, clock = http(busy, ok({}))
     client.get("/x")
@@ -90,14 +90,14 @@ def test_an_answer_that_is_no_json_is_not_the_portal() -> None:
         client.get("/x")
 
 
-def test_an_error_page_of_a_proxy_is_told_by_its_status() -> None:
+def test_an_error_page_of_a_proxy_is_reported_by_its_status() -> None:
     client, _, _ = http(httpx.Response(502, text="<html>Bad Gateway"))
     with pytest.raises(ServerFailed, match="502 Bad Gateway"):
         client.get("/x")
 
 
 @pytest.mark.parametrize("address", ["portal.test", "http://", "http://[", "ftp://portal.test"])
-def test_a_bad_address_is_told(address: str) -> None:
+def test_a_bad_address_is_an_error(address: str) -> None:
     with pytest.raises(PortalError, match="portal"):
         Http(address, sleep=Clock().sleep).get("/x")
 
@@ -105,7 +105,7 @@ def test_a_bad_address_is_told(address: str) -> None:
 PAGE = httpx.Response(404, html="<html>default backend - 404</html>")
 
 
-def test_a_proxy_that_knows_no_route_is_asked_again() -> None:
+def test_a_request_to_a_proxy_without_a_route_is_repeated() -> None:
     client, portal, _ = http(PAGE, ok({"a": 1}))
     assert client.get("/x") == {"a": 1}
     assert len(portal.asked) == 2

@@ -46,14 +46,14 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 # --- Up --------------------------------------------------------------------------------------------------------------
 @both_ways
-def test_a_folder_arrives_whole_and_is_sealed(folder: Path) -> None:
+def test_a_folder_arrives_complete_and_is_sealed(folder: Path) -> None:
     portal = DataPortal()
     version = client(portal).upload("ada/mine", folder)
     assert (version.state, portal.files) == ("sealed", contents(folder))
 
 
 @both_ways
-def test_an_upload_that_is_killed_again_and_again_goes_on_where_it_was(folder: Path) -> None:
+def test_an_upload_that_is_killed_repeatedly_resumes(folder: Path) -> None:
     portal, api, kills = DataPortal(at_random(3, 0.7)), None, 0
     while portal.state != "sealed" and kills < 200:
         api = client(portal)
@@ -76,7 +76,7 @@ def test_what_the_portal_has_is_not_sent_again(folder: Path) -> None:
     assert portal.sent == before
 
 
-def test_of_a_file_that_was_broken_off_and_changed_since_nothing_old_is_kept(
+def test_nothing_old_is_kept_of_an_interrupted_file_that_changed_since(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "HASHED_BEFORE", -1)
@@ -122,20 +122,20 @@ def test_a_large_file_is_on_its_way_before_all_of_it_is_read(folder: Path, monke
     assert len(begun) == 21 and begun[0] <= most < 21 and max(begun) == 21
 
 
-def test_progress_tells_hashing_and_sending_apart_and_comes_to_the_whole(folder: Path) -> None:
-    told: list[tuple[str, int]] = []
+def test_progress_separates_hashing_from_sending_and_reaches_the_total(folder: Path) -> None:
+    totals: list[tuple[str, int]] = []
     done: dict[str, int] = {}
 
-    class Told:
+    class Recorder:
         def begin(self, what: str, total: int) -> None:
-            told.append((what, total))
+            totals.append((what, total))
 
         def advance(self, count: int) -> None:
-            done[told[-1][0]] = done.get(told[-1][0], 0) + count
+            done[totals[-1][0]] = done.get(totals[-1][0], 0) + count
 
-    client(DataPortal()).upload("ada/mine", folder, progress=Told())
+    client(DataPortal()).upload("ada/mine", folder, progress=Recorder())
     total = sum(map(len, contents(folder).values()))
-    assert told == [("Hashing", total), ("Uploading", total)]
+    assert totals == [("Hashing", total), ("Uploading", total)]
     assert done == {"Hashing": total, "Uploading": total}
 
 
@@ -154,7 +154,7 @@ class ReadsLargeFilesSlowly(DataPortal):
         return super()._complete(request, file)
 
 
-def test_a_file_that_the_portal_still_reads_is_asked_for_again(folder: Path) -> None:
+def test_a_file_that_the_portal_still_reads_is_requested_again(folder: Path) -> None:
     portal = ReadsLargeFilesSlowly()
     client(portal).upload("ada/mine", folder / "deep" / "b.bin")
     assert (portal.state, set(portal.files)) == ("sealed", {"b.bin"})
@@ -219,9 +219,9 @@ def test_patterns_of_the_ignore_file_leave_files_out(folder: Path) -> None:
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
-    for room in ("a", "b"):
-        (tmp_path / room).mkdir()
-        (tmp_path / room / "same").write_text(room)
+    for directory in ("a", "b"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "same").write_text(directory)
     with pytest.raises(BadFile, match="have the same name 'same'"):
         client(DataPortal()).upload("ada/mine", tmp_path / "a", tmp_path / "b")
 
@@ -235,12 +235,12 @@ def test_a_name_is_sent_in_one_form_of_unicode(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mine", "/mine", "ada/", "ada/mine/more"])
-def test_a_name_that_is_none_is_told(folder: Path, name: str) -> None:
+def test_a_malformed_name_is_an_error(folder: Path, name: str) -> None:
     with pytest.raises(PortalError, match="namespace/name"):
         client(DataPortal()).upload(name, folder)
 
 
-def test_nothing_to_upload_is_told(tmp_path: Path) -> None:
+def test_nothing_to_upload_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="No files found in"):
         client(DataPortal()).upload("ada/mine", tmp_path)
 
@@ -261,7 +261,7 @@ def test_a_part_that_was_damaged_on_its_way_is_sent_again(folder: Path) -> None:
     assert portal.files == contents(folder)
 
 
-def test_a_part_is_read_a_little_at_a_time_and_anew_each_time(tmp_path: Path) -> None:
+def test_a_part_is_read_in_blocks_and_again_each_time(tmp_path: Path) -> None:
     file = tmp_path / "large"
     file.write_bytes(bytes(3 * tree.PIECE + 5))
     piece = tree.Piece(tree.LocalFile.of(file, "large"), 1, 3 * tree.PIECE)
@@ -284,7 +284,7 @@ def filled(folder: Path, portal: DataPortal | None = None) -> DataPortal:
     return portal
 
 
-def test_a_data_set_comes_back_bit_for_bit(folder: Path, tmp_path: Path) -> None:
+def test_a_dataset_comes_back_bit_for_bit(folder: Path, tmp_path: Path) -> None:
     client(filled(folder)).fetch("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
 
@@ -318,7 +318,7 @@ class HalfABody(DataPortal):
         return httpx.Response(whole.status_code, content=half(), headers=ranges(whole))  # type: ignore[arg-type]
 
 
-def test_answers_that_end_in_the_middle_are_gone_on_with(folder: Path, tmp_path: Path) -> None:
+def test_answers_that_end_in_the_middle_are_continued(folder: Path, tmp_path: Path) -> None:
     client(filled(folder, HalfABody())).fetch("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
 
@@ -394,7 +394,7 @@ class IgnoresRange(DataPortal):
         return httpx.Response(200, content=self.files[path])
 
 
-def test_where_ranges_are_ignored_the_file_is_whole_all_the_same(folder: Path, tmp_path: Path) -> None:
+def test_a_file_is_complete_even_if_ranges_are_ignored(folder: Path, tmp_path: Path) -> None:
     part_of(tmp_path, "deep/数据.bin", (folder / "deep" / "数据.bin").read_bytes()[:1234])
     client(filled(folder, IgnoresRange())).fetch("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
@@ -436,7 +436,7 @@ class EmptyBody(DataPortal):
         return httpx.Response(200)
 
 
-def test_an_answer_without_content_is_not_asked_for_for_ever(folder: Path, tmp_path: Path) -> None:
+def test_an_answer_without_content_is_not_requested_for_ever(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"ended after 0 of \d+ bytes"):
         client(filled(folder, EmptyBody())).fetch("ada/mine", tmp_path / "copy")
 

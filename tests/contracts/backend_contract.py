@@ -55,7 +55,7 @@ class BackendContract:
         assert all_exited(backend.observe(attempt.ref))
 
     # --- Looking ---------------------------------------------------------------------------------------------------
-    def test_how_a_replica_ended_is_told(self, backend: ClusterBackend, plan: Any) -> None:
+    def test_the_end_of_a_replica_is_reported(self, backend: ClusterBackend, plan: Any) -> None:
         attempt = plan(self.FAILING)
         backend.launch(attempt)
         view = wait_until(backend, attempt.ref, all_exited)
@@ -86,7 +86,7 @@ class BackendContract:
         view = wait_until(backend, attempt.ref, all_exited)
         assert {one.why for one in view.replicas} == {"was asked to stop"}
 
-    def test_who_does_not_listen_is_killed_after_the_grace(
+    def test_a_replica_that_ignores_sigterm_is_killed_after_the_grace(
         self, backend: ClusterBackend, plan: Any, marker: Path, portal: IngestServer
     ) -> None:
         """What an agent reports of an end counts for more than what is seen of it."""
@@ -144,7 +144,7 @@ class BackendContract:
         backend.stop(attempt.ref, NO_GRACE)
         wait_until(backend, attempt.ref, all_exited)
 
-    def test_who_has_ended_starts_again_in_its_place(
+    def test_an_ended_replica_starts_again_in_its_place(
         self, backend: ClusterBackend, plan: Any, marker: Path, reopen: Callable[[], ClusterBackend]
     ) -> None:
         attempt = plan(self.SHORT)
@@ -157,7 +157,7 @@ class BackendContract:
         assert [(one.start_number, one.code) for one in view.replicas] == [(1, 0), (2, 0)]
         assert sorted(marker.read_text().split()) == ["trainer-0", "trainer-1", "trainer-1"]
 
-    def test_who_still_runs_is_not_started_again(self, backend: ClusterBackend, plan: Any, marker: Path) -> None:
+    def test_a_running_replica_is_not_started_again(self, backend: ClusterBackend, plan: Any, marker: Path) -> None:
         attempt = plan(self.ENDLESS)
         backend.launch(attempt)
         wait_until(backend, attempt.ref, lambda view: all_running(view) and marker.exists())
@@ -168,7 +168,7 @@ class BackendContract:
         backend.restart(attempt.ref, "trainer-0", 2)
         assert all_exited(backend.observe(attempt.ref)), "a stopped attempt stays stopped"
 
-    def test_who_was_taken_away_comes_back(self, backend: ClusterBackend, plan: Any) -> None:
+    def test_a_removed_replica_comes_back(self, backend: ClusterBackend, plan: Any) -> None:
         attempt = plan(self.ENDLESS)
         backend.launch(attempt)
         wait_until(backend, attempt.ref, all_running)

@@ -174,7 +174,7 @@ class CoordinationContract:
         eventually(lambda: other.get("/held") is None)
         assert [entry.key for entry in other.list("/").entries] == ["/free"]
 
-    def test_a_kept_lease_lives_on(self, store, advance):
+    def test_a_lease_that_is_kept_alive_stays(self, store, advance):
         lease = store.grant(2.0)
         store.put("/held", b"1", lease=lease)
         for _ in range(4):
@@ -183,16 +183,16 @@ class CoordinationContract:
         assert lease.alive
         assert store.get("/held") is not None
 
-    def test_revoking_removes_the_keys_at_once_and_tells_nobody(self, connect):
+    def test_revoking_removes_the_keys_at_once_and_notifies_nobody(self, connect):
         holder, other = connect(), connect()
-        told = []
-        lease = holder.grant(30.0, told.append)
+        reasons = []
+        lease = holder.grant(30.0, reasons.append)
         holder.put("/held", b"1", lease=lease)
         lease.revoke()
         lease.revoke()
         assert other.get("/held") is None
         assert not lease.alive
-        assert told == []
+        assert reasons == []
 
     def test_a_put_without_the_lease_lets_the_key_outlive_it(self, store):
         lease = store.grant(30.0)
@@ -211,14 +211,14 @@ class CoordinationContract:
         with pytest.raises(LeaseLost):
             other.put("/a", b"1", lease=lease)
 
-    def test_the_holder_is_told_before_another_can_own_the_key(self, connect, advance):
+    def test_the_holder_is_notified_before_another_can_own_the_key(self, connect, advance):
         holder, other = connect(), connect()
-        owner_when_told = []
-        lease = holder.grant(5.0, lambda why: owner_when_told.append(other.get("/lock").value))
+        owner_when_notified = []
+        lease = holder.grant(5.0, lambda why: owner_when_notified.append(other.get("/lock").value))
         holder.put("/lock", b"mine", lease=lease)
         advance(4.1)  # past the fence, before the deadline
         lease.beat()
-        assert owner_when_told == [b"mine"]
+        assert owner_when_notified == [b"mine"]
         assert not lease.alive
 
     def test_a_watch_sees_puts_and_deletes_in_order(self, store):
@@ -259,7 +259,7 @@ class CoordinationContract:
         assert len(listing.entries) == 1700
         assert {entry.mod_revision for entry in listing.entries} == {answer.revision}
 
-    def test_a_watch_from_before_the_history_lists_anew(self, store, forget):
+    def test_a_watch_from_before_the_history_lists_again(self, store, forget):
         start = store.put("/w/kept", b"1").mod_revision
         store.put("/w/gone", b"")
         store.delete("/w/gone")
@@ -270,7 +270,7 @@ class CoordinationContract:
         assert isinstance(seen[0], Relisted)
         assert [entry.key for entry in seen[0].entries] == ["/w/kept"]
 
-    def test_a_watch_from_a_revision_that_the_store_has_not_reached_lists_anew(self, store):
+    def test_a_watch_from_a_revision_that_the_store_has_not_reached_lists_again(self, store):
         """Whoever remembers the revision of a store that was set up anew since, or restored from a backup."""
         held = store.put("/w/a", b"1")
         watcher = Watcher(store, "/w/", held.mod_revision + 1000)

@@ -44,10 +44,10 @@ class StorageContract:
         self.put(storage, "a/b.bin", b"\x00\xff" * 9)
         assert self.read(storage, "a/b.bin") == b"\x00\xff" * 9
 
-    def test_put_tells_size_and_hash(self, storage: Storage) -> None:
+    def test_put_returns_size_and_hash(self, storage: Storage) -> None:
         assert self.put(storage, "a", b"abc") == Stat("a", 3, hashlib.sha256(b"abc").hexdigest())
 
-    def test_stat_tells_what_put_told(self, storage: Storage) -> None:
+    def test_stat_returns_what_put_returned(self, storage: Storage) -> None:
         assert self.put(storage, "a", b"abc") == storage.stat("a")
 
     def test_an_empty_file_is_a_file(self, storage: Storage) -> None:
@@ -60,7 +60,7 @@ class StorageContract:
         assert self.read(storage, "a") == b"new"
         assert storage.stat("a").sha256 == hashlib.sha256(b"new").hexdigest()
 
-    def test_a_reader_of_the_old_content_goes_on_with_it(self, storage: Storage) -> None:
+    def test_a_reader_of_the_old_content_keeps_reading_it(self, storage: Storage) -> None:
         self.put(storage, "a", b"old")
         with storage.open("a") as reader:
             self.put(storage, "a", b"new")
@@ -96,7 +96,7 @@ class StorageContract:
     def test_delete_may_come_twice(self, storage: Storage) -> None:
         storage.delete("never/there")
 
-    def test_open_of_nothing_says_so(self, storage: Storage) -> None:
+    def test_opening_a_missing_key_is_an_error(self, storage: Storage) -> None:
         with pytest.raises(KeyNotFound, match="holds nothing under 'a/b'"):
             storage.open("a/b")
 
@@ -123,7 +123,7 @@ class StorageContract:
         assert storage.adopt("a/b", path, digest) == Stat("a/b", 5, digest) == storage.stat("a/b")
         assert self.read(storage, "a/b") == b"grown" and not path.exists()
 
-    def test_taking_over_may_be_asked_again(self, storage: Storage) -> None:
+    def test_taking_over_is_idempotent(self, storage: Storage) -> None:
         path, digest = self.staged(storage, b"grown"), hashlib.sha256(b"grown").hexdigest()
         assert storage.adopt("a", path, digest) == storage.adopt("a", path, digest)
 
@@ -133,7 +133,7 @@ class StorageContract:
         storage.adopt("a", path, hashlib.sha256(b"other").hexdigest())
         assert self.read(storage, "a") == b"first" and not path.exists()
 
-    def test_taking_over_nothing_says_so(self, storage: Storage) -> None:
+    def test_taking_over_a_missing_file_is_an_error(self, storage: Storage) -> None:
         with pytest.raises(KeyNotFound):
             storage.adopt("a", storage.staging() / "nothing", "0" * 64)
 

@@ -28,7 +28,7 @@ def kept() -> int:
     return len(list(default_storage().list("blobs")))
 
 
-def test_a_deleted_data_set_keeps_its_content_until_its_grace_is_over(uploader: Uploader) -> None:
+def test_a_deleted_dataset_keeps_its_content_until_its_grace_is_over(uploader: Uploader) -> None:
     uploader.upload("a", CONTENT)
     services.delete_dataset(actor=uploader.actor, ns="team", name="mine")
     garbage_collection.tidy(now() + timedelta(days=6))
@@ -59,7 +59,7 @@ def test_content_that_another_version_has_stays(uploader: Uploader) -> None:
     assert File.objects.get().path == "b"
 
 
-def test_who_uploads_a_content_that_is_on_its_way_out_gets_it_kept_anew(uploader: Uploader) -> None:
+def test_uploading_a_content_that_is_being_deleted_stores_it_again(uploader: Uploader) -> None:
     file = uploader.upload("a", CONTENT)
     uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk)
     garbage_collection.doom(now())
@@ -166,7 +166,7 @@ def test_a_version_whose_hint_was_lost_is_hinted_again(uploader: Uploader, monke
     assert hinted == [version.pk]
 
 
-def test_what_a_dead_worker_had_laid_out_is_removed(uploader: Uploader) -> None:
+def test_directories_of_a_dead_worker_are_removed(uploader: Uploader) -> None:
     folder = default_storage().shelf() / f"{chunk_index.SCRATCH}1"
     folder.mkdir()
     garbage_collection.tidy(now())

@@ -185,7 +185,7 @@ def test_a_manifest_has_no_two_files_in_one_place(one: str, other: str) -> None:
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)))
-def test_other_documents_are_refused_in_words(body: object) -> None:
+def test_other_documents_are_refused_with_a_message(body: object) -> None:
     for document in (json.dumps(body), json.dumps({"format": 2, "dataset": "a/b", "version": 1, "files": body})):
         try:
             manifest.load(document.encode())

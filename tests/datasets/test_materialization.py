@@ -52,7 +52,7 @@ def test_its_root_holds_nothing_of_others(personas: Personas, version: Version) 
     assert found == {"manifest.json", "version.json", *ROWS}
 
 
-def test_who_died_while_laying_out_is_gone_on_for(version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_layout_of_a_dead_process_is_finished_by_another(version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, placed = LocalStorage.place, []
 
     def place(self: LocalStorage, key: str, path: Path) -> None:
@@ -122,7 +122,7 @@ def test_it_is_laid_out_once_however_many_ask(version: Version, slow: threading.
     assert [path.name for path in folder.iterdir()] == [f"version-{version.pk}"]
 
 
-def test_what_nobody_has_asked_for_lately_is_removed_unless_it_is_needed(version: Version) -> None:
+def test_a_layout_that_was_not_requested_lately_is_removed_unless_it_is_needed(version: Version) -> None:
     assert materialization.prepare(version)
     assert materialization.clear(now(), ()) == 0
     assert materialization.clear(now() + LATER, {version.pk}) == 0
@@ -139,7 +139,7 @@ def test_a_version_that_is_needed_outlives_its_grace(version: Version, settings)
     assert not Version.objects.exists()
 
 
-def test_without_a_thread_to_spare_it_is_laid_out_when_asked_for_again(
+def test_without_a_free_thread_it_is_laid_out_at_the_next_request(
     version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread(thread: threading.Thread) -> None:

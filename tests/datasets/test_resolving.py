@@ -40,13 +40,13 @@ def test_what_is_shipped_has_one_version(personas: Personas, mention: str) -> No
         ("team/mine@0", "There is no dataset"),
     ],
 )
-def test_what_is_not_there_is_told(personas: Personas, mention: str, why: str) -> None:
+def test_a_missing_dataset_is_an_error(personas: Personas, mention: str, why: str) -> None:
     seal(personas.developer)
     with pytest.raises(NotFound, match=why):
         selectors.resolve(personas.developer, "team", mention)
 
 
-def test_a_data_set_without_a_sealed_version_is_told(personas: Personas) -> None:
+def test_a_dataset_without_a_sealed_version_is_an_error(personas: Personas) -> None:
     services.create_dataset(actor=personas.developer, namespace_name="team", name="mine")
     with pytest.raises(NotFound, match=r"no sealed version\. Fill one and seal it first"):
         selectors.resolve(personas.developer, "team", "team/mine")
@@ -58,7 +58,7 @@ def test_files_without_records_are_nothing_to_train_on(personas: Personas) -> No
         selectors.resolve(personas.developer, "team", "team/mine")
 
 
-def test_deleted_data_sets_and_versions_are_not_meant(personas: Personas) -> None:
+def test_deleted_datasets_and_versions_are_not_resolved(personas: Personas) -> None:
     seal(personas.developer)
     seal(personas.developer)
     services.delete_version(actor=personas.developer, ns="team", name="mine", number=2)
@@ -79,7 +79,7 @@ def test_others_use_it_when_it_is_shared_with_the_namespace_of_the_job_or_public
     assert selectors.resolve(personas.stranger, "elsewhere", "team/mine").version == version
 
 
-def test_whoever_reads_it_does_not_show_it_to_a_namespace_that_does_not(personas: Personas) -> None:
+def test_a_reader_cannot_show_it_to_a_namespace_without_access(personas: Personas) -> None:
     """Everybody who sees a job sees what it printed."""
     seal(personas.developer)
     namespace = personas.stranger.memberships.get(namespace__name="elsewhere").namespace
@@ -105,7 +105,7 @@ def test_a_version_that_is_being_filled_is_not_meant_by_its_number_either(person
         selectors.resolve(personas.developer, "team", "team/mine@2")
 
 
-def test_a_token_without_the_scope_reads_no_data_set_not_even_a_public_one(personas: Personas) -> None:
+def test_a_token_without_the_scope_reads_no_dataset_not_even_a_public_one(personas: Personas) -> None:
     version = seal(personas.developer)
     Dataset.objects.filter(pk=version.dataset_id).update(visibility=Visibility.PUBLIC)
     assert list(selectors.readable(personas.stranger)) == [version.dataset]

@@ -95,12 +95,12 @@ def test_a_documented_call_has_a_route(call: str) -> None:
         pytest.fail(f"{call} is documented and leads nowhere")
 
 
-def test_the_guide_knows_every_state() -> None:
+def test_the_guide_describes_every_state() -> None:
     described = set(re.findall(r"^\| ([A-Z]+) \|", GUIDE.read_text(), re.MULTILINE))
     assert described == {str(state) for state in JobState}
 
 
-def test_the_guide_knows_every_exit_code() -> None:
+def test_the_guide_describes_every_exit_code() -> None:
     described = {int(code) for code in re.findall(r"^\| (\d+) \|", GUIDE.read_text(), re.MULTILINE)}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.PortalError)]
     known = {kind.exit_code for kind in kinds} | set(errors.EXIT_OF_STATE.values()) | {errors.EXIT_INTERRUPTED}
@@ -115,12 +115,12 @@ def test_every_setting_is_in_a_table_for_operators() -> None:
         for name in re.findall(r'"(REGATTA_[A-Z_]+|PORT)"', file.read_text())
     }
     tables = (ROOT / "deploy" / "README.md", ROOT / "docs" / "kubernetes.md")
-    told = {
+    documented = {
         name
         for table in tables
         for name in re.findall(r"^\| `(REGATTA_[A-Z_]+|PORT)` \|", table.read_text(), re.MULTILINE)
     }
-    assert sorted(told) == sorted(read)
+    assert sorted(documented) == sorted(read)
 
 
 # What an operator would otherwise take for granted.
@@ -133,7 +133,7 @@ UNPROMISED = [
 
 
 @pytest.mark.parametrize(("page", "words"), UNPROMISED)
-def test_what_is_not_promised_is_said(page: str, words: str) -> None:
+def test_the_limits_of_the_guarantees_are_documented(page: str, words: str) -> None:
     assert words in (ROOT / page).read_text()
 
 

@@ -53,7 +53,7 @@ def test_a_script_that_raises_fails_with_its_traceback(portal: Client, submitted
     assert "trainer-0" in job.why
 
 
-def test_an_exit_code_is_told(portal: Client, submitted: Submitted) -> None:
+def test_an_exit_code_is_reported(portal: Client, submitted: Submitted) -> None:
     job = submitted.end(portal, "exits-3")
     assert job.state == "FAILED"
     assert "3" in job.why
@@ -66,7 +66,7 @@ def test_bytes_that_are_no_text_are_shown_as_such(portal: Client, submitted: Sub
     assert line.endswith("after")
 
 
-def test_a_line_without_end_is_cut_and_says_so(portal: Client, submitted: Submitted) -> None:
+def test_an_endless_line_is_cut_and_marked(portal: Client, submitted: Submitted) -> None:
     job = submitted.end(portal, "long-line")
     long, *_, after = [line for line in text_of(portal, job).splitlines() if line.startswith(("xxx", "after"))]
     assert len(long) < 100_000

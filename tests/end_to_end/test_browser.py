@@ -206,13 +206,13 @@ def test_two_browsers_and_twenty_cuts_show_one_log(
         ada.cut_socket()
     running_portal.release(job.id)
     assert portal.wait(job.id, 60).state == "SUCCEEDED"
-    told = [(line.seq, line.text) for line in portal.logs(job.id)]
+    recorded = [(line.seq, line.text) for line in portal.logs(job.id)]
     for somebody in (ada, grace):
-        last = told[-1][0]
+        last = recorded[-1][0]
         somebody.page.wait_for_function(
             "(last) => document.querySelector('log-view').lines.at(-1)?.seq === last", arg=last
         )
-        assert [(line["seq"], line["text"]) for line in somebody.lines()] == told
+        assert [(line["seq"], line["text"]) for line in somebody.lines()] == recorded
 
 
 def test_the_command_signs_in_by_the_browser(

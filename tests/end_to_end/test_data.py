@@ -66,9 +66,9 @@ def test_uploaded_csv_reaches_the_trainers_every_record_once_a_pass(portal: Clie
     assert (version.state, version.records, version.files) == ("sealed", ROWS, FILES + 1)
     job = portal.wait(portal.submit(spec(name, name), namespace=own).id, END_SECONDS)
     assert job.state == "SUCCEEDED", job.why
-    told = [line.text for line in portal.logs(job.id)]
-    seen = Counter(int(match[1]) for text in told if (match := re.fullmatch(r"row (\d+)", text)))
+    texts = [line.text for line in portal.logs(job.id)]
+    seen = Counter(int(match[1]) for text in texts if (match := re.fullmatch(r"row (\d+)", text)))
     assert seen == dict.fromkeys(range(ROWS), PASSES)
-    assert {text for text in told if text.startswith("shelf")} == {"shelf []"}
+    assert {text for text in texts if text.startswith("shelf")} == {"shelf []"}
     with pytest.raises(Refused, match=f"{name} has no sealed version 9"):
         portal.submit(spec(name, f"{name}@9"), namespace=own)

@@ -21,7 +21,7 @@ CORE, TRAINER = 0.5 + 0.1, 0.3
 
 
 @pytest.fixture
-def room(http: httpx.Client) -> Iterator[float]:
+def free_cpu(http: httpx.Client) -> Iterator[float]:
     """Cores for three jobs with two trainers each, whatever this machine has."""
     cores = round(3 * CORE + 6 * TRAINER, 3)
     body = {"capacity": {"cpu": cores, "memory": 64 * 1024**3}}
@@ -51,12 +51,12 @@ def trains(portal: Client, job: str) -> int:
 
 
 def held(http: httpx.Client) -> float:
-    return sum(room["reserved"]["cpu"] for room in [http.get("/api/v1/namespaces/admin/quota").json()])
+    return sum(usage["reserved"]["cpu"] for usage in [http.get("/api/v1/namespaces/admin/quota").json()])
 
 
 @pytest.mark.invariant("Elastic jobs that share a machine all end with the right model.")
 def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_the_right_model(
-    running_portal: RunningPortal, portal: Client, http: httpx.Client, room: float
+    running_portal: RunningPortal, portal: Client, http: httpx.Client, free_cpu: float
 ) -> None:
     jobs = [portal.submit(elastic(portal, f"third-{number}")).id for number in range(3)]
 
@@ -64,10 +64,10 @@ def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_t
         return sum(wanted(http, job) for job in jobs), sum(trains(portal, job) for job in jobs)
 
     until("they have all that there is", lambda: together() == (6, 6), END_SECONDS)
-    assert held(http) == pytest.approx(room)
+    assert held(http) == pytest.approx(free_cpu)
     fourth = portal.submit(elastic(portal, "fourth")).id
     until("the fourth trains", lambda: trains(portal, fourth), END_SECONDS)
-    assert (sum(wanted(http, job) for job in jobs), held(http) <= room + 1e-6) == (3, True)
+    assert (sum(wanted(http, job) for job in jobs), held(http) <= free_cpu + 1e-6) == (3, True)
     running_portal.release(fourth)
     assert portal.wait(fourth, END_SECONDS).state == "SUCCEEDED"
     until("the others have its place", lambda: together() == (6, 6), END_SECONDS)

@@ -91,7 +91,7 @@ def test_a_server_that_is_killed_ends_the_attempt_and_the_next_one_trains(
     for process in spacious.replica(job.id, "pserver-1"):
         kill(process.pid)
     until("it begins anew", lambda: portal.job(job.id).attempt == 2, 60)
-    told = " ".join(event["text"] for event in portal.events(job.id))
-    assert "pserver-1 was ended by signal 9 (SIGKILL), and the others cannot go on without it." in told
+    messages = " ".join(event["text"] for event in portal.events(job.id))
+    assert "pserver-1 was ended by signal 9 (SIGKILL), and the others cannot go on without it." in messages
     portal.cancel(job.id)
     assert portal.wait(job.id, 60).state == "CANCELLED"

@@ -75,9 +75,9 @@ def test_what_was_lent_is_given_back_and_the_borrower_goes_on_from_its_checkpoin
     assert "Waiting for quota. Needs 2.5 cpu; 0.5 of 3 are free on the platform" in page_of(running_portal, borrower.id)
     assert portal.wait(made["id"], END_SECONDS).attempt == 1
     ended = portal.wait(borrower.id, END_SECONDS)
-    story = [event["text"] for event in portal.events(borrower.id)]
-    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story
-    assert f"It ran on capacity that `{OWNERS}` had lent and needs now." in " ".join(story)
-    assert any("goes on from version" in text or "goes on in pass" in text for text in story), story
+    messages = [event["text"] for event in portal.events(borrower.id)]
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
+    assert f"It ran on capacity that `{OWNERS}` had lent and needs now." in " ".join(messages)
+    assert any("goes on from version" in text or "goes on in pass" in text for text in messages), messages
     a_pass = steps(portal, made["id"])
     assert steps(portal, borrower.id) < 4 * a_pass, "the second attempt began anew"

@@ -109,9 +109,9 @@ def test_a_killed_trainer_is_missed_but_not_needed(running_portal: RunningPortal
     until("it is told", lambda: any("trainer-1 was" in str(event) for event in portal.events(job.id)), END_SECONDS)
     running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
-    told = " ".join(str(event) for event in portal.events(job.id))
-    assert ended.state == "SUCCEEDED", (ended, told)
-    assert "trainer-1" in told
+    messages = " ".join(str(event) for event in portal.events(job.id))
+    assert ended.state == "SUCCEEDED", (ended, messages)
+    assert "trainer-1" in messages
 
 
 def _said(portal: Client, job_id: str, replica: str, text: str) -> list[Line]:
@@ -122,7 +122,7 @@ def _processes_of(running_portal: RunningPortal, job_id: str) -> list[processes.
     return [process for process in running_portal.processes() if process.environment.get("REGATTA_JOB_ID") == job_id]
 
 
-def test_cancel_ends_a_job_with_a_word(running_portal: RunningPortal, portal: Client) -> None:
+def test_cancel_ends_a_job_with_a_message(running_portal: RunningPortal, portal: Client) -> None:
     job = portal.submit(code.slow("cancelled", passes=200))
     until("it trains", lambda: _said(portal, job.id, "trainer-0", "step 1"), END_SECONDS)
     portal.cancel(job.id)

@@ -49,7 +49,7 @@ def mark(tree: Path) -> Mark:
     return write
 
 
-def test_each_package_has_a_table_and_the_whole_system_is_last(invariants, tree: Path, mark: Mark) -> None:  # type: ignore[no-untyped-def]
+def test_each_package_has_a_table_and_the_system_is_last(invariants, tree: Path, mark: Mark) -> None:  # type: ignore[no-untyped-def]
     mark("quota/test_b.py", "Hours count once.", "A | b holds.")
     mark("quota/test_a.py", "Hours count once.")
     mark("jobs/elastic/test_policy.py", "Jobs rest.")

@@ -99,10 +99,10 @@ def whoami(session: Session, form: str) -> None:
     """Show your account, your namespaces and your role in each."""
     with session.portal() as portal:
         me = portal.me()
-    rooms = me["namespaces"]
+    own = me["namespaces"]
     if form == "table":
         click.echo(me["username"] + (" (admin)" if me["is_admin"] else ""))
-    rows = [(room["name"], room["role"]) for room in rooms]
+    rows = [(one["name"], one["role"]) for one in own]
     output.show(form, Listing(("NAMESPACE", "ROLE"), rows, me, [me["username"]]))
 
 
@@ -119,8 +119,8 @@ def list_namespaces(session: Session, form: str) -> None:
     with session.portal() as portal:
         found = list(portal.namespaces())
         meant = portal.own_namespace()
-    rows = [("*" if room["name"] == meant else "", room["name"], str(room.get("role") or "")) for room in found]
-    output.show(form, Listing(("", "NAME", "ROLE"), rows, found, [room["name"] for room in found]))
+    rows = [("*" if one["name"] == meant else "", one["name"], str(room.get("role") or "")) for one in found]
+    output.show(form, Listing(("", "NAME", "ROLE"), rows, found, [one["name"] for one in found]))
 
 
 @ns.command()

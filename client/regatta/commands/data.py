@@ -120,10 +120,10 @@ def _summary(name: str, found: Mapping[str, Any]) -> str:
     """What the version is as a whole, which file is shown, and why there is no more of it."""
     whole = found["statistics"]
     records = "" if whole["records"] is None else f"records {whole['records']:,}, chunks {whole['chunks']:,}, "
-    told = f"{name}: {found['format']}, {records}files {whole['files']:,}, {output.size(whole['size'])}."
+    summary = f"{name}: {found['format']}, {records}files {whole['files']:,}, {output.size(whole['size'])}."
     shown = f" The first of {found['file']}:" if found["file"] else ""
     further = f" {found['more_columns']} further columns are not shown." if found["more_columns"] else ""
-    return f"{told}{further} {found['why']}".rstrip() + shown
+    return f"{summary}{further} {found['why']}".rstrip() + shown
 
 
 def _short(value: Any) -> str:

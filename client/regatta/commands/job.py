@@ -89,10 +89,10 @@ def _changed(spec: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         *way, last = _PLACES.get(name, (name,))
-        room = spec
+        target = spec
         for step in way:
-            room = room.setdefault(step, {})
-        room[last] = value
+            target = target.setdefault(step, {})
+        target[last] = value
     return spec
 
 
@@ -163,10 +163,10 @@ def submit(
         spec = _changed(spec, given)
         _offer_requirements(spec, program, code)
         if dry_run:
-            _tell_preview(portal.preview(spec, namespace=namespace), form)
+            _show_preview(portal.preview(spec, namespace=namespace), form)
             return
         job = portal.submit(spec, namespace=namespace)
-        _tell_submitted(portal, job, form, detach=detach)
+        _show_submitted(portal, job, form, detach=detach)
         if not detach:
             stream.follow(portal, job.id)
 
@@ -188,7 +188,7 @@ def _offer_requirements(spec: Mapping[str, Any], program: Sequence[str], code: S
         say(f"{found} is not installed. To install its packages, add: --requirements {found}")
 
 
-def _tell_preview(preview: Mapping[str, Any], form: str) -> None:
+def _show_preview(preview: Mapping[str, Any], form: str) -> None:
     """What would come of it; a job that can never fit is an error."""
     replicas = preview["plan"].get("replicas") or []
     rows = [[str(value) for value in (preview["verdict"], len(replicas), preview["reason"])]]
@@ -197,7 +197,7 @@ def _tell_preview(preview: Mapping[str, Any], form: str) -> None:
         raise QuotaExceeded(preview["reason"])
 
 
-def _tell_submitted(portal: Client, job: Job, form: str, *, detach: bool) -> None:
+def _show_submitted(portal: Client, job: Job, form: str, *, detach: bool) -> None:
     if form == "table":
         click.echo(job.id)
     else:
@@ -258,7 +258,7 @@ def wait(session: Session, job_id: str, timeout: float | None) -> None:
 def cancel(session: Session, job_id: str) -> None:
     """Cancel a job."""
     with session.portal() as portal:
-        _tell(portal.cancel(job_id))
+        _show(portal.cancel(job_id))
 
 
 @click.command()
@@ -281,22 +281,22 @@ def delete(session: Session, job_id: str, yes: bool) -> None:
 def retry(session: Session, job_id: str) -> None:
     """Run a job that has ended again, as its next attempt."""
     with session.portal() as portal:
-        _tell(portal.retry(job_id))
+        _show(portal.retry(job_id))
 
 
 @click.command()
 @click.argument("job_id")
-@click.argument("wishes", nargs=-1, required=True, type=PAIR, metavar="ROLE=NUMBER...")
+@click.argument("numbers", nargs=-1, required=True, type=PAIR, metavar="ROLE=NUMBER...")
 @take
-def scale(session: Session, job_id: str, wishes: tuple[tuple[str, str], ...]) -> None:
+def scale(session: Session, job_id: str, numbers: tuple[tuple[str, str], ...]) -> None:
     """Change the number of replicas of a running job, for example trainer=4."""
-    if odd := next((f"{role}={number}" for role, number in wishes if not number.isdigit()), None):
+    if odd := next((f"{role}={number}" for role, number in numbers if not number.isdigit()), None):
         raise click.UsageError(f"{odd} is not a number of replicas.")
     with session.portal() as portal:
-        _tell(portal.scale(job_id, **{role: int(number) for role, number in wishes}))
+        _show(portal.scale(job_id, **{role: int(number) for role, number in numbers}))
 
 
-def _tell(job: Job) -> None:
+def _show(job: Job) -> None:
     say(f"{job.name} is {job.state}. {job.why}".strip())
 
 
@@ -316,7 +316,7 @@ def clone(session: Session, /, job_id: str, again: bool, namespace: str, **given
             click.echo(output.to_yaml(spec), nl=False)
             return
         job = portal.submit(spec, namespace=namespace or portal.job(job_id).namespace)
-        _tell_submitted(portal, job, "table", detach=True)
+        _show_submitted(portal, job, "table", detach=True)
 
 
 @click.command("open")

@@ -47,12 +47,12 @@ def snapshot(job: Job, keys: Sequence[str]) -> dict[str, Series]:
 
 def snapshots(job: Job, keys: Sequence[str], enough: Callable[[], bool]) -> Iterator[Mapping[str, Series]]:
     """The values whenever there are other ones, until the job has ended."""
-    told: Mapping[str, Series] = {}
+    shown: Mapping[str, Series] = {}
     while not enough():
         ended = job.refresh().ended
         now = snapshot(job, keys)
-        if now != told:
-            told = now
+        if now != shown:
+            shown = now
             yield now
         if ended:
             return

@@ -70,7 +70,7 @@ class Lines:
         self._clock = clock
         self._lock = threading.Lock()
         self._what, self._done, self._total = "", 0, 0
-        self._began = self._told = 0.0
+        self._began = self._printed = 0.0
 
     def __enter__(self) -> Lines:
         return self
@@ -83,15 +83,15 @@ class Lines:
     def begin(self, what: str, total: int) -> None:
         with self._lock:
             self._what, self._done, self._total = what, 0, total
-            self._began = self._told = self._clock()
+            self._began = self._printed = self._clock()
             say(f"{what}: {size(total)}")
 
     def advance(self, count: int) -> None:
         with self._lock:
             self._done += count
             now = self._clock()
-            if count and (now - self._told >= LINE_SECONDS or self._done == self._total):
-                self._told = now
+            if count and (now - self._printed >= LINE_SECONDS or self._done == self._total):
+                self._printed = now
                 say(self._line(now))
 
     def _line(self, now: float) -> str:

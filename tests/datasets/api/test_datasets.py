@@ -82,8 +82,8 @@ def test_from_nothing_to_a_sealed_version(developer: Client, small_parts: None) 
 
     assert developer.post(f"{MINE}/versions/1/seal").json()["state"] == "indexing"
     indexing.index(Version.objects.get().pk)
-    told = developer.get(MINE).json()
-    assert (told["latest"], told["size"], told["versions"][0]["state"]) == (1, 20, "sealed")
+    answered = developer.get(MINE).json()
+    assert (answered["latest"], answered["size"], answered["versions"][0]["state"]) == (1, 20, "sealed")
     assert developer.get(files).json()["results"] == [
         {
             "path": "a.bin",
@@ -128,7 +128,7 @@ def test_a_part_that_is_wrong_is_refused_with_its_code(
         ({"name": "ok", "description": "x" * 2001}, "description"),
     ],
 )
-def test_a_data_set_that_cannot_be_is_refused_by_field(
+def test_an_invalid_dataset_is_refused_by_field(
     developer: Client, personas: Personas, body: dict[str, Any], field: str
 ) -> None:
     answer = developer.post("/api/v1/namespaces/team/datasets", body, JSON)
@@ -142,11 +142,11 @@ def test_a_name_is_taken_once(developer: Client, dataset: Dataset) -> None:
 
 # --- Who sees what ---------------------------------------------------------------------------------------------------
 def test_what_is_not_sealed_is_seen_by_those_who_may_write_alone(uploader: Uploader, personas: Personas) -> None:
-    told = {
+    answered = {
         name: personas.client(name).get(f"{MINE}/versions/1").status_code
         for name in ("admin", "owner", "developer", "viewer", "stranger", "nobody")
     }
-    assert told == {"admin": 200, "owner": 200, "developer": 200, "viewer": 404, "stranger": 404, "nobody": 401}
+    assert answered == {"admin": 200, "owner": 200, "developer": 200, "viewer": 404, "stranger": 404, "nobody": 401}
     assert personas.client("viewer").get(MINE).json()["versions"] == []
 
 
@@ -241,7 +241,7 @@ def content(client: Client, **headers: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "given", "told"),
+    ("asked", "status", "given", "answered"),
     [
         ("", 200, CONTENT, None),
         ("bytes=0-3", 206, b"0123", "bytes 0-3/20"),
@@ -255,11 +255,11 @@ def content(client: Client, **headers: str) -> Any:
     ],
 )
 def test_a_file_or_a_range_of_it(
-    sealed: Version, developer: Client, asked: str, status: int, given: bytes, told: str | None
+    sealed: Version, developer: Client, asked: str, status: int, given: bytes, answered: str | None
 ) -> None:
     answer = content(developer, Range=asked)
     assert (answer.status_code, whole(answer)) == (status, given)
-    assert answer.headers.get("Content-Range") == told
+    assert answer.headers.get("Content-Range") == answered
     assert answer.headers["ETag"] == f'"{sha(CONTENT)}"'
     assert answer.headers["Content-Disposition"].startswith("attachment")
 
@@ -269,7 +269,7 @@ def test_a_range_behind_the_end_is_refused(sealed: Version, developer: Client, a
     assert content(developer, Range=asked).status_code == 416
 
 
-def test_who_has_the_content_gets_no_bytes(sealed: Version, developer: Client) -> None:
+def test_a_client_that_has_the_content_gets_no_bytes(sealed: Version, developer: Client) -> None:
     assert content(developer, **{"If-None-Match": f'"{sha(CONTENT)}"'}).status_code == 304
 
 
@@ -321,7 +321,7 @@ def test_every_change_is_in_the_trail(sealed: Version, developer: Client) -> Non
     ]
 
 
-def test_whose_namespace_is_closed_has_no_data_sets(sealed: Version, developer: Client, personas: Personas) -> None:
+def test_a_member_of_a_closed_namespace_has_no_datasets(sealed: Version, developer: Client, personas: Personas) -> None:
     developer.patch(MINE, {"visibility": "public"}, JSON)
     sealed.dataset.namespace.closed = sealed.created
     sealed.dataset.namespace.save()

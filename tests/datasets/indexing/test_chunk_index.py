@@ -90,7 +90,7 @@ def test_chunks_that_say_nothing_of_their_bytes_are_given_a_digest(uploader: Upl
         list(registry.named("npy").read(path, Span(*(chunk.offset, chunk.length, chunk.records), chunk.digest)))
 
 
-def test_a_file_that_no_format_knows_is_kept_and_told_of(uploader: Uploader) -> None:
+def test_a_file_of_no_known_format_is_kept_and_reported(uploader: Uploader) -> None:
     uploader.upload("a.csv", b"x,y\n1,2\n")
     uploader.upload("notes.docx", b"what we did")
     version = sealed(uploader)
@@ -120,7 +120,7 @@ def test_a_broken_file_fails_the_version_with_its_name_and_the_place(
     assert str(default_storage().shelf()) not in version.why
 
 
-def test_what_needs_a_package_that_is_not_there_says_who_can_help(
+def test_a_file_that_needs_a_missing_package_names_the_operator(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploader.upload("a.parquet", b"PAR1")
@@ -143,7 +143,7 @@ def test_nothing_is_left_of_looking_through(uploader: Uploader) -> None:
     assert list(default_storage().shelf().iterdir()) == []
 
 
-def test_what_is_said_counts_for_the_next_version(uploader: Uploader) -> None:
+def test_a_format_that_is_set_applies_to_the_next_version(uploader: Uploader) -> None:
     uploader.upload("rows.dat", b"1,2\n3,4\n")
     assert sealed(uploader).format == "files"
     Dataset.objects.update(format="csv")
@@ -175,11 +175,11 @@ def tar_bomb() -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [("a.npz", zip_bomb, "cannot be read at once"), ("a.tar", tar_bomb, "the file ends inside this member")],
 )
 def test_a_bomb_is_refused_within_bounds(
-    uploader: Uploader, monkeypatch: pytest.MonkeyPatch, name: str, content: Callable[[], bytes], told: str
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch, name: str, content: Callable[[], bytes], message: str
 ) -> None:
     monkeypatch.setattr(arrays, "MAX_CHUNK_BYTES", 1 << 20)
     uploader.upload(name, content())
@@ -189,10 +189,10 @@ def test_a_bomb_is_refused_within_bounds(
         assert tracemalloc.get_traced_memory()[1] < 20 << 20
     finally:
         tracemalloc.stop()
-    assert version.state == VersionState.FAILED and told in version.why
+    assert version.state == VersionState.FAILED and message in version.why
 
 
-def test_what_is_packed_as_a_whole_is_kept_and_never_unpacked(uploader: Uploader) -> None:
+def test_an_archive_is_kept_and_never_unpacked(uploader: Uploader) -> None:
     uploader.upload("a.csv.bz2", bz2.compress(b"a,b\n1,2\n"))
     assert (sealed(uploader).state, File.objects.get().unread) == ("sealed", "packed")
 
@@ -284,7 +284,7 @@ def upload_saved(uploader: Uploader, name: str, but: str = "") -> Version:
 
 
 @pytest.mark.formats
-def test_saved_splits_have_records_and_the_list_says_which_have_none(uploader: Uploader) -> None:
+def test_saved_splits_have_records_and_the_list_names_those_without(uploader: Uploader) -> None:
     version = upload_saved(uploader, "saved_dict")
     assert (version.state, version.why, version.format, version.records) == ("sealed", "", "arrow", 4)
     unread = dict(File.objects.filter(path__endswith=".arrow").values_list("path", "unread"))

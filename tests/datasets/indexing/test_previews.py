@@ -52,7 +52,7 @@ def test_a_sealed_version_shows_its_first_records_and_what_it_is(uploader: Uploa
     }
 
 
-def test_as_many_records_are_given_as_are_asked_for(uploader: Uploader, personas: Personas) -> None:
+def test_the_requested_number_of_records_is_returned(uploader: Uploader, personas: Personas) -> None:
     seal(uploader, a_txt=b"".join(b"%d\n" % number for number in range(200)))
     viewer = personas.client("viewer")
     assert [len(preview(viewer, **query)["records"]) for query in ({}, {"limit": 1}, {"limit": 100})] == [20, 1, 100]
@@ -91,14 +91,14 @@ def test_what_is_shipped_has_a_preview_too(personas: Personas) -> None:
 
 def test_a_preview_is_seen_by_those_who_may_read_the_version(uploader: Uploader, personas: Personas) -> None:
     everybody = ("admin", "developer", "viewer", "stranger", "nobody")
-    told = {name: personas.client(name).get(PREVIEW).status_code for name in everybody}
-    assert told == dict.fromkeys(everybody[:4], 404) | {"nobody": 401}
+    statuses = {name: personas.client(name).get(PREVIEW).status_code for name in everybody}
+    assert statuses == dict.fromkeys(everybody[:4], 404) | {"nobody": 401}
     seal(uploader, a_csv=CSV)
-    told = {name: personas.client(name).get(PREVIEW).status_code for name in everybody}
-    assert told == dict.fromkeys(everybody[:3], 200) | {"stranger": 404, "nobody": 401}
+    statuses = {name: personas.client(name).get(PREVIEW).status_code for name in everybody}
+    assert statuses == dict.fromkeys(everybody[:3], 200) | {"stranger": 404, "nobody": 401}
 
 
-def test_why_nothing_more_is_shown_is_told_in_the_readers_language(uploader: Uploader, personas: Personas) -> None:
+def test_the_reason_for_a_short_preview_is_in_the_readers_language(uploader: Uploader, personas: Personas) -> None:
     seal(uploader, a_jsonl=b'{"a": 1}\n{"a"\n')
     client = personas.client("viewer")
     assert "is no JSON" in preview(client)["why"]

@@ -40,7 +40,7 @@ def columns(seen: Glance) -> dict[str, str]:
 
 # --- Every format ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("name", "told", "records"),
+    ("name", "types", "records"),
     [
         ("csv", {"a": "integer or text", "b": "text"}, [["1", 'x "y"\r\nz, w'], ["数字", ""], [" ", "\n"]]),
         ("features", {"features": "float32 15 or float32 1", "label": "integer"}, [[ANY, 3], ["[4]", 6]]),
@@ -77,10 +77,10 @@ def columns(seen: Glance) -> dict[str, str]:
     ],
 )
 def test_the_first_records_of_every_format_are_shown(
-    tmp_path: Path, name: str, told: dict[str, str], records: list[Any]
+    tmp_path: Path, name: str, types: dict[str, str], records: list[Any]
 ) -> None:
     seen = shown(tmp_path, name)
-    assert (columns(seen), seen.records, seen.why, seen.more_columns) == (told, records, "", 0)
+    assert (columns(seen), seen.records, seen.why, seen.more_columns) == (types, records, "", 0)
 
 
 def test_no_format_is_without_a_vector() -> None:
@@ -89,7 +89,7 @@ def test_no_format_is_without_a_vector() -> None:
     assert {getattr(vector, "values", vector)[0] for vector in vectors} == set(makers.FILES)
 
 
-def test_the_cells_of_csv_tell_what_they_are(tmp_path: Path) -> None:
+def test_the_types_of_csv_columns_come_from_their_cells(tmp_path: Path) -> None:
     rows = [{"n": "1", "x": "1.5", "e": "", "m": "7"}, {"n": "-2", "x": "3", "e": " ", "m": "y"}]
     assert columns(shown(tmp_path, "csv", rows)) == {
         "n": "integer",
@@ -99,7 +99,7 @@ def test_the_cells_of_csv_tell_what_they_are(tmp_path: Path) -> None:
     }
 
 
-def test_numbers_that_no_browser_knows_are_text(tmp_path: Path) -> None:
+def test_numbers_that_no_browser_can_represent_are_text(tmp_path: Path) -> None:
     seen = shown(tmp_path, "npz", [{"x": [np.nan], "y": 2**60}, {"x": [np.inf], "y": -(2**60)}])
     assert seen.records == [["[nan]", str(2**60)], ["[inf]", str(-(2**60))]]
     assert shown(tmp_path, "jsonl", [float("nan"), float("inf")]).records == [["nan"], ["inf"]]
@@ -204,7 +204,7 @@ def test_a_record_that_makes_no_sense_ends_what_is_shown_with_the_message(tmp_pa
     assert seen.why.startswith("train/data.jsonl, chunk at 0, record 1: this line is no JSON")
 
 
-def test_what_is_nested_too_deeply_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_record_that_is_nested_too_deeply_is_refused_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text("[" * 100_000 + "\n")
     assert "is no JSON" in record_table.look(tmp_path / "data.jsonl", "jsonl", "a").why
 
@@ -218,7 +218,7 @@ def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     )
 
 
-def test_a_chunk_that_is_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_that_is_too_long_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_table, "MOST_BYTES", 100)
     assert "a preview reads up to 100" in shown(tmp_path, "npy", [[7] * 100]).why
 
@@ -255,7 +255,7 @@ def test_what_swells_and_is_harmless_is_shown_as_everything_else(tmp_path: Path)
 )
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(noise=st.binary(max_size=200), at=st.floats(0, 1), keep=st.booleans())
-def test_whatever_is_in_a_file_it_is_shown_or_refused_in_words(
+def test_any_file_is_shown_or_refused_with_a_message(
     tmp_path: Path, name: str, noise: bytes, at: float, keep: bool
 ) -> None:
     path, _ = makers.make(name, tmp_path)

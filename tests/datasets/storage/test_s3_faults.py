@@ -78,12 +78,12 @@ def test_a_page_that_takes_the_place_of_the_service_has_kept_nothing(storage: S3
         storage.put("a", io.BytesIO(CONTENT))
 
 
-def test_a_service_without_ranges_is_read_from_where_it_was_asked(storage: S3Storage, service: Service) -> None:
+def test_a_service_without_ranges_is_read_from_the_requested_offset(storage: S3Storage, service: Service) -> None:
     service.answers = {"GET": (200, {}, CONTENT)}
     assert storage.open("a", 4).read() == CONTENT[4:]
 
 
-def test_a_service_with_ranges_is_read_from_where_it_was_asked(storage: S3Storage, service: Service) -> None:
+def test_a_service_with_ranges_is_read_from_the_requested_offset(storage: S3Storage, service: Service) -> None:
     service.answers = {"GET": (206, {"Content-Range": "bytes 4-9/10"}, CONTENT[4:])}
     assert storage.open("a", 4).read() == CONTENT[4:]
 

@@ -80,7 +80,7 @@ def test_a_kill_loses_no_more_than_the_part_in_flight(uploader: Uploader, monkey
     assert uploads.numbers_of(uploader.announce("a", CONTENT)) == [0, 1]
 
 
-def test_a_large_file_that_is_read_for_long_is_asked_for_again(
+def test_a_large_file_that_is_read_for_long_is_requested_again(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = threading.Event()
@@ -107,8 +107,8 @@ def test_a_part_that_was_forgotten_and_never_replaced_is_asked_for(
     killed_at(monkeypatch, staging, "_copy", after=True)
     with pytest.raises(Killed):
         uploader.part(file, 1, b"!" * 10)
-    with pytest.raises(Incomplete) as told:
+    with pytest.raises(Incomplete) as error:
         uploader.complete(file, CONTENT)
-    assert told.value.extra["missing"] == [1]
+    assert error.value.extra["missing"] == [1]
     uploader.part(file, 1, CONTENT[10:20])
     assert stored(uploader.complete(file, CONTENT)) == CONTENT

@@ -95,7 +95,7 @@ def test_a_slow_sender_leaves_its_place_to_a_quick_one(tmp_path: Path, monkeypat
     assert content(tmp_path) == OURS
 
 
-def test_what_a_slow_sender_brings_is_whole_wherever_it_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_slow_sender_are_complete_in_either_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def grow_late() -> None:
         monkeypatch.setattr(staging, "IN_PLACE_SECONDS", -1.0)
 
@@ -161,7 +161,7 @@ def test_a_part_that_another_noted_before_the_place_was_locked_is_received_aside
 
 
 @pytest.mark.parametrize("system", ["copies", "cannot copy", "copies nothing"])
-def test_a_part_that_cannot_be_read_back_whole_is_an_error(
+def test_a_part_that_cannot_be_read_back_completely_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
     def cannot(*_: object) -> int:

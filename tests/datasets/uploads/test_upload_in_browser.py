@@ -111,7 +111,7 @@ def test_a_folder_is_dropped_and_one_that_is_in_the_way_is_taken_out(
     assert files.get(path="b.txt").size == len("another one")
 
 
-def test_the_page_of_a_data_set_shows_by_itself_that_a_version_was_looked_through(
+def test_the_page_of_a_dataset_updates_itself_when_a_version_is_indexed(
     developer: Page, people: Personas, live_server: LiveServer
 ) -> None:
     uploader = Uploader(people.developer)

@@ -64,15 +64,15 @@ def test_who_announces_a_file_and_who_keeps_another_thing_do_not_wait_in_a_circl
 def test_a_part_does_not_count_for_a_file_that_is_begun_anew(uploader: Uploader, meet: Meet) -> None:
     file = uploader.announce("a.csv", CONTENT)
 
-    def begin_anew() -> None:
+    def start_over() -> None:
         with transaction.atomic():
-            uploads.begin_anew(File.objects.get(pk=file.pk))
+            uploads.start_over(File.objects.get(pk=file.pk))
             uploads.wall_clock()
 
     def note_part() -> None:
         uploads._note_part(Version.objects.get(), file, 0, by_sha(sha(CONTENT)))
 
-    begun, refused = meet("datasets.uploads.uploads.wall_clock", begin_anew, note_part)
+    begun, refused = meet("datasets.uploads.uploads.wall_clock", start_over, note_part)
     assert begun is None
     assert isinstance(refused, NotFound)
     assert not Part.objects.exists()
