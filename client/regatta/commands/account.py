@@ -119,7 +119,7 @@ def list_namespaces(session: Session, form: str) -> None:
     with session.portal() as portal:
         found = list(portal.namespaces())
         meant = portal.own_namespace()
-    rows = [("*" if one["name"] == meant else "", one["name"], str(room.get("role") or "")) for one in found]
+    rows = [("*" if one["name"] == meant else "", one["name"], str(one.get("role") or "")) for one in found]
     output.show(form, Listing(("", "NAME", "ROLE"), rows, found, [one["name"] for one in found]))
 
 
