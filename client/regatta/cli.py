@@ -1,7 +1,7 @@
 """The ``regatta`` command.
 
-Exit codes: 0 ok, 1 error, 2 usage, 3 sign-in, 4 not found, 5 quota, 6 network or server, 100 the job failed, 101 it has
-not finished, 103 it was cancelled, 130 interrupted. A log stream that is lost is never 0.
+Exit codes: 0 success, 1 error, 2 usage, 3 sign-in, 4 not found, 5 quota, 6 network or server, 100 the job failed, 101
+it has not finished, 103 it was cancelled, 130 interrupted. A lost log stream never exits with 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ for command in (*account.COMMANDS, *job.COMMANDS, *stream.COMMANDS, *data.COMMAN
 
 
 def main(arguments: list[str] | None = None, outside: Outside | None = None) -> int:
-    """Run the command and return its exit code. Never a traceback for what the portal, the network or a file does."""
+    """Run the command and return its exit code. Errors of the portal, the network or a file never raise."""
     try:
         regatta.main(arguments, prog_name="regatta", standalone_mode=False, obj=outside)
     except PortalError as error:

@@ -1,9 +1,9 @@
-"""Signing in by the browser: a person who is signed in to the portal lets this computer act as them.
+"""Browser sign-in: a user who is signed in to the portal grants access to this computer.
 
-The command listens on a port of its own computer and opens ``/connect`` of the portal with a challenge. When the person
-has agreed, the portal sends the browser back to that port with a code, which is worth something only together with the
-verifier behind the challenge, once, for two minutes (RFC 8252 and RFC 7636). Where no browser can come back (another
-computer, a container), the page shows the code, and it is typed in here.
+The command listens on a local port and opens ``/connect`` of the portal with a challenge. After the user agrees, the
+portal redirects the browser to that port with a code. The code is valid only together with the verifier of the
+challenge, once, for two minutes (RFC 8252 and RFC 7636). If no browser can connect back (another computer, a
+container), the page shows the code, and the user types it in here.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _STRANGE = _PAGE.format("This is not the answer that is waited for.")
 
 
 def name_of_this_computer() -> str:
-    """What a token is called."""
+    """Return the default name of a token."""
     return f"regatta on {socket.gethostname()}"[:100]
 
 
 def sign_in(session: Session, context: Context, name: str, *, no_browser: bool) -> str:
-    """The token that the person grants. Raises NotSignedIn where nobody does in time."""
+    """Return the token that the user grants. Raises NotSignedIn on timeout."""
     verifier, state = secrets.token_urlsafe(32), secrets.token_urlsafe(16)
     asked = {"name": name, "challenge": challenge_of(verifier)}
     if no_browser:
@@ -50,7 +50,7 @@ def sign_in(session: Session, context: Context, name: str, *, no_browser: bool) 
 
 
 def challenge_of(verifier: str) -> str:
-    """The challenge of RFC 7636, method S256."""
+    """Return the challenge of RFC 7636, method S256."""
     return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
 
 
@@ -79,7 +79,7 @@ def _too_late() -> None:
 
 def _handler(state: str, answer: _Answer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Takes the one answer with our state; whatever else knocks is told off and changes nothing."""
+        """Accepts the one request with our state; any other request is refused and changes nothing."""
 
         def do_GET(self) -> None:
             query = parse_qs(urlsplit(self.path).query)
@@ -94,6 +94,6 @@ def _handler(state: str, answer: _Answer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write((_DONE if good else _STRANGE).encode())
 
         def log_message(self, *_arguments: Any) -> None:
-            """The terminal is the person's."""
+            """Log nothing: the terminal is the user's."""
 
     return Handler

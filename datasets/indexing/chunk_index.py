@@ -1,7 +1,7 @@
-"""The files of a version looked through: the format of each, and where its chunks are.
+"""Index of a version: the format of each file and its chunks.
 
-No code of users runs here, only the parsers of ``runtime.data``, which believe no size before they have compared it
-with the file. One file after the other is laid out on this machine under its own name, which some formats need to know.
+No user code runs here, only the parsers of ``runtime.data``, which check every size against the file. Files are laid
+out on this machine one at a time under their own names, which some formats require.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ from runtime.data.span import CHUNK_BYTES, Span
 from runtime.errors import RegattaError as RuntimeFault
 
 CHUNKS_LIMIT = 500_000  # chunks of one version
-# What is laid out to be looked through, within the storage's shelf.
+# Prefix of scratch directories in the storage's shelf.
 SCRATCH = "index-"
 _LIST = "list"
 _NEEDS: Mapping[str, str] = {"parquet": "pyarrow", "arrow": "pyarrow"}
 
-# Called often while files are looked through; raises where somebody else has taken over.
+# Called often during indexing; raises if another worker has taken over.
 Alive = Callable[[], None]
 
 
 class Unindexable(Exception):
-    """A file is not what it says it is. The text is the message that the version fails with."""
+    """A file does not match its format. The text is the message with which the version fails."""
 
 
 class Look:
-    """One looking through of a version. ``chosen`` is by path how its files are read, ``manifest`` what was found."""
+    """Inspection of a version. ``chosen`` gives for each path how the file is read; ``manifest`` builds the
+    manifest."""
 
     def __init__(self, version: Version, alive: Alive) -> None:
         self._version = version
@@ -45,13 +46,14 @@ class Look:
         self._left = CHUNKS_LIMIT
         found = {**dict(self._formats()), **self._left_out()}
         self.chosen = choose(found, version.dataset.format)
-        # By files of images, those of their labels.
+        # Maps files of images to the files of their labels.
         read = {path: each.format or Unread.LABELS for path, each in self.chosen.items()}
         self._labels = {path: of_it for of_it, path in labels(found).items() if read.get(path) == "idx"}
         self.format = of_version(self.chosen)
 
     def manifest(self) -> Manifest:
-        """Raises Unindexable for a file that is not as its format says, StorageError for one that cannot be had."""
+        """Build the manifest. Raises Unindexable for a file that does not match its format, StorageError if one cannot
+        be read."""
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=default_storage().shelf()) as scratch:
             files = tuple(self._entry(file, Path(scratch)) for file in self._files())
         return Manifest(self._version.dataset.full_name, self._version.number, files)
@@ -66,7 +68,8 @@ class Look:
             yield file.path, _format_of(file)
 
     def _left_out(self) -> Mapping[str, Unread]:
-        """What of folders that HuggingFace has saved is not of the dataset. Raises Unindexable for one not whole."""
+        """Return files in folders saved by HuggingFace that are not data. Raises Unindexable for an incomplete
+        folder."""
         keys = {file.path: _key_of(file) for file in self._files()}
         try:
             return saved.left_out(keys, lambda path: _head(keys[path], saved.MOST_BYTES + 1))
@@ -95,7 +98,7 @@ class Look:
                 each.unlink(missing_ok=True)
 
     def _place_labels(self, file: File, scratch: Path) -> list[Path]:
-        """Lay out the labels of images beside them, where they will be when both are read."""
+        """Lay out the labels of images beside them, where the reader expects them."""
         if file.path not in self._labels:
             return []
         of_it = self._version.files.select_related("blob").get(path=self._labels[file.path])

@@ -1,6 +1,6 @@
-"""What follows sealing: the files of a version are looked through (``chunking``), and the manifest is written.
+"""Indexing after sealing: inspect the files of a version (``chunk_index``) and write the manifest.
 
-Whoever indexes claims the version first and renews the claim; where they die, another takes over when it has run out.
+A worker claims the version first and renews its claim. If it dies, another worker takes over when the claim expires.
 """
 
 from __future__ import annotations
@@ -29,17 +29,19 @@ _log = logging.getLogger(__name__)
 CLAIM = timedelta(minutes=15)
 RENEW = CLAIM / 5
 TRIES = 3
-_AT_ONCE = 500  # rows of files that are written together
+_AT_ONCE = 500  # rows that are updated together
 _DIED = "Looking through its files was begun {tries} times and never came to an end. Ask the operator of the portal."
 
 
 class TakenOver(Exception):
-    """Somebody else indexes the version now, or it has been deleted."""
+    """Another worker indexes the version now, or it has been deleted."""
 
 
 def index(version_id: int) -> None:
-    """Index a version that is being sealed, unless somebody does already. Ends in ``sealed`` or ``failed``; what may
-    pass by itself (a storage that is away) is left to the next try."""
+    """Index a version that is being sealed, unless another worker does. The version becomes ``sealed`` or ``failed``.
+
+    Temporary errors, such as unreachable storage, are left to the next try.
+    """
     version = _claim(version_id)
     if version is None:
         return
@@ -60,7 +62,7 @@ def index(version_id: int) -> None:
 
 
 def due() -> list[int]:
-    """The versions that wait to be indexed, and those whose claim has run out."""
+    """Return the ids of versions that wait to be indexed, including those whose claim has expired."""
     waiting = Q(claimed_until=None) | Q(claimed_until__lt=wall_clock())
     return list(Version.objects.filter(waiting, state=VersionState.INDEXING).values_list("pk", flat=True))
 
@@ -72,14 +74,14 @@ def _claim(version_id: int) -> Version | None:
     if not rows.update(claimed_until=now + CLAIM, tries=F("tries") + 1):
         return None
     version = Version.objects.select_related("dataset__namespace").get(pk=version_id)
-    if version.tries > TRIES:  # whoever had it before died of it
+    if version.tries > TRIES:  # all earlier workers died
         _fail(version, _DIED.format(tries=TRIES))
         return None
     return version
 
 
 def _renewal(version: Version) -> Callable[[], None]:
-    """What keeps the claim, called often; it raises TakenOver where there is nothing to be kept any more."""
+    """Return a function that renews the claim; call it often. It raises TakenOver if the claim is lost."""
     due = time.monotonic() + RENEW.total_seconds()
 
     def renew() -> None:
@@ -112,7 +114,7 @@ def _fail(version: Version, why: str) -> None:
 
 @transaction.atomic
 def _seal(version: Version, look: Look, made: Manifest, key: str) -> None:
-    """By compare-and-set: a version that was deleted or claimed by another meanwhile is left alone."""
+    """Seal by compare-and-set: a version that was deleted or claimed by another worker stays unchanged."""
     state = states.step(VersionState.INDEXING, Event.INDEXED, version.number)
     rows = Version.objects.filter(pk=version.pk, state=VersionState.INDEXING, claimed_until=version.claimed_until)
     sealed = rows.update(
@@ -131,7 +133,7 @@ def _seal(version: Version, look: Look, made: Manifest, key: str) -> None:
 
 
 def _note_files(version: Version, look: Look, made: Manifest) -> None:
-    """Write down of each file how it is read."""
+    """Record for each file how it is read."""
     records = {entry.path: entry.records for entry in made.files}
     files = []
     for pk, path in version.files.values_list("pk", "path"):

@@ -1,8 +1,8 @@
-"""What a version shows of itself: the first records of one of its files, made by the worker when it is sealed and kept
-beside the manifest; for the shipped datasets made when somebody asks.
+"""Preview of a version: the first records of one of its files, created when it is sealed.
 
-The document, as JSON: ``format`` of the version, ``file`` that was looked at (empty: several, or none), what ``Glance``
-says of it, and ``statistics`` of the whole version: records, size (bytes), files, chunks.
+It is stored beside the manifest; previews of shipped datasets are created on request. The JSON document has ``format``
+of the version, ``file`` (empty if several or none were read), the fields of ``Glance``, and ``statistics`` of the whole
+version: records, size (bytes), files, chunks.
 """
 
 from __future__ import annotations
@@ -37,14 +37,13 @@ _log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
 _ROOT = Path(__file__).resolve().parent.parent.parent
-# Of files that nobody reads records of, so many are looked at for pictures.
+# Number of files searched for pictures if no records are read.
 _LOOSE = 100
 
 
 # --- Kept ones -------------------------------------------------------------------------------------------------------
 def make(version: Version, manifest: Manifest) -> None:
-    """Make and keep the preview of a version that is being sealed. Never raises: one without is a version all the
-    same."""
+    """Create and store the preview of a version that is being sealed. Never raises: a version needs no preview."""
     try:
         document = {**_seen(version, manifest), "statistics": _statistics(manifest)}
         default_storage().put(_key(version), BytesIO(json.dumps(document).encode()))
@@ -53,7 +52,7 @@ def make(version: Version, manifest: Manifest) -> None:
 
 
 def of(version: Version) -> Document:
-    """The preview of a version. Raises NotFound where there is none (yet), StorageError."""
+    """Return the preview of a version. Raises NotFound if there is none yet, StorageError."""
     try:
         with default_storage().open(_key(version)) as stream:
             document: Document = json.load(stream)
@@ -63,7 +62,7 @@ def of(version: Version) -> Document:
 
 
 def forget(versions: Iterator[Version]) -> None:
-    """Remove the previews of versions that are being removed. One that cannot be is left: it holds up nothing."""
+    """Delete the previews of versions that are being removed. Failures are logged and do not stop the removal."""
     for version in versions:
         try:
             default_storage().delete(_key(version))
@@ -104,7 +103,7 @@ def _glance(path: Path, entry: Entry, most: int) -> Document:
 
 
 def apart(path: Path, format_name: str, name: str, memory: int = record_table.MEMORY_BYTES) -> Document:
-    """A glance at a file by a process of its own, which is ended where it takes too much."""
+    """Read the first records in a child process, which is ended if it exceeds its limits."""
     command = [sys.executable, "-m", "datasets.indexing.record_table", format_name, str(path), name, str(memory)]
     try:
         done = subprocess.run(
@@ -118,7 +117,7 @@ def apart(path: Path, format_name: str, name: str, memory: int = record_table.ME
     return document
 
 
-# One thread: each takes memory that the limit counts, whether it is used or not.
+# One thread each: every thread takes memory that the limit counts, used or not.
 _ENVIRONMENT = {"LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
@@ -131,7 +130,7 @@ def _write_file(version: Version, name: str, path: Path) -> File:
 
 
 def _write_labels(version: Version, entry: Entry, path: Path) -> None:
-    """Put the labels of images beside them, where the version has any."""
+    """Lay out the labels of images beside them, if the version has any."""
     paths = set(version.files.values_list("path", flat=True)) if entry.format == "idx" else set()
     of_it = idx.labels_of(entry.path, paths)
     if of_it:
@@ -139,7 +138,7 @@ def _write_labels(version: Version, entry: Entry, path: Path) -> None:
 
 
 def _write_named(version: Version, entry: Entry, path: Path) -> int:
-    """Put the first files that a list names beside it, as long as they are no longer than a picture; how many."""
+    """Lay out the first files that a list names, unless one is larger than a picture. Return their number."""
     count = 0
     for name in _first_named(path):
         file = version.files.filter(path=str(PurePosixPath(entry.path).parent / name)).first()
@@ -161,7 +160,7 @@ def _first_named(path: Path) -> list[str]:
 
 
 def _loose(version: Version) -> Glance:
-    """The pictures among the first files, where no records are read."""
+    """Return the pictures among the first files if no records are read."""
     small = version.files.select_related("blob").filter(size__lte=image_previews.MOST_BYTES).order_by("path")[:_LOOSE]
     found = (
         (file.path, content) for file in small if (content := _content_of(file)) and image_previews.of_file(content)
@@ -177,7 +176,7 @@ def _content_of(file: File) -> bytes:
 
 # --- The shipped ones ------------------------------------------------------------------------------------------------
 def of_shipped(info: DatasetInfo) -> Document:
-    """The preview of a dataset that is shipped with the portal: of the first file of its first split."""
+    """Return the preview of a shipped dataset: that of the first file of its first split."""
     chunks = {split: catalogue.chunks(info, split) for split in info.splits}
     first = next(iter(chunks.values()))[0]
     path = Path(first.path)

@@ -1,7 +1,7 @@
-"""The storage in a local directory: one file a key, beside it nothing but a temporary file while it is written.
+"""Storage in a local directory: one file per key, plus a temporary file while it is written.
 
-The hash is asked for more often than the content is written, so it is kept: in ``.sums/<key>`` beside the size and the
-modification time for which it holds. Losing that file costs one reading of the content.
+Hashes are requested more often than content is written, so they are cached in ``.sums/<key>``, together with the size
+and modification time for which they hold. If that file is lost, the content is read once more.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _SUMS = ".sums"
 _STAGING = ".staging"
 _SHELF = ".shelf"
-# A file system without links, or one that allows no more of them for this file.
+# The file system has no links, or allows no more links to this file.
 _NO_LINK = frozenset({errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 class LocalStorage:
-    """Keeps files below ``root``, which is made when the first is put."""
+    """Stores files below ``root``, which is created on the first write."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -63,7 +63,7 @@ class LocalStorage:
         start = self.root / normalise(prefix) if prefix.strip("/") else self.root
         keys = [path.relative_to(self.root).as_posix() for path in start.rglob("*") if path.is_file()]
         for key in sorted(key for key in keys if not _hidden(key)):
-            # Deleted while we walk: it is simply not in the list.
+            # Deleted while the directory is read: not part of the list.
             with contextlib.suppress(KeyNotFound):
                 yield self.stat(key)
 
@@ -95,7 +95,7 @@ class LocalStorage:
             except FileNotFoundError:
                 if not target.is_file():
                     raise
-                return self.stat(key)  # another caller was quicker
+                return self.stat(key)  # another caller was faster
             stat = Stat(key, found.st_size, sha256)
             self._remember(stat, found.st_mtime_ns)
         return stat
@@ -153,7 +153,7 @@ def _hidden(key: str) -> bool:
 
 @contextlib.contextmanager
 def _in_words(key: str, verb: str) -> Iterator[None]:
-    """Turn what the file system says into the storage's errors."""
+    """Translate errors of the file system into errors of the storage."""
     try:
         yield
     except _MISSING as error:
@@ -169,7 +169,7 @@ def _in_words(key: str, verb: str) -> Iterator[None]:
 
 
 def _write_whole(path: Path, stream: BinaryIO) -> tuple[int, str, int]:
-    """Write the stream to a temporary file and put it in place. Returns size, SHA-256 and time of modification (ns)."""
+    """Write the stream to a temporary file and rename it. Return size, SHA-256 and modification time (ns)."""
     descriptor, temporary = tempfile.mkstemp(prefix=".put-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -186,7 +186,7 @@ def _write_whole(path: Path, stream: BinaryIO) -> tuple[int, str, int]:
 
 
 def _copy_whole(source: Path, path: Path) -> None:
-    """A copy whose name is there when all of it is: half of one would be taken for the file."""
+    """Copy a file and rename it once it is complete: a partial copy would be taken for the file."""
     draft = path.with_name(f".{path.name[:100]}-{os.getpid()}")
     try:
         shutil.copyfile(source, draft)
@@ -196,7 +196,7 @@ def _copy_whole(source: Path, path: Path) -> None:
 
 
 def _move(path: Path, target: Path) -> os.stat_result:
-    """Put a whole file in place: all of it is on the disk before its name is."""
+    """Move a complete file into place. Its content is synced to disk before it is renamed."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         found = os.fstat(file.fileno())
@@ -216,7 +216,7 @@ def _copy(source: BinaryIO, target: BinaryIO) -> tuple[int, str]:
 
 
 def _replace(path: Path, body: bytes) -> None:
-    """Put a small file in place whole. It may be lost in a power cut: it can be made again."""
+    """Replace a small file atomically. It may be lost in a power cut, because it can be created again."""
     descriptor, temporary = tempfile.mkstemp(prefix=".put-", dir=path.parent)
     with os.fdopen(descriptor, "wb") as file:
         file.write(body)
@@ -224,7 +224,7 @@ def _replace(path: Path, body: bytes) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """A rename is only safe from a power cut when its directory has reached the disk."""
+    """Sync a directory: a rename survives a power cut only after that."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -55,7 +55,7 @@ def login(
 
 
 def _bare(session: Session, server: str | None) -> Context:
-    """The context that is to be signed in to, without the token that it may have."""
+    """Return the context to sign in to, without its token."""
     kept = session.context()
     if server and server.rstrip("/") != kept.server.rstrip("/"):
         return Context(server.rstrip("/"))
@@ -63,7 +63,7 @@ def _bare(session: Session, server: str | None) -> Context:
 
 
 def _keep(session: Session, context: Context) -> None:
-    """Keep a token that is good. Raises NotSignedIn where it is not."""
+    """Store a token after testing it. Raises NotSignedIn if it is not valid."""
     with session.reach(context) as portal:
         me = portal.me()
     session.keep(session.name, context)
@@ -129,7 +129,7 @@ def list_namespaces(session: Session, form: str) -> None:
 def use(session: Session, name: str) -> None:
     """Make NAME the current namespace."""
     with session.portal() as portal:
-        portal.quota(name)  # it is there, and one may see it
+        portal.quota(name)  # checks that it exists and is visible
     session.keep(session.name, replace(session.context(), namespace=name))
     say(f"Current namespace: {name}.")
 

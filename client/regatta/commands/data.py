@@ -24,7 +24,7 @@ def data() -> None:
 
 
 def _full(portal: Any, name: str) -> str:
-    """A name without a namespace is of the one in use."""
+    """Add the current namespace to a name without one."""
     return name if "/" in name else f"{portal.own_namespace()}/{name}"
 
 
@@ -57,7 +57,7 @@ def _show_versions(found: DataSet, form: str) -> None:
 
 
 def _amounts(one: DataSet | Version) -> tuple[str, str]:
-    """Size and number of records."""
+    """Return size and number of records."""
     return output.size(one.size), "" if one.records is None else f"{one.records:,}"
 
 
@@ -117,7 +117,7 @@ def preview(session: Session, name: str, version: int | None, limit: int, form: 
 
 
 def _summary(name: str, found: Mapping[str, Any]) -> str:
-    """What the version is as a whole, which file is shown, and why there is no more of it."""
+    """Return a summary of the version, the file that is shown, and why no more is shown."""
     whole = found["statistics"]
     records = "" if whole["records"] is None else f"records {whole['records']:,}, chunks {whole['chunks']:,}, "
     summary = f"{name}: {found['format']}, {records}files {whole['files']:,}, {output.size(whole['size'])}."

@@ -21,7 +21,7 @@ namespace_option = click.option("-n", "--namespace", default="", help="Namespace
 
 
 class Pair(click.ParamType[tuple[str, str]]):
-    """``name=value``."""
+    """Parameter ``name=value``."""
 
     name = "name=value"
 
@@ -36,7 +36,7 @@ class Pair(click.ParamType[tuple[str, str]]):
 
 PAIR = Pair()
 
-# What stands in the place of the file's, by the key of the specification. A dot leads into a mapping.
+# Options that override the file, by key of the specification. A dot separates the keys of nested mappings.
 _OVERRIDES = (
     click.option("--name", default=None, help="Name of the job."),
     click.option("--framework", default=None, help="Framework: native, paddle, torch or command."),
@@ -84,7 +84,7 @@ def overrides(command: Any) -> Any:
 
 
 def _changed(spec: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The specification with what the flags say."""
+    """Return the specification with the values of the flags."""
     for name, value in given.items():
         if value is None:
             continue
@@ -100,7 +100,7 @@ AFTER_DASHES = "regatta.after_dashes"
 
 
 class WithProgram(click.Command):
-    """A command that leaves what stands after the first ``--`` as it is: it belongs to the program."""
+    """Command that leaves the arguments after the first ``--`` unparsed: they belong to the program."""
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         if "--" in arguments:
@@ -189,7 +189,7 @@ def _offer_requirements(spec: Mapping[str, Any], program: Sequence[str], code: S
 
 
 def _show_preview(preview: Mapping[str, Any], form: str) -> None:
-    """What would come of it; a job that can never fit is an error."""
+    """Print the expected outcome. Raises an error for a job that can never fit."""
     replicas = preview["plan"].get("replicas") or []
     rows = [[str(value) for value in (preview["verdict"], len(replicas), preview["reason"])]]
     output.show(form, Listing(("VERDICT", "REPLICAS", "REASON"), rows, preview, [preview["verdict"]]))

@@ -19,14 +19,14 @@ from regatta.session import Session, take
 from regatta.terminal import output
 from regatta.terminal.output import Listing, say
 
-# Lines that are printed of a log that is not followed, unless others are asked for.
+# Lines printed of a log that is not followed, by default.
 TAIL = 1000
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS: Mapping[str, float] = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Moment(click.ParamType[datetime]):
-    """A length of time before now (10m, 2h), or a moment of ISO 8601."""
+    """Duration before now (10m, 2h), or an ISO 8601 time."""
 
     name = "time"
 
@@ -96,7 +96,7 @@ def _begin(
     after: int | None,
     replica: str | None,
 ) -> int:
-    """The cursor to read from. A log that is not followed begins near its end, as a person wants it, and says so."""
+    """Return the cursor to read from. A log that is not followed begins near its end; a message says so."""
     if after is not None or (tail is None and (follows or since is not None)):
         return after or 0
     wanted = TAIL if tail is None else tail
@@ -110,7 +110,7 @@ def _begin(
 
 
 def follow(portal: Client, job_id: str) -> None:
-    """Print the log to its end, then exit with the job's outcome."""
+    """Print the log to its end, then exit with the outcome of the job."""
     for line in portal.follow(job_id):
         _plain(line)
     exit_with(portal.job(job_id))

@@ -1,4 +1,4 @@
-"""How far a transfer is: a bar with rate and time left on a terminal, a plain line now and then elsewhere."""
+"""Progress of a transfer: a bar with rate and remaining time on a terminal, occasional plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINE_SECONDS = 5.0
 
 
 class Shown(Protocol):
-    """Shows a transfer while it is entered."""
+    """Context manager that shows a transfer."""
 
     def __enter__(self) -> Shown: ...
 
@@ -33,12 +33,12 @@ class Shown(Protocol):
 
 
 def shown() -> Shown:
-    """What fits to where standard error goes."""
+    """Return the display that fits standard error."""
     return Bar() if sys.stderr.isatty() else Lines()
 
 
 class Bar:
-    """On a terminal. Each phase, hashing and sending, has a bar of its own."""
+    """Progress bar on a terminal. The phases, hashing and sending, have separate bars."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description:<11}"), BarColumn(), DownloadColumn(binary_units=True))
@@ -64,7 +64,7 @@ class Bar:
 
 
 class Lines:
-    """In a file or a pipe: at the beginning and the end of a phase, and every few seconds between."""
+    """Progress lines for a file or a pipe: at the beginning and the end of a phase, and every few seconds between."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -78,7 +78,7 @@ class Lines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is left to be put right."""
+        """Do nothing."""
 
     def begin(self, what: str, total: int) -> None:
         with self._lock:
