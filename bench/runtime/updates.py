@@ -1,8 +1,8 @@
-"""R3: the update of the parameters on a server, one thread, beside PyTorch's fused optimisers.
+"""R3: the update of the parameters on a server, one thread, compared with PyTorch's fused optimisers.
 
-The parameters are in blocks of 1 MiB, as a shard keeps them; every round updates all of them a few times, with NumPy,
-with the accelerator and with the peer in turns. Both are what ``optimisers.run`` calls, which is what a shard calls
-for each block; with the accelerator it is called itself.
+The parameters are in blocks of 1 MiB, as in a shard. Every round updates all of them a few times, with NumPy, with the
+accelerator and with the peer in turns. Both kinds of update are what ``optimisers.run`` calls, which a
+shard calls for each block; the accelerator is measured through ``optimisers.run`` itself.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ REPEAT = 3
 MEGABYTES = scale((64, 256), (4,))
 BLOCK_ELEMENTS = 1 << 18
 RULES: Sequence[Optimiser] = (SGD(1e-3), Momentum(1e-3, 0.9), Adam(1e-3))
-# Of the peer's elements per second, by the rule: with NumPy alone, and with the accelerator for every rule.
+# Relative to the peer's elements per second, by rule: with NumPy alone, and with the accelerator for every rule.
 NUMPY_GOALS: Mapping[str, float] = {"SGD": 0.6, "Momentum": 0.7, "Adam": 0.35}
 ACCELERATOR_GOAL = 0.9
 PEER = Path(__file__).with_name("fused_peer.py")
@@ -51,7 +51,7 @@ def measure() -> list[Row]:
 
 
 def _rows(rule: Optimiser, megabytes: int, requests: Ask | None) -> Iterator[Row]:
-    """A row for each way in which the update is done here."""
+    """Yield a row for each of our ways to update."""
     name, elements = type(rule).__name__, (megabytes << 20) // 4
     blocks = _blocks(rule, elements)
     ways: dict[str, Update] = {"NumPy": numpy_kernels.run}
@@ -59,7 +59,7 @@ def _rows(rule: Optimiser, megabytes: int, requests: Ask | None) -> Iterator[Row
     if jit.available():
         load = partial(jit.load, name, np.dtype("<f4"), rule.slots)
         jit.begin((name, "<f4"), jit.WORTH_ELEMENTS, load)
-        # It is made ready beside the updates; until then they are NumPy's.
+        # It is compiled beside the updates; until then NumPy is used.
         ready = partial(jit.run, name, blocks[0], rule.numbers(1))
         wait_until(ready, f"that the accelerator is ready for {name}", 60)
         ways["accelerator"] = optimisers.run
@@ -80,7 +80,7 @@ def _row(case: str, elements: int, seconds: Mapping[str, float], way: str, goal:
 
 
 def _blocks(rule: Optimiser, elements: int) -> Sequence[Sequence[Array]]:
-    """Parameter, gradient and state of every block, as on a server."""
+    """Return parameter, gradient and state of every block, as on a server."""
     parameters = list(numpy_kernels.adjacent([(BLOCK_ELEMENTS, "<f4")] * (elements // BLOCK_ELEMENTS)))
     gradients = [np.full(BLOCK_ELEMENTS, 1e-3, "f4") for _ in parameters]
     states = rule.states(parameters)
@@ -90,7 +90,7 @@ def _blocks(rule: Optimiser, elements: int) -> Sequence[Sequence[Array]]:
 def _alternate(
     rule: Optimiser, blocks: Sequence[Sequence[Array]], ways: Mapping[str, Update], requests: Ask | None, elements: int
 ) -> dict[str, float]:
-    """Median seconds of one update of everything; the ways and the peer take turns."""
+    """Return the median seconds of one update of everything. The ways and the peer take turns."""
     name = type(rule).__name__
     constants = rule.numbers(1)
     taken: dict[str, list[float]] = {way: [] for way in ways}

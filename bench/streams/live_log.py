@@ -1,8 +1,8 @@
-"""S1: from the moment a job prints a line until it stands in the page of the job in a browser.
+"""S1: time from printing a line in a job until it is in the page of the job in a browser.
 
-A whole portal runs a job that prints 100 lines a second, each with the time at which it was printed; Chromium shows the
-job's page at the end of its log. A line counts when its row is in the document. The clock is that of the machine, for
-both. p50 and p99 are the medians over five stretches.
+A whole portal runs a job that prints 100 lines per second, each with its time of printing. Chromium shows the end of
+the log on the job's page. A line counts when its row is in the document. Both use the clock of the machine. p50 and p99
+are the medians over five windows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ for number in range(1_000_000):
     time.sleep(max(0.0, begun + number / RATE - time.monotonic()))
     print(f"n={number} at={time.time():.6f}", flush=True)
 """
-# Notes each row when it comes into the document: [its sequence number, milliseconds since it was printed].
+# Records each row when it is added to the document: [its sequence number, milliseconds since it was printed].
 _OBSERVE = """
 () => {
   window.__late = [];
