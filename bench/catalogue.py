@@ -138,8 +138,7 @@ ROWS: Sequence[str] = tuple(sorted((row for each in MEASUREMENTS for row in each
 
 
 def chosen(words: Sequence[str]) -> tuple[str, ...]:
-    """Return the rows for these words: ``S2``, ``d1s``, ``S``, or ``RD`` for letters; all by default. Raises
-    ValueError."""
+    """Return the selected rows: ``S2``, ``d1s``, ``S``, or ``RD`` for letters; all by default. Raises ValueError."""
     known = {row.upper(): row for row in ROWS}
     found: set[str] = set()
     for word in (part.upper() for text in words for part in text.replace(",", " ").split()):

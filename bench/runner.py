@@ -25,7 +25,7 @@ from bench.catalogue import GOALS, Measurement
 from bench.report import Row, from_json, missed, to_json
 
 ROOT = Path(__file__).resolve().parent.parent
-# Time to stop servers and remove files after the measurement was told to end.
+# Time to stop servers and remove files after the signal to end.
 GRACE_SECONDS = 30.0
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG: if the runner is killed, no measurement keeps running
@@ -105,7 +105,7 @@ def _parents() -> Iterator[tuple[int, int]]:
             yield int(stat.parent.name), int(stat.read_text().rpartition(")")[2].split()[1])
 
 
-# --- The process of a measurement ------------------------------------------------------------------------------------
+# --- Process of a measurement ----------------------------------------------------------------------------------------
 def _measure(module: str, output: Path, errors: Path) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)

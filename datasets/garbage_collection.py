@@ -116,7 +116,7 @@ def purge(before: datetime, needed: Collection[int] = ()) -> None:
 
 
 def doom(now: datetime) -> None:
-    """Mark content that no file uses any more, and content that was never handed over."""
+    """Mark content without files, and content that was never handed over."""
     unused = Blob.objects.filter(doomed=None, files=None)
     stale = Q(kept__isnull=False) | Q(created__lt=now - SETTLED)
     for namespace_id in unused.filter(stale).values_list("namespace_id", flat=True).distinct():

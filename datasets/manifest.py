@@ -141,7 +141,7 @@ def is_digest(text: str) -> bool:
     return _DIGEST.fullmatch(text) is not None
 
 
-# --- The document ----------------------------------------------------------------------------------------------------
+# --- Manifest --------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Chunk:
     """Part of a file that can be read on its own. For ``digest``, see ``runtime.data.span.Span``."""

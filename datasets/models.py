@@ -135,7 +135,7 @@ class File(models.Model):
     sha256 = models.CharField(max_length=64, blank=True)
     # Changes when the upload starts over: late writers and readers of the old file do no harm.
     staging = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    # All parts are there and are being compared with the checksum: none may be replaced any more.
+    # All parts are stored and are being compared with the checksum: none may be replaced.
     frozen = models.BooleanField(default=False)
     blob = models.ForeignKey(Blob, null=True, blank=True, on_delete=models.PROTECT, related_name="files")
     # Set when the version is sealed: the format in which jobs read the file and its number of records, or why it is not

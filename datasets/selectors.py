@@ -39,7 +39,7 @@ _SHOWN = (
 _NOT_THERE = "There is no dataset {name} that you may see. Check the name; deleted ones are gone after their grace."
 
 
-# --- Rows ------------------------------------------------------------------------------------------------------------
+# --- Lookups ---------------------------------------------------------------------------------------------------------
 def readable(actor: Actor) -> QuerySet[Dataset]:
     """Return the datasets whose sealed versions the actor may read: of the own namespaces, shared with them, or public.
 
@@ -144,7 +144,7 @@ def content_of(version: Version, path: str) -> File:
     return found
 
 
-# --- As the API shows them -------------------------------------------------------------------------------------------
+# --- API representation ----------------------------------------------------------------------------------------------
 def version_json(version: Version) -> dict[str, Any]:
     """Return a version for the API. While it is being filled, the totals are those of the announced files."""
     sealed = version.state == VersionState.SEALED
@@ -306,7 +306,7 @@ def _why_not(actor: Actor, namespace: str, mention: str, ns: str, name: str) -> 
     return f"There is no dataset {mention[:100]!r} that a job of {namespace} may use. {hint}"
 
 
-# --- The shipped ones ------------------------------------------------------------------------------------------------
+# --- Shipped datasets ------------------------------------------------------------------------------------------------
 def public() -> list[DatasetInfo]:
     """Return the datasets that are shipped with the portal, by name."""
     return [find(name) for name in shipped.names(data_path()) if name.startswith(PUBLIC)]

@@ -196,7 +196,7 @@ def upload(request: HttpRequest, ns: str, name: str) -> HttpResponse:
     return render(request, "datasets/upload.html", context)
 
 
-# --- Deeds -----------------------------------------------------------------------------------------------------------
+# --- Actions ---------------------------------------------------------------------------------------------------------
 def _do(request: HttpRequest, ns: str, name: str, deed: Callable[[], object], done: str) -> HttpResponse:
     attempt(request, deed, done)
     return redirect("dataset", ns=ns, name=name)

@@ -141,7 +141,7 @@ def _row(value: float, peer: float | None) -> Row:
     return beside("D3", case, value, peer, GOAL, note="" if peer else "the peer nginx or curl is missing")
 
 
-# --- Ours ------------------------------------------------------------------------------------------------------------
+# --- Portal ----------------------------------------------------------------------------------------------------------
 def _upload(
     running: Running, token: str, file: Path, idle: Mapping[str, float] | None = None
 ) -> tuple[float, dict[str, float]]:
@@ -212,7 +212,7 @@ def _web_process(port: int) -> int:
     raise RuntimeError(f"Nobody listens on port {port}.")
 
 
-# --- The peer --------------------------------------------------------------------------------------------------------
+# --- Peer ------------------------------------------------------------------------------------------------------------
 def _to_nginx(folder: Path, file: Path) -> float | None:
     """Return MB per second; None without nginx or curl."""
     nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")

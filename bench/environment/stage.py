@@ -92,7 +92,7 @@ def account(name: str) -> Any:
 
 
 def tokens(count: int) -> list[str]:
-    """Return personal tokens of as many accounts: the number of sockets per user is limited."""
+    """Return ``count`` personal tokens, each of a new account: the number of sockets per user is limited."""
     from rbac.models import ApiToken
     from rbac.selectors import digest_of
 

@@ -114,7 +114,7 @@ def megabytes() -> float:
     return float(answer.stdout)
 
 
-# --- The recording ---------------------------------------------------------------------------------------------------
+# --- Recording -------------------------------------------------------------------------------------------------------
 class Recording:
     """API server that lists everything and accepts every status and every new object."""
 

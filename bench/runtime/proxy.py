@@ -246,7 +246,7 @@ def dial_through(proxy: str) -> None:
         link.sendall(f"{address[0]}:{address[1]}\n".encode())
         return link
 
-    setattr(socket, "create_connection", connect)  # noqa: B010  its type is another's to say
+    setattr(socket, "create_connection", connect)  # noqa: B010  typed elsewhere
 
 
 def _dial(address: str) -> socket.socket:

@@ -131,7 +131,7 @@ def _rate(stack: ExitStack, count: int, environment: dict[str, str], words: Sequ
     return trained / seconds
 
 
-# --- The processes ---------------------------------------------------------------------------------------------------
+# --- Processes -------------------------------------------------------------------------------------------------------
 def lead(store: str, trainers: int) -> None:
     """Run the master of one job: print its address, serve until standard input ends."""
     environment = contract.read()

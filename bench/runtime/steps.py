@@ -62,7 +62,7 @@ def _against(wire: str, elements: int, trainers: int, seconds: Mapping[str, floa
 
 
 def _exact(trainers: int) -> Row:
-    """Measure R10. The digest is of the bytes of all parameters, after so many steps on batches of real data."""
+    """Measure R10. The digest is of the bytes of all parameters after the steps on batches of real data."""
     digests = set()
     for _run in range(2):
         with ours(0, "digits", [HERE] * trainers) as team:

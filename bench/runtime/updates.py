@@ -114,7 +114,7 @@ def _timed(update: Update, rule: str, blocks: Sequence[Sequence[Array]], constan
     return (time.perf_counter() - begun) / REPEAT
 
 
-# --- The peer --------------------------------------------------------------------------------------------------------
+# --- Peer ------------------------------------------------------------------------------------------------------------
 @contextmanager
 def _peer(python: str) -> Iterator[Ask]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

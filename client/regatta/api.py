@@ -70,7 +70,7 @@ class Client:
         """Wait between two polls."""
         self._sleep(seconds)
 
-    # --- who ---------------------------------------------------------------------------------------------------------
+    # --- account -----------------------------------------------------------------------------------------------------
     def token(self, username: str, password: str, name: str, *, code: str | None = None) -> str:
         """Create a token of that account and return it. ``code`` is that of its second factor. Raises NotSignedIn."""
         body = {"username": username, "password": password, "name": name, **({"code": code} if code else {})}

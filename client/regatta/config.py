@@ -69,7 +69,7 @@ class Settings:
         return replace(self, contexts={other: kept for other, kept in self.contexts.items() if other != name})
 
 
-# --- What applies now ------------------------------------------------------------------------------------------------
+# --- Effective configuration -----------------------------------------------------------------------------------------
 def name_in_use(asked: str = "", environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> str:
     """Return the name of the current context. ``asked`` is the option's value; ``directory`` the working directory."""
     return asked or environ.get(CONTEXT, "") or project(directory)["context"] or load(environ).current

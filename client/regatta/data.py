@@ -131,7 +131,7 @@ class DataSets:
     def files(self, full_name: str, number: int) -> Iterator[StoredFile]:
         yield from map(StoredFile.from_json, self._http.pages(f"{_path(full_name, number)}/files"))
 
-    # --- Files that are taken in -------------------------------------------------------------------------------------
+    # --- Uploads -----------------------------------------------------------------------------------------------------
     def begin(self, full_name: str, number: int, path: str, size: int, sha256: str = "") -> Upload:
         """Announce a file. Content that the portal already has need not be sent again.
 

@@ -70,7 +70,7 @@ class Job:
             raise ValueError("This job was not created by a Client and has no portal to query.")
         return self.portal
 
-    # --- The job itself ----------------------------------------------------------------------------------------------
+    # --- Control -----------------------------------------------------------------------------------------------------
     def refresh(self) -> Job:
         """Return the job in its current state."""
         return self._portal.job(self.id)
@@ -98,7 +98,7 @@ class Job:
         """Change the desired replicas: ``job.scale(trainer=4)``."""
         return self._portal.scale(self.id, **replicas)
 
-    # --- What it tells -----------------------------------------------------------------------------------------------
+    # --- Data --------------------------------------------------------------------------------------------------------
     def logs(self, *, follow: bool = False, after: int = 0, replica: str | None = None) -> Iterator[Line]:
         """Yield the lines so far; with ``follow`` until the job has ended, each exactly once, even after reconnects."""
         read = self._portal.follow if follow else self._portal.logs

@@ -41,7 +41,7 @@ _ROOT = Path(__file__).resolve().parent.parent.parent
 _LOOSE = 100
 
 
-# --- Kept ones -------------------------------------------------------------------------------------------------------
+# --- Stored previews -------------------------------------------------------------------------------------------------
 def make(version: Version, manifest: Manifest) -> None:
     """Create and store the preview of a version that is being sealed. Never raises: a version needs no preview."""
     try:
@@ -83,7 +83,7 @@ def _statistics(manifest: Manifest) -> Mapping[str, int | None]:
     }
 
 
-# --- Looking ---------------------------------------------------------------------------------------------------------
+# --- Reading files ---------------------------------------------------------------------------------------------------
 def _seen(version: Version, manifest: Manifest) -> Document:
     entry = next((entry for entry in manifest.files if entry.records), None)
     if entry is None or entry.format == PICTURES:
@@ -174,7 +174,7 @@ def _content_of(file: File) -> bytes:
         return stream.read()
 
 
-# --- The shipped ones ------------------------------------------------------------------------------------------------
+# --- Shipped datasets ------------------------------------------------------------------------------------------------
 def of_shipped(info: DatasetInfo) -> Document:
     """Return the preview of a shipped dataset: that of the first file of its first split."""
     chunks = {split: catalogue.chunks(info, split) for split in info.splits}

@@ -274,7 +274,7 @@ def _picture(value: Any) -> Picture | None:
     return image_previews.of_array(value) if isinstance(value, np.ndarray) else None
 
 
-# --- As a process ----------------------------------------------------------------------------------------------------
+# --- Command ---------------------------------------------------------------------------------------------------------
 def main(format_name: str, path: str, name: str, memory: str) -> None:
     """Write the table of one untrusted file."""
     resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))

@@ -92,7 +92,7 @@ class Storage(Protocol):
     def shelf(self) -> Path:
         """Return a directory on this machine in which ``place`` lays out content. Creates it if necessary.
 
-        Its contents can be created again, and are removed by whoever created them.
+        Its contents can be created again. The caller of ``place`` removes them.
         """
 
     def place(self, key: str, path: Path) -> None:

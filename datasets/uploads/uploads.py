@@ -46,7 +46,7 @@ class Place:
     number: int
 
 
-# --- Announcing ------------------------------------------------------------------------------------------------------
+# --- Announcement ----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Announced:
     """Result of ``announce``.
@@ -278,7 +278,7 @@ def checksums_of(file: File) -> dict[int, str]:
     return dict(file.parts.order_by("number").values_list("number", "checksum"))
 
 
-# --- The whole -------------------------------------------------------------------------------------------------------
+# --- Completion ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Completed:
     """Result of ``complete``. ``checked`` bytes have been read again; while that is not all, the caller must repeat the

@@ -1,4 +1,4 @@
-"""The commit that results are labelled with."""
+"""The commit with which results are labelled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What plays the trainers of R8 reads whole messages, in however many pieces they come."""
+"""The simulated trainers of R8 read whole messages, in however many pieces they arrive."""
 
 from __future__ import annotations
 

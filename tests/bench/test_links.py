@@ -1,4 +1,4 @@
-"""Hosts of R1n are apart and behind links of the given rate; R1c counts what processes really spend and move."""
+"""Hosts of R1n are separate and behind links of the given rate; R1c counts real CPU time and bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The open traces are whole, and what the benchmark says of them holds on the smallest."""
+"""The open traces are complete, and the claims of the benchmark hold on the smallest."""
 
 from __future__ import annotations
 

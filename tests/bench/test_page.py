@@ -1,4 +1,4 @@
-"""docs/benchmarks.md is made of the results: each row stands in it, with what it was measured on."""
+"""docs/benchmarks.md is generated from the results: each row is in it, with its environment."""
 
 from __future__ import annotations
 

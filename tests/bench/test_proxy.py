@@ -1,4 +1,4 @@
-"""The network that misbehaves does so as it was told."""
+"""The fault-injecting proxy disturbs connections as configured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SECONDS = 10.0
 
 
 class Echo:
-    """Answers every byte with itself; ``heard`` is what came, by connection."""
+    """Echoes every byte; ``heard`` is the received data, by connection."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))

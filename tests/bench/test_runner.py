@@ -20,9 +20,9 @@ FIRST, SECOND = catalogue.MEASUREMENTS[:2]
 
 
 def ran(folder: Path, body: str, *rows: str, limit: float = 60.0) -> runner.Outcome:
-    """What comes of a measurement whose module is this text.
+    """Return the outcome of a measurement whose module is this text.
 
-    In a process of its own, for the runner ends all descendants of its process, and the tests' has others.
+    It runs in a separate process, because the runner ends all descendants of its process, and the tests have others.
     """
     (folder / "made_up.py").write_text(body)
     script = (

@@ -1,4 +1,4 @@
-"""A row of the bench measures what its text says, and is MISSED where it cannot."""
+"""A row of the benchmark measures what its text states, and is MISSED if it cannot."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_r3_without_accelerator_or_peer_is_missed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_r3_runs_what_a_parameter_server_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the compiled loop alone."""
+    """Not only the compiled loop."""
     seen: dict[str, Any] = {}
 
     def remember(rule: object, blocks: object, ways: dict[str, Any], *rest: object) -> dict[str, float]:
@@ -99,7 +99,7 @@ def test_r5_trains_on_records_of_a_dataset(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_r7_kills_a_process_alone_and_a_whole_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Only the second way makes the lease run out."""
+    """Only the second way makes the lease expire."""
     killed: list[str] = []
     monkeypatch.setattr(recovery.process_sessions, "kill_children", lambda *given: killed.append("children"))
     monkeypatch.setattr(recovery.process_sessions, "kill", lambda *given: killed.append("session"))
@@ -341,7 +341,7 @@ def test_k2_takes_the_median_of_rounds_of_each_kind(monkeypatch: pytest.MonkeyPa
 
 
 def test_k5_stands_beside_kueue_with_the_database_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The published rate includes a control plane: what the policy takes in memory has no ratio to it."""
+    """The published rate includes a control plane: the policy's time in memory has no ratio to it."""
     monkeypatch.setattr(admission, "admissions_a_second", lambda: 1000.0)
     (alone,) = admission.measure()
     found = {**DECIDED, "seconds": 1, "cpu": 1, "rounds": 1, "transitions": 100, "attempts": 100, "held": 1}
@@ -355,7 +355,7 @@ def test_k5_stands_beside_kueue_with_the_database_alone(monkeypatch: pytest.Monk
 # --- Elastic jobs ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["regatta", "published", "fixed"])
 def test_e1_to_e6_decide_with_the_reaction_time_of_the_product(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event waits for the next sweep, and for that to be over."""
+    """An event waits for the next sweep, and for the end of that sweep."""
     timings: list[float | None] = []
     monkeypatch.setattr(
         elastic, "simulate", lambda workload, policy, timing, seed: timings.append(timing.reaction) or workload
@@ -387,7 +387,7 @@ def test_e8_compares_all_policies_on_all_traces_with_one_timing(monkeypatch: pyt
 def test_s6_counts_no_lines_of_a_job_that_did_not_come_to_its_end(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Lines that were never printed are not lost; the row says what became of the job."""
+    """Lines that were never printed are not lost; the row gives the outcome of the job."""
     state = {"state": "FAILED", "why": "trainer-0 had not registered.", "finished": "2026-01-01T00:00:00Z"}
     monkeypatch.setattr(stream_faults.portal, "answer_of", lambda answer: state)
     monkeypatch.setattr(httpx.Client, "get", lambda *_: None)

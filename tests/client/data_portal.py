@@ -1,4 +1,4 @@
-"""A portal of paper that takes datasets in and gives them out, and can break off whenever it is told to."""
+"""Fake portal that accepts and returns datasets, and can break connections on request."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _VERSION = r"/api/v1/datasets/(?P<set>[^/]+/[^/]+)/versions/(?P<version>\d+)"
 
 
 class DataPortal(httpx.BaseTransport):
-    """``files`` is what was taken in, by path. ``sent`` counts the bytes of parts. ``breaks`` decides, request by
-    request, whether the connection breaks before it is taken."""
+    """Fake portal for datasets.
+
+    ``files`` is the received content by path. ``sent`` counts the bytes of parts. ``breaks`` decides for each request
+    whether the connection breaks before it is accepted.
+    """
 
     def __init__(self, breaks: Callable[[], bool] = lambda: False) -> None:
         self.files: dict[str, bytes] = {}
@@ -142,6 +145,6 @@ def _sha256(content: bytes) -> str:
 
 
 def at_random(seed: int, share: float) -> Callable[[], bool]:
-    """Breaks a share of all requests, the same ones for a seed."""
+    """Return a function that is true for a share of all requests, the same ones for a seed."""
     dice = random.Random(seed)
     return lambda: dice.random() < share

@@ -1,4 +1,4 @@
-"""What the commands send and print."""
+"""Requests and output of the commands."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ def test_a_submit_with_too_few_or_too_many_arguments_is_2(arguments: str) -> Non
     assert regatta(arguments)[0] == 2
 
 
-# --- Forms of output -------------------------------------------------------------------------------------------------
+# --- Output formats --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("form", "read"),
     [("json", json.loads), ("yaml", yaml.safe_load), ("name", lambda text: [{"id": text.strip()}])],
@@ -345,7 +345,7 @@ def test_events_of_all_pages_are_shown_the_oldest_first(capsys: pytest.CaptureFi
     assert [request.url.params.get("before") for request in portal.asked] == [None, "c", "b"]
 
 
-# --- The rest --------------------------------------------------------------------------------------------------------
+# --- Other commands --------------------------------------------------------------------------------------------------
 def test_scale_sends_each_role(capsys: pytest.CaptureFixture[str]) -> None:
     _, portal = regatta("scale j1 trainer=4", {"POST /api/v1/jobs/j1/scale": [ok(job(), 202)]})
     assert portal.bodies() == [{"trainer": 4}]

@@ -1,4 +1,4 @@
-"""Which portal is meant, as whom, and in which namespace."""
+"""Choice of portal, account and namespace."""
 
 from __future__ import annotations
 

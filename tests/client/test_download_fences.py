@@ -1,4 +1,4 @@
-"""What a download relies on: bytes that are right, on the disk before they have their name, and an end of trying."""
+"""Guarantees of a download: correct bytes, synced to disk before they are renamed, and a limit of retries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_file_of_the_right_length_with_other_content_is_fetched_again(tmp_path
 
 
 class BeginsAnew(DataPortal):
-    """Gives the whole file whatever part of it was asked for, as a proxy that ignores ranges, and counts that."""
+    """Returns the whole file whichever range is requested, as a proxy that ignores ranges, and counts this."""
 
     asked = 0
 
@@ -56,7 +56,7 @@ def test_of_a_part_that_is_longer_than_the_file_the_beginning_is_used(tmp_path: 
 
 
 class Silent(DataPortal):
-    """Ends each answer before its first byte, and counts them."""
+    """Ends each response before its first byte, and counts them."""
 
     asked = 0
 
@@ -74,7 +74,7 @@ def test_a_download_that_brings_nothing_ends(tmp_path: Path) -> None:
 
 
 class ChangesAtTheEnd(DataPortal):
-    """The file on the disk grows when its last part has been taken."""
+    """Appends to the file on the disk after its last part was received."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()

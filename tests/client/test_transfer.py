@@ -1,4 +1,4 @@
-"""Whole datasets, up and down."""
+"""Upload and download of whole datasets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ both_ways = pytest.mark.usefixtures("_both_ways")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files of no parts, of less than one, of exactly some, of many; in folders; with names of other scripts."""
+    """Files of zero, less than one, exactly some, and many parts; in folders; with non-Latin names."""
     dice = random.Random(7)
     for name, size in {"empty": 0, "a.bin": 10, "deep/b.bin": 3 * PART, "deep/数据.bin": 20 * PART + 1}.items():
         file = tmp_path / "data" / name
@@ -44,7 +44,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-# --- Up --------------------------------------------------------------------------------------------------------------
+# --- Upload ----------------------------------------------------------------------------------------------------------
 @both_ways
 def test_a_folder_arrives_complete_and_is_sealed(folder: Path) -> None:
     portal = DataPortal()
@@ -63,7 +63,7 @@ def test_an_upload_that_is_killed_repeatedly_resumes(folder: Path) -> None:
             kills += 1
     assert (portal.files, portal.state) == (contents(folder), "sealed")
     assert kills >= 5
-    # No part came twice but those whose answer was lost.
+    # No part came twice except those whose response was lost.
     assert portal.sent == sum(map(len, contents(folder).values()))
 
 
@@ -140,7 +140,7 @@ def test_progress_separates_hashing_from_sending_and_reaches_the_total(folder: P
 
 
 class ReadsLargeFilesSlowly(DataPortal):
-    """Says of each file a few times that it is still being read."""
+    """Reports each file a few times as still being read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ def test_what_is_hidden_in_a_folder_is_left_out(folder: Path) -> None:
 
 
 class ChangesAFile(DataPortal):
-    """Somebody writes into a file while its parts are sent."""
+    """Writes into a file while its parts are sent."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -277,7 +277,7 @@ def test_a_file_that_shrinks_while_a_part_of_it_is_sent_is_named(tmp_path: Path)
         list(piece)
 
 
-# --- Down ------------------------------------------------------------------------------------------------------------
+# --- Download --------------------------------------------------------------------------------------------------------
 def filled(folder: Path, portal: DataPortal | None = None) -> DataPortal:
     portal = portal or DataPortal()
     portal.files, portal.state = contents(folder), "sealed"
@@ -304,7 +304,7 @@ def ranges(answer: httpx.Response) -> dict[str, str]:
 
 
 class HalfABody(DataPortal):
-    """Every answer with content ends in its middle."""
+    """Every response with content ends in its middle."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         whole = super()._content(request, path)
@@ -324,7 +324,7 @@ def test_answers_that_end_in_the_middle_are_continued(folder: Path, tmp_path: Pa
 
 
 class NoBody(DataPortal):
-    """Content never comes."""
+    """Content never arrives."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         raise httpx.ReadError("cut")
@@ -337,7 +337,7 @@ def test_content_that_never_comes_is_an_error_and_no_file(folder: Path, tmp_path
 
 
 class Damages(DataPortal):
-    """Gives other bytes than it promised."""
+    """Returns other bytes than announced."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         content = self.files[path]
@@ -351,7 +351,7 @@ def test_damaged_content_is_an_error_and_no_file(folder: Path, tmp_path: Path) -
 
 
 def part_of(folder: Path, name: str, content: bytes) -> Path:
-    """What an earlier download of the file has left."""
+    """Write what an earlier download of the file has left."""
     part = folder / "copy" / f"{name}.part"
     part.parent.mkdir(parents=True, exist_ok=True)
     part.write_bytes(content)
@@ -372,7 +372,7 @@ def test_what_an_earlier_download_of_another_version_left_does_not_get_into_the_
 
 
 class SizeIsWrong(DataPortal):
-    """Lists a size that its file does not have, with the right digest of what it gives."""
+    """Lists a wrong size for a file, with the right digest of its content."""
 
     def _files(self, request: httpx.Request) -> httpx.Response:
         body = super()._files(request).json()
@@ -388,7 +388,7 @@ def test_a_file_of_another_size_than_the_portal_lists_is_an_error_and_no_file(fo
 
 
 class IgnoresRange(DataPortal):
-    """A proxy in between sends the whole file whatever part is asked for."""
+    """A proxy that returns the whole file whichever range is requested."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         return httpx.Response(200, content=self.files[path])
@@ -401,7 +401,7 @@ def test_a_file_is_complete_even_if_ranges_are_ignored(folder: Path, tmp_path: P
 
 
 class SendsMore(DataPortal):
-    """Every answer is longer than the file."""
+    """Every response is longer than the file."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         whole = super()._content(request, path)
@@ -414,7 +414,7 @@ def test_what_follows_the_end_of_a_file_is_not_written(folder: Path, tmp_path: P
 
 
 class OtherPart(DataPortal):
-    """Answers with a part that begins later than the one that was asked for."""
+    """Responds with a range that begins after the requested one."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         whole = super()._content(request, path)
@@ -430,7 +430,7 @@ def test_a_part_that_begins_elsewhere_is_refused(folder: Path, tmp_path: Path) -
 
 
 class EmptyBody(DataPortal):
-    """Says yes and sends nothing."""
+    """Responds with success and an empty body."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         return httpx.Response(200)

@@ -1,4 +1,4 @@
-"""What every backend must do with an attempt, whatever runs it beneath."""
+"""Contract of every backend."""
 
 from __future__ import annotations
 
@@ -17,17 +17,18 @@ from tests.waiting import until
 JOB = "0a1b2c3d-0000-4000-8000-000000000000"
 GRACE = timedelta(seconds=1)
 NO_GRACE = timedelta(0)
-# How long a backend may take to start or end a replica, and how long a call that returns at once.
+# Time limit for starting or ending a replica, and for a call that returns immediately.
 PATIENCE_SECONDS = 20.0
 AT_ONCE_SECONDS = 0.5
 
 
 class BackendContract:
-    """Derive, and provide the fixtures ``backend``, ``plan`` (makes a plan of two trainers that run a script),
-    ``portal`` (which their agents report to) and ``reopen`` (the same backend as a portal sees it that has just been
-    started).
+    """Derive from it, and provide these fixtures.
 
-    The scripts append a line to ``marker`` for every start, so that a second start is seen.
+    ``backend``; ``plan``, which returns a plan of two trainers that run a script; ``portal``, to which their agents
+    report; and ``reopen``, which returns the same backend as seen by a portal that was just started.
+
+    The scripts append a line to ``marker`` for every start, so that a second start is noticed.
     """
 
     ENDLESS = "mark(); import time; time.sleep(600)"
@@ -54,7 +55,7 @@ class BackendContract:
         assert sorted(marker.read_text().split()) == ["trainer-0", "trainer-1"]
         assert all_exited(backend.observe(attempt.ref))
 
-    # --- Looking ---------------------------------------------------------------------------------------------------
+    # --- Observing -------------------------------------------------------------------------------------------------
     def test_the_end_of_a_replica_is_reported(self, backend: ClusterBackend, plan: Any) -> None:
         attempt = plan(self.FAILING)
         backend.launch(attempt)
@@ -89,7 +90,7 @@ class BackendContract:
     def test_a_replica_that_ignores_sigterm_is_killed_after_the_grace(
         self, backend: ClusterBackend, plan: Any, marker: Path, portal: IngestServer
     ) -> None:
-        """What an agent reports of an end counts for more than what is seen of it."""
+        """An agent's report of an end takes precedence over the observed end."""
         attempt = plan(self.DEAF)
         backend.launch(attempt)
         wait_until(backend, attempt.ref, lambda view: all_running(view) and len(started(marker)) == 2)
@@ -186,7 +187,7 @@ class BackendContract:
 
 
 def make_plan(bundle: Path, environment: dict[str, str], attempt_id: str = "attempt") -> LaunchPlan:
-    """Two trainers that run the bundle's ``train.py``."""
+    """Return a plan of two trainers that run the bundle's ``train.py``."""
     replicas = tuple(
         ReplicaPlan(f"trainer-{index}", "trainer", index, (sys.executable, "train.py"), environment, 1, 512 * 2**20)
         for index in range(2)
@@ -195,7 +196,7 @@ def make_plan(bundle: Path, environment: dict[str, str], attempt_id: str = "atte
 
 
 def restart(backend: ClusterBackend, ref: AttemptRef, name: str, start_number: int) -> None:
-    """An earlier life that has ended may hold its place for a moment, and the call comes again."""
+    """Restart a replica, repeatedly: an ended start may hold its place for a moment."""
 
     def begun(view: AttemptView) -> bool:
         backend.restart(ref, name, start_number)
@@ -205,7 +206,7 @@ def restart(backend: ClusterBackend, ref: AttemptRef, name: str, start_number: i
 
 
 def started(marker: Path) -> list[str]:
-    """The replica of every start so far."""
+    """Return the replica of every start so far."""
     return marker.read_text().split() if marker.exists() else []
 
 

@@ -1,4 +1,4 @@
-"""What every coordination store must do: subclass it and give the fixtures ``connect``, ``advance``, ``forget``."""
+"""Contract of every coordination store: subclass it with the fixtures ``connect``, ``advance``, ``forget``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DEADLINE = 5.0
 
 
 class Watcher:
-    """Reads a watch on a thread of its own and lets a test wait for what it has seen."""
+    """Reads a watch in a separate thread and lets a test wait for its events."""
 
     def __init__(self, store: CoordinationStore, prefix: str, after: int) -> None:
         self.seen: list[Change | Relisted] = []
@@ -51,13 +51,15 @@ class Watcher:
 
 
 def eventually(condition: Callable[[], object]) -> None:
-    """A store may be late to end what has run out."""
+    """Wait for a condition: a store may end expired leases late."""
     until("the store comes to that", condition, DEADLINE)
 
 
 class CoordinationContract:
-    """``connect`` opens one more client of the same store; ``advance`` lets that many seconds pass for its leases;
-    ``forget`` has the store drop its history up to now."""
+    """``connect`` opens another client of the same store; ``advance`` passes seconds for its leases.
+
+    ``forget`` makes the store drop its history up to now.
+    """
 
     @pytest.fixture
     def connect(self) -> Callable[[], CoordinationStore]:
@@ -271,7 +273,7 @@ class CoordinationContract:
         assert [entry.key for entry in seen[0].entries] == ["/w/kept"]
 
     def test_a_watch_from_a_revision_that_the_store_has_not_reached_lists_again(self, store):
-        """Whoever remembers the revision of a store that was set up anew since, or restored from a backup."""
+        """A client may remember the revision of a store that was recreated or restored from a backup since."""
         held = store.put("/w/a", b"1")
         watcher = Watcher(store, "/w/", held.mod_revision + 1000)
         seen = watcher.until(lambda seen: len(seen) == 1)

@@ -1,4 +1,4 @@
-"""What every doorbell does. A subclass says through ``elsewhere`` how another process rings."""
+"""Contract of every doorbell. A subclass implements ``elsewhere``, which rings from another process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from portal.common.doorbell import Doorbell, ring
 
 
 def run(scenario: Callable[[Doorbell], Awaitable[None]]) -> None:
-    """Play a story on a loop and a doorbell of its own."""
+    """Run a scenario with its own event loop and doorbell."""
 
     async def play() -> None:
         doorbell = Doorbell()
@@ -28,7 +28,7 @@ class DoorbellContract:
     """Mix into a test class that has a database."""
 
     def elsewhere(self, *topics: str) -> None:
-        """Ring from another process; returns when it has ended."""
+        """Ring from another process. Returns when that has ended."""
         raise NotImplementedError
 
     def test_a_ring_in_this_process_wakes_a_waiting_reader(self) -> None:

@@ -1,4 +1,4 @@
-"""What every storage must do, whatever lies beneath it."""
+"""Contract of every storage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datasets.storage.base import BadKey, KeyNotFound, Stat, Storage, StorageErr
 
 
 class BrokenStream(io.RawIOBase):
-    """Gives some bytes and then fails, as a connection does that is cut in the middle."""
+    """Stream that returns some bytes and then fails, like a connection that breaks in the middle."""
 
     def __init__(self) -> None:
         self.given = False
@@ -27,7 +27,7 @@ class BrokenStream(io.RawIOBase):
 
 
 class StorageContract:
-    """Derive, and provide the fixture ``storage``: an empty one."""
+    """Derive from it, and provide the fixture ``storage``: an empty storage."""
 
     storage: Any
 

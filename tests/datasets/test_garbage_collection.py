@@ -1,4 +1,4 @@
-"""What is taken away after its grace, and what never is."""
+"""What is deleted after its grace period, and what never is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LATER = timedelta(days=8)
 
 
 def kept() -> int:
-    """How many contents the storage holds."""
+    """Return the number of blobs in the storage."""
     return len(list(default_storage().list("blobs")))
 
 

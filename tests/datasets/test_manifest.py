@@ -1,4 +1,4 @@
-"""Paths, parts and the manifest: what is refused, and that what is taken comes back as it was."""
+"""Paths, parts and the manifest: invalid ones are refused, and valid ones are read back unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
         ("a\\b", "backslash"),
         ("a\x00b", "cannot be seen"),
         ("a\nb", "cannot be seen"),
-        ("a\u202eb", "cannot be seen"),  # turns the direction of writing
+        ("a\u202eb", "cannot be seen"),  # changes the writing direction
         ("a\u200bb", "cannot be seen"),
         ("a\ud800b", "cannot be seen"),
         (".hidden", "begins with a dot"),
@@ -61,7 +61,7 @@ def test_what_is_taken_stays_inside_and_is_taken_again_as_it_is(path: str) -> No
     try:
         taken = manifest.normalise(path)
     except BadPath:
-        return  # refused: that is the other test
+        return  # refused: covered by the other test
     assert manifest.normalise(taken) == taken
     assert not taken.startswith("/") and ".." not in taken.split("/") and taken.isprintable()
 
@@ -71,7 +71,7 @@ def test_composed_and_decomposed_are_one_path(path: str) -> None:
     try:
         taken = manifest.normalise(path)
     except BadPath:
-        return  # refused: that is the other test
+        return  # refused: covered by the other test
     assert manifest.normalise(unicodedata.normalize("NFD", path)) == taken
 
 
@@ -132,7 +132,7 @@ def test_what_is_missing_is_what_is_not_there() -> None:
     assert Parts(0, 3).missing(set()) == []
 
 
-# --- The document ----------------------------------------------------------------------------------------------------
+# --- Manifest --------------------------------------------------------------------------------------------------------
 @st.composite
 def entries(draw: st.DrawFn) -> tuple[Entry, ...]:
     made = []

@@ -1,4 +1,4 @@
-"""Sealed versions as the processes of a job find them."""
+"""Layout of sealed versions for the processes of a job."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_lock_that_was_removed_while_it_was_waited_for_keeps_nobody_out(
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """A storage that lays nothing out before it is told to."""
+    """Storage that lays out nothing until it is released."""
     go_on, whole = threading.Event(), LocalStorage.place
 
     def place(self: LocalStorage, key: str, path: Path) -> None:
@@ -113,7 +113,7 @@ def test_nobody_waits_long_for_what_takes_long(version: Version, slow: threading
 def test_it_is_laid_out_once_however_many_ask(version: Version, slow: threading.Event) -> None:
     folder = default_storage().shelf()
     assert not materialization.prepare(version, patience=0.01)
-    # Another process: it does not know of the thread, and meets the lock.
+    # Simulates another process, which does not know the thread and meets the lock.
     other = materialization._layout(version, materialization.root_of(version.pk))
     other.make()
     assert not materialization.root_of(version.pk).exists()

@@ -1,4 +1,4 @@
-"""The pages about datasets: what they show to whom, and what their forms do."""
+"""Pages about datasets: what they show to which user, and what their forms do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def text(client: Client, path: str = MINE, status: int = 200) -> str:
     return answer.content.decode()
 
 
-# --- What is shown ---------------------------------------------------------------------------------------------------
+# --- Content of pages ------------------------------------------------------------------------------------------------
 def test_the_page_shows_the_first_records_the_files_and_how_much_it_is(sealed: Version, personas: Personas) -> None:
     page = text(personas.client("viewer"))
     for shown in ("team/mine", "height", "number", "&lt;ada&gt;", "train.csv", "dataset: team/mine@1"):

@@ -1,4 +1,4 @@
-"""Which version of which dataset a job means, and who may mean it."""
+"""Which version of which dataset a job's mention resolves to, and for whom."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_others_use_it_when_it_is_shared_with_the_namespace_of_the_job_or_public
 
 
 def test_a_reader_cannot_show_it_to_a_namespace_without_access(personas: Personas) -> None:
-    """Everybody who sees a job sees what it printed."""
+    """Everyone who sees a job sees what it printed."""
     seal(personas.developer)
     namespace = personas.stranger.memberships.get(namespace__name="elsewhere").namespace
     make_member(namespace, personas.developer, Role.DEVELOPER)

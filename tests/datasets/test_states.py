@@ -1,4 +1,4 @@
-"""The life of a version: every pair of state and event, and what must never happen."""
+"""Lifecycle of a version: every pair of state and event, and transitions that must never happen."""
 
 from __future__ import annotations
 

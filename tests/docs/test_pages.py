@@ -1,4 +1,4 @@
-"""What the documents say is held against the code."""
+"""Documents are checked against the code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def blocks(document: Path, language: str) -> list[str]:
 
 
 def headings(document: Path) -> set[str]:
-    """The anchors of a document's headings."""
+    """Return the anchors of a document's headings."""
     titles = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
 
@@ -108,7 +108,7 @@ def test_the_guide_describes_every_exit_code() -> None:
 
 
 def test_every_setting_is_in_a_table_for_operators() -> None:
-    """A variable is what a string of the portal's code consists of, whole."""
+    """A string constant of the portal's code that consists of a variable's name counts as a setting."""
     read = {
         name
         for file in (ROOT / "portal").rglob("*.py")
@@ -123,7 +123,7 @@ def test_every_setting_is_in_a_table_for_operators() -> None:
     assert sorted(documented) == sorted(read)
 
 
-# What an operator would otherwise take for granted.
+# Limits that an operator would otherwise not expect.
 UNPROMISED = [
     ("docs/security.md", "169.254.169.254"),
     ("docs/security.md", "services on the loopback device"),
@@ -141,14 +141,15 @@ PAGES = [ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/architecture/*.md"))]
 
 
 def named_places() -> list[str]:
-    """Names in code type on the architecture pages that look like a file, a folder, or a name in a module."""
+    """Return names in code type on the architecture pages that look like a file, a folder, or a name in a module."""
     top = {path.name for path in ROOT.iterdir()}
     named = [name for page in PAGES for name in re.findall(r"`([^`\s]+)`", page.read_text())]
     return [name for name in dict.fromkeys(named) if name.split("/")[0] in top and "/" in name and "<" not in name]
 
 
 def is_defined(name: str, path: Path) -> bool:
-    """Whether a function, class or constant of this name is defined in the file, or in a file below the folder."""
+    """Return whether a function, class or constant of this name is defined in the file, or in a file below the
+    folder."""
     pattern = re.compile(rf"^\s*(async def|def|class) {name}\b|^{name}\b", re.MULTILINE)
     sources = path.rglob("*.py") if path.is_dir() else [path]
     return any(pattern.search(source.read_text()) for source in sources)
@@ -165,7 +166,7 @@ def test_what_the_architecture_names_is_there(place: str) -> None:
 
 
 def named_functions() -> list[tuple[str, str]]:
-    """The files and functions of the rows of the architecture pages' tables "step, file, function"."""
+    """Return the files and functions of the rows of the architecture pages' tables "step, file, function"."""
     rows = [
         row for page in PAGES for row in re.findall(r"^\| [^|`]+ \| (`[^|]+`) \| (`[^|]+`) \|", page.read_text(), re.M)
     ]

@@ -1,4 +1,4 @@
-"""Bad code gets a clear end and takes nothing else with it."""
+"""Faulty code ends with a clear message and affects nothing else."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Submitted:
 
 @pytest.fixture(scope="module")
 def submitted(running_portal: RunningPortal) -> Submitted:
-    """All of them at once: they must not hinder each other."""
+    """All of them at once: they must not affect each other."""
     with running_portal.client() as portal:
         return Submitted({name: portal.submit(code.job(name, script)) for name, script in SCRIPTS.items()})
 
@@ -115,5 +115,6 @@ def test_a_fork_bomb_meets_its_limit(running_portal: RunningPortal, portal: Clie
 
 
 def kinds(found: list[Process]) -> set[str]:
-    """Which of agents and code are among them, by their commands: agents are forks and keep an older environment."""
+    """Return which of agent and code are among the processes, by command: agents are forks with an older
+    environment."""
     return {kind for kind in ("runtime.agent", "train.py") if any(kind in one.command for one in found)}

@@ -1,4 +1,4 @@
-"""What a script gives the runtime that cannot be: the reader is told what, where, and what to do, in their language."""
+"""Invalid input of a script to the runtime: the message says what, where, and what to do, in the reader's language."""
 
 from __future__ import annotations
 

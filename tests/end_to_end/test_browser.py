@@ -1,4 +1,4 @@
-"""The same way, as a person goes it."""
+"""The way from sign-in to a model, in a browser."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def person(chromium: Browser, running_portal: RunningPortal) -> Iterator[Callable[[], Person]]:
-    """Makes a signed-in person; at the end none of their browsers may have had anything to complain of."""
+    """Function that creates a signed-in user; at the end none of their browsers may have reported errors."""
     people: list[Person] = []
 
     def arrive() -> Person:
@@ -59,7 +59,7 @@ def test_from_sign_in_to_a_trained_model(
     page.get_by_label("Trainers", exact=True).fill("2")
     ada.photograph("new-job")
     page.locator("code-editor .cm-content").click()
-    # It trains until all is seen that can be seen of a job that runs, however slow this browser is.
+    # It trains until the test has seen everything of a running job, however slow this browser is.
     page.keyboard.press("Control+A")
     ada.paste(code.unhurried(portal.example("digits")["files"]["train.py"]))
     page.keyboard.press("Control+Enter")

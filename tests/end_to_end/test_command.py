@@ -20,7 +20,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def regatta(running_portal: RunningPortal, tmp_path: Path) -> Run:
-    """The command, as one who has signed in runs it."""
+    """The command of a signed-in user."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REGATTA_")}
     environment |= {"XDG_CONFIG_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "client")}
 

@@ -1,4 +1,4 @@
-"""A person's own data, from files on a disk to every trainer of a job."""
+"""A user's own data, from files on a disk to every trainer of a job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 90.0
 ROWS, FILES, PASSES = 60, 3, 2
 
-# Trains on columns without a decode= of its own, says which rows it was given, and what else it can reach.
+# Trains on columns without its own decode=, and prints the rows that it received and what else it can read.
 SCRIPT = """\
 import os
 import numpy as np

@@ -1,4 +1,5 @@
-"""Elastic jobs share what there is: a newcomer gets its least from the others, and they grow again when it has gone."""
+"""Elastic jobs share the capacity: a new job gets its minimum from the others, and they grow again when it has
+ended."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 60.0
-# Of a job: its master and its parameter server, and each of its trainers.
+# Cores of a job: its master and its parameter server, and each of its trainers.
 CORE, TRAINER = 0.5 + 0.1, 0.3
 
 
@@ -31,7 +32,7 @@ def free_cpu(http: httpx.Client) -> Iterator[float]:
 
 
 def elastic(portal: Client, name: str) -> dict[str, Any]:
-    """The example that learns to read digits, in small steps and as an elastic job."""
+    """Return the example that learns to read digits, in small steps and as an elastic job."""
     spec = code.shortened(portal.example("digits"), passes=20)
     script = code.unhurried(spec["files"]["train.py"])
     trainer = {"replicas": 1, "min": 1, "max": 4, "cpu": TRAINER, "memory": "256Mi"}
@@ -40,12 +41,12 @@ def elastic(portal: Client, name: str) -> dict[str, Any]:
 
 
 def wanted(http: httpx.Client, job: str) -> int:
-    """How many trainers it is to have."""
+    """Return the desired number of trainers."""
     return int(http.get(f"/api/v1/jobs/{job}").json()["trainers"] or 1)
 
 
 def trains(portal: Client, job: str) -> int:
-    """How many trainers are at work."""
+    """Return the number of registered trainers."""
     replicas = portal.job(job).replicas
     return sum(one.role == "trainer" and one.state == "registered" for one in replicas)
 
@@ -80,6 +81,6 @@ def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_t
 
 
 def accuracy(portal: Client, job: str) -> float:
-    """On digits that the model has not seen."""
+    """Return the accuracy on digits that the model was not trained on."""
     text = "\n".join(line.text for line in portal.logs(job))
     return float(re.findall(r"test accuracy: ([01]\.\d+)", text)[-1])

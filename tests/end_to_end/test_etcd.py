@@ -1,4 +1,4 @@
-"""A portal whose jobs meet in an etcd that asks for users."""
+"""A portal whose jobs use an etcd with authentication."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_job_that_meets_in_etcd_goes_on_though_its_server_and_its_master_are_k
 
 
 def _check_keys_and_rights(running_portal: RunningPortal) -> None:
-    """The root of etcd is known to no process of a job, and etcd to no user's code."""
+    """No process of a job knows the root of etcd, and no user code knows etcd."""
     of_replicas = [process for process in running_portal.processes() if is_of_a_replica(process)]
     assert of_replicas
     for process in of_replicas:

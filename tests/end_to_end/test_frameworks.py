@@ -1,4 +1,4 @@
-"""Jobs that are written for something else than the platform's own runtime, on a real portal."""
+"""Jobs of other frameworks than the platform's own runtime, on a real portal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regatta import Client, Job
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 END_SECONDS = 120.0
-# What is installed with the platform is used where a job asks for nothing of its own.
+# Packages installed with the platform are used if a job requests none.
 HERE: dict[str, Any] = {"requirements": []}
 
 ONE_FAILS = """\
@@ -24,7 +24,7 @@ parallel.barrier()
 INIT = "from runtime import dist\ndist.init()\n"
 ONE_IS_KILLED = ONE_FAILS.replace('raise KeyError("rate")', "os.kill(os.getpid(), 9)")
 
-# One collective operation, and what the process finds around itself.
+# One collective operation, and the process's view of its environment.
 ISOLATED = """\
 import os, torch, torch.distributed as parallel
 parallel.init_process_group("gloo")

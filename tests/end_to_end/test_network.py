@@ -1,4 +1,4 @@
-"""Jobs on networks of their own: they train, and reach nothing of the machine. As root and as an ordinary user."""
+"""Jobs on separate networks: they train, and cannot reach the machine. As root and as an ordinary user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for port in ({port}, 80):
 
 @pytest.fixture(scope="module", params=USERS)
 def networked(request: pytest.FixtureRequest) -> Iterator[RunningPortal]:
-    # An ordinary user enters no directory that pytest makes for root.
+    # An ordinary user cannot enter directories that pytest creates for root.
     with tempfile.TemporaryDirectory(prefix="regatta-network-", dir="/srv" if os.geteuid() == 0 else None) as directory:
         Path(directory).chmod(0o755)
         ordinary = request.param == "ordinary"

@@ -23,7 +23,7 @@ from tests.framework_jobs import (
 )
 from tests.waiting import until
 
-# What the process finds around itself: no new privileges, a filter, no capabilities, and its own numbers of processes.
+# The process's view of its isolation: no new privileges, a filter, no capabilities, and its own process numbers.
 SAY_WALLS = """\
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 print("walls", *(status[name].strip() for name in ("NoNewPrivs", "Seccomp", "CapEff", "Pid")), flush=True)
@@ -39,9 +39,9 @@ USERS = ["root", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
 
 @pytest.fixture(scope="module", params=USERS)
 def spacious(request: pytest.FixtureRequest) -> Iterator[RunningPortal]:
-    """A portal that keeps what it has installed for all tests of this file."""
+    """A portal that keeps its installations for all tests of this file."""
     ordinary = request.param == "ordinary"
-    # An ordinary user enters no directory that pytest makes for root.
+    # An ordinary user cannot enter directories that pytest creates for root.
     parent = "/srv" if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="regatta-paddle-", dir=parent) as directory:
         Path(directory).chmod(0o755)
@@ -59,13 +59,13 @@ def portal(spacious: RunningPortal) -> Iterator[Client]:
 
 
 def walled(portal: Client, name: str) -> dict[str, Any]:
-    """The example, which says what is around it."""
+    """Return the example, which prints its isolation."""
     spec = example(portal, name)
     return {**spec, "files": {"train.py": SAY_WALLS + spec["files"]["train.py"]}}
 
 
 def walls(portal: Client, job: Job) -> dict[str, list[str]]:
-    """What the process of each replica says of them."""
+    """Return what the process of each replica prints about its isolation."""
     lines = {replica.name: printed(portal, job, replica.name).splitlines() for replica in job.replicas}
     return {name: [line for line in said if line.startswith("walls ")] for name, said in lines.items()}
 

@@ -1,4 +1,4 @@
-"""Replicas that are killed in mid-run: the job goes on within the same attempt and tells what happened."""
+"""Replicas that are killed during a run: the job continues within the same attempt and reports what happened."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def trains(portal: Client, job: Job, replica: str, steps: int) -> bool:
 
 
 def steps(portal: Client, job: Job) -> int:
-    """How many all trainers have made so far."""
+    """Return the number of steps of all trainers so far."""
     return sum(line.text.startswith("step ") for line in portal.logs(job.id))
 
 
@@ -36,7 +36,7 @@ def messages_of(portal: Client, job: Job) -> list[str]:
 
 
 def killed(portal: Client, job: Job) -> int:
-    """How often the rehearsal has killed so far."""
+    """Return how often the rehearsal has killed so far."""
     return sum(": admin rehearses failure (" in text for text in messages_of(portal, job))
 
 
@@ -45,7 +45,7 @@ def all_are_registered(http: httpx.Client, job: Job) -> bool:
 
 
 def wait_for_all(http: httpx.Client, job: Job) -> None:
-    """Wait until every replica counts as taking part: one that registers just before the job's end does not."""
+    """Wait until every replica is registered: one that registers just before the job's end does not count."""
     until("all are registered", lambda: all_are_registered(http, job), END_SECONDS)
     let_pass(MASTERS_LAST_WORD.total_seconds())
 
@@ -69,7 +69,7 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(
     made = steps(portal, job)
     until("it trains on", lambda: steps(portal, job) > made + 10, END_SECONDS)
     rate = until("its rate is told", lambda: portal.metrics(job.id).get("records_per_second"), END_SECONDS)
-    # Two trainers with 64 records in each pause at most: no loss and no comeback makes it look faster, or negative.
+    # Two trainers with 64 records in each pause at most: no loss and no restart may make it look faster, or negative.
     assert 0 < min(rate.min) <= max(rate.max) < 1.2 * 2 * 64 / PAUSE
     wait_for_all(http, job)
     running_portal.release(job.id)
@@ -121,7 +121,7 @@ def test_a_job_whose_processes_are_all_killed_goes_on_as_its_next_attempt(tmp_pa
             messages = messages_of(portal, ended)
             assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
             assert any(text.startswith("The data goes on in pass") for text in messages), messages
-        # The backend is asked to forget once the job's end is committed.
+        # The backend is called to forget once the job's end is committed.
         checkpoints = tmp_path / "portal" / "attempts" / "checkpoints"
         until("its checkpoints are removed", lambda: not list(checkpoints.iterdir()))
     finally:
@@ -136,7 +136,7 @@ def test_a_job_survives_its_rehearsal(running_portal: RunningPortal, portal: Cli
     again = "started again (as it was rehearsed)"
     until("two have been killed", lambda: sum(again in text for text in messages_of(portal, job)) >= 2, END_SECONDS)
     assert http.delete(path).json()["rehearsal"] is None
-    # Not sooner: the others may end the job before one that was just killed is back, and it is told as theirs alone.
+    # Not earlier: the others may end the job before a killed replica is back, and only theirs would be reported.
     until(
         "all are back",
         lambda: killed(portal, job) == sum(again in text for text in messages_of(portal, job)),

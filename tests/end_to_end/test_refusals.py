@@ -1,4 +1,4 @@
-"""What is refused, in words, and what belongs to somebody else."""
+"""Refusals with their messages, and access to objects of others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The portal dies or is stopped in the middle of a run; nothing that was printed or measured may be lost or doubled."""
+"""The portal crashes or is stopped during a run; printed and measured data must not be lost or doubled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def trains(portal: Client, job: Job, steps: int) -> bool:
 
 
 def steps_by_replica(portal: Client, job: Job) -> dict[str, list[int]]:
-    """The numbers that each trainer printed, in the order of the log."""
+    """Return the numbers that each trainer printed, in the order of the log."""
     found: dict[str, list[int]] = defaultdict(list)
     for line in portal.logs(job.id):
         if line.text.startswith("step "):
@@ -32,7 +32,7 @@ def steps_by_replica(portal: Client, job: Job) -> dict[str, list[int]]:
 
 
 def messages_of(portal: Client, job: Job) -> str:
-    """What to read when a test fails."""
+    """Return the text to show when a test fails."""
     return "\n".join([f"{job.state}: {job.why}", *map(str, job.replicas), *map(str, portal.events(job.id))])
 
 

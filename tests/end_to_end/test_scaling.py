@@ -1,4 +1,4 @@
-"""Trainers that join and leave in mid-run, in both modes."""
+"""Trainers that join and leave during a run, in both modes."""
 
 from __future__ import annotations
 

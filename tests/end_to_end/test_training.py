@@ -1,4 +1,4 @@
-"""A job's way from POST to the model, over the public contract alone."""
+"""A job from POST to the model, using only the public API."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 60.0
-# A machine that is idle starts a trainer's interpreter in a third of a second; one that is busy is asked for less.
+# An idle machine starts a trainer's interpreter in a third of a second; for a busy one the limit is longer.
 SOON_SECONDS, SOON_STARTS = 10.0, 30
 
 
 @pytest.fixture(scope="module")
 def start_seconds() -> float:
-    """How long this machine takes to start a trainer's interpreter, as it is now."""
+    """Return the seconds that this machine currently takes to start a trainer's interpreter."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import runtime.dist"], cwd=ROOT, check=True)
     return time.monotonic() - began

@@ -1,4 +1,4 @@
-"""The page of invariants is made from the markers on the tests, and a stale or ambiguous page is refused."""
+"""The page of invariants is generated from the markers on the tests, and a stale or ambiguous page is refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def invariants(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A root with three packages, and folders for tests and documents."""
+    """Root with three packages, and folders for tests and documents."""
     for path, text in {**TREE, "docs/testing.md": "", "tests/__init__.py": ""}.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
@@ -38,7 +38,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mark(tree: Path) -> Mark:
-    """Write a test below ``tests`` with a marker for each text."""
+    """Function that writes a test below ``tests`` with a marker for each text."""
 
     def write(path: str, *texts: str) -> None:
         file = tree / "tests" / path

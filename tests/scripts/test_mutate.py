@@ -1,4 +1,4 @@
-"""Mutation testing, tried on a tree of three lines."""
+"""Mutation testing on a tree of three lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Datasets over HTTP, as people of the namespace and others see them."""
+"""HTTP API of datasets, for members of the namespace and others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def send(client: Client, file: dict[str, Any], number: int, piece: bytes, base: 
     )
 
 
-# --- The whole way ---------------------------------------------------------------------------------------------------
+# --- Complete workflow -----------------------------------------------------------------------------------------------
 def test_from_nothing_to_a_sealed_version(developer: Client, small_parts: None) -> None:
     made = developer.post("/api/v1/namespaces/team/datasets", {"name": "mine", "description": "ours"}, JSON)
     assert (made.status_code, made.json()["full_name"], made.json()["latest"]) == (201, "team/mine", None)
@@ -140,7 +140,7 @@ def test_a_name_is_taken_once(developer: Client, dataset: Dataset) -> None:
     assert (again.status_code, again.json()["code"]) == (409, "exists")
 
 
-# --- Who sees what ---------------------------------------------------------------------------------------------------
+# --- Visibility ------------------------------------------------------------------------------------------------------
 def test_what_is_not_sealed_is_seen_by_those_who_may_write_alone(uploader: Uploader, personas: Personas) -> None:
     answered = {
         name: personas.client(name).get(f"{MINE}/versions/1").status_code
@@ -174,7 +174,7 @@ def test_sharing_does_not_say_which_namespaces_exist(developer: Client, dataset:
 def test_a_namespace_that_gets_a_shared_name_later_reads_nothing(
     sealed: Version, developer: Client, personas: Personas
 ) -> None:
-    """A name was shared with before anybody had it; whoever takes it is nobody that was meant."""
+    """The name was shared before the namespace existed; its later owner was not meant."""
     developer.put(f"{MINE}/shares", {"namespaces": ["nowhere"]}, JSON)
     namespace = make_namespace("nowhere")
     make_member(namespace, personas.stranger)
@@ -184,7 +184,7 @@ def test_a_namespace_that_gets_a_shared_name_later_reads_nothing(
     assert "team/mine" not in [offer.name for offer in selectors.catalogue(personas.stranger, "nowhere")]
     developer.put(f"{MINE}/shares", {"namespaces": ["nowhere", "elsewhere-too"]}, JSON)  # another change
     assert stranger.get(MINE).status_code == 404
-    for wanted in ([], ["nowhere"]):  # shared anew, and meant
+    for wanted in ([], ["nowhere"]):  # removed and shared again, for the new namespace
         developer.put(f"{MINE}/shares", {"namespaces": wanted}, JSON)
     assert stranger.get(MINE).status_code == 200
 

@@ -1,4 +1,4 @@
-"""The chunks of files of every format, as the manifest of a version names them."""
+"""Chunks of files of every format in the manifest of a version."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EVERY_FORMAT = [
 
 @pytest.fixture(autouse=True)
 def _files_in_one_part(small_parts: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tar files are of ten thousand bytes at least."""
+    """Tar files have at least ten thousand bytes."""
     monkeypatch.setattr(manifest, "part_size_for", lambda size: 1 << 20)
 
 
@@ -58,7 +58,7 @@ def make(name: str, folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("name", EVERY_FORMAT)
 def test_the_chunks_of_every_format_are_those_that_trainers_read(uploader: Uploader, tmp_path: Path, name: str) -> None:
-    if name in {"features", "example", "image"}:  # nothing in one file says so
+    if name in {"features", "example", "image"}:  # cannot be detected from a single file
         Dataset.objects.update(format=name)
     paths = make(name, tmp_path)
     for path in paths:
@@ -159,16 +159,16 @@ def test_a_format_that_there_is_none_of_is_refused(uploader: Uploader) -> None:
     assert "Choose one of" in refused.value.errors["format"][0]
 
 
-# --- What would fill the memory of whoever looks through it --------------------------------------------------------
+# --- Files that would exhaust memory -------------------------------------------------------------------------------
 def zip_bomb() -> bytes:
-    """Two arrays that are packed to a thousandth."""
+    """Two arrays that are compressed to a thousandth."""
     file = io.BytesIO()
     np.savez_compressed(file, x=np.zeros(40_000_000, "u1"), y=np.zeros(40_000_000, "u1"))
     return file.getvalue()
 
 
 def tar_bomb() -> bytes:
-    """A member that announces more than the file has."""
+    """A member whose announced size exceeds the file."""
     info = tarfile.TarInfo("a.bin")
     info.size = 2**40
     return info.tobuf() + bytes(512)

@@ -1,4 +1,4 @@
-"""What becomes of a version that is sealed."""
+"""Indexing of a sealed version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 def records(count: int) -> bytes:
-    """A RecordIO file with two records a chunk."""
+    """A RecordIO file with two records per chunk."""
     file = io.BytesIO()
     with recordio.Writer(file, max_chunk_bytes=8) as writer:
         for index in range(count):

@@ -22,7 +22,7 @@ CSV = b"height,name\n1.5,ada\n2,\n"
 
 
 class InProcess(httpx.BaseTransport):
-    """The portal in this process."""
+    """Transport to the portal in this process."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode()
@@ -64,7 +64,7 @@ def test_without_a_sealed_version_it_prints_what_to_do(uploader: Uploader, capsy
     assert regatta("data preview team/mine --version 7") == 4
 
 
-# --- Who uses it -----------------------------------------------------------------------------------------------------
+# --- Uses ------------------------------------------------------------------------------------------------------------
 def test_the_jobs_that_use_a_dataset_are_listed(personas: Personas, capsys: pytest.CaptureFixture[str]) -> None:
     make_job(personas.namespace, personas.developer, name="ours", spec={"dataset": "public/digits"})
     assert regatta("data uses public/digits") == 0

@@ -1,4 +1,4 @@
-"""Previews as they are made when a version is sealed, and given to whoever may read it."""
+"""Previews: created when a version is sealed, and visible to users who may read it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of the first records of a file, in every format; and of files that mean harm."""
+"""Table of the first records of a file, in every format, and of malicious files."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_arrays_that_are_pictures_are_drawn(shape: tuple[int, ...], size: tuple[
 
 
 def _unpacked(source: str) -> bytes:
-    """The rows of pixels of a drawn picture, each after its filter's byte."""
+    """Return the rows of pixels of a drawn picture, each without its filter byte."""
     data, at = base64.b64decode(source.partition(",")[2]), 8
     while data[at + 4 : at + 8] != b"IDAT":
         at += 12 + struct.unpack_from(">I", data, at)[0]
@@ -179,7 +179,7 @@ def test_the_sizes_of_pictures_are_read_from_their_heads() -> None:
     [
         b"",
         PNG[:20],
-        PNG[:16] + struct.pack(">II", 50_000, 50_000) + PNG[24:],  # a few bytes, and gigabytes once it is drawn
+        PNG[:16] + struct.pack(">II", 50_000, 50_000) + PNG[24:],  # a few bytes, and gigabytes when drawn
         jpeg(0, 9),
         b"\xff\xd8\xff\xfe\x00\x00" * 9,
         b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>",
@@ -196,7 +196,7 @@ def test_pictures_are_no_more_than_a_page_bears(tmp_path: Path) -> None:
     assert len(seen.records) == 90 and len(seen.pictures) == record_table.PICTURES
 
 
-# --- Harm ------------------------------------------------------------------------------------------------------------
+# --- Malicious files -------------------------------------------------------------------------------------------------
 def test_a_record_that_makes_no_sense_ends_what_is_shown_with_the_message(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text('{"a": 1}\n{"a"\n')
     seen = record_table.look(tmp_path / "data.jsonl", "jsonl", "train/data.jsonl")
@@ -225,7 +225,7 @@ def test_a_chunk_that_is_too_long_is_reported(tmp_path: Path, monkeypatch: pytes
 
 @pytest.mark.invariant("A preview of a file that expands takes no memory of the worker.")
 def test_a_file_that_swells_is_read_apart_and_ended(tmp_path: Path) -> None:
-    """Some kilobytes that stand for many megabytes of zeros."""
+    """Some kilobytes that expand to many megabytes of zeros."""
     path, size = tmp_path / "bomb.npz", 80 << 20
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
         header = {"descr": "|u1", "fortran_order": False, "shape": (size, 1)}

@@ -1,4 +1,4 @@
-"""The storage on a shared file system: a real GlusterFS volume. Apart from all others, by ``make test-glusterfs``."""
+"""Storage on a shared file system: a real GlusterFS volume. Run separately by ``make test-glusterfs``."""
 
 from __future__ import annotations
 

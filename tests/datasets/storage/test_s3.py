@@ -1,4 +1,4 @@
-"""The storage in a bucket, of a service that runs as a server of its own."""
+"""Storage in a bucket of an S3 service that runs as a separate server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def address(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
-    """An empty bucket."""
+    """Address of an empty bucket."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     _client.cache_clear()

@@ -1,4 +1,4 @@
-"""What an S3 service, or what stands before it, answers that is no answer."""
+"""Invalid responses of an S3 service or of a proxy in front of it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ ERROR = b"<Error><Code>%s</Code><Message>Please reduce your request rate.</Messa
 
 
 class Service(http.server.ThreadingHTTPServer):
-    """Answers each method as ``answers`` says: status, headers and body; a body that is longer than its
-    ``Content-Length`` says is cut off."""
+    """Answers each method with ``answers``: status, headers and body.
+
+    A body longer than its ``Content-Length`` is cut off.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -50,7 +52,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _answer
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Discard the log."""
 
 
 @pytest.fixture
@@ -96,7 +98,7 @@ def test_content_that_is_cut_off_is_not_laid_out(storage: S3Storage, service: Se
 
 
 def test_parts_that_are_put_together_with_an_error_are_taken_back(storage: S3Storage, service: Service) -> None:
-    """S3 answers 200 before it knows, and says in the body that it failed."""
+    """S3 answers 200 before it knows the outcome, and reports the error in the body."""
     service.answers = {
         "POST uploads": (200, {}, b"<R><UploadId>one</UploadId></R>"),
         "PUT partNumber": (200, {"ETag": '"x"'}, b""),

@@ -21,7 +21,7 @@ class TestLocalStorage(StorageContract):
 
 
 class FullDisk(io.BytesIO):
-    """A stream whose copying fails as writing to a full disk does."""
+    """Stream whose copying fails like writing to a full disk."""
 
     def read(self, size: int | None = -1) -> bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))

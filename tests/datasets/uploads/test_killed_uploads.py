@@ -1,4 +1,4 @@
-"""Uploads that are killed, wherever they are: they go on, and end with the bytes that were sent."""
+"""Uploads that are killed at any place: they resume, and end with the bytes that were sent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.django_db
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulated kill of the process."""
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, *, after: bool) -> None:
-    """Let the next call of a function end the process, before or after its work."""
+    """Kill the process at the next call of a function, before or after its work."""
     works = getattr(module, name)
 
     def dies(*arguments: Any, **named: Any) -> Any:
@@ -45,7 +45,7 @@ STEPS = [
 
 @pytest.mark.invariant("A killed upload continues, and ends with the bytes that were sent.")
 def test_fifty_kills_at_random_places_end_bit_equal(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sends asks what is there after each kill and goes on with the rest."""
+    """After each kill the sender queries what is there and sends the rest."""
     dice = random.Random(5)
     content = dice.randbytes(25)
     kills = 0

@@ -1,4 +1,4 @@
-"""Where parts gather: each at its place, whoever brings it when, and however long that takes."""
+"""Staging file of an upload: parts at their offsets, from any sender, at any time and speed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OURS, THEIRS, OTHERS = b"0123456789", b"abcdefghij", b"zyxwvutsrq"
 
 
 class Pieces:
-    """A body of some pieces, and something that happens before each of them."""
+    """Body of some pieces, with a callback before each of them."""
 
     def __init__(self, *pieces: bytes, before: Sequence[Callable[[], object]] = ()) -> None:
         self._pieces = list(pieces)
@@ -35,7 +35,7 @@ class Pieces:
 
 
 class Noted:
-    """What is known of the parts of a file, as the database would."""
+    """Records of the parts of a file, as in the database."""
 
     def __init__(self) -> None:
         self.parts: dict[int, str] = {}
@@ -108,7 +108,8 @@ def test_of_two_who_bring_a_part_at_once_neither_mixes_with_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted, failed = Noted(), list[BaseException]()
-    waiting, lock = threading.Event(), staging._lock  # set when theirs waits for the place, or is done with it
+    # set when the other request waits for the range, or has finished with it
+    waiting, lock = threading.Event(), staging._lock
 
     def waited_for(*place: int) -> None:
         waiting.set()
@@ -119,7 +120,7 @@ def test_of_two_who_bring_a_part_at_once_neither_mixes_with_the_other(
     def bring_theirs() -> None:
         try:
             noted.take(tmp_path, Pieces(THEIRS[:5], THEIRS[5:]), THEIRS)
-        except BaseException as error:  # noqa: BLE001  told below
+        except BaseException as error:  # noqa: BLE001  reported below
             failed.append(error)
         finally:
             waiting.set()
@@ -145,7 +146,7 @@ def test_parts_of_a_file_come_at_once_each_at_its_place(tmp_path: Path) -> None:
 
 
 def test_a_part_that_another_noted_before_the_place_was_locked_is_received_aside(tmp_path: Path) -> None:
-    """Its bytes lie where they are noted until these others are whole and allowed."""
+    """The recorded bytes stay in place until the other bytes are complete and allowed."""
     noted, seen, looks = Noted(), list[bytes](), list[bool]()
 
     def vacant() -> bool:

@@ -1,4 +1,4 @@
-"""Uploads whose writers meet at a named point, and what must be on the disk before it is known."""
+"""Concurrent writers that meet at a defined point, and what must be on the disk before it is visible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 
 def when_synced(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """``happens`` once, when the bytes of a part are on the disk and before they are noted."""
+    """Call ``happens`` once, when the bytes of a part are on the disk and before they are recorded."""
     sync, pending = staging.os.fdatasync, [happens]
 
     def interrupted(descriptor: int) -> None:
@@ -58,7 +58,7 @@ def test_a_part_of_a_file_that_is_removed_before_it_is_recorded_does_not_count(
 def test_completing_a_file_waits_for_a_part_that_is_being_written(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes of part 0 are replaced: the replacing request has its place, and has not noted it yet."""
+    """The bytes of part 0 are replaced: the replacing request holds the range, and has not recorded the part yet."""
     file = uploader.announce("a", CONTENT)
     uploader.parts(file, b"?" * 10 + CONTENT[10:])
     placed, may_note = threading.Event(), threading.Event()
@@ -121,7 +121,7 @@ def test_no_part_is_accepted_once_a_file_is_being_completed(
     assert "is being made whole" in refused[0]
 
 
-# --- The disk --------------------------------------------------------------------------------------------------------
+# --- Durability ------------------------------------------------------------------------------------------------------
 def test_a_part_is_on_the_disk_before_it_is_noted(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
     file = uploader.announce("a", CONTENT)
     disk = RecordingDisk(monkeypatch)

@@ -1,4 +1,4 @@
-"""Files from a real browser into a sealed version: paused, the page loaded anew, and gone on with."""
+"""Upload of files from a real browser to a sealed version: paused, the page reloaded, and resumed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def developer(people: Personas, watch: Watch, page: Page, live_server: LiveServe
 
 
 class Line:
-    """Counts the parts that are sent, and lets through as many as it is told; the others hang."""
+    """Counts the parts that are sent, and lets the given number through; the others hang."""
 
     def __init__(self, page: Page, let_through: int) -> None:
         self.sent: list[int] = []
@@ -121,7 +121,7 @@ def test_the_page_of_a_dataset_updates_itself_when_a_version_is_indexed(
     developer.goto(f"{live_server.url}/datasets/team/mine?version={version.number}")
     expect(developer.get_by_text("Its files are being looked through")).to_be_visible()
 
-    # Where the portal is away for a moment, it is asked again.
+    # If the portal is unreachable for a moment, the request is repeated.
     away = f"**/api/v1/datasets/team/mine/versions/{version.number}"
     with developer.expect_request(away):
         developer.route(away, lambda route: route.abort())

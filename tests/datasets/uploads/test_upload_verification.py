@@ -1,4 +1,4 @@
-"""The checksum of a whole that is made while its parts come."""
+"""Checksum of a file, computed while its parts arrive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Gathering:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The parts that were read, in order."""
+    """Return the numbers of the parts that were read, in order."""
     numbers: list[int] = []
     reads = upload_verification.read_part
 

@@ -1,4 +1,4 @@
-"""Files that come in: announced, part by part, made whole; again, late and damaged."""
+"""Uploads of files: announced, received in parts, completed; also repeated, late and damaged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.personas import Personas
 pytestmark = pytest.mark.django_db
 
 
-# --- The ordinary way ------------------------------------------------------------------------------------------------
+# --- Normal upload ---------------------------------------------------------------------------------------------------
 def test_a_file_arrives_as_it_was_sent(uploader: Uploader) -> None:
     assert stored(uploader.upload("a/b.bin", CONTENT)) == CONTENT
 
@@ -156,7 +156,7 @@ def test_a_part_that_is_sent_again_with_other_bytes_replaces_what_was_read_of_it
 
 
 def until_read(file: File) -> None:
-    """Until the portal has read behind the parts what came of the file."""
+    """Wait until the portal has read back the parts of the file that have arrived."""
     readings = upload_verification.READINGS
     with readings._changed:
         of = readings._readings[file.staging]
@@ -260,7 +260,7 @@ def test_another_size_at_the_same_path_is_refused_with_the_one_that_is_there(upl
     assert caught.value.extra["id"] == file.pk
 
 
-# --- One content, kept once ------------------------------------------------------------------------------------------
+# --- Deduplication ---------------------------------------------------------------------------------------------------
 def test_the_same_content_is_kept_once(uploader: Uploader) -> None:
     one, other = uploader.upload("a", CONTENT), uploader.upload("b", CONTENT)
     assert one.blob == other.blob
@@ -311,7 +311,7 @@ def test_a_checksum_with_another_size_is_not_the_same_content(uploader: Uploader
     assert not uploader.announce("b", CONTENT[1:], digest=sha(CONTENT)).complete
 
 
-# --- Who may ---------------------------------------------------------------------------------------------------------
+# --- Permissions -----------------------------------------------------------------------------------------------------
 def test_a_viewer_cannot_send_and_a_stranger_sees_nothing(uploader: Uploader, personas: Personas) -> None:
     file = uploader.announce("a", CONTENT)
     with pytest.raises(Forbidden):
@@ -396,7 +396,7 @@ def test_a_part_that_comes_after_the_version_is_gone_is_refused(uploader: Upload
 
 
 def test_a_member_of_two_namespaces_keeps_them_apart(uploader: Uploader, personas: Personas) -> None:
-    """Reading in one and writing in the other brings no content across."""
+    """Reading in one and writing in the other transfers no content."""
     uploader.upload("a", CONTENT)
     make_member(personas.stranger.memberships.get().namespace, personas.developer)
     services.create_dataset(actor=personas.developer, namespace_name="elsewhere", name="mine")

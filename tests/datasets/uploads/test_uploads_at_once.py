@@ -1,4 +1,4 @@
-"""Files that two bring at once: each helps the other, or is refused; none mixes with another."""
+"""Concurrent uploads of the same file: each uses the other's parts, or is refused; the bytes never mix."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.django_db
 
 
 def at_once(*deeds: Any) -> list[Any]:
-    """What each gave or raised, all begun at one moment."""
+    """Run all functions at the same moment. Return the result or exception of each."""
     barrier = threading.Barrier(len(deeds))
     results: list[Any] = [None] * len(deeds)
 
@@ -51,7 +51,7 @@ def test_two_uploaders_of_the_same_file_help_each_other(uploader: Uploader, pers
     other = Uploader(personas.owner, number=uploader.number)
     results = at_once(lambda: uploader.upload("a", CONTENT), lambda: other.upload("a", CONTENT))
     ended = [one for one in results if isinstance(one, File)]
-    # One of them may be told that the file is being made whole already; nothing else may go wrong.
+    # One of them may get an error because the file is being completed already; nothing else may go wrong.
     assert ended and all(isinstance(one, File | Conflict | NotFound) for one in results), results
     assert stored(File.objects.get(path="a")) == CONTENT
 
@@ -70,7 +70,7 @@ def test_the_bytes_of_a_part_that_came_twice_at_once_count_and_not_its_recorded_
 ) -> None:
     file = uploader.announce("a", CONTENT[:10])
     uploader.part(file, 0, b"0123456789")
-    Part.objects.update(checksum=sha(CONTENT[:10]))  # noted last, by who was first at the place
+    Part.objects.update(checksum=sha(CONTENT[:10]))  # recorded last, by the request that was first at the range
     with pytest.raises(ChecksumMismatch):
         uploader.complete(file, CONTENT[:10])
 
