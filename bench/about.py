@@ -46,9 +46,9 @@ def load() -> float:
 
 def commit() -> str:
     """Return the commit of this checkout, with "+" if files other than results differ from it."""
-    found = _said("git", "rev-parse", "--short=12", "HEAD")
+    found = _output("git", "rev-parse", "--short=12", "HEAD")
     return (
-        f"{found}{'+' if _said('git', 'status', '--porcelain', '--untracked-files=no', '--', '.', *_RESULTS) else ''}"
+        f"{found}{'+' if _output('git', 'status', '--porcelain', '--untracked-files=no', '--', '.', *_RESULTS) else ''}"
         if found
         else ""
     )
@@ -64,7 +64,7 @@ def machine() -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of tools and of packages in the peers' environment; "missing" for those not installed."""
-    tools = {name: _version(_said(*command)) for name, command in _TOOLS.items()}
+    tools = {name: _version(_output(*command)) for name, command in _TOOLS.items()}
     return {"Python": platform.python_version(), **tools, **_packages()}
 
 
@@ -72,7 +72,7 @@ def _packages() -> dict[str, str]:
     script = (
         "import json, sys, importlib.metadata as m\nprint(json.dumps({d.name: d.version for d in m.distributions()}))"
     )
-    answer = _said(peers.PYTHON if Path(peers.PYTHON).exists() else "", "-c", script)
+    answer = _output(peers.PYTHON if Path(peers.PYTHON).exists() else "", "-c", script)
     there = {name.lower().replace("_", "-"): version for name, version in json.loads(answer or "{}").items()}
     return {name: there.get(name.replace("_", "-"), "missing") for name in peers.PACKAGES}
 
@@ -83,7 +83,7 @@ def _version(text: str) -> str:
     return next((word.strip(",") for word in words if word[:1].isdigit()), "missing")
 
 
-def _said(*command: str) -> str:
+def _output(*command: str) -> str:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin"
     with suppress(OSError):
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path})

@@ -48,7 +48,7 @@ def _nobody() -> Collection[int]:
     return ()
 
 
-class Stewardship:
+class Maintenance:
     """Run the maintenance at most once every few minutes, however often it is called. Versions in ``needed`` are
     kept."""
 

@@ -8,13 +8,13 @@ from typing import Any
 from regatta import Client, Job
 
 END_SECONDS = 1000.0
-SAY_NUMPY = "import numpy\nprint('numpy', numpy.__version__, flush=True)\n"
+PRINT_NUMPY = "import numpy\nprint('numpy', numpy.__version__, flush=True)\n"
 
 
 def example(portal: Client, name: str, **fields: Any) -> dict[str, Any]:
     """Return the example, which also prints its NumPy version."""
     spec = {**portal.example(name), **fields}
-    return {**spec, "files": {"train.py": SAY_NUMPY + spec["files"]["train.py"]}}
+    return {**spec, "files": {"train.py": PRINT_NUMPY + spec["files"]["train.py"]}}
 
 
 def smaller(spec: dict[str, Any], cpu: float) -> dict[str, Any]:

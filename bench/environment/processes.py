@@ -42,8 +42,8 @@ def ready(processes: Iterable[Process]) -> Group:
     """Wait until all processes are ready."""
     group = list(processes)
     for process in group:
-        if (said := answer(process)) != "ready":
-            raise RuntimeError(f"A process of the benchmark said {said!r} instead of being ready.")
+        if (received := answer(process)) != "ready":
+            raise RuntimeError(f"A process of the benchmark said {received!r} instead of being ready.")
     return group
 
 

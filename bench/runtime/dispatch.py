@@ -157,7 +157,7 @@ class _Asker:
         head = Header(op, Flag.LAST, incarnation=self._trainer.incarnation, seq=self._request)
         return frames.pack(head, payload) + payload
 
-    def hear(self) -> Answer:
+    def receive(self) -> Answer:
         """Receive one whole message, in however many pieces it arrives."""
         raw = self._received(frames.HEADER_BYTES)
         head = frames.unpack(raw)
@@ -192,7 +192,7 @@ def _train(address: str, trainers: Sequence[Trainer], sender: multiprocessing.co
         asker.ask()
     while selector.get_map():
         for key, _events in selector.select():
-            answer = key.data.hear()
+            answer = key.data.receive()
             if isinstance(answer, JobDone | PassEnd):
                 selector.unregister(key.fileobj)
             elif isinstance(answer, Task):

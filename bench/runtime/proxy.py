@@ -188,7 +188,7 @@ class _Way:
         self._direction = direction
         self._targets = targets
         self._broken = broken  # ends with a reset, so an orderly shutdown must not overtake it
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._pieces: deque[tuple[float, bytes]] = deque()
         self._held = 0
         self._free_at = 0.0  # when the last byte in transit has left
@@ -197,14 +197,14 @@ class _Way:
     def fill(self, source: socket.socket) -> None:
         """Read until the end, as far ahead as network buffers would."""
         for data in _received(source):
-            with self._news:
-                self._news.wait_for(lambda: self._held < _MOST_HELD)
+            with self._changed:
+                self._changed.wait_for(lambda: self._held < _MOST_HELD)
                 self._pieces.append((self._due(len(data)), data))
                 self._held += len(data)
-                self._news.notify_all()
-        with self._news:
+                self._changed.notify_all()
+        with self._changed:
             self._ended = True
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def _due(self, size: int) -> float:
         weather = self._edge.weather
@@ -226,13 +226,13 @@ class _Way:
                 target.shutdown(socket.SHUT_WR)
 
     def _next(self) -> tuple[float, bytes] | None:
-        with self._news:
-            self._news.wait_for(lambda: self._pieces or self._ended)
+        with self._changed:
+            self._changed.wait_for(lambda: self._pieces or self._ended)
             if not self._pieces:
                 return None
             due, data = self._pieces.popleft()
             self._held -= len(data)
-            self._news.notify_all()
+            self._changed.notify_all()
             return due, data
 
 

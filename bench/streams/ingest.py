@@ -49,10 +49,10 @@ class Sender:
         connection = self._connected()
         connection.request("POST", f"{self._path}/{call}", body, self._headers)
         answer = connection.getresponse()
-        said = answer.read()
+        content = answer.read()
         if answer.status != 200:
             raise RuntimeError(
-                f"{call} was answered with status {answer.status}: {said[:200].decode(errors='replace')}"
+                f"{call} was answered with status {answer.status}: {content[:200].decode(errors='replace')}"
             )
 
     def _connected(self) -> http.client.HTTPConnection:

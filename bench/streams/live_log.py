@@ -55,7 +55,7 @@ _OBSERVE = """
 def measure() -> Iterator[Row]:
     case = f"printed to shown in the browser, {RATE} lines/s"
     try:
-        windows, printed = _stretches()
+        windows, printed = _windows()
     except Absent as error:
         yield missed("S1", case, f"<= {P50_GOAL_MS:g} / {P99_GOAL_MS:g}", str(error))
         return
@@ -66,7 +66,7 @@ def measure() -> Iterator[Row]:
     yield at_most("S1", f"{case}: p99, ms", p99, P99_GOAL_MS)
 
 
-def _stretches() -> tuple[list[list[float]], int]:
+def _windows() -> tuple[list[list[float]], int]:
     with (
         tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch,
         portal.running_here(Path(scratch)) as running,

@@ -102,9 +102,9 @@ def _search(context: BrowserContext, job: str) -> tuple[float, bool]:
     begun = time.perf_counter()
     page.wait_for_function(_FOUND, polling="raf", timeout=_SEARCH_PATIENCE_MS)
     seconds = time.perf_counter() - begun
-    said: list[Any] = page.evaluate("() => window.__said")
+    messages: list[Any] = page.evaluate("() => window.__said")
     page.close()
-    return seconds, any(text and not str(text).startswith("1/1") for text in said)
+    return seconds, any(text and not str(text).startswith("1/1") for text in messages)
 
 
 def _scroll_up(page: Page) -> None:

@@ -11,7 +11,7 @@ import click
 from regatta.commands import account, data, job, settings, stream
 from regatta.errors import EXIT_INTERRUPTED, EXIT_OK, PortalError
 from regatta.session import Outside, Session
-from regatta.terminal.output import say
+from regatta.terminal.output import print_message
 from regatta.version import VERSION
 
 
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None, outside: Outside | None = None) -> 
     except click.exceptions.Abort:
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
-        say("Interrupted. Submitted jobs keep running.")
+        print_message("Interrupted. Submitted jobs keep running.")
         return EXIT_INTERRUPTED
     except click.ClickException as error:
         error.show()
@@ -51,8 +51,8 @@ def main(arguments: list[str] | None = None, outside: Outside | None = None) -> 
 
 
 def _explain(error: PortalError) -> None:
-    say(f"regatta: {error.detail}")
+    print_message(f"regatta: {error.detail}")
     for name, messages in error.fields.items():
         line = f"{name}: {' '.join(messages)}"
         if line != error.detail:  # the portal's detail may be that of the only field
-            say(f"  {line}")
+            print_message(f"  {line}")

@@ -137,8 +137,8 @@ def _context(kept: Mapping[str, Any]) -> Context:
 
 
 def _kept(context: Context) -> dict[str, str]:
-    said = {"server": context.server, "token": context.token, "namespace": context.namespace}
-    return {key: value for key, value in said.items() if value}
+    fields = {"server": context.server, "token": context.token, "namespace": context.namespace}
+    return {key: value for key, value in fields.items() if value}
 
 
 def _mapping(file: Path) -> Mapping[str, Any]:

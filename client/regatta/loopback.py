@@ -23,7 +23,7 @@ import click
 from regatta.config import Context
 from regatta.errors import NotSignedIn
 from regatta.session import Session
-from regatta.terminal.output import say
+from regatta.terminal.output import print_message
 
 WAIT_SECONDS = 180.0
 _PAGE = '<!doctype html><meta charset=utf-8><link rel=icon href="data:,"><title>regatta</title><p>{}</p>'
@@ -41,7 +41,7 @@ def sign_in(session: Session, context: Context, name: str, *, no_browser: bool) 
     verifier, state = secrets.token_urlsafe(32), secrets.token_urlsafe(16)
     asked = {"name": name, "challenge": challenge_of(verifier)}
     if no_browser:
-        say(f"Open this page on any computer and approve:\n\n  {context.server}/connect?{urlencode(asked)}\n")
+        print_message(f"Open this page on any computer and approve:\n\n  {context.server}/connect?{urlencode(asked)}\n")
         code = click.prompt("The code that the page shows", err=True)
     else:
         code = _by_browser(context, asked, state, session.outside.browse)
@@ -66,7 +66,7 @@ def _by_browser(context: Context, asked: dict[str, str], state: str, browse: Cal
         page = f"{context.server}/connect?{urlencode({**asked, 'port': server.server_port, 'state': state})}"
         if not browse(page):
             raise NotSignedIn("No browser could be opened. Use `regatta login --no-browser`, or `-u NAME`.")
-        say(f"Approve the request in the browser. If no browser opened, go to\n\n  {page}\n")
+        print_message(f"Approve the request in the browser. If no browser opened, go to\n\n  {page}\n")
         server.handle_timeout = _too_late  # type: ignore[method-assign]
         while not answer.code:
             server.handle_request()

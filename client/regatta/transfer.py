@@ -294,8 +294,8 @@ def _pieces(read: Callable[[int], bytes], count: int) -> Iterable[bytes]:
         yield piece
 
 
-def _all_of(items: Iterable[Item], deed: Callable[[Item], None], streams: int) -> None:
-    """Call ``deed`` for each item, in several threads. Items are taken as threads become free.
+def _all_of(items: Iterable[Item], action: Callable[[Item], None], streams: int) -> None:
+    """Call ``action`` for each item, in several threads. Items are taken as threads become free.
 
     After the first failure no further item is started, and the failure is raised.
     """
@@ -303,7 +303,7 @@ def _all_of(items: Iterable[Item], deed: Callable[[Item], None], streams: int) -
 
     def unless_enough(item: Item) -> None:
         if not enough.is_set():
-            deed(item)
+            action(item)
 
     with ThreadPoolExecutor(streams) as pool:
         try:

@@ -36,7 +36,7 @@ class Unindexable(Exception):
     """A file does not match its format. The text is the message with which the version fails."""
 
 
-class Look:
+class Inspection:
     """Inspection of a version. ``chosen`` gives for each path how the file is read; ``manifest`` builds the
     manifest."""
 
@@ -120,11 +120,11 @@ class Look:
                 "ones, of some MiB each."
             )
         if format_.name == _LIST:
-            self._refuse_what_is_not_there(file, path, span)
+            self._refuse_missing_images(file, path, span)
         digest = digest_of(path, span) if span.digest is None and format_.takes_digest else span.digest
         return Chunk(span.offset, span.length, span.records, digest, span.split)
 
-    def _refuse_what_is_not_there(self, file: File, path: Path, span: Span) -> None:
+    def _refuse_missing_images(self, file: File, path: Path, span: Span) -> None:
         folder = PurePosixPath(file.path).parent
         for name in images.names(path, span):
             if not self._has(str(folder / name)):

@@ -16,7 +16,7 @@ from django.db.models import F, Q
 
 from datasets import manifest, states
 from datasets.indexing import previews
-from datasets.indexing.chunk_index import Look, Unindexable
+from datasets.indexing.chunk_index import Inspection, Unindexable
 from datasets.manifest import Manifest
 from datasets.models import File, Version
 from datasets.states import Event, VersionState
@@ -46,8 +46,8 @@ def index(version_id: int) -> None:
     if version is None:
         return
     try:
-        look = Look(version, _renewal(version))
-        made = look.manifest()
+        inspection = Inspection(version, _renewal(version))
+        made = inspection.manifest()
         key = f"manifests/{version.dataset_id}/{version.number}.json"
         default_storage().put(key, BytesIO(made.dump()))
         previews.make(version, made)
@@ -58,7 +58,7 @@ def index(version_id: int) -> None:
     except (RegattaError, OSError) as fault:
         _release_claim(version, fault)
     else:
-        _seal(version, look, made, key)
+        _seal(version, inspection, made, key)
 
 
 def due() -> list[int]:
@@ -113,14 +113,14 @@ def _fail(version: Version, why: str) -> None:
 
 
 @transaction.atomic
-def _seal(version: Version, look: Look, made: Manifest, key: str) -> None:
+def _seal(version: Version, inspection: Inspection, made: Manifest, key: str) -> None:
     """Seal by compare-and-set: a version that was deleted or claimed by another worker stays unchanged."""
     state = states.step(VersionState.INDEXING, Event.INDEXED, version.number)
     rows = Version.objects.filter(pk=version.pk, state=VersionState.INDEXING, claimed_until=version.claimed_until)
     sealed = rows.update(
         state=state,
         why="",
-        format=look.format,
+        format=inspection.format,
         files_count=len(made.files),
         size=made.size,
         records=made.records,
@@ -129,14 +129,14 @@ def _seal(version: Version, look: Look, made: Manifest, key: str) -> None:
         claimed_until=None,
     )
     if sealed:
-        _note_files(version, look, made)
+        _record_formats(version, inspection, made)
 
 
-def _note_files(version: Version, look: Look, made: Manifest) -> None:
+def _record_formats(version: Version, inspection: Inspection, made: Manifest) -> None:
     """Record for each file how it is read."""
     records = {entry.path: entry.records for entry in made.files}
     files = []
     for pk, path in version.files.values_list("pk", "path"):
-        format_, unread = look.chosen[path]
+        format_, unread = inspection.chosen[path]
         files.append(File(pk=pk, format=format_, unread=unread or "", records=records[path]))
     File.objects.bulk_update(files, ["format", "unread", "records"], batch_size=_AT_ONCE)

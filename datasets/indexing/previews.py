@@ -1,8 +1,8 @@
 """Preview of a version: the first records of one of its files, created when it is sealed.
 
 It is stored beside the manifest; previews of shipped datasets are created on request. The JSON document has ``format``
-of the version, ``file`` (empty if several or none were read), the fields of ``Glance``, and ``statistics`` of the whole
-version: records, size (bytes), files, chunks.
+of the version, ``file`` (empty if several or none were read), the fields of ``RecordTable``, and ``statistics`` of the
+whole version: records, size (bytes), files, chunks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from datasets.indexing import image_previews, record_table
 from datasets.indexing.chunk_index import SCRATCH
-from datasets.indexing.record_table import Glance
+from datasets.indexing.record_table import RecordTable
 from datasets.manifest import Entry, Manifest
 from datasets.models import File, Version
 from datasets.storage import default_storage
@@ -45,7 +45,7 @@ _LOOSE = 100
 def make(version: Version, manifest: Manifest) -> None:
     """Create and store the preview of a version that is being sealed. Never raises: a version needs no preview."""
     try:
-        document = {**_seen(version, manifest), "statistics": _statistics(manifest)}
+        document = {**_first_records(version, manifest), "statistics": _statistics(manifest)}
         default_storage().put(_key(version), BytesIO(json.dumps(document).encode()))
     except (RegattaError, OSError):
         _log.warning("There is no preview of version %s.", version.pk, exc_info=True)
@@ -84,25 +84,25 @@ def _statistics(manifest: Manifest) -> Mapping[str, int | None]:
 
 
 # --- Reading files ---------------------------------------------------------------------------------------------------
-def _seen(version: Version, manifest: Manifest) -> Document:
+def _first_records(version: Version, manifest: Manifest) -> Document:
     entry = next((entry for entry in manifest.files if entry.records), None)
     if entry is None or entry.format == PICTURES:
-        return {"format": entry.format if entry else FILES, "file": "", **asdict(_loose(version))}
+        return {"format": entry.format if entry else FILES, "file": "", **asdict(_pictures(version))}
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=default_storage().shelf()) as scratch:
         path = Path(scratch) / PurePosixPath(entry.path).name
         _write_file(version, entry.path, path)
         _write_labels(version, entry, path)
         most = _write_named(version, entry, path) if entry.format == "list" else record_table.RECORDS
-        return {"format": entry.format, "file": entry.path, **_glance(path, entry, most)}
+        return {"format": entry.format, "file": entry.path, **_read_records(path, entry, most)}
 
 
-def _glance(path: Path, entry: Entry, most: int) -> Document:
-    if not record_table.swells(path, entry.format):
-        return asdict(record_table.look(path, entry.format, entry.path, most))
-    return apart(path, entry.format, entry.path)
+def _read_records(path: Path, entry: Entry, most: int) -> Document:
+    if not record_table.is_compressed(path, entry.format):
+        return asdict(record_table.first_records(path, entry.format, entry.path, most))
+    return in_child_process(path, entry.format, entry.path)
 
 
-def apart(path: Path, format_name: str, name: str, memory: int = record_table.MEMORY_BYTES) -> Document:
+def in_child_process(path: Path, format_name: str, name: str, memory: int = record_table.MEMORY_BYTES) -> Document:
     """Read the first records in a child process, which is ended if it exceeds its limits."""
     command = [sys.executable, "-m", "datasets.indexing.record_table", format_name, str(path), name, str(memory)]
     try:
@@ -113,7 +113,7 @@ def apart(path: Path, format_name: str, name: str, memory: int = record_table.ME
     except (subprocess.SubprocessError, ValueError) as fault:
         _log.info("Nothing could be seen of %s: %s", name, fault)
         most = f"{memory // 1024**2} MiB of memory or {record_table.SECONDS} s"
-        return asdict(Glance(why=f"Its first records take more than {most} to read, so nothing is shown."))
+        return asdict(RecordTable(why=f"Its first records take more than {most} to read, so nothing is shown."))
     return document
 
 
@@ -159,7 +159,7 @@ def _first_named(path: Path) -> list[str]:
         return []
 
 
-def _loose(version: Version) -> Glance:
+def _pictures(version: Version) -> RecordTable:
     """Return the pictures among the first files if no records are read."""
     small = version.files.select_related("blob").filter(size__lte=image_previews.MOST_BYTES).order_by("path")[:_LOOSE]
     found = (
@@ -187,5 +187,5 @@ def of_shipped(info: DatasetInfo) -> Document:
         "files": len(files),
         "chunks": sum(map(len, chunks.values())),
     }
-    seen = record_table.look(path, first.format, path.name)
+    seen = record_table.first_records(path, first.format, path.name)
     return {"format": first.format, "file": path.name, **asdict(seen), "statistics": statistics}

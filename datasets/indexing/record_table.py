@@ -58,7 +58,7 @@ _ALONE: Mapping[str, str] = {"text": "line", "npy": "row", "idx": "row"}
 
 
 @dataclass(frozen=True)
-class Glance:
+class RecordTable:
     """Table of the first records.
 
     ``records`` are rows with one cell per column: None, a boolean, a number or a short text. ``pictures`` are those of
@@ -76,7 +76,7 @@ class TooMuch(RegattaError):
     """The first record needs more data than a preview reads."""
 
 
-def look(path: Path, format_name: str, name: str, most: int = RECORDS) -> Glance:
+def first_records(path: Path, format_name: str, name: str, most: int = RECORDS) -> RecordTable:
     """Return the first records of a file, at most ``most``. ``name`` is the file's name in messages.
 
     For a file that cannot be read completely, return the records before the error and its message. Raises OSError.
@@ -90,7 +90,7 @@ def look(path: Path, format_name: str, name: str, most: int = RECORDS) -> Glance
     return rows.table()
 
 
-def swells(path: Path, format_name: str) -> bool:
+def is_compressed(path: Path, format_name: str) -> bool:
     """Return whether the file is compressed, so that the cost of reading it is unknown."""
     if registry.alike(registry.named(format_name), registry.named("recordio")):
         with path.open("rb") as file:
@@ -100,7 +100,7 @@ def swells(path: Path, format_name: str) -> bool:
     return format_name in _PACKED or (format_.packable and gzipped.is_packed(path, format_.recognise))
 
 
-def of_files(files: Iterable[tuple[str, bytes]]) -> Glance:
+def of_files(files: Iterable[tuple[str, bytes]]) -> RecordTable:
     """Return whole files as records: their paths and contents."""
     rows = _Rows("")
     for name, content in files:
@@ -161,10 +161,10 @@ class _Rows:
             column = list(self._kinds).index(name)
             self._pictures.append({"record": len(self._cells), "column": column, **picture._asdict()})
 
-    def table(self, why: str = "") -> Glance:
+    def table(self, why: str = "") -> RecordTable:
         columns = [{"name": name, "type": _type(kinds)} for name, kinds in self._kinds.items()]
         records = [[cells.get(name) for name in self._kinds] for cells in self._cells]
-        return Glance(columns, records, self._pictures, len(self._others), why)
+        return RecordTable(columns, records, self._pictures, len(self._others), why)
 
 
 def _named(record: Any, format_name: str) -> Iterator[tuple[str, Any]]:
@@ -279,7 +279,7 @@ def main(format_name: str, path: str, name: str, memory: str) -> None:
     """Write the table of one untrusted file."""
     resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    sys.stdout.write(json.dumps(asdict(look(Path(path), format_name, name))))
+    sys.stdout.write(json.dumps(asdict(first_records(Path(path), format_name, name))))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class LocalStorage:
     def put(self, key: str, stream: BinaryIO) -> Stat:
         key = normalise(key)
         path = self.root / key
-        with _in_words(key, "written"):
+        with _storage_errors(key, "written"):
             path.parent.mkdir(parents=True, exist_ok=True)
             size, digest, modified = _write_whole(path, stream)
             stat = Stat(key, size, digest)
@@ -49,14 +49,14 @@ class LocalStorage:
 
     def open(self, key: str, offset: int = 0) -> BinaryIO:
         key = normalise(key)
-        with _in_words(key, "read"):
+        with _storage_errors(key, "read"):
             file = (self.root / key).open("rb")
         file.seek(offset)
         return file
 
     def stat(self, key: str) -> Stat:
         key = normalise(key)
-        with _in_words(key, "read"):
+        with _storage_errors(key, "read"):
             return self._remembered(key) or self._measure(key)
 
     def list(self, prefix: str = "") -> Iterator[Stat]:
@@ -69,14 +69,14 @@ class LocalStorage:
 
     def delete(self, key: str) -> None:
         key = normalise(key)
-        with _in_words(key, "deleted"), contextlib.suppress(*_MISSING):
+        with _storage_errors(key, "deleted"), contextlib.suppress(*_MISSING):
             (self.root / key).unlink()
-        with _in_words(key, "deleted"), contextlib.suppress(*_MISSING):
+        with _storage_errors(key, "deleted"), contextlib.suppress(*_MISSING):
             (self.root / _SUMS / key).unlink()
 
     def staging(self) -> Path:
         folder = self.root / _STAGING
-        with _in_words(_STAGING, "written"):
+        with _storage_errors(_STAGING, "written"):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -88,7 +88,7 @@ class LocalStorage:
             return self.stat(key)
         if not path.exists():
             raise KeyNotFound(key)
-        with _in_words(key, "written"):
+        with _storage_errors(key, "written"):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 found = _move(path, target)
@@ -102,7 +102,7 @@ class LocalStorage:
 
     def shelf(self) -> Path:
         folder = self.root / _SHELF
-        with _in_words(_SHELF, "written"):
+        with _storage_errors(_SHELF, "written"):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -110,7 +110,7 @@ class LocalStorage:
         source = self.root / normalise(key)
         if not source.is_file():
             raise KeyNotFound(key)
-        with _in_words(key, "laid out"):
+        with _storage_errors(key, "laid out"):
             try:
                 path.hardlink_to(source)
             except OSError as error:
@@ -152,7 +152,7 @@ def _hidden(key: str) -> bool:
 
 
 @contextlib.contextmanager
-def _in_words(key: str, verb: str) -> Iterator[None]:
+def _storage_errors(key: str, verb: str) -> Iterator[None]:
     """Translate errors of the file system into errors of the storage."""
     try:
         yield

@@ -54,7 +54,7 @@ class S3Storage:
 
     def put(self, key: str, stream: BinaryIO) -> Stat:
         key = normalise(key)
-        with _disk_in_words(), tempfile.TemporaryFile(dir=self.staging()) as whole:
+        with _disk_errors(), tempfile.TemporaryFile(dir=self.staging()) as whole:
             size, digest = _copy(stream, cast(BinaryIO, whole))
             whole.seek(0)
             return self._send(cast(BinaryIO, whole), Stat(key, size, digest))
@@ -79,7 +79,7 @@ class S3Storage:
         folder = f"{normalise(prefix)}/" if prefix.strip("/") else ""
         begin = self._place("")["Key"]
         pages = self._client().get_paginator("list_objects_v2")
-        with _service_in_words(folder):
+        with _service_errors(folder):
             for page in pages.paginate(Bucket=self._address.bucket, Prefix=begin + folder):
                 for found in page.get("Contents", ()):
                     # Deleted while the list is read: not part of it.
@@ -97,7 +97,7 @@ class S3Storage:
 
     def _folder(self, name: str) -> Path:
         folder = self._scratch / name
-        with _disk_in_words():
+        with _disk_errors():
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -118,7 +118,7 @@ class S3Storage:
     def place(self, key: str, path: Path) -> None:
         draft = path.with_name(f".{path.name[:100]}-{os.getpid()}")
         try:
-            with _disk_in_words(), self.open(key) as source, draft.open("wb") as target:
+            with _disk_errors(), self.open(key) as source, draft.open("wb") as target:
                 while piece := source.read(_PIECE):
                     target.write(piece)
             draft.replace(path)
@@ -139,14 +139,14 @@ class S3Storage:
         return {"Bucket": self._address.bucket, "Key": prefix + key}
 
     def _call(self, key: str, ask: Callable[[Any, Mapping[str, str]], Any]) -> Any:
-        with _service_in_words(key):
+        with _service_errors(key):
             return ask(self._client(), self._place(key))
 
     def _send(self, file: BinaryIO, due: Stat) -> Stat:
         """Upload the file and verify its metadata: a success status may come from a proxy's page."""
         place = self._place(due.key)
         more = {"Metadata": {_SHA256: due.sha256}}
-        with _service_in_words(due.key):
+        with _service_errors(due.key):
             # Large files are sent in parts, several at once; the parts of a failed upload are removed.
             self._client().upload_fileobj(_Kept(file), place["Bucket"], place["Key"], ExtraArgs=more)
         if (found := self.stat(due.key)) != due:
@@ -189,7 +189,7 @@ class _Body(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _service_in_words(self._key):
+        with _service_errors(self._key):
             piece = self._body.read(len(buffer))
         buffer[: len(piece)] = piece
         return len(piece)
@@ -222,7 +222,7 @@ def _client(endpoint: str, region: str) -> Any:
 
 
 @contextlib.contextmanager
-def _service_in_words(key: str) -> Iterator[None]:
+def _service_errors(key: str) -> Iterator[None]:
     """Translate errors of the service and of the connection to it into errors of the storage."""
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped,unused-ignore]
 
@@ -244,7 +244,7 @@ def _service_in_words(key: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _disk_in_words() -> Iterator[None]:
+def _disk_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:

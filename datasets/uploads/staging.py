@@ -64,14 +64,14 @@ def take_part(folder: Path, name: UUID, body: Body, *, span: tuple[int, int], ch
     ``span`` is offset and length. Raises WrongLength, CutOff, ChecksumMismatch, StorageFull, StorageError; in these
     cases nothing has changed.
     """
-    with _in_words(), _Landing(folder, name, span, by) as landing:
-        found = _receive(body, landing.write, span[1], checksum)
+    with _storage_errors(), _PartWriter(folder, name, span, by) as writer:
+        found = _receive(body, writer.write, span[1], checksum)
         if found != checksum.text:
             raise ChecksumMismatch(
                 "The part has another checksum than was announced: it was damaged on its way. Send it again.",
                 checksum=found,
             )
-        landing.settle()
+        writer.settle()
 
 
 def _receive(body: Body, write: Callable[[bytes], None], length: int, checksum: Checksum) -> str:
@@ -96,7 +96,7 @@ def _read_piece(body: Body, size: int) -> bytes:
         raise CutOff(f"The part did not come whole: {error}. Send it again.") from error
 
 
-class _Landing:
+class _PartWriter:
     """Destination of a part: its range while that is vacant and locked, else a temporary file."""
 
     def __init__(self, folder: Path, name: UUID, span: tuple[int, int], by: Placing) -> None:
@@ -107,9 +107,9 @@ class _Landing:
         self._done = 0
         self._begun = time.monotonic()
         self._place: int | None = None  # the file with the range, while that is locked
-        self._aside: BinaryIO | None = None
+        self._temporary: BinaryIO | None = None
 
-    def __enter__(self) -> _Landing:
+    def __enter__(self) -> _PartWriter:
         try:
             self._begin()
         except BaseException:
@@ -125,23 +125,23 @@ class _Landing:
             self._place = _open(self._folder, self._name)
             if _lock_at_once(self._place, self._offset, self._length) and self._by.vacant():
                 return
-        self._step_aside()
+        self._move_to_temporary()
 
     def write(self, piece: bytes) -> None:
         if self._place is not None and time.monotonic() > self._begun + IN_PLACE_SECONDS:
-            self._step_aside()
-        if self._aside is not None:
-            self._aside.write(piece)
+            self._move_to_temporary()
+        if self._temporary is not None:
+            self._temporary.write(piece)
         elif self._place is not None:
             _write(self._place, piece, self._offset + self._done)
         self._done += len(piece)
 
-    def _step_aside(self) -> None:
+    def _move_to_temporary(self) -> None:
         """Move what was received to a temporary file, continue there, and release the range."""
-        self._aside = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  closed with the landing
+        self._temporary = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  closed with the landing
         if self._place is not None:
-            _copy(self._place, self._offset, self._aside.fileno(), 0, self._done)
-            self._aside.seek(self._done)
+            _copy(self._place, self._offset, self._temporary.fileno(), 0, self._done)
+            self._temporary.seek(self._done)
             os.close(self._place)
             self._place = None
 
@@ -152,16 +152,16 @@ class _Landing:
             self._place = _open(self._folder, self._name)
             _lock(self._place, fcntl.F_WRLCK, self._offset, self._length)
         if self._by.allow():
-            if not is_there and self._aside is not None:
-                _copy(self._aside.fileno(), 0, self._place, self._offset, self._length)
+            if not is_there and self._temporary is not None:
+                _copy(self._temporary.fileno(), 0, self._place, self._offset, self._length)
             os.fdatasync(self._place)
             self._by.note()
 
     def _close(self) -> None:
         if self._place is not None:
             os.close(self._place)
-        if self._aside is not None:
-            self._aside.close()
+        if self._temporary is not None:
+            self._temporary.close()
 
 
 def _open(folder: Path, name: UUID) -> int:
@@ -215,7 +215,11 @@ def _copy(source: int, start: int, target: int, offset: int, length: int) -> Non
 
 def settle(folder: Path, name: UUID) -> None:
     """Wait for writes in progress. A missing staging file is not an error."""
-    with _in_words(), contextlib.suppress(FileNotFoundError), path_of(folder, name).open("rb", buffering=0) as file:
+    with (
+        _storage_errors(),
+        contextlib.suppress(FileNotFoundError),
+        path_of(folder, name).open("rb", buffering=0) as file,
+    ):
         _lock(file.fileno(), fcntl.F_RDLCK, 0, 0)
 
 
@@ -226,7 +230,7 @@ def path_of(folder: Path, name: UUID) -> Path:
 
 def make_empty(folder: Path, name: UUID) -> None:
     """Create the staging file of an empty file, which has no parts."""
-    with _in_words():
+    with _storage_errors():
         path_of(folder, name).touch(mode=0o600)
 
 
@@ -243,7 +247,7 @@ def gathered(folder: Path) -> Iterator[tuple[UUID, float]]:
 
 
 @contextlib.contextmanager
-def _in_words() -> Iterator[None]:
+def _storage_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:

@@ -70,7 +70,7 @@ class Readings:
     def follow(self, file: Gathering, marks: Sequence[int]) -> None:
         """Read the parts with these marks, which are consecutive from the first. Returns immediately."""
         with self._changed:
-            self._want(file, marks)
+            self._request(file, marks)
 
     def is_followed(self, file: Gathering) -> bool:
         with self._changed:
@@ -83,7 +83,7 @@ class Readings:
         cannot be read.
         """
         with self._changed:
-            reading = self._want(file, marks)
+            reading = self._request(file, marks)
             over = self._changed.wait_for(lambda: reading.failure or len(reading.read) >= len(marks), seconds)
             if not over:
                 return Progress(reading.done)
@@ -92,7 +92,7 @@ class Readings:
                 raise StorageError(f"The parts cannot be read: {reading.failure.strerror}. Send the file again.")
             return Progress(reading.done, reading.digest.hexdigest())
 
-    def _want(self, file: Gathering, marks: Sequence[int]) -> _Reading:
+    def _request(self, file: Gathering, marks: Sequence[int]) -> _Reading:
         reading = self._readings.get(file.name)
         if reading is None or not reading.agrees(marks):
             if reading is not None:

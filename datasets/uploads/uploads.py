@@ -78,9 +78,9 @@ def announce(*, actor: User, place: Place, path: str, size: int, sha256: str = "
             file = _resumed(earlier, wanted, size, sha256)
             return Announced(file, created=False, hash_first=_may_be_kept(file, sha256))
         _refuse_crossing(version, wanted)
-        known = _known(version.dataset.namespace, sha256, size)
+        known = _stored_blob(version.dataset.namespace, sha256, size)
         if known is None:
-            _draw(version, size)
+            _reserve(version, size)
         file = File.objects.create(
             version=version,
             path=wanted,
@@ -122,7 +122,7 @@ def _resumed(file: File, path: str, size: int, sha256: str) -> File:
         start_over(file)
     if sha256 and not file.complete:
         file.sha256 = sha256
-        file.blob = _known(file.version.dataset.namespace, sha256, size)
+        file.blob = _stored_blob(file.version.dataset.namespace, sha256, size)
         file.save(update_fields=["sha256", "blob"])
     return file
 
@@ -142,7 +142,7 @@ def _refuse_crossing(version: Version, path: str) -> None:
         raise ValidationFailed({"path": [f"A version has {FILES_LIMIT} files at most. Pack small ones together."]})
 
 
-def _known(namespace: Namespace, sha256: str, size: int) -> Blob | None:
+def _stored_blob(namespace: Namespace, sha256: str, size: int) -> Blob | None:
     """Return the same content if this namespace stores it. Content of other namespaces is never revealed."""
     kept = Blob.objects.filter(namespace=namespace, kept__isnull=False, doomed=None)
     return kept.filter(sha256=sha256, size=size).first() if sha256 else None
@@ -156,7 +156,7 @@ def _may_be_kept(file: File, sha256: str) -> bool:
     return file.complete or same_size.filter(kept__isnull=False, doomed=None).exists()
 
 
-def _draw(version: Version, size: int) -> None:
+def _reserve(version: Version, size: int) -> None:
     """Take the space for a file from the version's reservation, the rest from the namespace's quota."""
     drawn = min(size, version.reserved)
     storage_usage.claim(version.dataset, size - drawn)
@@ -183,11 +183,11 @@ def receive_part(
         placing = staging.Placing(
             vacant=lambda: _is_vacant(file, number),
             allow=lambda: _may_be_placed(file, number, checksum),
-            note=lambda: _note_part(version, file, number, checksum),
+            note=lambda: _record_part(version, file, number, checksum),
         )
         folder = default_storage().staging()
         staging.take_part(folder, file.staging, body, span=span, checksum=checksum, by=placing)
-        _read_along(file, number)
+        _hash_in_background(file, number)
     return numbers_of(file)
 
 
@@ -233,7 +233,7 @@ def _may_be_placed(file: File, number: int, checksum: Checksum) -> bool:
 
 
 @transaction.atomic
-def _note_part(version: Version, file: File, number: int, checksum: Checksum) -> None:
+def _record_part(version: Version, file: File, number: int, checksum: Checksum) -> None:
     """Record a part. Raises NotFound if the file was removed meanwhile, Conflict if its version was closed or
     deleted."""
     fill(locked(version))
@@ -242,7 +242,7 @@ def _note_part(version: Version, file: File, number: int, checksum: Checksum) ->
     Part.objects.create(file=file, number=number, checksum=checksum.text)
 
 
-def _read_along(file: File, number: int) -> None:
+def _hash_in_background(file: File, number: int) -> None:
     """Have the existing parts read for the checksum of the file while others arrive.
 
     Only the process that received the first part does so; otherwise each process would read every part.
@@ -314,7 +314,7 @@ def complete(*, actor: User, place: Place, file_id: int, sha256: str, seconds: f
         with transaction.atomic():
             start_over(file)
         raise _mismatch(file, found)
-    return Completed(_keep(version, file, found), file.size)
+    return Completed(_store(version, file, found), file.size)
 
 
 def _completed_before(file: File, sha256: str) -> Completed:
@@ -361,7 +361,7 @@ def _content_of(file: File, seconds: float) -> tuple[str, int]:
         file.refresh_from_db()
         if _is_handed_over(file, folder):
             return file.sha256, file.size
-        _thaw(file, folder)
+        _unfreeze(file, folder)
         raise
     return found.sha256, found.done
 
@@ -382,7 +382,7 @@ def _marks_of_all(file: File) -> list[int]:
 
 
 @transaction.atomic
-def _thaw(file: File, folder: Path) -> None:
+def _unfreeze(file: File, folder: Path) -> None:
     """Accept parts again. If the staging file is missing, accept all: a power cut can undo a recorded write."""
     if staging.path_of(folder, file.staging).exists():
         File.objects.filter(pk=file.pk, blob=None).update(frozen=False)
@@ -410,9 +410,9 @@ def start_over(file: File) -> None:
     transaction.on_commit(lambda: staging.discard(default_storage().staging(), old))
 
 
-def _keep(version: Version, file: File, sha256: str) -> File:
+def _store(version: Version, file: File, sha256: str) -> File:
     """Hand the content to the storage. Its row exists before that and is linked to the file afterwards."""
-    blob = _intend(version, file, sha256)
+    blob = _create_blob(version, file, sha256)
     storage = default_storage()
     storage.adopt(blob.key, staging.path_of(storage.staging(), file.staging), sha256)
     with transaction.atomic():
@@ -432,7 +432,7 @@ def _keep(version: Version, file: File, sha256: str) -> File:
 
 
 @transaction.atomic
-def _intend(version: Version, file: File, sha256: str) -> Blob:
+def _create_blob(version: Version, file: File, sha256: str) -> Blob:
     File.objects.filter(pk=file.pk, blob=None).update(sha256=sha256)
     file.sha256 = sha256
     key = _key(file, sha256)
@@ -452,7 +452,7 @@ def _settle(blob: Blob) -> Blob:
     """Return the blob, now marked as stored; or an equal one that was stored from another upload meanwhile."""
     if blob.kept is not None:
         return blob
-    same = _known(blob.namespace, blob.sha256, blob.size)
+    same = _stored_blob(blob.namespace, blob.sha256, blob.size)
     now = wall_clock()
     if same is not None:
         Blob.objects.filter(pk=blob.pk).exclude(pk=same.pk).update(doomed=now)

@@ -29,4 +29,4 @@ def test_an_answer_in_two_pieces_is_read_completely(cut: int) -> None:
         server.sendall(message[:cut])
         server.close()
         with pytest.raises(ConnectionResetError):
-            asker.hear()
+            asker.receive()

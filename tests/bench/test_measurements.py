@@ -114,7 +114,7 @@ def test_lines_in_the_browser_are_missed_without_one(monkeypatch: pytest.MonkeyP
     def stretches() -> Any:
         raise Absent("chromium is not installed")
 
-    monkeypatch.setattr(live_log, "_stretches", stretches)
+    monkeypatch.setattr(live_log, "_windows", stretches)
     assert notes(live_log.measure()) == [("S1", False, "chromium is not installed")]
 
 

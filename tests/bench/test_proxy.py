@@ -16,11 +16,11 @@ SECONDS = 10.0
 
 
 class Echo:
-    """Echoes every byte; ``heard`` is the received data, by connection."""
+    """Echoes every byte; ``arrived`` is the received data, by connection."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.heard: list[bytearray] = []
+        self.arrived: list[bytearray] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -36,13 +36,13 @@ class Echo:
                 link, _peer = self._listener.accept()
             except OSError:
                 return
-            self.heard.append(bytearray())
-            threading.Thread(target=self._answer, args=(link, self.heard[-1]), daemon=True).start()
+            self.arrived.append(bytearray())
+            threading.Thread(target=self._answer, args=(link, self.arrived[-1]), daemon=True).start()
 
-    def _answer(self, link: socket.socket, heard: bytearray) -> None:
+    def _answer(self, link: socket.socket, arrived: bytearray) -> None:
         with link, contextlib.suppress(ConnectionError):
             while data := link.recv(65536):
-                heard += data
+                arrived += data
                 link.sendall(data)
 
 
@@ -99,7 +99,7 @@ def test_a_cut_is_silent_and_what_it_held_comes_when_it_heals(proxy: Proxy, echo
     proxy.edge.cut(direction)
     link.sendall(b"b")
     assert silent(link)
-    assert bytes(echo.heard[0]) == (b"a" if direction == UP else b"ab")
+    assert bytes(echo.arrived[0]) == (b"a" if direction == UP else b"ab")
     proxy.edge.heal()
     assert received(link, 1) == b"b"
 
@@ -135,7 +135,7 @@ def test_a_doubled_connection_arrives_twice_and_is_answered_once(proxy: Proxy, e
     link = dial(proxy)
     assert echoed(link, b"abc") == b"abc"
     deadline = time.monotonic() + SECONDS
-    while [bytes(heard) for heard in echo.heard] != [b"abc"] * 2:
+    while [bytes(each) for each in echo.arrived] != [b"abc"] * 2:
         assert time.monotonic() < deadline
     assert silent(link)
 

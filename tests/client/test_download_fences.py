@@ -31,7 +31,7 @@ def test_a_file_of_the_right_length_with_other_content_is_fetched_again(tmp_path
     assert (tmp_path / "a.bin").read_bytes() == b"content"
 
 
-class BeginsAnew(DataPortal):
+class StartsOver(DataPortal):
     """Returns the whole file whichever range is requested, as a proxy that ignores ranges, and counts this."""
 
     asked = 0
@@ -43,14 +43,14 @@ class BeginsAnew(DataPortal):
 
 def test_the_known_part_of_an_answer_that_starts_over_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(b"con")
-    portal = BeginsAnew()
+    portal = StartsOver()
     client(holding(b"content", portal)).fetch("ada/mine", tmp_path)
     assert ((tmp_path / "a.bin").read_bytes(), portal.asked) == (b"content", 1)
 
 
 def test_of_a_part_that_is_longer_than_the_file_the_beginning_is_used(tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(b"content and more")
-    portal = BeginsAnew()
+    portal = StartsOver()
     client(holding(b"content", portal)).fetch("ada/mine", tmp_path)
     assert ((tmp_path / "a.bin").read_bytes(), portal.asked) == (b"content", 0)
 

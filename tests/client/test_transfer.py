@@ -104,12 +104,12 @@ def test_a_large_file_is_on_its_way_before_all_of_it_is_read(folder: Path, monke
     read: list[int] = []
     reads = tree.Checksums.__iter__
 
-    def noted(checksums: tree.Checksums) -> Iterator[tuple[int, str]]:
+    def counted(checksums: tree.Checksums) -> Iterator[tuple[int, str]]:
         for part in reads(checksums):
             read.append(part[0])
             yield part
 
-    monkeypatch.setattr(tree.Checksums, "__iter__", noted)
+    monkeypatch.setattr(tree.Checksums, "__iter__", counted)
     begun: list[int] = []
 
     class NotesHowMuchIsRead(DataPortal):

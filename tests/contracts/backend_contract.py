@@ -32,7 +32,9 @@ class BackendContract:
     """
 
     ENDLESS = "mark(); import time; time.sleep(600)"
-    DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); mark(); import time; time.sleep(600)"
+    IGNORES_SIGTERM = (
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); mark(); import time; time.sleep(600)"
+    )
     SHORT = "mark()"
     FAILING = "mark(); raise SystemExit(3)"
 
@@ -91,7 +93,7 @@ class BackendContract:
         self, backend: ClusterBackend, plan: Any, marker: Path, portal: IngestServer
     ) -> None:
         """An agent's report of an end takes precedence over the observed end."""
-        attempt = plan(self.DEAF)
+        attempt = plan(self.IGNORES_SIGTERM)
         backend.launch(attempt)
         wait_until(backend, attempt.ref, lambda view: all_running(view) and len(started(marker)) == 2)
         backend.stop(attempt.ref, timedelta(seconds=0.1))
@@ -118,7 +120,7 @@ class BackendContract:
         backend.stop(AttemptRef("job", "never", 1), GRACE)
 
     def test_a_killed_replica_is_seen_with_its_signal(self, backend: ClusterBackend, plan: Any) -> None:
-        attempt = plan(self.DEAF)
+        attempt = plan(self.IGNORES_SIGTERM)
         backend.launch(attempt)
         wait_until(backend, attempt.ref, all_running)
         backend.kill(attempt.ref, "trainer-1")

@@ -28,20 +28,20 @@ class Watcher:
 
     def __init__(self, store: CoordinationStore, prefix: str, after: int) -> None:
         self.seen: list[Change | Relisted] = []
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._watch = store.watch(prefix, after)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         for change in self._watch:
-            with self._news:
+            with self._changed:
                 self.seen.append(change)
-                self._news.notify_all()
+                self._changed.notify_all()
 
     def until(self, predicate: Callable[[list[Change | Relisted]], bool]) -> list[Change | Relisted]:
-        with self._news:
-            assert self._news.wait_for(lambda: predicate(self.seen), DEADLINE), f"seen only {self.seen}"
+        with self._changed:
+            assert self._changed.wait_for(lambda: predicate(self.seen), DEADLINE), f"seen only {self.seen}"
             return list(self.seen)
 
     def stop(self) -> None:

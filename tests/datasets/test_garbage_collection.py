@@ -162,7 +162,7 @@ def test_a_version_whose_hint_was_lost_is_hinted_again(uploader: Uploader, monke
     version = uploader.seal()
     hinted: list[int] = []
     monkeypatch.setattr(tasks, "hint", hinted.append)
-    garbage_collection.Stewardship().when_due(now())
+    garbage_collection.Maintenance().when_due(now())
     assert hinted == [version.pk]
 
 

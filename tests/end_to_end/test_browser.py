@@ -41,10 +41,10 @@ def person(chromium: Browser, running_portal: RunningPortal) -> Iterator[Callabl
         return people[-1]
 
     yield arrive
-    said = [(somebody.violations(), somebody.real_complaints()) for somebody in people]
+    complaints = [(somebody.violations(), somebody.real_complaints()) for somebody in people]
     for somebody in people:
         somebody.leave()
-    assert said == [([], [])] * len(said)
+    assert complaints == [([], [])] * len(complaints)
 
 
 def test_from_sign_in_to_a_trained_model(

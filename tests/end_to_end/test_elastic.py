@@ -40,7 +40,7 @@ def elastic(portal: Client, name: str) -> dict[str, Any]:
     return {**spec, "name": name, "elastic": True, "files": {"train.py": script}, "roles": roles}
 
 
-def wanted(http: httpx.Client, job: str) -> int:
+def desired_trainers(http: httpx.Client, job: str) -> int:
     """Return the desired number of trainers."""
     return int(http.get(f"/api/v1/jobs/{job}").json()["trainers"] or 1)
 
@@ -62,13 +62,13 @@ def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_t
     jobs = [portal.submit(elastic(portal, f"third-{number}")).id for number in range(3)]
 
     def together() -> tuple[int, int]:
-        return sum(wanted(http, job) for job in jobs), sum(trains(portal, job) for job in jobs)
+        return sum(desired_trainers(http, job) for job in jobs), sum(trains(portal, job) for job in jobs)
 
     until("they have all that there is", lambda: together() == (6, 6), END_SECONDS)
     assert held(http) == pytest.approx(free_cpu)
     fourth = portal.submit(elastic(portal, "fourth")).id
     until("the fourth trains", lambda: trains(portal, fourth), END_SECONDS)
-    assert (sum(wanted(http, job) for job in jobs), held(http) <= free_cpu + 1e-6) == (3, True)
+    assert (sum(desired_trainers(http, job) for job in jobs), held(http) <= free_cpu + 1e-6) == (3, True)
     running_portal.release(fourth)
     assert portal.wait(fourth, END_SECONDS).state == "SUCCEEDED"
     until("the others have its place", lambda: together() == (6, 6), END_SECONDS)

@@ -51,11 +51,11 @@ def test_a_job_trains_on_a_network_of_its_own_and_is_restarted_on_it(networked: 
         for process in networked.replica(job.id, "pserver-1"):
             kill(process.pid)
         ended = portal.wait(job.id, END_SECONDS)
-        said = {line.text for line in portal.logs(job.id, replica="trainer-0")}
-        assert ended.state == "SUCCEEDED", (ended, said)
+        lines = {line.text for line in portal.logs(job.id, replica="trainer-0")}
+        assert ended.state == "SUCCEEDED", (ended, lines)
         assert ended.attempt == 1
-        assert f"refused {networked.port} Connection refused" in said
-        assert not any(text.startswith("reached") for text in said)
+        assert f"refused {networked.port} Connection refused" in lines
+        assert not any(text.startswith("reached") for text in lines)
         until("nothing of it is left", lambda: not of_attempt(attempt) and not keepers(networked), 10)
 
 

@@ -24,7 +24,7 @@ from tests.framework_jobs import (
 from tests.waiting import until
 
 # The process's view of its isolation: no new privileges, a filter, no capabilities, and its own process numbers.
-SAY_WALLS = """\
+PRINT_ISOLATION = """\
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 print("walls", *(status[name].strip() for name in ("NoNewPrivs", "Seccomp", "CapEff", "Pid")), flush=True)
 """
@@ -61,13 +61,13 @@ def portal(spacious: RunningPortal) -> Iterator[Client]:
 def walled(portal: Client, name: str) -> dict[str, Any]:
     """Return the example, which prints its isolation."""
     spec = example(portal, name)
-    return {**spec, "files": {"train.py": SAY_WALLS + spec["files"]["train.py"]}}
+    return {**spec, "files": {"train.py": PRINT_ISOLATION + spec["files"]["train.py"]}}
 
 
 def walls(portal: Client, job: Job) -> dict[str, list[str]]:
     """Return what the process of each replica prints about its isolation."""
     lines = {replica.name: printed(portal, job, replica.name).splitlines() for replica in job.replicas}
-    return {name: [line for line in said if line.startswith("walls ")] for name, said in lines.items()}
+    return {name: [line for line in lines_of if line.startswith("walls ")] for name, lines_of in lines.items()}
 
 
 @pytest.mark.invariant("PaddlePaddle jobs train unchanged, and their servers end when their trainers have ended.")

@@ -15,7 +15,7 @@ from regatta.errors import QuotaExceeded
 from regatta.job import Job
 from regatta.session import Session, take
 from regatta.terminal import output
-from regatta.terminal.output import Listing, say
+from regatta.terminal.output import Listing, print_message
 
 namespace_option = click.option("-n", "--namespace", default="", help="Namespace. Default: the current one.")
 
@@ -185,7 +185,7 @@ def _offer_requirements(spec: Mapping[str, Any], program: Sequence[str], code: S
     """Name the requirements file that the job does not use."""
     found = jobfile.requirements_beside(program, code)
     if found and not spec.get("requirements"):
-        say(f"{found} is not installed. To install its packages, add: --requirements {found}")
+        print_message(f"{found} is not installed. To install its packages, add: --requirements {found}")
 
 
 def _show_preview(preview: Mapping[str, Any], form: str) -> None:
@@ -202,10 +202,10 @@ def _show_submitted(portal: Client, job: Job, form: str, *, detach: bool) -> Non
         click.echo(job.id)
     else:
         output.show(form, output.one((), (), job.raw, job.id))
-    say(f"{job.name} is {job.state}. {job.why}".strip())
-    say(f"Page: {portal.page_of(job)}")
+    print_message(f"{job.name} is {job.state}. {job.why}".strip())
+    print_message(f"Page: {portal.page_of(job)}")
     if detach:
-        say(f"Log: regatta logs -f {job.id}\nWait: regatta wait {job.id}\nCancel: regatta cancel {job.id}")
+        print_message(f"Log: regatta logs -f {job.id}\nWait: regatta wait {job.id}\nCancel: regatta cancel {job.id}")
 
 
 @click.command()
@@ -272,7 +272,7 @@ def delete(session: Session, job_id: str, yes: bool) -> None:
         if not yes:
             click.confirm(f"Delete the job {job.name} with everything it kept?", abort=True, err=True)
         portal.delete(job_id)
-    say(f"The job {job.name} has been deleted.")
+    print_message(f"The job {job.name} has been deleted.")
 
 
 @click.command()
@@ -297,7 +297,7 @@ def scale(session: Session, job_id: str, numbers: tuple[tuple[str, str], ...]) -
 
 
 def _show(job: Job) -> None:
-    say(f"{job.name} is {job.state}. {job.why}".strip())
+    print_message(f"{job.name} is {job.state}. {job.why}".strip())
 
 
 @click.command()
@@ -328,7 +328,7 @@ def browse(session: Session, job_id: str) -> None:
         page = portal.page_of(portal.job(job_id))
     click.echo(page)
     if not session.outside.browse(page):
-        say("No browser could be opened. Open the address above.")
+        print_message("No browser could be opened. Open the address above.")
 
 
 @click.command()

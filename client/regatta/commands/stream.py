@@ -17,7 +17,7 @@ from regatta.models import Line, Point
 from regatta.series import Series
 from regatta.session import Session, take
 from regatta.terminal import output
-from regatta.terminal.output import Listing, say
+from regatta.terminal.output import Listing, print_message
 
 # Lines printed of a log that is not followed, by default.
 TAIL = 1000
@@ -105,7 +105,7 @@ def _begin(
     lines = portal.tail(job_id, wanted, replica=replica)
     begin = lines[0].seq - 1 if lines else 0
     if tail is None and len(lines) == wanted and begin:
-        say(f"Showing the last {wanted} lines. For all lines: regatta logs --after 0 {job_id}")
+        print_message(f"Showing the last {wanted} lines. For all lines: regatta logs --after 0 {job_id}")
     return begin
 
 
@@ -117,7 +117,7 @@ def follow(portal: Client, job_id: str) -> None:
 
 
 def exit_with(job: Job) -> None:
-    say(f"{job.name} is {job.state}. {job.why}".strip())
+    print_message(f"{job.name} is {job.state}. {job.why}".strip())
     sys.exit(job.exit_code)
 
 
@@ -163,7 +163,7 @@ def metrics(
             found = portal.chart(job_id, wanted, buckets=buckets)
             _show_series(found.series, form)
             if found.left_out:
-                say(_left_out(job_id, found.left_out))
+                print_message(_left_out(job_id, found.left_out))
             return
         if follows:
             exit_with(portal.job(job_id))

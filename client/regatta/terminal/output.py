@@ -51,7 +51,7 @@ class Listing:
 
 def _table(listing: Listing) -> None:
     if not listing.rows and listing.empty:
-        say(listing.empty)
+        print_message(listing.empty)
         return
     table = Table(*listing.heads, box=None, pad_edge=False)
     for row in listing.rows:
@@ -110,7 +110,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     click.echo(text, err=True)
 
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
-from regatta.terminal.output import say, size
+from regatta.terminal.output import print_message, size
 
 LINE_SECONDS = 5.0
 
@@ -84,7 +84,7 @@ class Lines:
         with self._lock:
             self._what, self._done, self._total = what, 0, total
             self._began = self._printed = self._clock()
-            say(f"{what}: {size(total)}")
+            print_message(f"{what}: {size(total)}")
 
     def advance(self, count: int) -> None:
         with self._lock:
@@ -92,7 +92,7 @@ class Lines:
             now = self._clock()
             if count and (now - self._printed >= LINE_SECONDS or self._done == self._total):
                 self._printed = now
-                say(self._line(now))
+                print_message(self._line(now))
 
     def _line(self, now: float) -> str:
         seconds = max(now - self._began, 1e-3)

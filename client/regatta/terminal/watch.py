@@ -10,14 +10,16 @@ Item = TypeVar("Item")
 
 
 class Watch(Generic[Item]):
-    """Calls ``deed`` with each item of ``source``, which receives a function that returns whether to stop.
+    """Calls ``action`` with each item of ``source``, which receives a function that returns whether to stop.
 
     An exception of either ends the watch and is stored for ``wait``.
     """
 
-    def __init__(self, source: Callable[[Callable[[], bool]], Iterator[Item]], deed: Callable[[Item], object]) -> None:
+    def __init__(
+        self, source: Callable[[Callable[[], bool]], Iterator[Item]], action: Callable[[Item], object]
+    ) -> None:
         self._source = source
-        self._deed = deed
+        self._deed = action
         self._error: BaseException | None = None
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._run, name="regatta-watch", daemon=True)
@@ -28,7 +30,7 @@ class Watch(Generic[Item]):
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """Stop after the current item. Returns immediately; may be called twice, and from ``deed``."""
+        """Stop after the current item. Returns immediately; may be called twice, and from ``action``."""
         self._enough.set()
 
     def wait(self, timeout: float | None = None) -> None:

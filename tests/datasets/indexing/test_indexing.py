@@ -10,7 +10,7 @@ import pytest
 
 from datasets import manifest, services
 from datasets.indexing import indexing
-from datasets.indexing.chunk_index import Look
+from datasets.indexing.chunk_index import Inspection
 from datasets.models import File, Version
 from datasets.states import VersionState
 from datasets.storage import default_storage
@@ -106,8 +106,8 @@ def test_a_version_that_is_deleted_while_it_is_indexed_stays_deleted(uploader: U
     claimed = indexing._claim(version.pk)
     assert claimed is not None
     services.delete_version(actor=uploader.actor, ns="team", name="mine", number=1)
-    look = Look(claimed, lambda: None)
-    indexing._seal(claimed, look, look.manifest(), "manifests/x")
+    inspection = Inspection(claimed, lambda: None)
+    indexing._seal(claimed, inspection, inspection.manifest(), "manifests/x")
     version.refresh_from_db()
     assert version.state == VersionState.DELETED
 

@@ -112,7 +112,7 @@ def test_a_storage_that_keeps_no_preview_holds_up_no_version(
     def fail(*_: object) -> None:
         raise StorageError("The disk is full.")
 
-    monkeypatch.setattr(previews, "_seen", fail)
+    monkeypatch.setattr(previews, "_first_records", fail)
     seal(uploader, a_csv=CSV)
     answer = personas.client("viewer").get(PREVIEW)
     assert answer.status_code == 404 and "no preview" in answer.json()["detail"]

@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datasets.indexing import image_previews, previews, record_table
-from datasets.indexing.record_table import Glance
+from datasets.indexing.record_table import RecordTable
 from runtime.data.recordio import Writer
 from tests.properties import examples
 from tests.runtime.data.formats import makers
@@ -29,12 +29,12 @@ PNG = base64.b64decode(
 GIF = base64.b64decode("R0lGODlhAQABAAAAACwAAAAAAQABAAA=")
 
 
-def shown(folder: Path, name: str, rows: list[Any] | None = None) -> Glance:
+def shown(folder: Path, name: str, rows: list[Any] | None = None) -> RecordTable:
     path, _ = makers.make(name, folder, rows)
-    return record_table.look(path, name, f"train/{path.name}")
+    return record_table.first_records(path, name, f"train/{path.name}")
 
 
-def columns(seen: Glance) -> dict[str, str]:
+def columns(seen: RecordTable) -> dict[str, str]:
     return {column["name"]: column["type"] for column in seen.columns}
 
 
@@ -199,19 +199,19 @@ def test_pictures_are_no_more_than_a_page_bears(tmp_path: Path) -> None:
 # --- Malicious files -------------------------------------------------------------------------------------------------
 def test_a_record_that_makes_no_sense_ends_what_is_shown_with_the_message(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text('{"a": 1}\n{"a"\n')
-    seen = record_table.look(tmp_path / "data.jsonl", "jsonl", "train/data.jsonl")
+    seen = record_table.first_records(tmp_path / "data.jsonl", "jsonl", "train/data.jsonl")
     assert seen.records == [[1]]
     assert seen.why.startswith("train/data.jsonl, chunk at 0, record 1: this line is no JSON")
 
 
 def test_a_record_that_is_nested_too_deeply_is_refused_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text("[" * 100_000 + "\n")
-    assert "is no JSON" in record_table.look(tmp_path / "data.jsonl", "jsonl", "a").why
+    assert "is no JSON" in record_table.first_records(tmp_path / "data.jsonl", "jsonl", "a").why
 
 
 def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    seen = record_table.look(tmp_path / "a.npy", "npy", "a.npy")
+    seen = record_table.first_records(tmp_path / "a.npy", "npy", "a.npy")
     assert (seen.records, seen.why) == (
         [],
         "a.npy: the array holds Python objects, which are not read. Save numbers or text.",
@@ -232,18 +232,18 @@ def test_a_file_that_swells_is_read_apart_and_ended(tmp_path: Path) -> None:
         np.lib.format.write_array_header_1_0(member, header)
         for _ in range(size >> 20):
             member.write(bytes(1 << 20))
-    assert path.stat().st_size < 1 << 20 and record_table.swells(path, "npz")
-    seen = previews.apart(path, "npz", "bomb.npz", memory=120 << 20)
+    assert path.stat().st_size < 1 << 20 and record_table.is_compressed(path, "npz")
+    seen = previews.in_child_process(path, "npz", "bomb.npz", memory=120 << 20)
     assert seen["records"] == [] and "take more than 120 MiB" in seen["why"]
 
 
 def test_what_swells_and_is_harmless_is_shown_as_everything_else(tmp_path: Path) -> None:
     with (tmp_path / "a.recordio").open("wb") as file, Writer(file, compressor="gzip") as writer:
         writer.write(b"one")
-    assert record_table.swells(tmp_path / "a.recordio", "recordio")
-    assert previews.apart(tmp_path / "a.recordio", "recordio", "a")["records"] == [["one"]]
+    assert record_table.is_compressed(tmp_path / "a.recordio", "recordio")
+    assert previews.in_child_process(tmp_path / "a.recordio", "recordio", "a")["records"] == [["one"]]
     path, _ = makers.make("recordio", tmp_path)
-    assert not record_table.swells(path, "recordio")
+    assert not record_table.is_compressed(path, "recordio")
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_any_file_is_shown_or_refused_with_a_message(
     content = path.read_bytes()
     place = int(at * len(content))
     path.write_bytes(content[:place] + noise + (content[place + len(noise) :] if keep else b""))
-    seen = record_table.look(path, name, "a file")
+    seen = record_table.first_records(path, name, "a file")
     json.dumps(asdict(seen), allow_nan=False)
     assert seen.records or seen.why or not seen.columns
     assert str(tmp_path) not in seen.why

@@ -36,9 +36,9 @@ STEPS = [
     (staging, "_open"),
     (staging, "_write"),
     (staging, "_sync_directory"),
-    (uploads, "_note_part"),
-    (uploads, "_intend"),
-    (uploads, "_keep"),
+    (uploads, "_record_part"),
+    (uploads, "_create_blob"),
+    (uploads, "_store"),
     (uploads, "_settle"),
 ]
 

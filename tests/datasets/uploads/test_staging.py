@@ -34,7 +34,7 @@ class Pieces:
         return self._pieces.pop(0) if self._pieces else b""
 
 
-class Noted:
+class Records:
     """Records of the parts of a file, as in the database."""
 
     def __init__(self) -> None:
@@ -60,38 +60,38 @@ def nothing() -> None: ...
 def test_a_part_is_at_its_place_before_the_last_of_it_has_come(tmp_path: Path) -> None:
     seen: list[bytes] = []
     body = Pieces(OURS[:4], OURS[4:], before=[nothing, lambda: seen.append(content(tmp_path))])
-    Noted().take(tmp_path, body, OURS)
+    Records().take(tmp_path, body, OURS)
     assert (seen, content(tmp_path)) == ([OURS[:4]], OURS)
 
 
 def test_what_was_noted_stays_as_it_was_while_other_bytes_of_it_come(tmp_path: Path) -> None:
-    noted, seen = Noted(), list[bytes]()
-    noted.take(tmp_path, Pieces(OURS), OURS)
+    records, seen = Records(), list[bytes]()
+    records.take(tmp_path, Pieces(OURS), OURS)
     late = Pieces(THEIRS[:4], THEIRS[4:], b"", before=[nothing, nothing, lambda: seen.append(content(tmp_path))])
-    noted.take(tmp_path, late, THEIRS)
+    records.take(tmp_path, late, THEIRS)
     assert (seen, content(tmp_path)) == ([OURS], THEIRS)
 
 
 def test_a_part_that_was_damaged_on_its_way_is_not_noted_and_another_takes_its_place(tmp_path: Path) -> None:
-    noted = Noted()
+    records = Records()
     with pytest.raises(ChecksumMismatch):
-        noted.take(tmp_path, Pieces(b"0123!56789"), OURS)
-    assert noted.parts == {}
-    noted.take(tmp_path, Pieces(OURS), OURS)
+        records.take(tmp_path, Pieces(b"0123!56789"), OURS)
+    assert records.parts == {}
+    records.take(tmp_path, Pieces(OURS), OURS)
     assert content(tmp_path) == OURS
 
 
 @pytest.mark.invariant("A slow sender of a part delays no other sender.")
 def test_a_slow_sender_leaves_its_place_to_a_quick_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    noted = Noted()
+    records = Records()
 
     def overtake() -> None:
-        noted.take(tmp_path, Pieces(OURS), OURS)
+        records.take(tmp_path, Pieces(OURS), OURS)
 
     def grow_late() -> None:
         monkeypatch.setattr(staging, "IN_PLACE_SECONDS", -1.0)
 
-    noted.take(tmp_path, Pieces(OURS[:3], OURS[3:6], OURS[6:], before=[nothing, grow_late, overtake]), OURS)
+    records.take(tmp_path, Pieces(OURS[:3], OURS[3:6], OURS[6:], before=[nothing, grow_late, overtake]), OURS)
     assert content(tmp_path) == OURS
 
 
@@ -99,7 +99,7 @@ def test_parts_of_a_slow_sender_are_complete_in_either_place(tmp_path: Path, mon
     def grow_late() -> None:
         monkeypatch.setattr(staging, "IN_PLACE_SECONDS", -1.0)
 
-    Noted().take(tmp_path, Pieces(OURS[:3], OURS[3:6], OURS[6:], before=[nothing, grow_late]), OURS)
+    Records().take(tmp_path, Pieces(OURS[:3], OURS[3:6], OURS[6:], before=[nothing, grow_late]), OURS)
     assert content(tmp_path) == OURS
 
 
@@ -107,19 +107,19 @@ def test_parts_of_a_slow_sender_are_complete_in_either_place(tmp_path: Path, mon
 def test_of_two_who_bring_a_part_at_once_neither_mixes_with_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted, failed = Noted(), list[BaseException]()
+    records, failed = Records(), list[BaseException]()
     # set when the other request waits for the range, or has finished with it
     waiting, lock = threading.Event(), staging._lock
 
-    def waited_for(*place: int) -> None:
+    def wait_for_lock(*place: int) -> None:
         waiting.set()
         lock(*place)
 
-    monkeypatch.setattr(staging, "_lock", waited_for)
+    monkeypatch.setattr(staging, "_lock", wait_for_lock)
 
     def bring_theirs() -> None:
         try:
-            noted.take(tmp_path, Pieces(THEIRS[:5], THEIRS[5:]), THEIRS)
+            records.take(tmp_path, Pieces(THEIRS[:5], THEIRS[5:]), THEIRS)
         except BaseException as error:  # noqa: BLE001  reported below
             failed.append(error)
         finally:
@@ -131,31 +131,31 @@ def test_of_two_who_bring_a_part_at_once_neither_mixes_with_the_other(
         other.start()
         assert waiting.wait(10)
 
-    noted.take(tmp_path, Pieces(OURS[:5], OURS[5:], before=[nothing, meanwhile]), OURS)
+    records.take(tmp_path, Pieces(OURS[:5], OURS[5:], before=[nothing, meanwhile]), OURS)
     other.join(10)
     assert not failed
-    assert (content(tmp_path), noted.parts) == (THEIRS, {0: sha(THEIRS)})
+    assert (content(tmp_path), records.parts) == (THEIRS, {0: sha(THEIRS)})
 
 
 def test_parts_of_a_file_come_at_once_each_at_its_place(tmp_path: Path) -> None:
-    noted = Noted()
+    records = Records()
     inner = Pieces(OTHERS[:5], OTHERS[5:])
-    body = Pieces(OURS[:5], OURS[5:], before=[nothing, lambda: noted.take(tmp_path, inner, OTHERS, number=1)])
-    noted.take(tmp_path, body, OURS)
+    body = Pieces(OURS[:5], OURS[5:], before=[nothing, lambda: records.take(tmp_path, inner, OTHERS, number=1)])
+    records.take(tmp_path, body, OURS)
     assert content(tmp_path) == OURS + OTHERS
 
 
 def test_a_part_that_another_noted_before_the_place_was_locked_is_received_aside(tmp_path: Path) -> None:
     """The recorded bytes stay in place until the other bytes are complete and allowed."""
-    noted, seen, looks = Noted(), list[bytes](), list[bool]()
+    records, seen, looks = Records(), list[bytes](), list[bool]()
 
     def vacant() -> bool:
-        looks.append(0 not in noted.parts)
+        looks.append(0 not in records.parts)
         if len(looks) == 1:
-            noted.take(tmp_path, Pieces(OURS), OURS)
+            records.take(tmp_path, Pieces(OURS), OURS)
         return looks[-1]
 
-    placing = Placing(vacant=vacant, allow=lambda: True, note=lambda: noted.parts.update({0: sha(THEIRS)}))
+    placing = Placing(vacant=vacant, allow=lambda: True, note=lambda: records.parts.update({0: sha(THEIRS)}))
     body = Pieces(THEIRS[:4], THEIRS[4:], before=[nothing, lambda: seen.append(content(tmp_path))])
     staging.take_part(tmp_path, NAME, body, span=(0, 10), checksum=Checksum(SHA256, sha(THEIRS)), by=placing)
     assert (looks, seen, content(tmp_path)) == ([True, False], [OURS], THEIRS)

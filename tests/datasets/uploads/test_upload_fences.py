@@ -125,13 +125,13 @@ def test_no_part_is_accepted_once_a_file_is_being_completed(
 def test_a_part_is_on_the_disk_before_it_is_noted(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
     file = uploader.announce("a", CONTENT)
     disk = RecordingDisk(monkeypatch)
-    note = uploads._note_part
+    note = uploads._record_part
 
     def noting(*given: Any) -> None:
         disk.steps.append("note")
         note(*given)
 
-    monkeypatch.setattr(uploads, "_note_part", noting)
+    monkeypatch.setattr(uploads, "_record_part", noting)
     uploader.part(file, 0, CONTENT[:10])
     assert disk.steps == ["sync .staging/", f"sync {file.staging.hex}", "note"]
 

@@ -17,21 +17,21 @@ from tests.personas import Personas
 pytestmark = pytest.mark.django_db
 
 
-def at_once(*deeds: Any) -> list[Any]:
+def at_once(*actions: Any) -> list[Any]:
     """Run all functions at the same moment. Return the result or exception of each."""
-    barrier = threading.Barrier(len(deeds))
-    results: list[Any] = [None] * len(deeds)
+    barrier = threading.Barrier(len(actions))
+    results: list[Any] = [None] * len(actions)
 
     def run(index: int) -> None:
         barrier.wait()
         try:
-            results[index] = deeds[index]()
+            results[index] = actions[index]()
         except Exception as error:  # noqa: BLE001
             results[index] = error
         finally:
             connection.close()
 
-    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(deeds))]
+    threads = [threading.Thread(target=run, args=(index,)) for index in range(len(actions))]
     for thread in threads:
         thread.start()
     for thread in threads:

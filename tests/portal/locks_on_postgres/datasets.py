@@ -56,7 +56,7 @@ def test_who_announces_a_file_and_who_keeps_another_thing_do_not_wait_in_a_circl
     def take() -> None:
         storage.take(namespace, Thing(namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex), 10)
 
-    announced, taken = meet("datasets.uploads.uploads._known", lambda: uploader.announce("a.csv", CONTENT), take)
+    announced, taken = meet("datasets.uploads.uploads._stored_blob", lambda: uploader.announce("a.csv", CONTENT), take)
     assert isinstance(announced, File)
     assert taken is None
 
@@ -70,7 +70,7 @@ def test_a_part_does_not_count_for_a_file_that_is_begun_anew(uploader: Uploader,
             uploads.wall_clock()
 
     def note_part() -> None:
-        uploads._note_part(Version.objects.get(), file, 0, by_sha(sha(CONTENT)))
+        uploads._record_part(Version.objects.get(), file, 0, by_sha(sha(CONTENT)))
 
     begun, refused = meet("datasets.uploads.uploads.wall_clock", start_over, note_part)
     assert begun is None
