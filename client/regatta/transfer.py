@@ -69,7 +69,7 @@ class Sender:
     _slots: threading.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_room", threading.Semaphore(self.streams))
+        object.__setattr__(self, "_slots", threading.Semaphore(self.streams))
 
     def upload(self, full_name: str, sources: Sequence[Path], *, fresh: bool = False) -> Version:
         """Send files and seal the version. ``fresh`` begins a new version even if one is open.
