@@ -131,7 +131,7 @@ def _master(store: Any) -> Iterator[tuple[str, list[Trainer]]]:
     store.close()
 
 
-class _Asker:
+class _SimulatedTrainer:
     """One trainer: its connections, and the number of its next request."""
 
     def __init__(self, address: str, trainer: Trainer) -> None:
@@ -187,9 +187,9 @@ def _train(address: str, trainers: Sequence[Trainer], sender: multiprocessing.co
     selector = selectors.DefaultSelector()
     begun = time.perf_counter()
     for trainer in trainers:
-        asker = _Asker(address, trainer)
-        selector.register(asker.link, selectors.EVENT_READ, asker)
-        asker.ask()
+        trainer_link = _SimulatedTrainer(address, trainer)
+        selector.register(trainer_link.link, selectors.EVENT_READ, trainer_link)
+        trainer_link.ask()
     while selector.get_map():
         for key, _events in selector.select():
             answer = key.data.receive()

@@ -83,7 +83,7 @@ def test_a_job_that_meets_in_etcd_goes_on_though_its_server_and_its_master_are_k
 
 
 def _check_keys_and_rights(running_portal: RunningPortal) -> None:
-    """No process of a job knows the root of etcd, and no user code knows etcd."""
+    """No process of a job has etcd's root credentials, and no user code has etcd's address."""
     of_replicas = [process for process in running_portal.processes() if is_of_a_replica(process)]
     assert of_replicas
     for process in of_replicas:
