@@ -41,7 +41,7 @@ def test_tests_wait_for_conditions_and_do_not_sleep() -> None:
     assert found == {}
 
 
-def test_each_way_to_sleep_is_seen(tmp_path: Path) -> None:
+def test_each_way_to_sleep_is_found(tmp_path: Path) -> None:
     file = tmp_path / "test_a.py"
     file.write_text("import time\nfrom time import sleep\ntime.sleep(1)\nawait_ = asyncio.sleep(0)\nf(time.sleep)\n")
     assert sorted(sleeps(file)) == [2, 3, 5]

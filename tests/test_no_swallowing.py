@@ -32,7 +32,7 @@ def test_no_test_swallows_a_failed_assertion() -> None:
     assert found == {}
 
 
-def test_each_way_to_swallow_is_seen() -> None:
+def test_each_way_to_swallow_is_found() -> None:
     assert swallowed("with contextlib.suppress(AssertionError):\n    assert x\n") == [1]
     assert swallowed("with suppress(OSError, Exception):\n    assert x\n") == [1]
     assert swallowed("try:\n    assert x\nexcept (OSError, AssertionError):\n    pass\n") == [3]

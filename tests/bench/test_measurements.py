@@ -138,7 +138,7 @@ def test_the_time_of_a_decision_is_a_median(monkeypatch: pytest.MonkeyPatch) -> 
     assert elastic.seconds_to_decide(1, 1, clock=lambda: next(clock)) == 30.0
 
 
-def test_published_experiments_decide_as_late_as_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_experiments_decide_with_the_delay_of_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours, the published policy and fixed sizes alike."""
     seen = []
     monkeypatch.setattr(elastic, "simulate", lambda workload, policy, timing, seed: seen.append(timing))

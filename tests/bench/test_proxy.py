@@ -87,13 +87,13 @@ def silent(link: socket.socket) -> bool:
         link.settimeout(SECONDS)
 
 
-def test_in_fair_weather_everything_passes(proxy: Proxy) -> None:
+def test_without_disturbances_everything_passes(proxy: Proxy) -> None:
     data = bytes(range(256)) * 1000
     assert echoed(dial(proxy), data) == data
 
 
 @pytest.mark.parametrize("direction", [UP, DOWN])
-def test_a_cut_is_silent_and_what_it_held_comes_when_it_heals(proxy: Proxy, echo: Echo, direction: str) -> None:
+def test_a_cut_is_silent_and_held_data_arrives_after_healing(proxy: Proxy, echo: Echo, direction: str) -> None:
     link = dial(proxy)
     assert echoed(link, b"a") == b"a"
     proxy.edge.cut(direction)
@@ -112,7 +112,7 @@ def test_a_reset_breaks_the_connection_at_once(proxy: Proxy) -> None:
         link.recv(1)
 
 
-def test_a_refusal_breaks_what_there_is_and_takes_no_more(proxy: Proxy) -> None:
+def test_a_refusal_ends_connections_and_accepts_no_more(proxy: Proxy) -> None:
     link = dial(proxy)
     assert echoed(link, b"a") == b"a"
     proxy.edge.refuse()
@@ -156,7 +156,7 @@ def test_a_rate_is_not_exceeded(proxy: Proxy) -> None:
     assert time.monotonic() - began >= 0.1
 
 
-def test_a_client_that_names_its_target_meets_the_weather_of_that_edge(echo: Echo) -> None:
+def test_a_client_that_names_its_target_uses_that_edge(echo: Echo) -> None:
     other = Echo()
     proxy = Proxy(name_of={echo.address: "echo", other.address: "other"}.__getitem__)
     try:

@@ -72,7 +72,7 @@ def test_rows_are_those_that_the_measurement_yields(tmp_path: Path) -> None:
     assert (outcome.rows, outcome.error) == ([at_most("R1", "some case", 2.0, 3.0)], "")
 
 
-def test_an_error_keeps_what_was_measured_and_misses_the_rest(tmp_path: Path) -> None:
+def test_an_error_keeps_measured_rows_and_misses_the_rest(tmp_path: Path) -> None:
     body = (
         "from bench.report import at_most\n"
         "def measure():\n    yield at_most('R1', 'some case', 2.0, 3.0)\n    raise RuntimeError('no disk')\n"
@@ -98,7 +98,7 @@ def test_a_row_that_a_measurement_leaves_out_is_missed(tmp_path: Path) -> None:
     assert [(row.row, row.met, row.note) for row in outcome.rows] == [("R1", False, "the measurement left it out")]
 
 
-def test_a_measurement_ends_in_time_with_all_that_it_started(tmp_path: Path) -> None:
+def test_a_measurement_ends_in_time_with_all_its_processes(tmp_path: Path) -> None:
     left = tmp_path / "left"
     body = (
         "import subprocess, time\n"
@@ -130,7 +130,7 @@ def test_a_row_that_was_never_measured_is_missed(tmp_path: Path) -> None:
     assert (row.row, row.met, row.note) == ("R4", False, NOT_MEASURED)
 
 
-def test_a_part_is_read_as_it_was_kept(tmp_path: Path) -> None:
+def test_a_stored_part_is_read_back(tmp_path: Path) -> None:
     part = Part(RUN, [Row("R1", "some case", None, "<= 3", met=False, note="the peer torch is missing")])
     Results(tmp_path).keep(FIRST, part)
     assert Results(tmp_path).part(FIRST) == part
@@ -142,7 +142,7 @@ def test_without_a_peer_a_row_is_missed_and_keeps_its_value() -> None:
     assert (row.value, row.met, row.note) == (2.0, False, "the peer nginx is missing")
 
 
-def test_the_table_names_what_was_missed_and_why() -> None:
+def test_the_table_names_missed_rows_and_the_reasons() -> None:
     text = report.table([at_most("R4", "in time", 1.0, 2.0), missed("K1", "start", "<= 1.5 x", "there is no cluster")])
     assert text.splitlines()[1].endswith("<= 2")
     assert text.splitlines()[2].endswith("MISSED (there is no cluster)")

@@ -217,7 +217,7 @@ def test_d2_indexes_with_headers_in_the_page_cache_and_from_the_disk(
     assert ((warm.value, warm.met), (cold.value, cold.met), memory.met) == ((0.5, True), (2.0, False), False)
 
 
-def test_d4_looks_at_idle_before_the_first_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_d4_reads_idle_memory_before_the_first_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     events: list[str] = []
 
     class Http:
@@ -324,7 +324,7 @@ def test_without_a_cluster_its_row_is_missed(bench: Any, monkeypatch: pytest.Mon
     assert [(row.met, "names no cluster" in row.note) for row in bench.measure()] == [(False, True)]
 
 
-def test_k2_counts_passes_that_do_something() -> None:
+def test_k2_counts_passes_with_changes() -> None:
     controller = SimpleNamespace(look=lambda key: "settled")
     with pytest.raises(RuntimeError, match="acted"):
         paddlejobs._rate(controller, ["team/j0"], "acted")  # type: ignore[arg-type]
@@ -340,7 +340,7 @@ def test_k2_takes_the_median_of_rounds_of_each_kind(monkeypatch: pytest.MonkeyPa
     assert paddlejobs.passes_a_second() == (20.0, 2.0)
 
 
-def test_k5_stands_beside_kueue_with_the_database_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_k5_is_compared_with_kueue_only_through_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     """The published rate includes a control plane: the policy's time in memory has no ratio to it."""
     monkeypatch.setattr(admission, "admissions_a_second", lambda: 1000.0)
     (alone,) = admission.measure()
@@ -384,9 +384,7 @@ def test_e8_compares_all_policies_on_all_traces_with_one_timing(monkeypatch: pyt
     assert files == {*open_traces.OPEN, *open_traces.derived_traces.FILES}
 
 
-def test_s6_counts_no_lines_of_a_job_that_did_not_come_to_its_end(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_s6_counts_no_lines_of_a_job_that_did_not_complete(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Lines that were never printed are not lost; the row gives the outcome of the job."""
     state = {"state": "FAILED", "why": "trainer-0 had not registered.", "finished": "2026-01-01T00:00:00Z"}
     monkeypatch.setattr(stream_faults.portal, "answer_of", lambda answer: state)

@@ -191,7 +191,7 @@ def test_flags_override_the_file(tmp_path: Path) -> None:
     assert (wanted["requirements"], wanted["roles"]) == (["six", "attrs"], {"pserver": {"replicas": 2}})
 
 
-def test_the_program_of_an_image_is_no_file_here(tmp_path: Path) -> None:
+def test_the_program_of_an_image_is_not_a_local_file(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("name: a\nimage: team/train:1\nentrypoint: python3 /app/train.py\n")
     wanted = submitted("job.yaml")
     assert (wanted["image"], wanted["entrypoint"], wanted["files"]) == ("team/train:1", "python3 /app/train.py", {})
@@ -250,7 +250,7 @@ def test_code_in_a_cloned_file_stays_readable(capsys: pytest.CaptureFixture[str]
     assert "train.py: |" in text
 
 
-def test_a_clone_is_submitted_with_what_the_flags_say() -> None:
+def test_a_clone_is_submitted_with_the_values_of_the_flags() -> None:
     spec = {"name": "digits", "roles": {"trainer": {"replicas": 1, "cpu": 1}}}
     answers: dict[str, list[Answer]] = {
         "POST /api/v1/jobs/j1/clone": [ok({"spec": spec})],
@@ -281,29 +281,29 @@ def test_since_is_sent_to_the_portal_as_a_moment() -> None:
     assert portal.asked[0].url.params["since"] == "2026-01-31T12:00:00+00:00"
 
 
-def test_a_since_that_is_no_time_is_2() -> None:
+def test_an_invalid_since_is_2() -> None:
     assert regatta("logs --since yesterday j1")[0] == 2
 
 
-def test_lines_as_json_are_an_object_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_as_json_are_one_object_each(capsys: pytest.CaptureFixture[str]) -> None:
     regatta("logs --after 0 -o json j1", {LOGS: [ok(lines(1, 2))]})
     assert [json.loads(text)["seq"] for text in capsys.readouterr().out.splitlines()] == [1, 2]
 
 
 # --- metrics and events ----------------------------------------------------------------------------------------------
-def test_metrics_that_are_left_out_are_counted_with_the_way_to_see_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_omitted_metrics_are_counted_with_how_to_see_them(capsys: pytest.CaptureFixture[str]) -> None:
     left_out = [f"m{number}" for number in range(1204)]
     regatta("metrics j1", {METRICS: [ok({"series": SERIES, "next": 8, "left_out": left_out})]})
     message = "1,204 further metrics are not shown. Name them to see them: regatta metrics j1 m0 m1 m2"
     assert message in capsys.readouterr().err
 
 
-def test_metrics_are_summed_up_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_are_summarised_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     regatta("metrics j1", {METRICS: [ok({"series": SERIES, "next": 8})]})
     assert "cost" in capsys.readouterr().out
 
 
-def test_every_value_comes_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_value_is_printed_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
     pages: list[Answer] = [
         ok({"points": [point(1, 3.0)], "last": 1, "more": True}),
         ok({"points": [point(2, 0.5)], "last": 2, "more": False}),
@@ -356,12 +356,12 @@ def test_a_scale_that_names_no_number_is_2(argument: str) -> None:
     assert regatta(f"scale j1 {argument}")[0] == 2
 
 
-def test_open_prints_the_page_where_no_browser_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_open_prints_the_page_without_a_browser(capsys: pytest.CaptureFixture[str]) -> None:
     assert regatta("open j1", {JOB: [ok(job())]})[0] == 0
     assert capsys.readouterr().out.strip() == f"{SERVER}/n/ada/jobs/j1"
 
 
-def test_quota_shows_bytes_and_numbers_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quota_shows_readable_bytes_and_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     found = {"limits": {"cpu": 16, "memory": 2**34}, "used": {"cpu": 0.5, "memory": 0}, "reserved": {}, "headroom": {}}
     regatta("quota", {"GET /api/v1/namespaces/ada/quota": [ok(found)]})
     printed = capsys.readouterr().out
@@ -395,7 +395,7 @@ def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFix
     assert "_REGATTA_COMPLETE" in capsys.readouterr().out
 
 
-def test_artifacts_are_fetched_into_a_folder_and_never_out_of_it(tmp_path: Path) -> None:
+def test_artifacts_are_downloaded_into_a_folder_and_never_outside(tmp_path: Path) -> None:
     listed = {"artifacts": [{"name": "../evil", "size": 1, "sha256": "x"}]}
     code, _ = regatta("artifacts j1 --all --to out", {"GET /api/v1/jobs/j1/artifacts": [ok(listed)]})
     assert (code, (tmp_path / "evil").exists()) == (2, False)
@@ -414,7 +414,7 @@ def test_artifacts_are_fetched_into_a_folder_and_never_out_of_it(tmp_path: Path)
     ids=["429", "500", "half a body", "nothing", "no answer", "403"],
 )
 @pytest.mark.parametrize("command", ["jobs -n ada", "get j1", "logs -f j1", "wait j1", "data ls", "token ls", "ns ls"])
-def test_no_answer_brings_a_command_down(
+def test_no_response_crashes_a_command(
     command: str, answer: Answer, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("regatta.http.TRIES", 2)

@@ -48,7 +48,7 @@ def test_the_known_part_of_an_answer_that_starts_over_is_skipped(tmp_path: Path)
     assert ((tmp_path / "a.bin").read_bytes(), portal.asked) == (b"content", 1)
 
 
-def test_of_a_part_that_is_longer_than_the_file_the_beginning_is_used(tmp_path: Path) -> None:
+def test_the_beginning_of_a_partial_file_that_is_too_long_is_used(tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(b"content and more")
     portal = StartsOver()
     client(holding(b"content", portal)).fetch("ada/mine", tmp_path)
@@ -66,7 +66,7 @@ class Silent(DataPortal):
         raise httpx.ReadError("cut")
 
 
-def test_a_download_that_brings_nothing_ends(tmp_path: Path) -> None:
+def test_a_download_without_progress_ends(tmp_path: Path) -> None:
     portal = holding(b"content", Silent())
     with pytest.raises(Unreachable):
         client(portal).fetch("ada/mine", tmp_path)

@@ -36,7 +36,7 @@ def test_every_answer_has_its_error_and_exit_code(status: int, code: str, kind: 
     assert (type(caught.value), caught.value.exit_code, caught.value.code) == (kind, exit_code, code)
 
 
-def test_the_fields_of_a_refusal_are_kept() -> None:
+def test_an_error_has_the_fields_of_the_refusal() -> None:
     client, _, _ = http(
         problem(422, "validation_failed", "no", errors={"roles.trainer.memory": ["12 potatoes is no size."]})
     )
@@ -52,7 +52,7 @@ def test_the_token_goes_with_every_request() -> None:
 
 
 @pytest.mark.parametrize("first", [problem(503, "", ""), problem(429, "", ""), httpx.ConnectError("refused")])
-def test_a_passing_failure_is_tried_again(first: Answer) -> None:
+def test_a_temporary_failure_is_retried(first: Answer) -> None:
     client, portal, _ = http(first, ok({"a": 1}))
     assert client.get("/x") == {"a": 1}
     assert len(portal.asked) == 2
@@ -77,14 +77,14 @@ def test_retry_after_is_followed_up_to_a_limit(retry_after: str, waited: float) 
     assert clock.slept == [waited]
 
 
-def test_a_refusal_is_not_tried_again() -> None:
+def test_a_refusal_is_not_retried() -> None:
     client, portal, _ = http(problem(422, "validation_failed", "no"))
     with pytest.raises(Refused):
         client.get("/x")
     assert len(portal.asked) == 1
 
 
-def test_an_answer_that_is_no_json_is_not_the_portal() -> None:
+def test_a_response_that_is_not_json_is_not_the_portals() -> None:
     client, _, _ = http(httpx.Response(200, text="<html>Welcome to nginx"))
     with pytest.raises(Unreachable, match="is not a Regatta portal"):
         client.get("/x")
@@ -131,7 +131,7 @@ ELSEWHERE = httpx.Response(302, headers={"Location": "https://sso.example.org/"}
 
 
 @pytest.mark.parametrize("answer", [SIGN_IN, ELSEWHERE], ids=["page", "JSON"])
-def test_a_redirection_to_a_page_to_sign_in_is_no_success(answer: httpx.Response) -> None:
+def test_a_redirection_to_a_sign_in_page_is_no_success(answer: httpx.Response) -> None:
     portal = PaperPortal({"DELETE /x": [answer], "GET /x": [answer, answer]})
     client = Http(SERVER, transport=portal, sleep=Clock().sleep)
     with pytest.raises(Unreachable, match="is not a Regatta portal"):
@@ -142,7 +142,7 @@ def test_a_redirection_to_a_page_to_sign_in_is_no_success(answer: httpx.Response
         pass
 
 
-def test_json_of_another_server_is_no_answer_of_the_portal() -> None:
+def test_json_of_another_server_is_not_the_portals() -> None:
     client, _, _ = http(ok({"status": "ok"}))
     with pytest.raises(Unreachable, match="it has no 'results'"):
         client.get("/x")["results"]

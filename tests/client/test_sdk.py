@@ -108,7 +108,7 @@ def test_a_figure_shows_the_cost() -> None:
     assert (line.name, list(line.x), list(line.y)) == ("cost", [0, 1], [3.0, 0.5])
 
 
-def test_a_figure_is_drawn_again_whenever_there_are_other_values() -> None:
+def test_a_figure_is_redrawn_when_values_change() -> None:
     from regatta.terminal.plot import snapshots
 
     later = {**COST, "last": [3.0, 0.1]}
@@ -120,7 +120,7 @@ def test_a_figure_is_drawn_again_whenever_there_are_other_values() -> None:
     assert [now["cost"].last[-1] for now in snapshots(running, ["cost"], lambda: False)] == [0.5, 0.1]
 
 
-def test_a_client_without_an_address_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_an_address_uses_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGATTA_SERVER", "http://elsewhere/")
     monkeypatch.setenv("REGATTA_TOKEN", "rgt_env")
     assert Client().server == "http://elsewhere"

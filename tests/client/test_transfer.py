@@ -68,7 +68,7 @@ def test_an_upload_that_is_killed_repeatedly_resumes(folder: Path) -> None:
 
 
 @both_ways
-def test_what_the_portal_has_is_not_sent_again(folder: Path) -> None:
+def test_content_that_the_portal_has_is_not_sent_again(folder: Path) -> None:
     portal = DataPortal()
     client(portal).upload("ada/mine", folder)
     before, portal.state = portal.sent, "open"
@@ -161,7 +161,7 @@ def test_a_file_that_the_portal_still_reads_is_requested_again(folder: Path) -> 
 
 
 @both_ways
-def test_a_file_that_was_sent_before_and_is_another_now_takes_its_place(folder: Path) -> None:
+def test_a_changed_file_replaces_the_one_sent_before(folder: Path) -> None:
     portal = DataPortal()
     client(portal).upload("ada/mine", folder)
     portal.state = "open"
@@ -170,7 +170,7 @@ def test_a_file_that_was_sent_before_and_is_another_now_takes_its_place(folder: 
     assert portal.files == contents(folder)
 
 
-def test_what_is_hidden_in_a_folder_is_left_out(folder: Path) -> None:
+def test_hidden_files_of_a_folder_are_skipped(folder: Path) -> None:
     (folder / ".git").mkdir()
     (folder / ".git" / "config").write_text("x")
     (folder / ".DS_Store").write_text("x")
@@ -246,7 +246,7 @@ def test_nothing_to_upload_is_an_error(tmp_path: Path) -> None:
 
 
 @both_ways
-def test_a_part_that_was_damaged_on_its_way_is_sent_again(folder: Path) -> None:
+def test_a_part_that_was_damaged_in_transit_is_sent_again(folder: Path) -> None:
     class Damaging(DataPortal):
         left = 1
 
@@ -289,7 +289,7 @@ def test_a_dataset_comes_back_bit_for_bit(folder: Path, tmp_path: Path) -> None:
     assert contents(tmp_path / "copy") == contents(folder)
 
 
-def test_what_is_there_and_right_is_not_fetched_again(folder: Path, tmp_path: Path) -> None:
+def test_correct_existing_files_are_not_fetched_again(folder: Path, tmp_path: Path) -> None:
     portal = filled(folder)
     client(portal).fetch("ada/mine", tmp_path / "copy")
     before = (tmp_path / "copy" / "a.bin").stat().st_ino
@@ -360,9 +360,7 @@ def part_of(folder: Path, name: str, content: bytes) -> Path:
 
 @pytest.mark.parametrize("left", ["longer", "as long", "shorter"])
 @pytest.mark.parametrize("beginning", ["the same", "another"])
-def test_what_an_earlier_download_of_another_version_left_does_not_get_into_the_file(
-    folder: Path, tmp_path: Path, left: str, beginning: str
-) -> None:
+def test_a_partial_file_of_another_version_is_not_used(folder: Path, tmp_path: Path, left: str, beginning: str) -> None:
     content = (folder / "deep" / "数据.bin").read_bytes()
     whole = {"longer": content + b"appended since", "as long": content, "shorter": content[:1234]}[left]
     part = part_of(tmp_path, "deep/数据.bin", whole if beginning == "the same" else bytes(len(whole)))
@@ -408,7 +406,7 @@ class SendsMore(DataPortal):
         return httpx.Response(whole.status_code, content=whole.content + b"more", headers=ranges(whole))
 
 
-def test_what_follows_the_end_of_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:
+def test_bytes_after_the_end_of_a_file_are_not_written(folder: Path, tmp_path: Path) -> None:
     client(filled(folder, SendsMore())).fetch("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
 

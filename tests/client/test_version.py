@@ -26,5 +26,5 @@ def test_a_portal_that_is_older_by_a_major_release_is_an_error(monkeypatch: pyte
         version.check({version.THEIRS: "1.9.0", version.OLDEST: "1.0.0"})
 
 
-def test_releases_are_counted_and_not_spelled() -> None:
+def test_releases_are_compared_as_numbers() -> None:
     version.check({version.OLDEST: "0.0.99"})

@@ -39,7 +39,7 @@ class BackendContract:
     FAILING = "mark(); raise SystemExit(3)"
 
     # --- Launching -------------------------------------------------------------------------------------------------
-    def test_what_was_never_launched_is_gone(self, backend: ClusterBackend) -> None:
+    def test_an_attempt_that_was_never_launched_is_gone(self, backend: ClusterBackend) -> None:
         assert backend.observe(AttemptRef("job", "never", 1)) == AttemptView(gone=True)
 
     def test_every_replica_of_the_plan_runs_to_its_end(self, backend: ClusterBackend, plan: Any) -> None:
@@ -106,7 +106,7 @@ class BackendContract:
         backend.stop(attempt.ref, NO_GRACE)
         wait_until(backend, attempt.ref, all_exited)
 
-    def test_a_late_launch_does_not_start_what_was_stopped(
+    def test_a_late_launch_does_not_start_a_stopped_attempt(
         self, backend: ClusterBackend, plan: Any, marker: Path
     ) -> None:
         attempt = plan(self.SHORT)
@@ -116,7 +116,7 @@ class BackendContract:
         backend.launch(attempt)
         assert marker.read_text().split() == ["trainer-0"]
 
-    def test_stopping_what_is_gone_is_nothing(self, backend: ClusterBackend) -> None:
+    def test_stopping_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
         backend.stop(AttemptRef("job", "never", 1), GRACE)
 
     def test_a_killed_replica_is_seen_with_its_signal(self, backend: ClusterBackend, plan: Any) -> None:
@@ -130,11 +130,11 @@ class BackendContract:
         backend.stop(attempt.ref, NO_GRACE)
         wait_until(backend, attempt.ref, all_exited)
 
-    def test_killing_what_is_gone_is_nothing(self, backend: ClusterBackend) -> None:
+    def test_killing_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
         backend.kill(AttemptRef("job", "never", 1), "trainer-0")
 
     # --- Scaling ---------------------------------------------------------------------------------------------------
-    def test_scaling_adds_replicas_and_takes_the_highest_away(
+    def test_scaling_adds_replicas_and_removes_the_highest(
         self, backend: ClusterBackend, plan: Any, reopen: Callable[[], ClusterBackend]
     ) -> None:
         attempt = plan(self.ENDLESS)
@@ -184,7 +184,7 @@ class BackendContract:
         backend.stop(attempt.ref, NO_GRACE)
         wait_until(backend, attempt.ref, all_exited)
 
-    def test_scaling_what_is_gone_is_nothing(self, backend: ClusterBackend) -> None:
+    def test_scaling_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
         backend.scale(AttemptRef("job", "never", 1), "trainer", 3)
 
 

@@ -164,7 +164,7 @@ class CoordinationContract:
             thread.join(DEADLINE)
         assert len(won) == 1
 
-    def test_the_keys_of_a_lease_go_when_it_runs_out(self, connect, advance):
+    def test_the_keys_of_a_lease_are_removed_when_it_expires(self, connect, advance):
         holder, other = connect(), connect()
         lease = holder.grant(2.0)
         holder.put("/held", b"1", lease=lease)
@@ -245,7 +245,7 @@ class CoordinationContract:
         assert [change.key for change in seen] == ["/w/a", "/w/b"]
         assert seen[1].entry == later
 
-    def test_a_watch_sees_a_lease_run_out_though_nobody_else_looks(self, store, advance):
+    def test_a_watch_sees_an_expired_lease_without_other_requests(self, store, advance):
         lease = store.grant(1.0)
         held = store.put("/w/a", b"1", lease=lease)
         watcher = Watcher(store, "/w/", held.mod_revision)

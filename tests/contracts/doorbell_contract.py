@@ -64,7 +64,7 @@ class DoorbellContract:
 
         run(scenario)
 
-    def test_many_rings_at_once_wake_everybody(self) -> None:
+    def test_many_rings_at_once_wake_all_readers(self) -> None:
         async def scenario(doorbell: Doorbell) -> None:
             topics = [f"logs:{number}" for number in range(100)]
             bells = [doorbell.subscribe(topic) for topic in topics]
@@ -103,5 +103,5 @@ class DoorbellContract:
 
         run(scenario)
 
-    def test_ringing_where_nobody_listens_does_nothing(self) -> None:
+    def test_ringing_without_a_listener_does_nothing(self) -> None:
         ring("logs:1")

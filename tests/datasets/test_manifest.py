@@ -46,18 +46,18 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
         ("/".join("a" * 17), "folders deep"),
     ],
 )
-def test_a_path_that_could_do_harm_is_refused_with_its_reason(path: str, why: str) -> None:
+def test_a_harmful_path_is_refused_with_its_reason(path: str, why: str) -> None:
     with pytest.raises(BadPath, match=why):
         manifest.normalise(path)
 
 
 @pytest.mark.parametrize("path", ["a", "train/0001.tar", "图像/猫.png", "a..b/c", "two words/x.csv", "e\u0301.txt"])
-def test_ordinary_paths_are_taken(path: str) -> None:
+def test_ordinary_paths_are_accepted(path: str) -> None:
     assert manifest.normalise(path) == unicodedata.normalize("NFC", path)
 
 
 @given(st.text(max_size=60))
-def test_what_is_taken_stays_inside_and_is_taken_again_as_it_is(path: str) -> None:
+def test_an_accepted_path_stays_inside_and_is_canonical(path: str) -> None:
     try:
         taken = manifest.normalise(path)
     except BadPath:
@@ -106,7 +106,7 @@ def test_there_are_never_too_many_parts_and_their_length_is_whole_mib(size: int)
     ("size", "part_size"),
     [(0, 8), (512 * MIB, 8), (512 * MIB + 1, 9), (2048 * MIB, 32), (10 * 1024 * MIB, 32), (320_000 * MIB + 1, 33)],
 )
-def test_larger_files_come_in_larger_parts_within_reason(size: int, part_size: int) -> None:
+def test_larger_files_have_larger_parts_within_limits(size: int, part_size: int) -> None:
     assert manifest.part_size_for(size) == part_size * MIB
 
 
@@ -127,7 +127,7 @@ def test_a_part_that_the_file_does_not_have_is_refused(number: int) -> None:
         Parts(10, 5).span(number)
 
 
-def test_what_is_missing_is_what_is_not_there() -> None:
+def test_missing_parts_are_those_that_are_not_there() -> None:
     assert Parts(10, 3).missing({0, 3, 99}) == [1, 2]
     assert Parts(0, 3).missing(set()) == []
 
@@ -151,7 +151,7 @@ def entries(draw: st.DrawFn) -> tuple[Entry, ...]:
 
 
 @given(entries())
-def test_a_manifest_comes_back_as_it_was(files: tuple[Entry, ...]) -> None:
+def test_a_manifest_is_read_back_unchanged(files: tuple[Entry, ...]) -> None:
     made = Manifest("team/mine", 2, files)
     assert manifest.load(made.dump()) == made
     assert made.size == sum(entry.size for entry in files)
@@ -173,7 +173,7 @@ GOOD = Entry("a.recordio", 100, SHA, "recordio", 5, (Chunk(0, 60, 3), Chunk(60, 
         (replace(GOOD, records=4), "other records"),
     ],
 )
-def test_a_manifest_that_contradicts_itself_is_not_written(entry: Entry, why: str) -> None:
+def test_an_inconsistent_manifest_is_not_written(entry: Entry, why: str) -> None:
     with pytest.raises(BadManifest, match=why):
         Manifest("team/mine", 1, (entry,)).dump()
 

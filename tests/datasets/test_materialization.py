@@ -38,13 +38,13 @@ def test_a_trainer_finds_it_by_name_and_reads_every_record(version: Version) -> 
     assert rows == [{"x": "1", "y": "2"}, {"x": "3", "y": "4"}]
 
 
-def test_its_bytes_are_not_kept_twice(version: Version) -> None:
+def test_its_bytes_are_not_stored_twice(version: Version) -> None:
     materialization.prepare(version)
     (laid_out,) = materialization.root_of(version.pk).rglob("train.csv")
     assert laid_out.stat().st_nlink == 2
 
 
-def test_its_root_holds_nothing_of_others(personas: Personas, version: Version) -> None:
+def test_its_root_contains_nothing_of_others(personas: Personas, version: Version) -> None:
     other = seal(personas.stranger, "elsewhere", "theirs", {"a.csv": b"x\n9\n"})
     materialization.prepare(version)
     materialization.prepare(other)
@@ -104,13 +104,13 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     go_on.set()
 
 
-def test_nobody_waits_long_for_what_takes_long(version: Version, slow: threading.Event) -> None:
+def test_a_caller_does_not_wait_long_for_a_slow_layout(version: Version, slow: threading.Event) -> None:
     assert not materialization.prepare(version, patience=0.01)
     slow.set()
     assert materialization.prepare(version, patience=60)
 
 
-def test_it_is_laid_out_once_however_many_ask(version: Version, slow: threading.Event) -> None:
+def test_it_is_laid_out_once_for_many_callers(version: Version, slow: threading.Event) -> None:
     folder = default_storage().shelf()
     assert not materialization.prepare(version, patience=0.01)
     # Simulates another process, which does not know the thread and meets the lock.

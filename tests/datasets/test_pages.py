@@ -150,7 +150,7 @@ def test_a_new_one_leads_to_its_upload(personas: Personas) -> None:
 
 
 @pytest.mark.parametrize(("name", "status"), [("Not A Label", 422), ("mine", 409)])
-def test_one_that_cannot_be_is_refused_and_what_was_written_stays(
+def test_an_invalid_form_is_refused_and_keeps_its_input(
     dataset: Dataset, personas: Personas, name: str, status: int
 ) -> None:
     answer = post(personas.client("developer"), "/n/team/datasets/new", name=name, description="kept words")
@@ -194,7 +194,7 @@ def test_an_upload_goes_on_with_the_version_that_is_open(uploader: Uploader, per
     assert developer.get(f"{MINE}/upload?version=1").headers["Location"] == MINE
 
 
-def test_what_is_in_the_way_of_sealing_can_be_taken_out(uploader: Uploader, personas: Personas) -> None:
+def test_a_file_that_prevents_sealing_can_be_removed(uploader: Uploader, personas: Personas) -> None:
     uploader.upload("good.txt", b"x\n")
     half = uploader.announce("half.txt", b"0123456789abc")
     developer = personas.client("developer")

@@ -17,7 +17,7 @@ from tests.personas import Personas
 pytestmark = pytest.mark.django_db
 
 
-def test_the_newest_sealed_version_is_meant_unless_another_is_named(personas: Personas) -> None:
+def test_the_newest_sealed_version_is_resolved_unless_another_is_named(personas: Personas) -> None:
     first, second = seal(personas.developer), seal(personas.developer)
     services.begin_version(actor=personas.developer, ns="team", name="mine")
     assert selectors.resolve(personas.developer, "team", "team/mine") == Resolved("team/mine@2", second)
@@ -25,7 +25,7 @@ def test_the_newest_sealed_version_is_meant_unless_another_is_named(personas: Pe
 
 
 @pytest.mark.parametrize("mention", ["public/digits", "public/digits@1"])
-def test_what_is_shipped_has_one_version(personas: Personas, mention: str) -> None:
+def test_a_shipped_dataset_has_one_version(personas: Personas, mention: str) -> None:
     assert selectors.resolve(personas.developer, "team", mention) == Resolved("public/digits", None)
 
 
@@ -52,7 +52,7 @@ def test_a_dataset_without_a_sealed_version_is_an_error(personas: Personas) -> N
         selectors.resolve(personas.developer, "team", "team/mine")
 
 
-def test_files_without_records_are_nothing_to_train_on(personas: Personas) -> None:
+def test_files_without_records_cannot_be_trained_on(personas: Personas) -> None:
     seal(personas.developer, files={"a.docx": b"x"})
     with pytest.raises(NotFound, match="has no records that a job can read"):
         selectors.resolve(personas.developer, "team", "team/mine")
@@ -98,7 +98,7 @@ def test_a_form_offers_what_may_be_used(personas: Personas) -> None:
     assert offered == ["team/own", "elsewhere/shared", "public/diabetes", "public/digits"]
 
 
-def test_a_version_that_is_being_filled_is_not_meant_by_its_number_either(personas: Personas) -> None:
+def test_an_open_version_is_not_resolved_by_its_number(personas: Personas) -> None:
     seal(personas.developer)
     services.begin_version(actor=personas.developer, ns="team", name="mine")
     with pytest.raises(NotFound, match="no sealed version 2"):

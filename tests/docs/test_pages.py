@@ -49,7 +49,7 @@ def links() -> Iterator[tuple[Path, str]]:
 
 
 @pytest.mark.parametrize(("document", "target"), list(links()), ids=lambda value: getattr(value, "name", value))
-def test_a_link_leads_somewhere(document: Path, target: str) -> None:
+def test_links_have_targets(document: Path, target: str) -> None:
     path, _, anchor = target.partition("#")
     found = (document.parent / path).resolve() if path else document
     assert found.exists()
@@ -70,7 +70,7 @@ def test_json_in_a_document_is_json(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", [README, GUIDE], ids=lambda document: document.name)
-def test_the_three_lines_train_a_model_alone(document: Path, tmp_path: Path) -> None:
+def test_the_three_lines_train_a_model_outside_a_job(document: Path, tmp_path: Path) -> None:
     script = next(block for block in blocks(document, "python") if "job.save_model" in block)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True, timeout=60)
@@ -78,7 +78,7 @@ def test_the_three_lines_train_a_model_alone(document: Path, tmp_path: Path) -> 
         assert {name: model[name].shape for name in model.files} == {"w": (64, 10), "b": (10,)}
 
 
-def test_the_description_in_the_guide_is_taken() -> None:
+def test_the_specification_in_the_guide_is_accepted() -> None:
     (described,) = blocks(GUIDE, "yaml")
     assert specifications.parse(described).trainer.replicas == 2
 
@@ -156,7 +156,7 @@ def is_defined(name: str, path: Path) -> bool:
 
 
 @pytest.mark.parametrize("place", named_places())
-def test_what_the_architecture_names_is_there(place: str) -> None:
+def test_names_in_the_architecture_exist(place: str) -> None:
     path, _, name = place.partition("::")
     if not (ROOT / path).exists():  # jobs/services/jobs.submit_job: a name in a module
         module, _, name = path.rpartition(".")

@@ -60,7 +60,7 @@ def test_an_exit_code_is_reported(portal: Client, submitted: Submitted) -> None:
     assert "leaving" in text_of(portal, job)
 
 
-def test_bytes_that_are_no_text_are_shown_as_such(portal: Client, submitted: Submitted) -> None:
+def test_invalid_utf8_is_shown_as_such(portal: Client, submitted: Submitted) -> None:
     job = submitted.end(portal, "not-utf-8")
     (line,) = [line for line in text_of(portal, job).splitlines() if line.startswith("before")]
     assert line.endswith("after")
@@ -102,7 +102,7 @@ def test_a_hundred_thousand_lines_are_all_there_and_the_portal_answers(portal: C
     assert slowest < 3
 
 
-def test_a_fork_bomb_meets_its_limit(running_portal: RunningPortal, portal: Client, http: httpx.Client) -> None:
+def test_a_fork_bomb_is_limited(running_portal: RunningPortal, portal: Client, http: httpx.Client) -> None:
     job = portal.submit(code.job("bomb", code.FORKS_WITHOUT_END))
     until("it is launched", lambda: running_portal.attempts(job.id), 30)
     (attempt,) = running_portal.attempts(job.id)

@@ -58,7 +58,7 @@ def test_the_example_is_trained_though_etcd_is_killed_meanwhile_and_leaves_nothi
     until("the keys are gone", lambda: not root.list("/").entries, 10)
 
 
-def test_a_job_that_meets_in_etcd_goes_on_though_its_server_and_its_master_are_killed(
+def test_a_job_on_etcd_continues_after_its_server_and_its_master_are_killed(
     running_portal: RunningPortal,
 ) -> None:
     with running_portal.client() as portal:

@@ -63,7 +63,7 @@ def fell(portal: Client, job: Job, key: str = "cost") -> bool:
 
 
 @pytest.mark.torch
-def test_pytorch_s_processes_meet_within_namespaces(portal: Client) -> None:
+def test_pytorch_processes_rendezvous_within_namespaces(portal: Client) -> None:
     job = succeeded(portal, torch_job("isolated", ISOLATED))
     for replica in ("trainer-0", "trainer-1"):
         assert f"isolated 2 1 2 {'0' * 16} 2 []" in printed(portal, job, replica)

@@ -77,7 +77,7 @@ def test_a_fleet_trains_within_walls_and_its_servers_end_when_its_trainers_have(
     assert walls(portal, job) == {replica.name: [WALLS] for replica in job.replicas}
 
 
-def test_workers_train_collectively_within_walls_with_another_numpy(portal: Client, tmp_path: Path) -> None:
+def test_isolated_workers_train_collectively_with_another_numpy(portal: Client, tmp_path: Path) -> None:
     job = succeeded(portal, walled(portal, "paddle_collective"))
     workers_have_trained_collectively(portal, job, tmp_path)
     assert walls(portal, job) == {replica.name: [WALLS] for replica in job.replicas}

@@ -103,7 +103,7 @@ def test_a_standby_master_takes_over_when_the_first_is_lost(
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
 
 
-def test_a_job_whose_processes_are_all_killed_goes_on_as_its_next_attempt(tmp_path: Path) -> None:
+def test_a_job_whose_processes_are_all_killed_continues_as_its_next_attempt(tmp_path: Path) -> None:
     running_portal = RunningPortal(tmp_path / "portal", REGATTA_CHECKPOINT_SECONDS="0.5")
     try:
         running_portal.start()

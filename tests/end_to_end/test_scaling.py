@@ -25,7 +25,7 @@ def scale(http: httpx.Client, job_id: str, trainers: int) -> None:
     assert http.post(f"/api/v1/jobs/{job_id}/scale", json={"trainer": trainers}).status_code == 202
 
 
-def test_the_next_attempt_goes_on_with_another_number_of_parameter_servers(
+def test_the_next_attempt_continues_with_another_number_of_parameter_servers(
     running_portal: RunningPortal, portal: Client, http: httpx.Client
 ) -> None:
     job = portal.submit(code.slow("resized", passes=2, trainers=1))

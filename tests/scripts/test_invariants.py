@@ -151,7 +151,7 @@ def test_two_spellings_of_one_text_are_refused(  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("text", ["no capital.", "No stop", "Long " + "word " * 24 + "end.", "", "Two\nlines."])
-def test_a_text_that_is_no_short_statement_is_refused(  # type: ignore[no-untyped-def]
+def test_a_text_that_is_not_a_short_statement_is_refused(  # type: ignore[no-untyped-def]
     invariants, tree: Path, mark: Mark, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     mark("quota/test_a.py", text)
@@ -171,7 +171,7 @@ def test_a_text_that_is_no_short_statement_is_refused(  # type: ignore[no-untype
     ],
     ids=["variable", "keyword", "helper", "module", "no text", "parameter"],
 )
-def test_a_marker_that_cannot_be_read_is_refused_with_its_place(  # type: ignore[no-untyped-def]
+def test_an_invalid_marker_is_refused_with_its_place(  # type: ignore[no-untyped-def]
     invariants, tree: Path, capsys: pytest.CaptureFixture[str], source: str
 ) -> None:
     (tree / "tests" / "test_a.py").write_text(source)

@@ -123,7 +123,7 @@ def test_every_mutation_of_the_table_applies_to_the_code(mutate) -> None:  # typ
     assert list(mutate.faults(mutate.read_table(mutate.TABLE), ROOT)) == []
 
 
-def test_a_mutation_whose_place_or_test_is_gone_is_a_fault(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_mutation_with_a_missing_place_or_test_is_a_fault(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
     (tree / "table" / "product.toml").write_text(TABLE.replace('"test_product.py"', '"test_gone.py"'))
     found = list(mutate.faults(mutate.read_table(tree / "table"), tree))
     assert "product-gone: its place is not in product.py exactly once." in found

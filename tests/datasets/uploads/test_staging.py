@@ -57,14 +57,14 @@ def content(folder: Path) -> bytes:
 def nothing() -> None: ...
 
 
-def test_a_part_is_at_its_place_before_the_last_of_it_has_come(tmp_path: Path) -> None:
+def test_a_part_is_written_to_its_range_while_it_arrives(tmp_path: Path) -> None:
     seen: list[bytes] = []
     body = Pieces(OURS[:4], OURS[4:], before=[nothing, lambda: seen.append(content(tmp_path))])
     Records().take(tmp_path, body, OURS)
     assert (seen, content(tmp_path)) == ([OURS[:4]], OURS)
 
 
-def test_what_was_noted_stays_as_it_was_while_other_bytes_of_it_come(tmp_path: Path) -> None:
+def test_a_recorded_part_stays_unchanged_while_other_bytes_arrive(tmp_path: Path) -> None:
     records, seen = Records(), list[bytes]()
     records.take(tmp_path, Pieces(OURS), OURS)
     late = Pieces(THEIRS[:4], THEIRS[4:], b"", before=[nothing, nothing, lambda: seen.append(content(tmp_path))])
@@ -72,7 +72,7 @@ def test_what_was_noted_stays_as_it_was_while_other_bytes_of_it_come(tmp_path: P
     assert (seen, content(tmp_path)) == ([OURS], THEIRS)
 
 
-def test_a_part_that_was_damaged_on_its_way_is_not_noted_and_another_takes_its_place(tmp_path: Path) -> None:
+def test_a_part_that_was_damaged_in_transit_is_not_recorded_and_is_replaced(tmp_path: Path) -> None:
     records = Records()
     with pytest.raises(ChecksumMismatch):
         records.take(tmp_path, Pieces(b"0123!56789"), OURS)
@@ -137,7 +137,7 @@ def test_of_two_who_bring_a_part_at_once_neither_mixes_with_the_other(
     assert (content(tmp_path), records.parts) == (THEIRS, {0: sha(THEIRS)})
 
 
-def test_parts_of_a_file_come_at_once_each_at_its_place(tmp_path: Path) -> None:
+def test_parts_of_a_file_arrive_concurrently_each_in_its_range(tmp_path: Path) -> None:
     records = Records()
     inner = Pieces(OTHERS[:5], OTHERS[5:])
     body = Pieces(OURS[:5], OURS[5:], before=[nothing, lambda: records.take(tmp_path, inner, OTHERS, number=1)])
@@ -145,7 +145,7 @@ def test_parts_of_a_file_come_at_once_each_at_its_place(tmp_path: Path) -> None:
     assert content(tmp_path) == OURS + OTHERS
 
 
-def test_a_part_that_another_noted_before_the_place_was_locked_is_received_aside(tmp_path: Path) -> None:
+def test_a_part_recorded_before_the_lock_is_received_in_a_temporary_file(tmp_path: Path) -> None:
     """The recorded bytes stay in place until the other bytes are complete and allowed."""
     records, seen, looks = Records(), list[bytes](), list[bool]()
 

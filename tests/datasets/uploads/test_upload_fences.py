@@ -122,7 +122,7 @@ def test_no_part_is_accepted_once_a_file_is_being_completed(
 
 
 # --- Durability ------------------------------------------------------------------------------------------------------
-def test_a_part_is_on_the_disk_before_it_is_noted(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_part_is_synced_before_it_is_recorded(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
     file = uploader.announce("a", CONTENT)
     disk = RecordingDisk(monkeypatch)
     note = uploads._record_part

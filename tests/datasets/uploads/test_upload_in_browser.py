@@ -91,7 +91,7 @@ def test_an_upload_that_was_paused_goes_on_after_the_page_was_loaded_anew(
     expect(developer.get_by_role("cell", name="some words to make it longer").first).to_be_visible()
 
 
-def test_a_folder_is_dropped_and_one_that_is_in_the_way_is_taken_out(
+def test_a_folder_is_dropped_and_a_conflicting_file_is_removed(
     developer: Page, live_server: LiveServer, tmp_path: Path
 ) -> None:
     for name in ("set/.hidden", "set/train/a.txt", "set/b.txt"):

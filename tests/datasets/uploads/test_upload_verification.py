@@ -46,7 +46,7 @@ def sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def test_the_checksum_is_that_of_the_bytes_that_lie_there(file: Gathering) -> None:
+def test_the_checksum_is_that_of_the_stored_bytes(file: Gathering) -> None:
     found = Readings().finish(file, [1, 2, 3, 4], PATIENCE)
     assert (found.sha256, found.done) == (sha(CONTENT), len(CONTENT))
 
@@ -56,7 +56,7 @@ def test_an_empty_file_has_a_checksum_too(tmp_path: Path) -> None:
     assert (found.sha256, found.done) == (sha(b""), 0)
 
 
-def test_what_was_read_along_is_not_read_again_at_the_end(file: Gathering, read: list[int]) -> None:
+def test_parts_that_were_read_early_are_not_read_again_at_the_end(file: Gathering, read: list[int]) -> None:
     readings = Readings()
     for there in ([1], [1, 2], [1, 2, 3]):
         readings.follow(file, there)
@@ -109,7 +109,7 @@ def test_an_unreadable_file_is_reported_and_read_again_once_it_is_readable(file:
     assert readings.finish(file, [1, 2, 3, 4], PATIENCE).sha256 == sha(CONTENT)
 
 
-def test_a_file_that_is_gone_while_it_is_followed_harms_nobody(file: Gathering) -> None:
+def test_a_file_that_is_removed_while_it_is_read_does_no_harm(file: Gathering) -> None:
     readings = Readings()
     file.path.unlink()
     readings.follow(file, [1])

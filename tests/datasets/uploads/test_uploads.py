@@ -119,7 +119,7 @@ def by_crc(uploader: Uploader, file: File, number: int, piece: bytes, crc: str) 
 
 
 # --- Bad input -------------------------------------------------------------------------------------------------------
-def test_a_damaged_part_is_refused_and_what_was_there_stays(uploader: Uploader) -> None:
+def test_a_damaged_part_is_refused_and_the_earlier_one_stays(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.part(file, 0, CONTENT[:10])
     with pytest.raises(ChecksumMismatch, match="Send it again"):
@@ -141,7 +141,7 @@ def test_a_part_that_does_not_fit_its_crc_32_is_refused(uploader: Uploader) -> N
         ({"X-Content-SHA256": "no", "X-Content-CRC32": "00000000"}, "X-Content-SHA256"),
     ],
 )
-def test_a_part_without_a_checksum_that_is_one_is_refused(headers: dict[str, str], named: str) -> None:
+def test_a_part_without_a_valid_checksum_is_refused(headers: dict[str, str], named: str) -> None:
     with pytest.raises(checksums.BadChecksum, match="hexadecimal") as caught:
         checksums.announced(headers)
     assert caught.value.header == named
@@ -267,7 +267,7 @@ def test_the_same_content_is_kept_once(uploader: Uploader) -> None:
     assert Blob.objects.filter(doomed=None).count() == 1
 
 
-def test_what_the_namespace_keeps_need_not_be_sent(uploader: Uploader) -> None:
+def test_content_of_the_namespace_need_not_be_sent(uploader: Uploader) -> None:
     uploader.upload("a", CONTENT)
     assert uploader.announce("b", CONTENT, digest=sha(CONTENT)).complete
 
@@ -287,7 +287,7 @@ def test_announcing_without_a_checksum_is_answered_with_hash_first_where_it_may_
     assert not asked("known", CONTENT, sha(CONTENT)) and asked("known", CONTENT)
 
 
-def test_nobody_learns_by_a_length_what_another_namespace_keeps(uploader: Uploader, personas: Personas) -> None:
+def test_a_length_reveals_nothing_about_other_namespaces(uploader: Uploader, personas: Personas) -> None:
     uploader.upload("a", CONTENT)
     services.create_dataset(actor=personas.stranger, namespace_name="elsewhere", name="mine")
     stranger = Uploader(personas.stranger, ns="elsewhere")
@@ -342,7 +342,7 @@ def test_more_than_the_quota_is_refused_before_any_byte(uploader: Uploader, data
     assert not File.objects.filter(path="b").exists()
 
 
-def test_what_is_expected_is_kept_free_until_the_version_is_sealed(uploader: Uploader, dataset: Dataset) -> None:
+def test_expected_bytes_are_reserved_until_the_version_is_sealed(uploader: Uploader, dataset: Dataset) -> None:
     limit(dataset, 100)
     second = Uploader(uploader.actor)
     second.begin(expected_bytes=60)
@@ -376,7 +376,7 @@ def test_an_incomplete_version_is_not_sealed(uploader: Uploader) -> None:
     assert caught.value.extra["files"] == ["half"]
 
 
-def test_what_is_sealed_takes_no_more(uploader: Uploader) -> None:
+def test_a_sealed_version_accepts_no_files(uploader: Uploader) -> None:
     file = uploader.upload("a", CONTENT)
     uploader.seal()
     for deed in (
