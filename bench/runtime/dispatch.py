@@ -187,9 +187,9 @@ def _train(address: str, trainers: Sequence[Trainer], sender: multiprocessing.co
     selector = selectors.DefaultSelector()
     begun = time.perf_counter()
     for trainer in trainers:
-        trainer_link = _SimulatedTrainer(address, trainer)
-        selector.register(trainer_link.link, selectors.EVENT_READ, trainer_link)
-        trainer_link.ask()
+        simulated = _SimulatedTrainer(address, trainer)
+        selector.register(simulated.link, selectors.EVENT_READ, simulated)
+        simulated.ask()
     while selector.get_map():
         for key, _events in selector.select():
             answer = key.data.receive()

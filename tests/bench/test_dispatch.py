@@ -21,12 +21,12 @@ def test_an_answer_in_two_pieces_is_read_completely(cut: int) -> None:
     message = frames.pack(Header(Op.TASK_GET, Flag.LAST), payload) + payload
     with socket.create_server(("127.0.0.1", 0)) as listener:
         host, port = listener.getsockname()
-        trainer_link = dispatch._SimulatedTrainer(f"{host}:{port}", Trainer(0, 100))
+        simulated = dispatch._SimulatedTrainer(f"{host}:{port}", Trainer(0, 100))
         server = listener.accept()[0]
         server.sendall(message[:cut])
         threading.Timer(PAUSE_SECONDS, server.sendall, [message[cut:]]).start()
-        assert trainer_link._received(len(message)) == message
+        assert simulated._received(len(message)) == message
         server.sendall(message[:cut])
         server.close()
         with pytest.raises(ConnectionResetError):
-            trainer_link.receive()
+            simulated.receive()

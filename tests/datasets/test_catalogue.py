@@ -13,7 +13,7 @@ def test_the_shipped_datasets_are_in_the_catalogue(personas: Personas) -> None:
     assert names == ["public/diabetes", "public/digits"]
 
 
-def test_nobody_has_no_catalogue() -> None:
+def test_an_anonymous_user_has_no_catalogue() -> None:
     assert selectors.catalogue(AnonymousUser(), "team") == []
 
 

@@ -141,7 +141,7 @@ def test_a_name_is_taken_once(developer: Client, dataset: Dataset) -> None:
 
 
 # --- Visibility ------------------------------------------------------------------------------------------------------
-def test_what_is_not_sealed_is_seen_by_those_who_may_write_alone(uploader: Uploader, personas: Personas) -> None:
+def test_open_versions_are_visible_to_writers_alone(uploader: Uploader, personas: Personas) -> None:
     answered = {
         name: personas.client(name).get(f"{MINE}/versions/1").status_code
         for name in ("admin", "owner", "developer", "viewer", "stranger", "nobody")
@@ -150,9 +150,7 @@ def test_what_is_not_sealed_is_seen_by_those_who_may_write_alone(uploader: Uploa
     assert personas.client("viewer").get(MINE).json()["versions"] == []
 
 
-def test_a_stranger_sees_it_once_it_is_shared_and_no_longer_when_it_is_not(
-    sealed: Version, personas: Personas, developer: Client
-) -> None:
+def test_another_account_sees_it_while_it_is_shared(sealed: Version, personas: Personas, developer: Client) -> None:
     stranger = personas.client("stranger")
     content = f"{MINE}/versions/1/content/folder/数据.bin"
     assert [stranger.get(MINE).status_code, stranger.get(content).status_code] == [404, 404]
@@ -165,7 +163,9 @@ def test_a_stranger_sees_it_once_it_is_shared_and_no_longer_when_it_is_not(
     assert stranger.get(MINE).status_code == 404
 
 
-def test_sharing_does_not_say_which_namespaces_exist(developer: Client, dataset: Dataset, personas: Personas) -> None:
+def test_sharing_does_not_reveal_which_namespaces_exist(
+    developer: Client, dataset: Dataset, personas: Personas
+) -> None:
     answers = [developer.put(f"{MINE}/shares", {"namespaces": [name]}, JSON) for name in ("elsewhere", "nowhere")]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert [answer.json()["shared_with"] for answer in answers] == [["elsewhere"], ["nowhere"]]
@@ -194,15 +194,13 @@ def test_a_name_that_no_namespace_can_have_is_not_shared_with(developer: Client,
     assert answer.status_code == 422 and "No Where" in answer.json()["detail"]
 
 
-def test_a_namespace_that_was_closed_shares_nothing_any_more(
-    sealed: Version, personas: Personas, developer: Client
-) -> None:
+def test_a_closed_namespace_shares_nothing(sealed: Version, personas: Personas, developer: Client) -> None:
     developer.put(f"{MINE}/shares", {"namespaces": ["elsewhere"]}, JSON)
     Namespace.objects.filter(name="elsewhere").update(closed=now())
     assert personas.client("stranger").get(MINE).status_code == 404
 
 
-def test_what_is_public_is_read_by_everybody_and_changed_by_its_own(
+def test_a_public_dataset_is_readable_by_all_and_changed_by_its_namespace(
     sealed: Version, personas: Personas, developer: Client
 ) -> None:
     developer.patch(MINE, {"visibility": "public"}, JSON)
@@ -265,7 +263,7 @@ def test_a_file_or_a_range_of_it(
 
 
 @pytest.mark.parametrize("asked", ["bytes=20-", "bytes=99-100", "bytes=-0"])
-def test_a_range_behind_the_end_is_refused(sealed: Version, developer: Client, asked: str) -> None:
+def test_a_range_beyond_the_end_is_refused(sealed: Version, developer: Client, asked: str) -> None:
     assert content(developer, Range=asked).status_code == 416
 
 
@@ -285,7 +283,7 @@ def test_a_download_that_has_begun_outlives_the_deletion(
 
 
 # --- Deleting --------------------------------------------------------------------------------------------------------
-def test_what_is_deleted_can_be_restored(sealed: Version, developer: Client, personas: Personas) -> None:
+def test_a_deleted_dataset_can_be_restored(sealed: Version, developer: Client, personas: Personas) -> None:
     gone = developer.delete(MINE)
     assert gone.status_code == 202 and gone.json()["gone_after"] > gone.json()["deleted_at"]
     assert names(developer) == ["public/diabetes", "public/digits"]
@@ -296,7 +294,7 @@ def test_what_is_deleted_can_be_restored(sealed: Version, developer: Client, per
     assert names(developer)[-1] == "team/mine"
 
 
-def test_what_is_deleted_is_gone_for_those_it_was_shared_with(
+def test_a_deleted_dataset_is_gone_for_namespaces_it_was_shared_with(
     sealed: Version, developer: Client, personas: Personas
 ) -> None:
     developer.put(f"{MINE}/shares", {"namespaces": ["elsewhere"]}, JSON)
@@ -304,7 +302,7 @@ def test_what_is_deleted_is_gone_for_those_it_was_shared_with(
     assert personas.client("stranger").get(MINE).status_code == 404
 
 
-def test_every_change_is_in_the_trail(sealed: Version, developer: Client) -> None:
+def test_every_change_is_in_the_audit_log(sealed: Version, developer: Client) -> None:
     developer.patch(MINE, {"visibility": "public"}, JSON)
     developer.put(f"{MINE}/shares", {"namespaces": []}, JSON)
     developer.delete(MINE)

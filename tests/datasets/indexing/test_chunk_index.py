@@ -79,7 +79,7 @@ def test_the_chunks_of_every_format_are_those_that_trainers_read(uploader: Uploa
     assert makers.plain(read[0]) == makers.plain(rows[0]) or name == "features"
 
 
-def test_chunks_that_say_nothing_of_their_bytes_are_given_a_digest(uploader: Uploader, tmp_path: Path) -> None:
+def test_chunks_without_a_checksum_are_given_a_digest(uploader: Uploader, tmp_path: Path) -> None:
     (path,) = make("npy", tmp_path)
     uploader.upload("a.npy", path.read_bytes())
     (chunk,) = entries(sealed(uploader))["a.npy"].chunks
@@ -137,7 +137,7 @@ def test_a_file_of_countless_chunks_is_refused(uploader: Uploader, monkeypatch: 
     assert "'b.csv', offset 0: the version has more than 1 chunks" in version.why
 
 
-def test_nothing_is_left_of_looking_through(uploader: Uploader) -> None:
+def test_indexing_leaves_no_scratch_files(uploader: Uploader) -> None:
     uploader.upload("a.csv", b"1,2\n")
     sealed(uploader)
     assert list(default_storage().shelf().iterdir()) == []
@@ -153,7 +153,7 @@ def test_a_format_that_is_set_applies_to_the_next_version(uploader: Uploader) ->
     assert (version.format, version.records) == ("csv", 2)
 
 
-def test_a_format_that_there_is_none_of_is_refused(uploader: Uploader) -> None:
+def test_an_unknown_format_is_refused(uploader: Uploader) -> None:
     with pytest.raises(ValidationFailed) as refused:
         services.create_dataset(actor=uploader.actor, namespace_name="team", name="other", format="cvs")
     assert "Choose one of" in refused.value.errors["format"][0]
@@ -205,7 +205,7 @@ def test_a_bomb_of_gzip_is_refused_with_its_name(uploader: Uploader, monkeypatch
     assert "'a.csv.gz'" in version.why and "unpacks to more than 200 times its size" in version.why
 
 
-def test_packed_files_have_chunks_in_what_they_unpack_to(uploader: Uploader, tmp_path: Path) -> None:
+def test_compressed_files_have_chunks_of_the_uncompressed_data(uploader: Uploader, tmp_path: Path) -> None:
     content = b"a,b\n" + b"1,2\n" * 1000
     packed = gzip.compress(content)
     uploader.upload("train/a.csv.gz", packed)

@@ -52,7 +52,7 @@ def test_the_first_records_are_a_table_with_the_totals(uploader: Uploader, capsy
     assert json.loads(capsys.readouterr().out)["records"] == [["1.5", "ada"]]
 
 
-def test_what_is_shipped_is_shown_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shipped_dataset_is_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert regatta("data preview public/digits --limit 3") == 0
     output = capsys.readouterr()
     assert len(output.out.splitlines()) == 4 and "records 1,797, chunks 25, files 2" in output.err

@@ -38,7 +38,7 @@ def preview(client: Client, path: str = PREVIEW, **query: Any) -> Any:
     return answer.json()
 
 
-def test_a_sealed_version_shows_its_first_records_and_what_it_is(uploader: Uploader, personas: Personas) -> None:
+def test_a_sealed_version_shows_its_first_records_and_totals(uploader: Uploader, personas: Personas) -> None:
     seal(uploader, train__a_csv=CSV, train__b_csv=CSV, README_md=b"read me")
     assert preview(personas.client("viewer")) == {
         "format": "csv",
@@ -75,13 +75,13 @@ def test_pictures_without_a_list_are_shown_all_the_same(uploader: Uploader, pers
     assert len(found["pictures"]) == 2 and found["statistics"]["records"] is None
 
 
-def test_nothing_to_show_is_shown_as_nothing(uploader: Uploader, personas: Personas) -> None:
+def test_an_empty_preview_is_shown_as_empty(uploader: Uploader, personas: Personas) -> None:
     seal(uploader, b_bin=b"\0\1")
     found = preview(personas.client("viewer"))
     assert (found["records"], found["columns"], found["statistics"]["files"]) == ([], [], 1)
 
 
-def test_what_is_shipped_has_a_preview_too(personas: Personas) -> None:
+def test_a_shipped_dataset_has_a_preview_too(personas: Personas) -> None:
     digits = preview(personas.client("stranger"), "/api/v1/datasets/public/digits/versions/1/preview", limit=3)
     assert (len(digits["records"]), len(digits["pictures"])) == (3, 3)
     assert digits["statistics"] == {"records": 1797, "size": 57918 + 14441, "files": 2, "chunks": 25}
@@ -106,7 +106,7 @@ def test_the_reason_for_a_short_preview_is_in_the_readers_language(uploader: Upl
     assert "JSON" in chinese and "is no" not in chinese
 
 
-def test_a_storage_that_keeps_no_preview_holds_up_no_version(
+def test_a_failed_preview_does_not_stop_sealing(
     uploader: Uploader, personas: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -118,7 +118,7 @@ def test_a_storage_that_keeps_no_preview_holds_up_no_version(
     assert answer.status_code == 404 and "no preview" in answer.json()["detail"]
 
 
-def test_a_preview_goes_with_its_version(uploader: Uploader, personas: Personas) -> None:
+def test_a_preview_is_deleted_with_its_version(uploader: Uploader, personas: Personas) -> None:
     seal(uploader, a_csv=CSV)
     assert [stat.key.partition("/")[0] for stat in default_storage().list("previews")] == ["previews"]
     personas.client("developer").delete(MINE)
@@ -126,7 +126,7 @@ def test_a_preview_goes_with_its_version(uploader: Uploader, personas: Personas)
     assert list(default_storage().list("previews")) == []
 
 
-def test_a_preview_that_cannot_be_deleted_holds_up_no_clean_up(
+def test_a_preview_that_cannot_be_deleted_does_not_stop_the_clean_up(
     uploader: Uploader, personas: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -105,7 +105,7 @@ def test_numbers_that_no_browser_can_represent_are_text(tmp_path: Path) -> None:
     assert shown(tmp_path, "jsonl", [float("nan"), float("inf")]).records == [["nan"], ["inf"]]
 
 
-def test_what_is_long_is_cut(tmp_path: Path) -> None:
+def test_long_values_are_cut(tmp_path: Path) -> None:
     wide = shown(tmp_path, "jsonl", [{f"c{number}": "x" * 5000 for number in range(60)}])
     assert (len(wide.columns), wide.more_columns) == (record_table.COLUMNS, 10)
     assert {len(cell) for cell in wide.records[0]} == {record_table.TEXT_LIMIT}
@@ -148,7 +148,7 @@ def _unpacked(source: str) -> bytes:
     return zlib.decompress(data[at + 8 : at + 8 + struct.unpack_from(">I", data, at)[0]])
 
 
-def test_numbers_are_spread_from_black_to_white() -> None:
+def test_numbers_are_scaled_from_black_to_white() -> None:
     drawn = image_previews.of_array(np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8))
     assert drawn is not None
     rows = _unpacked(drawn.source)
@@ -187,17 +187,17 @@ def test_the_sizes_of_pictures_are_read_from_their_heads() -> None:
     ],
     ids=["nothing", "cut", "bomb", "flat", "loop", "svg", "long"],
 )
-def test_what_no_browser_should_draw_is_no_picture(data: bytes) -> None:
+def test_files_unsuitable_for_a_browser_are_not_pictures(data: bytes) -> None:
     assert image_previews.of_file(data) is None
 
 
-def test_pictures_are_no_more_than_a_page_bears(tmp_path: Path) -> None:
+def test_the_number_of_pictures_is_limited(tmp_path: Path) -> None:
     seen = shown(tmp_path, "npy", [[[[0] * 8] * 8] * 1] * 90)
     assert len(seen.records) == 90 and len(seen.pictures) == record_table.PICTURES
 
 
 # --- Malicious files -------------------------------------------------------------------------------------------------
-def test_a_record_that_makes_no_sense_ends_what_is_shown_with_the_message(tmp_path: Path) -> None:
+def test_an_invalid_record_ends_the_table_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text('{"a": 1}\n{"a"\n')
     seen = record_table.first_records(tmp_path / "data.jsonl", "jsonl", "train/data.jsonl")
     assert seen.records == [[1]]
@@ -237,7 +237,7 @@ def test_a_file_that_swells_is_read_apart_and_ended(tmp_path: Path) -> None:
     assert seen["records"] == [] and "take more than 120 MiB" in seen["why"]
 
 
-def test_what_swells_and_is_harmless_is_shown_as_everything_else(tmp_path: Path) -> None:
+def test_harmless_compressed_files_are_shown_like_others(tmp_path: Path) -> None:
     with (tmp_path / "a.recordio").open("wb") as file, Writer(file, compressor="gzip") as writer:
         writer.write(b"one")
     assert record_table.is_compressed(tmp_path / "a.recordio", "recordio")

@@ -76,7 +76,7 @@ def test_a_signed_address_is_read_by_anybody(storage: S3Storage) -> None:
     assert url is not None and httpx.get(url).content == b"content"
 
 
-def test_two_portals_in_one_bucket_see_nothing_of_each_other(storage: S3Storage, address: Address) -> None:
+def test_two_portals_in_one_bucket_are_isolated(storage: S3Storage, address: Address) -> None:
     other = S3Storage(Address(address.bucket, "portal/other", address.endpoint, address.region), storage.staging())
     storage.put("a", io.BytesIO(b"x"))
     assert list(other.list()) == []
@@ -130,7 +130,7 @@ def test_a_dataset_is_uploaded_sealed_and_laid_out_for_a_job(personas: Personas)
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("in_bucket", "small_parts")
-def test_what_is_deleted_leaves_the_bucket(personas: Personas, settings: Settings) -> None:
+def test_deleted_content_is_removed_from_the_bucket(personas: Personas, settings: Settings) -> None:
     seal(personas.developer)
     services.delete_dataset(actor=personas.developer, ns="team", name="mine")
     for days in (settings.KEEP_DELETED_DATASETS_DAYS + 1, settings.KEEP_DELETED_DATASETS_DAYS + 2):

@@ -73,7 +73,7 @@ def storage(service: Service, tmp_path: Path) -> S3Storage:
     return S3Storage(Address("bucket", "", f"http://127.0.0.1:{service.server_port}", "us-east-1"), tmp_path)
 
 
-def test_a_page_that_takes_the_place_of_the_service_has_kept_nothing(storage: S3Storage, service: Service) -> None:
+def test_a_page_of_a_proxy_is_not_taken_for_stored_content(storage: S3Storage, service: Service) -> None:
     page = 200, {"Content-Type": "text/html", "ETag": '"x"'}, b"<html>Sign in</html>"
     service.answers = {"PUT": page, "HEAD": page}
     with pytest.raises(StorageError, match="20 bytes of 'a' where 10 were sent"):
@@ -97,7 +97,7 @@ def test_content_that_is_cut_off_is_not_laid_out(storage: S3Storage, service: Se
     assert list(storage.shelf().iterdir()) == []
 
 
-def test_parts_that_are_put_together_with_an_error_are_taken_back(storage: S3Storage, service: Service) -> None:
+def test_parts_of_a_failed_completion_are_removed(storage: S3Storage, service: Service) -> None:
     """S3 answers 200 before it knows the outcome, and reports the error in the body."""
     service.answers = {
         "POST uploads": (200, {}, b"<R><UploadId>one</UploadId></R>"),
@@ -114,7 +114,7 @@ def test_parts_that_are_put_together_with_an_error_are_taken_back(storage: S3Sto
 @pytest.mark.parametrize(
     ("status", "body"), [(503, ERROR % b"SlowDown"), (502, b"<html>Bad gateway</html>"), (503, b"")]
 )
-def test_a_service_that_has_too_much_to_do_may_answer_soon(
+def test_an_overloaded_service_is_a_temporary_error(
     storage: S3Storage, service: Service, status: int, body: bytes
 ) -> None:
     service.answers = {"GET": (status, {}, body)}
@@ -122,7 +122,7 @@ def test_a_service_that_has_too_much_to_do_may_answer_soon(
         storage.open("a")
 
 
-def test_a_refusal_is_for_good(storage: S3Storage, service: Service) -> None:
+def test_a_refusal_is_a_permanent_error(storage: S3Storage, service: Service) -> None:
     service.answers = {"GET": (403, {}, ERROR % b"AccessDenied")}
     with pytest.raises(StorageError) as refused:
         storage.open("a")

@@ -55,7 +55,7 @@ def test_the_hash_is_computed_again_if_the_file_was_changed_outside_the_portal(s
     assert storage.stat("a").sha256 != before.sha256
 
 
-def test_losing_the_kept_hash_costs_nothing_but_time(storage: LocalStorage) -> None:
+def test_a_lost_hash_is_computed_again(storage: LocalStorage) -> None:
     before = storage.put("a", io.BytesIO(b"one"))
     (storage.root / ".sums" / "a").unlink()
     assert storage.stat("a") == before
@@ -71,7 +71,7 @@ def test_content_that_cannot_be_linked_is_copied(storage: LocalStorage, monkeypa
     assert (storage.shelf() / "a").read_bytes() == b"x"
 
 
-def test_of_a_copy_that_finds_no_space_nothing_is_left(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_without_space_leaves_nothing(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, target: Path) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
