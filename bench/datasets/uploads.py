@@ -32,7 +32,7 @@ MIB = 1 << 20
 UPLOAD, LARGE = scale(2048, 16) * MIB, scale(10240, 64) * MIB
 GOAL, MEMORY_GOAL = 0.5, 150.0
 ROUNDS = scale(5, 1)
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _SETTLE_SECONDS = 5.0
 _SCRIPT = """\
 import sys
@@ -175,7 +175,7 @@ def _looking(look: Callable[[], object]) -> Iterator[None]:
     over = threading.Event()
 
     def loop() -> None:
-        while not over.wait(_LOOK_SECONDS):
+        while not over.wait(_POLL_SECONDS):
             with contextlib.suppress(OSError, ValueError):
                 look()
 

@@ -31,13 +31,13 @@ def measure() -> list[Row]:
 
 def admissions_a_second() -> float:
     """Return the admissions per second of decision time, until all jobs are admitted."""
-    rooms = {f"q{number}": Room(f"q{number}", {"cpu": NOMINAL}, {"cpu": BORROW}) for number in range(QUEUES)}
-    waiting = {claim.key: claim for name in rooms for claim in _queue(name)}
+    namespaces = {f"q{number}": Room(f"q{number}", {"cpu": NOMINAL}, {"cpu": BORROW}) for number in range(QUEUES)}
+    waiting = {claim.key: claim for name in namespaces for claim in _queue(name)}
     held: dict[object, Holding] = {}
     total, now, spent, rules = len(waiting), 10.0, 0.0, Rules(shortest_run=60)
     while waiting:
         held = {key: each for key, each in held.items() if each.until > now}
-        state = State(rooms, {"cpu": QUEUES * NOMINAL}, list(held.values()), list(waiting.values()))
+        state = State(namespaces, {"cpu": QUEUES * NOMINAL}, list(held.values()), list(waiting.values()))
         begun = time.perf_counter()
         granted = outlook(state, now, rules).granted
         spent += time.perf_counter() - begun
@@ -48,7 +48,7 @@ def admissions_a_second() -> float:
     return total / spent
 
 
-def _queue(room: str) -> Iterator[Claim]:
+def _queue(namespace: str) -> Iterator[Claim]:
     for count, units, seconds, priority in CLASSES:
         for number in range(count):
-            yield Claim(f"{room}-{units}-{number}", room, {"cpu": units}, number / 1000, seconds, priority)
+            yield Claim(f"{namespace}-{units}-{number}", namespace, {"cpu": units}, number / 1000, seconds, priority)

@@ -40,17 +40,17 @@ ACCELERATOR_GOAL = 0.9
 PEER = Path(__file__).with_name("fused_peer.py")
 
 Update = Callable[[str, Sequence[Array], Sequence[float]], object]
-Ask = Callable[[str, int], float]
+TimePeer = Callable[[str, int], float]
 
 
 def measure() -> list[Row]:
     with ExitStack() as stack:
         peer = peers.python_with("torch")
-        requests = stack.enter_context(_peer(peer)) if peer else None
-        return [row for size in MEGABYTES for rule in RULES for row in _rows(rule, size, requests)]
+        time_peer = stack.enter_context(_peer(peer)) if peer else None
+        return [row for size in MEGABYTES for rule in RULES for row in _rows(rule, size, time_peer)]
 
 
-def _rows(rule: Optimiser, megabytes: int, requests: Ask | None) -> Iterator[Row]:
+def _rows(rule: Optimiser, megabytes: int, time_peer: TimePeer | None) -> Iterator[Row]:
     """Yield a row for each of our ways to update."""
     name, elements = type(rule).__name__, (megabytes << 20) // 4
     blocks = _blocks(rule, elements)
@@ -63,7 +63,7 @@ def _rows(rule: Optimiser, megabytes: int, requests: Ask | None) -> Iterator[Row
         ready = partial(jit.run, name, blocks[0], rule.numbers(1))
         wait_until(ready, f"that the accelerator is ready for {name}", 60)
         ways["accelerator"] = optimisers.run
-    seconds = _alternate(rule, blocks, ways, requests, elements)
+    seconds = _alternate(rule, blocks, ways, time_peer, elements)
     for way, goal in goals.items():
         yield _row(f"{name}, {megabytes} MB, {way}: million elements a second", elements, seconds, way, goal)
 
@@ -88,18 +88,24 @@ def _blocks(rule: Optimiser, elements: int) -> Sequence[Sequence[Array]]:
 
 
 def _alternate(
-    rule: Optimiser, blocks: Sequence[Sequence[Array]], ways: Mapping[str, Update], requests: Ask | None, elements: int
+    rule: Optimiser,
+    blocks: Sequence[Sequence[Array]],
+    ways: Mapping[str, Update],
+    time_peer: TimePeer | None,
+    elements: int,
 ) -> dict[str, float]:
     """Return the median seconds of one update of everything. The ways and the peer take turns."""
     name = type(rule).__name__
     constants = rule.numbers(1)
     taken: dict[str, list[float]] = {way: [] for way in ways}
-    if requests is not None:
+    if time_peer is not None:
         taken["torch"] = []
     for number in range(ROUNDS + 1):
         for way, spent in taken.items():
             seconds = (
-                requests(name, elements) if requests and way == "torch" else _timed(ways[way], name, blocks, constants)
+                time_peer(name, elements)
+                if time_peer and way == "torch"
+                else _timed(ways[way], name, blocks, constants)
             )
             if number:  # the first round warms up
                 spent.append(seconds)
@@ -116,7 +122,7 @@ def _timed(update: Update, rule: str, blocks: Sequence[Sequence[Array]], constan
 
 # --- Peer ------------------------------------------------------------------------------------------------------------
 @contextmanager
-def _peer(python: str) -> Iterator[Ask]:
+def _peer(python: str) -> Iterator[TimePeer]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     with subprocess.Popen(
         [python, peers.NOT_BESIDE, str(PEER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment

@@ -22,7 +22,7 @@ from regatta.models import Version
 from regatta.tree import LocalFile, Piece
 
 STREAMS = 4  # concurrent requests
-LOOK_SECONDS = 0.5
+POLL_SECONDS = 0.5
 # Larger files are hashed while they are sent, and before that only if the portal may have them already.
 HASHED_BEFORE = 8 << 20
 AHEAD = 2  # parts read in advance for each stream
@@ -164,7 +164,7 @@ class Sender:
     def _finish(self, full_name: str, number: int, file: LocalFile, upload: Upload, digest: str) -> None:
         try:
             while not self.data.finish(full_name, number, upload, digest).complete:
-                self.pause(LOOK_SECONDS)
+                self.pause(POLL_SECONDS)
         except Refused as refused:
             if refused.code != CHECKSUM_MISMATCH:
                 raise
@@ -173,7 +173,7 @@ class Sender:
     def _sealed(self, full_name: str, number: int) -> Version:
         """Wait until the records are counted and return the version. Raises Refused if that fails."""
         while (version := self.data.version(full_name, number)).state not in (SEALED, FAILED):
-            self.pause(LOOK_SECONDS)
+            self.pause(POLL_SECONDS)
         if version.state == FAILED:
             raise Refused(f"Version {number} of {full_name} was uploaded, but cannot be used. {version.why}".strip())
         return version

@@ -42,7 +42,7 @@ class LocalStorage:
         path = self.root / key
         with _storage_errors(key, "written"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            size, digest, modified = _write_whole(path, stream)
+            size, digest, modified = _write_atomically(path, stream)
             stat = Stat(key, size, digest)
             self._remember(stat, modified)
         return stat
@@ -116,7 +116,7 @@ class LocalStorage:
             except OSError as error:
                 if error.errno not in _NO_LINK:
                     raise
-                _copy_whole(source, path)
+                _copy_atomically(source, path)
 
     def signed_url(self, key: str, expires: timedelta) -> str | None:
         normalise(key)
@@ -168,7 +168,7 @@ def _storage_errors(key: str, verb: str) -> Iterator[None]:
         raise kind(f"{key!r} could not be {verb}: {why}. Ask the operator of the portal.") from error
 
 
-def _write_whole(path: Path, stream: BinaryIO) -> tuple[int, str, int]:
+def _write_atomically(path: Path, stream: BinaryIO) -> tuple[int, str, int]:
     """Write the stream to a temporary file and rename it. Return size, SHA-256 and modification time (ns)."""
     descriptor, temporary = tempfile.mkstemp(prefix=".put-", dir=path.parent)
     try:
@@ -185,7 +185,7 @@ def _write_whole(path: Path, stream: BinaryIO) -> tuple[int, str, int]:
     return size, digest, modified
 
 
-def _copy_whole(source: Path, path: Path) -> None:
+def _copy_atomically(source: Path, path: Path) -> None:
     """Copy a file and rename it once it is complete: a partial copy would be taken for the file."""
     draft = path.with_name(f".{path.name[:100]}-{os.getpid()}")
     try:

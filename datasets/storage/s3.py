@@ -138,9 +138,9 @@ class S3Storage:
         prefix = f"{self._address.prefix}/" if self._address.prefix else ""
         return {"Bucket": self._address.bucket, "Key": prefix + key}
 
-    def _call(self, key: str, ask: Callable[[Any, Mapping[str, str]], Any]) -> Any:
+    def _call(self, key: str, request: Callable[[Any, Mapping[str, str]], Any]) -> Any:
         with _service_errors(key):
-            return ask(self._client(), self._place(key))
+            return request(self._client(), self._place(key))
 
     def _send(self, file: BinaryIO, due: Stat) -> Stat:
         """Upload the file and verify its metadata: a success status may come from a proxy's page."""
@@ -148,7 +148,7 @@ class S3Storage:
         more = {"Metadata": {_SHA256: due.sha256}}
         with _service_errors(due.key):
             # Large files are sent in parts, several at once; the parts of a failed upload are removed.
-            self._client().upload_fileobj(_Kept(file), place["Bucket"], place["Key"], ExtraArgs=more)
+            self._client().upload_fileobj(_OpenFile(file), place["Bucket"], place["Key"], ExtraArgs=more)
         if (found := self.stat(due.key)) != due:
             raise StorageError(
                 f"The storage has {found.size} bytes of {due.key!r} where {due.size} were sent. Ask the operator."
@@ -156,7 +156,7 @@ class S3Storage:
         return found
 
 
-class _Kept(io.RawIOBase):
+class _OpenFile(io.RawIOBase):
     """File that stays open: boto3 closes the file it is given."""
 
     def __init__(self, file: BinaryIO) -> None:

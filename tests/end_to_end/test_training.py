@@ -80,8 +80,8 @@ def test_every_replica_has_its_row(trained: tuple[Job, float]) -> None:
 
 def test_the_test_accuracy_is_printed_and_good(portal: Client, trained: tuple[Job, float]) -> None:
     text = "\n".join(line.text for line in portal.logs(trained[0].id))
-    said = re.findall(r"test accuracy[^0-9]*([01]?\.\d+)", text, re.IGNORECASE)
-    assert said and float(said[-1]) >= 0.95, text[-1000:]
+    printed = re.findall(r"test accuracy[^0-9]*([01]?\.\d+)", text, re.IGNORECASE)
+    assert printed and float(printed[-1]) >= 0.95, text[-1000:]
 
 
 def test_the_model_loads_with_numpy(portal: Client, trained: tuple[Job, float], tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_a_synchronous_run_repeats_bit_for_bit(portal: Client, digits: dict[str,
 @pytest.mark.invariant("A killed trainer does not end the job.")
 def test_a_killed_trainer_is_missed_but_not_needed(running_portal: RunningPortal, portal: Client) -> None:
     job = portal.submit(code.slow("one-less"))
-    until("trainer-1 trains", lambda: _said(portal, job.id, "trainer-1", "step 3"), END_SECONDS)
+    until("trainer-1 trains", lambda: _printed(portal, job.id, "trainer-1", "step 3"), END_SECONDS)
     (victim, *_) = running_portal.replica(job.id, "trainer-1")
     processes.kill(victim.pid)
     until("it is told", lambda: any("trainer-1 was" in str(event) for event in portal.events(job.id)), END_SECONDS)
@@ -114,7 +114,7 @@ def test_a_killed_trainer_is_missed_but_not_needed(running_portal: RunningPortal
     assert "trainer-1" in messages
 
 
-def _said(portal: Client, job_id: str, replica: str, text: str) -> list[Line]:
+def _printed(portal: Client, job_id: str, replica: str, text: str) -> list[Line]:
     return [line for line in portal.logs(job_id, replica=replica) if line.text == text]
 
 
@@ -124,7 +124,7 @@ def _processes_of(running_portal: RunningPortal, job_id: str) -> list[processes.
 
 def test_cancel_ends_a_job_with_a_message(running_portal: RunningPortal, portal: Client) -> None:
     job = portal.submit(code.slow("cancelled", passes=200))
-    until("it trains", lambda: _said(portal, job.id, "trainer-0", "step 1"), END_SECONDS)
+    until("it trains", lambda: _printed(portal, job.id, "trainer-0", "step 1"), END_SECONDS)
     portal.cancel(job.id)
     ended = portal.wait(job.id, 20)
     assert ended.state == "CANCELLED"

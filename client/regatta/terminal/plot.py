@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # As many as a screen has columns: more would not be visible.
 BUCKETS = 1000
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
 def figure_of(job: Job, keys: Sequence[str], *, live: bool) -> Any:
@@ -59,4 +59,4 @@ def snapshots(job: Job, keys: Sequence[str], enough: Callable[[], bool]) -> Iter
             yield now
         if ended:
             return
-        job.pause(LOOK_SECONDS)
+        job.pause(POLL_SECONDS)

@@ -330,8 +330,8 @@ def test_a_member_of_a_closed_namespace_has_no_datasets(sealed: Version, develop
 def test_membership_in_the_namespace_that_it_is_shared_with_counts_with_its_role(
     sealed: Version, developer: Client, personas: Personas
 ) -> None:
-    room = make_namespace("third")
-    make_member(room, personas.stranger)
+    third = make_namespace("third")
+    make_member(third, personas.stranger)
     developer.put(f"{MINE}/shares", {"namespaces": ["third"]}, JSON)
     assert personas.client("stranger").get(MINE).status_code == 200
     assert personas.client("stranger").post(f"{MINE}/versions", {}, JSON).status_code == 403
