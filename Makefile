@@ -1,11 +1,11 @@
-# `make run` starts the portal, `make test` and `make check` judge it, `make bench` measures it, `make frontend` builds
-# the pages' scripts. PORT= and REGATTA_* are passed on.
+# `make run` starts the portal, `make test` and `make check` verify it, `make bench` measures it, and `make frontend`
+# builds the scripts of the pages. PORT= and REGATTA_* are passed on.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .PHONY: help run test test-deep mutate test-frameworks test-glusterfs test-kube check bench frontend environment environment-dev
 
 BIN := .venv/bin
-# A job starts many processes of the same modules: they are compiled once, whatever the caller's shell prefers.
+# A job starts many processes with the same modules: compile them once, whatever the caller's environment sets.
 export PYTHONDONTWRITEBYTECODE :=
 
 help:
@@ -45,7 +45,7 @@ test-kube: environment-dev
 	@: $${REGISTRY:?make test-kube needs a registry with base/python:3.11: set REGISTRY to its address and port (deploy/README.md).}
 	@# libatomic1: for the Node that playwright brings.
 	@scripts/system_packages.sh buildah chromium etcd-server etcd-client libatomic1 openssl
-	@# At once: they wait for pods more than they work. Then those that need all that the cluster has. (5: ARGS left none.)
+	@# In parallel: they mostly wait for pods. Then those that need the whole cluster. (5: ARGS selected none.)
 	$(BIN)/python -m pytest -m "kube and not frameworks and not alone" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS) tests || [ $$? = 5 ]
 	$(BIN)/python -m pytest -m "kube and alone" --numprocesses 0 $(ARGS) tests || [ $$? = 5 ]
 

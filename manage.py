@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Django's command line, with the portal's settings."""
+"""Django's command line with the portal's settings."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ def main() -> None:
     if sys.version_info < MINIMUM_PYTHON:
         wanted = ".".join(map(str, MINIMUM_PYTHON))
         sys.exit(f"Regatta needs Python {wanted} or newer; this is {sys.version.split()[0]} ({sys.executable}).")
-    # What any process of the portal writes is its own: databases, keys, code and logs of all namespaces.
+    # Files that the portal's processes write are private: databases, keys, code and logs of all namespaces.
     os.umask(0o077)
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
     from django.core.exceptions import ImproperlyConfigured

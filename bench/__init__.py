@@ -1,1 +1,1 @@
-"""What is measured, by letter: ``python -m bench P``. Each row is printed and written to bench/results."""
+"""Benchmarks by letter: ``python -m bench P``. Each row is printed and written to bench/results."""

@@ -1,10 +1,9 @@
-"""``python -m bench [--quick] [--resume] [rows]``: measure, print a table for each letter, keep the results.
+"""``python -m bench [--quick] [--resume] [rows]``: measure, print a table per letter, store the results.
 
-Rows are named by letter (``S``), one by one (``S2``), or not at all for all of them. A row whose measurement fails or
-takes too long is MISSED, and the next is measured. Results are written to bench/results after each measurement, so that
-``--resume`` leaves out what this commit has measured to the end. ``docs/benchmarks.md`` is generated from them
-(``bench.page``); both are committed. ``--quick`` measures everything small, to see that it works, and writes to
-build/bench/quick.
+Rows are selected by letter (``S``) or by name (``S2``); all by default. A row whose measurement fails or times out is
+MISSED, and the next is measured. Results are written to bench/results after each measurement, so that ``--resume``
+skips measurements that are complete for this commit. ``docs/benchmarks.md`` is generated from them (``bench.page``);
+both are committed. ``--quick`` runs everything at small size, to test that it works, and writes to build/bench/quick.
 """
 
 from __future__ import annotations

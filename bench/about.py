@@ -1,4 +1,4 @@
-"""What a run was measured on: the machine, the commit, the time, and the versions of peers and servers."""
+"""Environment of a run: machine, commit, time, and the versions of peers and servers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from bench import peers
 
-# The command that says its version, by the name for the table.
+# Command that prints the version, by the name for the table.
 _TOOLS: Mapping[str, Sequence[str]] = {
     "Chromium": ("chromium", "--version"),
     "curl": ("curl", "--version"),
@@ -24,12 +24,12 @@ _TOOLS: Mapping[str, Sequence[str]] = {
     "Redis": ("redis-server", "--version"),
 }
 
-# Measuring changes these.
+# Changed by measuring.
 _RESULTS = (":!bench/results", ":!docs/benchmarks.md")
 
 
 def run(command: str) -> dict[str, Any]:
-    """Everything that is the same for all measurements of one command."""
+    """Return everything that is the same for all measurements of one command."""
     return {
         "date": f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC",
         "commit": commit(),
@@ -40,15 +40,15 @@ def run(command: str) -> dict[str, Any]:
 
 
 def load() -> float:
-    """The load average of the last minute."""
+    """Return the load average of the last minute."""
     return round(os.getloadavg()[0], 2)
 
 
 def commit() -> str:
-    """The commit of this checkout; "+" where files other than results differ from it."""
-    found = _said("git", "rev-parse", "--short=12", "HEAD")
+    """Return the commit of this checkout, with "+" if files other than results differ from it."""
+    found = _output("git", "rev-parse", "--short=12", "HEAD")
     return (
-        f"{found}{'+' if _said('git', 'status', '--porcelain', '--untracked-files=no', '--', '.', *_RESULTS) else ''}"
+        f"{found}{'+' if _output('git', 'status', '--porcelain', '--untracked-files=no', '--', '.', *_RESULTS) else ''}"
         if found
         else ""
     )
@@ -63,8 +63,8 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of tools, and of packages in the peers' environment; "missing" where there is none."""
-    tools = {name: _version(_said(*command)) for name, command in _TOOLS.items()}
+    """Return the versions of tools and of packages in the peers' environment; "missing" for those not installed."""
+    tools = {name: _version(_output(*command)) for name, command in _TOOLS.items()}
     return {"Python": platform.python_version(), **tools, **_packages()}
 
 
@@ -72,18 +72,18 @@ def _packages() -> dict[str, str]:
     script = (
         "import json, sys, importlib.metadata as m\nprint(json.dumps({d.name: d.version for d in m.distributions()}))"
     )
-    answer = _said(peers.PYTHON if Path(peers.PYTHON).exists() else "", "-c", script)
+    answer = _output(peers.PYTHON if Path(peers.PYTHON).exists() else "", "-c", script)
     there = {name.lower().replace("_", "-"): version for name, version in json.loads(answer or "{}").items()}
     return {name: there.get(name.replace("_", "-"), "missing") for name in peers.PACKAGES}
 
 
 def _version(text: str) -> str:
-    """The first word that begins with a digit, as in "nginx version: nginx/1.22.1"."""
+    """Return the first word that begins with a digit, as in "nginx version: nginx/1.22.1"."""
     words = text.replace("/", " ").replace("v=", " ").split()
     return next((word.strip(",") for word in words if word[:1].isdigit()), "missing")
 
 
-def _said(*command: str) -> str:
+def _output(*command: str) -> str:
     path = f"{os.environ.get('PATH', '')}:/usr/sbin"
     with suppress(OSError):
         done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PATH": path})

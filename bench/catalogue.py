@@ -1,7 +1,7 @@
-"""The rows that the platform is measured by, and the measurement that yields each.
+"""Rows of the benchmark, and the measurement that yields each.
 
-A measurement is a module of this package with a function ``measure()``, which yields rows (``bench.report.Row``); it is
-run in a process of its own, so its module and what that needs are imported only when one of its rows is asked for.
+A measurement is a module of this package with a function ``measure()``, which yields rows (``bench.report.Row``). It
+runs in a separate process, so its module and dependencies are imported only if one of its rows is selected.
 """
 
 from __future__ import annotations
@@ -19,8 +19,7 @@ LETTERS = {
     "X": "One portal at scale",
 }
 
-# What each row has to reach; every figure of it is a goal of the row's module (tests/bench/test_goals.py). "x" is a
-# ratio to the peer.
+# Goal of each row. Every figure is a goal of the row's module (tests/bench/test_goals.py). "x" is a ratio to the peer.
 GOALS: Mapping[str, str] = {
     "R1": ">= 0.9 x gloo in every cell, >= 1.3 with bf16",
     "R1c": "<= 0.7 x gloo",
@@ -71,8 +70,11 @@ GOALS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Measurement:
-    """``rows``: all rows that it yields, some of them several times. It is ended after ``limit`` seconds, which is
-    several times what it takes on a machine of two cores that does nothing else."""
+    """Module that measures rows.
+
+    ``rows`` are all rows that it yields, some of them several times. It is ended after ``limit`` seconds, several times
+    its duration on an otherwise idle machine of two cores.
+    """
 
     module: str
     rows: tuple[str, ...]
@@ -80,7 +82,7 @@ class Measurement:
 
     @property
     def name(self) -> str:
-        """The module without its folder: the name of its results."""
+        """The module without its folder, which names its result file."""
         return self.module.rpartition(".")[2]
 
     @property
@@ -127,7 +129,7 @@ MEASUREMENTS: Sequence[Measurement] = (
 
 
 def _place(row: str) -> tuple[int, int, str]:
-    """R2 before R10, and R1 before R1c."""
+    """Sort key: R2 before R10, and R1 before R1c."""
     digits = "".join(filter(str.isdigit, row))
     return list(LETTERS).index(row[0]), int(digits), row
 
@@ -136,7 +138,7 @@ ROWS: Sequence[str] = tuple(sorted((row for each in MEASUREMENTS for row in each
 
 
 def chosen(words: Sequence[str]) -> tuple[str, ...]:
-    """The rows that words name: ``S2``, ``d1s``, ``S`` or ``RD`` for letters; all where there are none. ValueError."""
+    """Return the selected rows: ``S2``, ``d1s``, ``S``, or ``RD`` for letters; all by default. Raises ValueError."""
     known = {row.upper(): row for row in ROWS}
     found: set[str] = set()
     for word in (part.upper() for text in words for part in text.replace(",", " ").split()):

@@ -1,6 +1,6 @@
-"""``python -m bench.page [folder]``: docs/benchmarks.md, all of it from the results that are kept.
+"""``python -m bench.page [folder]``: generate docs/benchmarks.md from the stored results.
 
-A row that no complete run has measured is in the table as MISSED. Results of quick runs are not shown.
+A row without a complete run is in the table as MISSED. Results of quick runs are not shown.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def text(results: Results) -> str:
 
 
 def _runs(parts: Mapping[Measurement, Part]) -> Iterator[str]:
-    """What was measured on what: one section for each commit, machine and set of versions, with its commands."""
+    """Yield one section for each commit, machine and set of versions, with its commands."""
     if not parts:
         yield "Nothing has been measured yet.\n"
         return
@@ -89,7 +89,7 @@ def _line(row: Row) -> str:
 
 
 def _cost(parts: Mapping[Measurement, Part]) -> str:
-    """How long each measurement took, and how busy the machine was when it began."""
+    """Return the duration of each measurement, and the load of the machine when it began."""
     seconds = {measurement: int(part.run["seconds"]) for measurement, part in parts.items()}
     lines = ["## What measuring takes", "", f"All of it: {sum(seconds.values()) / 60:.0f} minutes.", ""]
     loads = {measurement: f"{part.run['load']:g}" for measurement, part in parts.items()}

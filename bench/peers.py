@@ -1,6 +1,6 @@
-"""The packages that rows are measured beside, in an environment of their own: their requirements are not ours.
+"""Peer packages, in a separate environment: their requirements differ from ours.
 
-``make bench`` makes it (``scripts/bench_peers.sh``); REGATTA_BENCH_PYTHON names another interpreter that has them.
+``make bench`` creates it (``scripts/bench_peers.sh``). REGATTA_BENCH_PYTHON names another interpreter that has them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from pathlib import Path
 
 PYTHON = os.environ.get("REGATTA_BENCH_PYTHON", str(Path(__file__).resolve().parent.parent / "build/peers/bin/python"))
 REQUIREMENTS = Path(__file__).with_name("requirements-peers.txt")
-# The option by which Python does not look for modules beside its script: peers import others by names of ours.
+# Python option that ignores modules beside the script: peers import others with the names of ours.
 NOT_BESIDE = "-P"
-# By their names on PyPI.
+# By name on PyPI.
 PACKAGES = tuple(
     line.partition("==")[0] for line in REQUIREMENTS.read_text(encoding="utf-8").splitlines() if "==" in line
 )
@@ -22,7 +22,7 @@ PACKAGES = tuple(
 
 @cache
 def python_with(*modules: str) -> str:
-    """An interpreter that can import these modules; empty where there is none."""
+    """Return an interpreter that can import these modules; empty if there is none."""
     script = "".join(f"import {module}\n" for module in modules)
     if not Path(PYTHON).exists():
         return ""
@@ -30,5 +30,5 @@ def python_with(*modules: str) -> str:
 
 
 def missing(package: str) -> str:
-    """What a row says where its peer is not installed."""
+    """Return the note of a row whose peer is not installed."""
     return f"the peer {package} is missing"

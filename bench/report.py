@@ -7,15 +7,18 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-# Committed, so that measuring one row leaves the others in docs/benchmarks.md as they are.
+# Committed, so that measuring one row leaves the others in docs/benchmarks.md unchanged.
 FOLDER = Path("bench/results")
 
 
 @dataclass(frozen=True)
 class Row:
-    """``value`` and ``goal`` in the unit that ``case`` names. Where there is a peer, ``ratio`` is value to peer.
-    ``bound``: what nobody can exceed in this case, where that is known. ``value`` is None where nothing could be
-    measured; ``note`` says why, or what else the reader must know."""
+    """Result of one case of a row.
+
+    ``value`` and ``goal`` are in the unit that ``case`` names. ``ratio`` is value to peer, if there is a peer.
+    ``bound`` is the physical limit of the case, if known. ``value`` is None if nothing could be measured; ``note``
+    gives the reason or other information for the reader.
+    """
 
     row: str
     case: str
@@ -29,7 +32,7 @@ class Row:
 
 
 def missed(row: str, case: str, goal: str, why: str, value: float | None = None) -> Row:
-    """A row that is not reached because its peer, server or cluster is absent, or because measuring it failed."""
+    """Return a row that is not reached because its peer, server or cluster is absent, or its measurement failed."""
     return Row(row, case, value, goal, met=False, note=why)
 
 
@@ -42,7 +45,7 @@ def at_least(row: str, case: str, value: float, limit: float, *, note: str = "")
 
 
 def beside(row: str, case: str, value: float, peer: float | None, goal: float, *, note: str = "") -> Row:
-    """``value`` (more is better) beside a peer's; the goal is their ratio. ``peer`` is None where there is none."""
+    """Return ``value`` (more is better) beside a peer's. The goal is their ratio. ``peer`` is None if there is none."""
     target = f">= {goal:g} x" if goal else "none"
     if peer is None:
         return missed(row, case, target, note or "the peer is missing", value)
@@ -59,7 +62,7 @@ def from_json(body: Mapping[str, Any]) -> Row:
 
 
 def number(value: float | None) -> str:
-    """A figure with as many digits as mean something."""
+    """Format a figure with its significant digits."""
     if value is None:
         return ""
     size = abs(value)

@@ -1,7 +1,7 @@
-"""Results on disk: one file per measurement with the run that it is from, and one list of rows per letter.
+"""Stored results: one file per measurement with its run, and one list of rows per letter.
 
-``parts/<measurement>.json`` is ``{"run": {...}, "rows": [...]}``; ``<letter>.json`` is the rows of a letter, of
-whatever run each is the latest. A row that no run has measured is in neither file, and is MISSED in tables.
+``parts/<measurement>.json`` is ``{"run": {...}, "rows": [...]}``; ``<letter>.json`` has the latest rows of a letter,
+from different runs. A row that was never measured is in neither file, and is MISSED in tables.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NOT_MEASURED = "not measured"
 
 @dataclass(frozen=True)
 class Part:
-    """The rows of one measurement, and its run: date, commit, command, machine, versions, load, seconds, complete."""
+    """Rows of one measurement, and its run: date, commit, command, machine, versions, load, seconds, complete."""
 
     run: Mapping[str, Any]
     rows: Sequence[Row]
@@ -41,7 +41,7 @@ class Results:
         self._path(measurement).unlink(missing_ok=True)
 
     def keep(self, measurement: Measurement, part: Part) -> Path:
-        """Store a part in place of an earlier one, and the list of its letter; the path of that."""
+        """Store a part, replacing an earlier one, and the list of its letter. Return the path of the list."""
         path = self._path(measurement)
         path.parent.mkdir(parents=True, exist_ok=True)
         _write(path, {"run": dict(part.run), "rows": list(map(to_json, part.rows))})
@@ -50,7 +50,7 @@ class Results:
         return letter
 
     def rows(self, names: Iterable[str]) -> list[Row]:
-        """All rows of these names in order; one that has not been measured is MISSED."""
+        """Return all rows of these names in order; one that was not measured is MISSED."""
         names = list(names)
         measured = self._measured()
         return [row for name in names for row in _named(name, measured)]
@@ -72,7 +72,7 @@ def _named(name: str, rows: Sequence[Row]) -> Sequence[Row]:
 
 
 def _write(path: Path, body: object) -> None:
-    """Replace a file as a whole, so that an interrupted run leaves one that can be read."""
+    """Replace a file atomically, so that an interrupted run leaves a readable one."""
     fresh = path.with_suffix(".new")
     fresh.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8")
     fresh.replace(path)

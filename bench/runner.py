@@ -1,7 +1,7 @@
-"""Run one measurement in a process of its own, within its time, and leave nothing of it behind.
+"""Run one measurement in a separate process within a time limit, and clean up after it.
 
-``python -m bench.runner MODULE FILE`` is that process: it appends each row to the file as soon as it is measured, so
-what was measured before an error or the end of the time counts.
+``python -m bench.runner MODULE FILE`` is that process. It appends each row to the file as soon as it is measured, so
+that rows measured before an error or the timeout count.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from bench.catalogue import GOALS, Measurement
 from bench.report import Row, from_json, missed, to_json
 
 ROOT = Path(__file__).resolve().parent.parent
-# Time to stop servers and to remove files, after the measurement was asked to end.
+# Time to stop servers and remove files after the signal to end.
 GRACE_SECONDS = 30.0
 _SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER
-_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG: who is killed leaves no measurement running
+_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG: if the runner is killed, no measurement keeps running
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """``error`` is empty where the measurement came to its end."""
+    """Result of a measurement. ``error`` is empty if it completed."""
 
     rows: Sequence[Row]
     error: str
@@ -41,8 +41,8 @@ class Outcome:
 
 
 def run(measurement: Measurement, limit: float) -> Outcome:
-    """Measure; rows that were not yielded are MISSED, with the reason."""
-    # Whatever a killed measurement leaves running becomes a child of this process.
+    """Run a measurement. Rows that were not yielded are MISSED, with the reason."""
+    # Processes that a killed measurement leaves running become children of this process.
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch:
@@ -67,13 +67,13 @@ def run(measurement: Measurement, limit: float) -> Outcome:
 
 
 def environment() -> dict[str, str]:
-    """Ours, with the packages of this checkout first: a clone runs without having been installed."""
+    """Return our environment with the packages of this checkout first, so that a clone works without installation."""
     paths = [str(ROOT), str(ROOT / "client"), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the measurement if it has not, and all that it has left."""
+    """End the measurement if it is still running, and all processes that it left."""
     if process.poll() is None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -99,13 +99,13 @@ def _descendants(ancestor: int) -> Iterator[int]:
 
 
 def _parents() -> Iterator[tuple[int, int]]:
-    """Every process, and its parent."""
+    """Yield every process and its parent."""
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
             yield int(stat.parent.name), int(stat.read_text().rpartition(")")[2].split()[1])
 
 
-# --- The process of a measurement ------------------------------------------------------------------------------------
+# --- Process of a measurement ----------------------------------------------------------------------------------------
 def _measure(module: str, output: Path, errors: Path) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     ctypes.CDLL(None).prctl(_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)

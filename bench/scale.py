@@ -1,6 +1,6 @@
-"""How large a measurement is made: as the rows say, or small, to see that it works (``python -m bench --quick``).
+"""Size of measurements: full, or small to test that they work (``python -m bench --quick``).
 
-What a quick run measures says nothing of the platform; it is marked, kept apart and never shown in the documents.
+The figures of a quick run are meaningless; they are marked, stored separately and never shown in the documents.
 """
 
 from __future__ import annotations
@@ -17,5 +17,5 @@ def is_quick() -> bool:
 
 
 def scale(full: T, quick: T) -> T:
-    """``full``, or ``quick`` in a quick run."""
+    """Return ``full``, or ``quick`` in a quick run."""
     return quick if is_quick() else full

@@ -1,5 +1,8 @@
-"""By what the bytes of a part are known: their SHA-256, or their CRC-32, which takes a third of the time and is enough
-against damage on the way, because the whole file is compared by its SHA-256 as well. Pure."""
+"""Checksums of upload parts: SHA-256 or CRC-32. Pure.
+
+CRC-32 takes a third of the time. It is enough against damage in transit, because the SHA-256 of the whole file is
+compared as well.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +14,11 @@ from typing import Protocol
 
 from runtime.data.checksums import crc32
 
-TEXT_LIMIT = 64  # characters of the longest
+TEXT_LIMIT = 64  # maximum length of a checksum in characters
 
 
 class Running(Protocol):
-    """A checksum that is being made."""
+    """Checksum that is being computed."""
 
     def update(self, piece: bytes | memoryview, /) -> None: ...
 
@@ -37,7 +40,10 @@ class Crc32:
 
 @dataclass(frozen=True)
 class Kind:
-    """``header`` brings it, as ``digits`` small hexadecimal digits. Kinds differ in their number."""
+    """Kind of checksum. ``header`` is the HTTP header that carries it, as ``digits`` lower-case hexadecimal digits.
+
+    Each kind has a different number of digits.
+    """
 
     name: str
     header: str
@@ -47,30 +53,30 @@ class Kind:
 
 SHA256 = Kind("SHA-256", "X-Content-SHA256", 64, hashlib.sha256)
 CRC32 = Kind("CRC-32", "X-Content-CRC32", 8, Crc32)
-KINDS = (SHA256, CRC32)  # where a part comes with several, the first counts
+KINDS = (SHA256, CRC32)  # order of precedence if a part comes with several
 
 
 class BadChecksum(ValueError):
-    """The text is a message that says what to send; ``header`` is where."""
+    """A part has no valid checksum. The text is a message that says what to send; ``header`` names the HTTP header."""
 
-    def __init__(self, header: str, told: str) -> None:
-        super().__init__(told)
+    def __init__(self, header: str, message: str) -> None:
+        super().__init__(message)
         self.header = header
 
 
 @dataclass(frozen=True)
 class Checksum:
-    """``text`` is in small hexadecimal digits and tells the kind by its length."""
+    """Checksum of a part. ``text`` is in lower-case hexadecimal digits; its length identifies the kind."""
 
     kind: Kind
     text: str
 
 
 def announced(headers: Mapping[str, str]) -> Checksum:
-    """The checksum that a part comes with. Raises BadChecksum."""
+    """Return the checksum in the headers of a part. Raises BadChecksum."""
     kind = next((kind for kind in KINDS if headers.get(kind.header)), SHA256)
     text = headers.get(kind.header, "")
     if not re.fullmatch(f"[0-9a-f]{{{kind.digits}}}", text):
-        told = f"Send the part's {kind.name} as {kind.digits} small hexadecimal digits."
-        raise BadChecksum(kind.header, told)
+        message = f"Send the part's {kind.name} as {kind.digits} small hexadecimal digits."
+        raise BadChecksum(kind.header, message)
     return Checksum(kind, text)

@@ -1,4 +1,4 @@
-"""The bytes of a file as an answer: whole, or the range that was asked for."""
+"""HTTP responses with the content of a file: all of it, or the requested range."""
 
 from __future__ import annotations
 
@@ -25,8 +25,11 @@ class Span(NamedTuple):
 
 
 def span_of(header: str, size: int) -> Span | None:
-    """The range that a Range header asks for; None where it asks for the whole, or for several, which is given whole
-    (RFC 9110, 14.2). Raises BadRange for what lies beyond the end."""
+    """Return the range that a Range header requests, or None for the whole file.
+
+    A request for several ranges is answered with the whole file (RFC 9110, 14.2). Raises BadRange for a range beyond
+    the end.
+    """
     asked = _RANGE.fullmatch(header.strip())
     if asked is None or not any(asked.groups()):
         return None
@@ -43,13 +46,16 @@ def span_of(header: str, size: int) -> Span | None:
 
 
 def answer(stream: BinaryIO, name: str, size: int, sha256: str, span: Span | None) -> StreamingHttpResponse:
-    """The answer, to be read from ``stream``, which stands at the first byte to send and is closed at the end."""
+    """Return a response that streams from ``stream``.
+
+    ``stream`` must be positioned at the first byte to send; it is closed at the end.
+    """
     first, last = span or (0, size - 1)
     headers = {
         "Content-Length": str(last - first + 1),
         "Accept-Ranges": "bytes",
         "ETag": f'"{sha256}"',
-        # What somebody has uploaded is never shown by the browser, whatever it says it is.
+        # Uploaded content is never displayed by the browser, whatever its type.
         "Content-Disposition": content_disposition_header(True, name.rpartition("/")[2]) or "attachment",
         "X-Content-Type-Options": "nosniff",
         "Cache-Control": "private, max-age=0, must-revalidate",
@@ -65,12 +71,12 @@ def answer(stream: BinaryIO, name: str, size: int, sha256: str, span: Span | Non
 
 
 def unchanged(sha256: str) -> HttpResponse:
-    """The answer to who has the content already."""
+    """Return the response for a client that already has the content."""
     return HttpResponse(status=304, headers={"ETag": f'"{sha256}"'})
 
 
 async def _pieces(stream: BinaryIO, left: int) -> AsyncIterator[bytes]:
-    """Read in a thread, so that a slow disk or reader holds up nobody else."""
+    """Read in a thread, so that a slow disk or client does not block other requests."""
     read = sync_to_async(stream.read, thread_sensitive=False)
     try:
         while left and (piece := await read(min(_PIECE, left))):

@@ -1,6 +1,6 @@
-"""What the sweep does for datasets: indexes what was forgotten, and takes away what nobody can want any more.
+"""Periodic maintenance of datasets: send lost indexing hints again and delete what is no longer needed.
 
-Each step may be cut off: a row that knows of bytes is removed after them.
+Each step can be interrupted: a database row that refers to bytes is deleted after the bytes.
 """
 
 from __future__ import annotations
@@ -28,18 +28,19 @@ _log = logging.getLogger(__name__)
 
 EVERY = timedelta(minutes=5)
 HINT_EVERY = timedelta(seconds=10)
-# What gathers without a row, or was to be handed over and was not, is left alone so long: it may be on its way.
+# Minimum age before staged files without a row, and content that was never handed over, are removed. Younger ones may
+# still be in transit.
 SETTLED = timedelta(hours=1)
-# So long nobody looks through one file.
+# Indexing a single file never takes this long.
 SCRATCH_SETTLED = timedelta(days=1)
 
 
 def grace() -> timedelta:
-    """How long what was deleted can be restored."""
+    """Return how long a deleted dataset or version can be restored."""
     return timedelta(days=settings.KEEP_DELETED_DATASETS_DAYS)
 
 
-# The ids of versions that somebody outside of this room needs, as a job that waits or runs does.
+# Returns the ids of versions that other apps need, such as those of waiting and running jobs.
 Needed = Callable[[], Collection[int]]
 
 
@@ -47,8 +48,9 @@ def _nobody() -> Collection[int]:
     return ()
 
 
-class Stewardship:
-    """Does its round at most every few minutes, however often it is asked. What is ``needed`` stays."""
+class Maintenance:
+    """Run the maintenance at most once every few minutes, however often it is called. Versions in ``needed`` are
+    kept."""
 
     def __init__(self, needed: Needed = _nobody) -> None:
         self._needed = needed
@@ -66,7 +68,7 @@ class Stewardship:
 
 
 def tidy(now: datetime, needed: Collection[int] = ()) -> None:
-    """One round. The versions ``needed`` stay, also when their grace is over."""
+    """Run one round of maintenance. Versions in ``needed`` are kept, even after their grace period."""
     give_up_uploads(now - timedelta(days=settings.KEEP_UPLOADS_DAYS))
     materialization.clear(now, needed)
     purge(now - grace(), needed)
@@ -79,7 +81,7 @@ def tidy(now: datetime, needed: Collection[int] = ()) -> None:
 
 
 def give_up_uploads(before: datetime) -> int:
-    """Delete versions that nobody has filled since ``before``; how many."""
+    """Delete versions that have not been filled since ``before``. Return their number."""
     idle = Version.objects.filter(state__in=FILLABLE, touched__lt=before)
     count = 0
     for version in idle.select_related("dataset__namespace"):
@@ -98,8 +100,10 @@ def _give_up(version: Version, before: datetime) -> int:
 
 
 def purge(before: datetime, needed: Collection[int] = ()) -> None:
-    """Remove the rows of versions and datasets that were deleted before that, and those of closed namespaces; but of
-    those that are needed."""
+    """Delete the rows of versions and datasets that were deleted before ``before``, and those of closed namespaces.
+
+    Versions in ``needed`` and their datasets are kept.
+    """
     versions = Version.objects.filter(state=VersionState.DELETED, deleted_at__lt=before).exclude(pk__in=needed)
     previews.forget(versions.iterator())
     versions.delete()
@@ -112,18 +116,18 @@ def purge(before: datetime, needed: Collection[int] = ()) -> None:
 
 
 def doom(now: datetime) -> None:
-    """Mark content that no file has any more, and what was never handed over."""
+    """Mark content without files, and content that was never handed over."""
     unused = Blob.objects.filter(doomed=None, files=None)
     stale = Q(kept__isnull=False) | Q(created__lt=now - SETTLED)
     for namespace_id in unused.filter(stale).values_list("namespace_id", flat=True).distinct():
         with transaction.atomic():
-            # A newcomer with the same content takes the same lock before it finds the row.
+            # An upload of the same content takes the same lock before it looks up the row.
             Namespace.objects.select_for_update().get(pk=namespace_id)
             unused.filter(stale, namespace_id=namespace_id).update(doomed=now)
 
 
 def sweep_out() -> int:
-    """Delete the content that is marked, then its row; how many."""
+    """Delete the marked content, then its rows. Return the number deleted."""
     count = 0
     for blob in Blob.objects.filter(doomed__isnull=False).select_related("home__namespace"):
         try:
@@ -140,7 +144,7 @@ def sweep_out() -> int:
 
 
 def find_homes() -> None:
-    """Count content whose dataset is gone for another one that has it too."""
+    """Assign content whose dataset was removed to another dataset that has the same content."""
     for blob in Blob.objects.filter(home=None, doomed=None, kept__isnull=False):
         file = blob.files.select_related("version__dataset__namespace").order_by("pk").first()
         if file is not None:
@@ -150,7 +154,7 @@ def find_homes() -> None:
 
 
 def discard_orphans(now: datetime) -> int:
-    """Remove what gathers for files that are no more; how many."""
+    """Delete staged data of files that no longer exist. Return their number."""
     folder = default_storage().staging()
     old = {name for name, written in staging.gathered(folder) if datetime.fromtimestamp(written, UTC) < now - SETTLED}
     known = set(File.objects.filter(staging__in=old, blob=None).values_list("staging", flat=True)) if old else set()
@@ -160,7 +164,7 @@ def discard_orphans(now: datetime) -> int:
 
 
 def clear_scratch(now: datetime) -> None:
-    """Remove what was laid out to be looked through by a worker that died of it."""
+    """Remove scratch directories of indexing workers that died."""
     for folder in default_storage().shelf().glob(f"{chunk_index.SCRATCH}*"):
         with contextlib.suppress(FileNotFoundError):
             if datetime.fromtimestamp(folder.stat().st_mtime, UTC) < now - SCRATCH_SETTLED:

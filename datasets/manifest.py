@@ -1,16 +1,16 @@
-"""What a version of a dataset is made of: paths, files, the parts in which a file comes, the chunks it is read in.
+"""Contents of a dataset version: paths, files, upload parts, and the chunks in which files are read. Pure.
 
-Pure. A manifest is written once, when a version is sealed, and never changed. As JSON::
+A manifest is written once, when a version is sealed, and never changes. As JSON::
 
     {"format": 1, "dataset": "team/mine", "version": 2, "files": [
         {"path": "train/a.csv", "size": 1048576, "sha256": "<hex>", "format": "csv", "records": 500,
          "chunks": [[<offset>, <length>, <records>, <CRC-32 or null>], ...]}, ...]}
 
-A fifth item of a chunk names its split where the file itself does. A file that gzip packs has ``unpacked``, its size
-without that: there its chunks lie.
+A fifth item of a chunk names its split, for files that contain split names themselves. A gzip-compressed file has
+``unpacked``, its uncompressed size; its chunks refer to the uncompressed data.
 
-Offsets and lengths are in bytes. Chunks lie one after the other without overlap and within their file. A file of which
-no records are read has an empty format, no chunks, and null ``records``.
+Offsets and lengths are in bytes. Chunks are in ascending order, do not overlap, and lie within their file. A file whose
+records are not read has an empty format, no chunks, and null ``records``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from typing import Any
 
 FORMAT = 2
 PATH_LIMIT = 500  # characters of a path
-SEGMENT_LIMIT = 200  # bytes of one name in it; file systems take 255
-DEPTH_LIMIT = 16  # names in a path
+SEGMENT_LIMIT = 200  # bytes of one path segment; file systems allow 255
+DEPTH_LIMIT = 16  # segments of a path
 
 MIB = 1024**2
 SMALLEST_PART = 8 * MIB
-# Every part costs a request, a transaction and a wait for the disk, so larger files come in larger parts; but not in
-# such large ones that a slow line seems to stand still, and loses minutes where it breaks.
+# Every part costs a request, a transaction and a disk sync, so larger files have larger parts. Parts are limited in
+# size so that an upload on a slow connection shows progress and loses only minutes when it breaks.
 USUAL_PARTS, LARGEST_USUAL_PART = 64, 32 * MIB
 MOST_PARTS = 10_000
 LARGEST_FILE = 2**43  # 8 TiB
@@ -39,18 +39,19 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class BadPath(ValueError):
-    """A path that no file of a dataset may have. The text is a message that says why."""
+    """A path that a dataset file may not have. The text is a message that gives the reason."""
 
 
 class BadManifest(ValueError):
-    """A manifest that contradicts itself. The text says where."""
+    """A manifest that is invalid or inconsistent. The text gives the place."""
 
 
 # --- Paths -----------------------------------------------------------------------------------------------------------
 def normalise(path: str) -> str:
-    """The one spelling of a file's path: names joined by ``/``, in Unicode's composed form (NFC).
+    """Return the canonical spelling of a file's path: names joined by ``/``, in Unicode's composed form (NFC).
 
-    Raises BadPath for what is absolute, leads out, hides, holds control characters or does not fit a file system.
+    Raises BadPath for a path that is absolute, leaves the dataset, is hidden, contains control characters or does not
+    fit a file system.
     """
     composed = unicodedata.normalize("NFC", path)
     names = [name for name in composed.split("/") if name not in ("", ".")]
@@ -61,12 +62,13 @@ def normalise(path: str) -> str:
 
 
 def folded(path: str) -> str:
-    """What two paths share that some file system takes for one: without capital letters, in compatible form (NFKC)."""
+    """Return the form that is equal for paths that some file systems treat as one: lower case, compatible form
+    (NFKC)."""
     return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", path).casefold())
 
 
 def ancestors(path: str) -> list[str]:
-    """The folders that the path needs, folded: ``a/b/c`` needs ``a`` and ``a/b``."""
+    """Return the parent folders of a path, folded: ``a/b/c`` needs ``a`` and ``a/b``."""
     names = folded(path).split("/")
     return ["/".join(names[:count]) for count in range(1, len(names))]
 
@@ -94,21 +96,26 @@ _REFUSED = (
 
 # --- Parts -----------------------------------------------------------------------------------------------------------
 def part_size_for(size: int) -> int:
-    """How long the parts of a file of that many bytes are: whole MiB, SMALLEST_PART or more. As long as
-    LARGEST_USUAL_PART allows it there are USUAL_PARTS at most, and never more than MOST_PARTS."""
+    """Return the part size for a file of ``size`` bytes: a multiple of 1 MiB, at least SMALLEST_PART.
+
+    There are at most USUAL_PARTS parts while the part size is within LARGEST_USUAL_PART, and never more than
+    MOST_PARTS.
+    """
     usual = min(_whole_mib(size, USUAL_PARTS), LARGEST_USUAL_PART)
     return max(SMALLEST_PART, usual, _whole_mib(size, MOST_PARTS))
 
 
 def _whole_mib(size: int, parts: int) -> int:
-    """The least whole MiB of which so many parts hold ``size`` bytes."""
+    """Return the smallest multiple of 1 MiB for which ``parts`` parts hold ``size`` bytes."""
     return -(-size // (parts * MIB)) * MIB
 
 
 @dataclass(frozen=True)
 class Parts:
-    """How a file of ``size`` bytes is cut: parts of ``part_size``, counted from 0, the last one shorter. An empty file
-    has none."""
+    """Division of a file of ``size`` bytes into parts of ``part_size`` bytes, numbered from 0.
+
+    The last part may be shorter. An empty file has no parts.
+    """
 
     size: int
     part_size: int
@@ -118,26 +125,26 @@ class Parts:
         return -(-self.size // self.part_size)
 
     def span(self, number: int) -> tuple[int, int]:
-        """Offset and length of a part. Raises LookupError for one that the file does not have."""
+        """Return offset and length of a part. Raises LookupError if the file has no such part."""
         if not 0 <= number < self.count:
             raise LookupError(number)
         offset = number * self.part_size
         return offset, min(self.part_size, self.size - offset)
 
     def missing(self, there: Collection[int]) -> list[int]:
-        """The parts that are not there yet, in order."""
+        """Return the numbers of the missing parts, in ascending order."""
         return [number for number in range(self.count) if number not in there]
 
 
 def is_digest(text: str) -> bool:
-    """Whether it is a SHA-256 in lower-case hexadecimal."""
+    """Return whether the text is a SHA-256 in lower-case hexadecimal."""
     return _DIGEST.fullmatch(text) is not None
 
 
-# --- The document ----------------------------------------------------------------------------------------------------
+# --- Manifest --------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Chunk:
-    """A piece of a file that can be read on its own. ``digest`` is what ``runtime.data.span.Span`` says."""
+    """Part of a file that can be read on its own. For ``digest``, see ``runtime.data.span.Span``."""
 
     offset: int
     length: int
@@ -148,9 +155,11 @@ class Chunk:
 
 @dataclass(frozen=True)
 class Entry:
-    """One file. ``format`` is the name of one in ``runtime.data.formats.registry``; where it is empty, no records are
-    read of the file and ``records`` is None. ``unpacked`` is the size of what gzip packs in it, in which its chunks
-    lie, or None."""
+    """One file of a manifest.
+
+    ``format`` is a name in ``runtime.data.formats.registry``; if it is empty, the file's records are not read and
+    ``records`` is None. ``unpacked`` is the uncompressed size of a gzip file, in which its chunks lie, else None.
+    """
 
     path: str
     size: int
@@ -171,17 +180,17 @@ class Manifest:
 
     @property
     def size(self) -> int:
-        """Bytes of all files."""
+        """Total size of all files in bytes."""
         return sum(entry.size for entry in self.files)
 
     @property
     def records(self) -> int | None:
-        """Records of all files; None where no file has any that can be counted."""
+        """Number of records in all files; None if no file has records that can be counted."""
         counted = [entry.records for entry in self.files if entry.records is not None]
         return sum(counted) if counted else None
 
     def dump(self) -> bytes:
-        """The document; the same manifest gives the same bytes. Raises BadManifest."""
+        """Return the manifest as JSON. Equal manifests give equal bytes. Raises BadManifest."""
         _check(self)
         files = [_entry_json(entry) for entry in sorted(self.files, key=lambda entry: entry.path)]
         body = {"format": FORMAT, "dataset": self.dataset, "version": self.version, "files": files}
@@ -189,7 +198,7 @@ class Manifest:
 
 
 def load(document: bytes) -> Manifest:
-    """The manifest that a document holds. Raises BadManifest for every other document."""
+    """Parse a manifest. Raises BadManifest for every other document."""
     try:
         body = json.loads(document)
         if body["format"] != FORMAT:

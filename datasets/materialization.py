@@ -1,8 +1,8 @@
-"""Sealed versions laid out on this machine, as the processes of a job read them (``runtime.data.version_layout``).
+"""Layout of sealed versions on this machine, in the form that jobs read (``runtime.data.version_layout``).
 
-Each version has a root of its own below the storage's shelf, ``version-<id>/<namespace>/<name>/``; a job is shown the
-root of its version and nothing else of the shelf. Where the storage can, files are links to where the content lies;
-else they are copies. A root is seen whole or not at all, never changes, and can be made again at any time.
+Each version has its own root in the storage's shelf directory, ``version-<id>/<namespace>/<name>/``. A job sees the
+root of its version and nothing else of the shelf. Files are links to the content if the storage supports it, else
+copies. A root appears atomically, never changes, and can be created again at any time.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from datasets.models import Version
 from datasets.storage import default_storage
 from runtime.data import version_layout
 
-# For how long whoever asks waits for what is being laid out before they are told to ask again.
+# Seconds that a caller waits for a layout in progress before it must call again.
 PATIENCE = 2.0
-# A root that nobody has asked for since is removed, unless a job needs it.
+# A root that was not requested for this long is removed, unless a job needs it.
 UNUSED = timedelta(days=1)
 _ROOT, _MAKING, _GOING = "version-", "making-", "going-"
 
 
 def root_of(version_id: int) -> Path:
-    """The directory that holds the version by its name; for the data path of a job."""
+    """Return the directory that holds the version under its name, for the data path of a job."""
     return default_storage().shelf() / f"{_ROOT}{version_id}"
 
 
 def prepare(version: Version, patience: float = PATIENCE) -> bool:
-    """Have a sealed version laid out; False while that still goes on, and then it is to be asked again.
+    """Lay out a sealed version. Return False while this is still in progress; then call again.
 
     Raises KeyNotFound, StorageFull, StorageError, OSError.
     """
@@ -48,7 +48,7 @@ def prepare(version: Version, patience: float = PATIENCE) -> bool:
 
 
 def _is_there(root: Path) -> bool:
-    """Whether it is there; and if so, it has been used now."""
+    """Return whether the root exists. If it does, mark it as used now."""
     try:
         os.utime(root)
     except FileNotFoundError:
@@ -65,7 +65,7 @@ def _layout(version: Version, root: Path) -> _Layout:
 
 @dataclass(frozen=True)
 class _Layout:
-    """All that is needed to lay a version out. ``files`` are paths and keys."""
+    """Data needed to lay out a version. ``files`` are pairs of path and key."""
 
     root: Path
     place: str
@@ -74,7 +74,7 @@ class _Layout:
     files: tuple[tuple[str, str], ...]
 
     def make(self) -> None:
-        """Lay it out, unless another process does. Goes on where one that died had come to."""
+        """Lay out the version, unless another process does. Continues the work of a process that died."""
         making = self.root.with_name(self.root.name.replace(_ROOT, _MAKING))
         with _alone(making.with_suffix(".lock")) as alone:
             if alone and not self.root.is_dir():
@@ -99,14 +99,14 @@ class _Layout:
 
 @contextlib.contextmanager
 def _alone(lock: Path) -> Iterator[bool]:
-    """Whether this process holds the lock, and no other."""
+    """Yield whether this process holds the lock exclusively."""
     with lock.open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             yield False
             return
-        # Another process was alone with it and has removed it: the lock of a file without a name keeps nobody out.
+        # Another process held the lock and has removed the file: a lock on an unlinked file excludes nobody.
         if not (lock.exists() and lock.stat().st_ino == os.fstat(file.fileno()).st_ino):
             yield False
             return
@@ -115,17 +115,18 @@ def _alone(lock: Path) -> Iterator[bool]:
 
 
 class _Layouts:
-    """What this process is laying out, each in a thread of its own, once."""
+    """Layouts in progress in this process: one thread for each, each started once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._running: dict[int, Future[None]] = {}
 
     def of(self, version_id: int, make: Callable[[], None], patience: float) -> None:
-        """Begin it, or look on, for ``patience`` seconds at most. Raises what ``make`` raises."""
+        """Start the layout or wait for the one in progress, for at most ``patience`` seconds. Raises what ``make``
+        raises."""
         with self._lock:
             future = self._running.get(version_id)
-            if future is None or future.done():  # one that nobody waited for to its end
+            if future is None or future.done():  # a finished one that no caller waited for
                 future = self._running[version_id] = Future()
                 _start(make, future)
         try:
@@ -141,7 +142,7 @@ class _Layouts:
 
 
 def _start(make: Callable[[], None], future: Future[None]) -> None:
-    """Where there is no thread for it now, it has failed: whoever asks again begins it anew."""
+    """Start a thread. If none is available, the layout fails and the next caller starts it again."""
     try:
         threading.Thread(target=_run, args=(make, future), daemon=True).start()
     except RuntimeError as shortage:
@@ -151,7 +152,7 @@ def _start(make: Callable[[], None], future: Future[None]) -> None:
 def _run(make: Callable[[], None], future: Future[None]) -> None:
     try:
         make()
-    except Exception as error:  # noqa: BLE001  whoever asked is told
+    except Exception as error:  # noqa: BLE001  every exception is raised to the caller
         future.set_exception(error)
     else:
         future.set_result(None)
@@ -162,7 +163,7 @@ _LAYOUTS = _Layouts()
 
 # --- Clean-up --------------------------------------------------------------------------------------------------------
 def clear(now: datetime, needed: Collection[int]) -> int:
-    """Remove the roots that nobody needs and nobody has asked for lately, and what was left half made; how many."""
+    """Remove roots that are not needed and were not requested lately, and partial layouts. Return their number."""
     shelf = default_storage().shelf()
     kept = {f"{prefix}{version_id}" for version_id in needed for prefix in (_ROOT, _MAKING)}
     folders = [path for path in shelf.iterdir() if path.name.startswith((_ROOT, _MAKING, _GOING)) and path.is_dir()]
@@ -170,7 +171,8 @@ def clear(now: datetime, needed: Collection[int]) -> int:
 
 
 def _remove(root: Path, before: datetime) -> bool:
-    """Out of the way first, so that nobody finds half of it. Who used it at the last moment gets it back."""
+    """Remove a root. It is renamed first, so that nobody finds part of it, and renamed back if it was used
+    meanwhile."""
     going = root if root.name.startswith(_GOING) else root.with_name(f"{_GOING}{root.name}")
     try:
         if _used(root) >= before:

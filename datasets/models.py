@@ -1,4 +1,4 @@
-"""Datasets, their versions, the files of a version, the parts in which a file comes, and what the storage keeps."""
+"""Datasets, their versions, files and upload parts, and the content in the storage."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ DESCRIPTION_LIMIT = 2000
 
 
 class Visibility(models.TextChoices):
-    """Who may read the sealed versions beside the members of the namespace."""
+    """Who may read the sealed versions, in addition to the members of the namespace."""
 
     PRIVATE = "private"
     PUBLIC = "public"
 
 
 class Dataset(models.Model):
-    """A named set of data in a namespace. A deleted one keeps its name until its grace is over."""
+    """Named dataset in a namespace. A deleted dataset keeps its name until its grace period ends."""
 
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, related_name="datasets")
     name = models.CharField(max_length=63)
@@ -43,20 +43,20 @@ class Dataset(models.Model):
 
     @property
     def full_name(self) -> str:
-        """``<namespace>/<name>``, as jobs call it."""
+        """``<namespace>/<name>``, as in job specifications."""
         return f"{self.namespace.name}/{self.name}"
 
 
 class Share(models.Model):
     """Another namespace whose members may read the sealed versions.
 
-    Also for a name that no namespace has: an answer that differed would say which namespaces exist. Such a share is
-    void and stays so: whoever creates a namespace of that name later reads nothing.
+    A share may also name a namespace that does not exist: a different response would reveal which namespaces exist.
+    Such a share is void and stays void, even if a namespace of that name is created later.
     """
 
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="shares")
     name = models.CharField(max_length=63)
-    # The one that had the name when it was shared; empty: none had it.
+    # The namespace that had the name when it was shared; null if there was none.
     namespace = models.ForeignKey(Namespace, null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
 
     class Meta:
@@ -64,10 +64,10 @@ class Share(models.Model):
 
 
 class Blob(models.Model):
-    """The content of files, kept once a namespace: whether another namespace has the same is nobody's business.
+    """Content of files, stored once per namespace. Whether another namespace has the same content is never revealed.
 
-    The row is there before the content is (``kept`` empty) and after it (``doomed``), so that a crash leaves nothing
-    in the storage that no row knows of. ``home`` is the dataset that it is counted for.
+    The row exists before the content (``kept`` is null) and after it (``doomed``), so that a crash leaves no content in
+    the storage without a row. ``home`` is the dataset whose storage usage includes it.
     """
 
     namespace = models.ForeignKey(Namespace, on_delete=models.PROTECT, related_name="blobs")
@@ -91,7 +91,7 @@ class Blob(models.Model):
 
 
 class Version(models.Model):
-    """One state of a dataset. Sealed, it never changes; ``manifest`` is then the key of its document."""
+    """Version of a dataset. A sealed version never changes; ``manifest`` is then the storage key of its manifest."""
 
     dataset = models.ForeignKey(Dataset, on_delete=models.CASCADE, related_name="versions")
     number = models.PositiveIntegerField()
@@ -100,14 +100,14 @@ class Version(models.Model):
     )
     why = models.TextField(blank=True)
     format = models.CharField(max_length=32, blank=True)
-    # Bytes that were asked for when it was begun and are not spoken for by a file yet.
+    # Bytes that were requested when the version was begun and are not yet assigned to a file.
     reserved = models.BigIntegerField(default=0)
-    # Sums over the files, made when it is sealed.
+    # Totals over the files, computed when the version is sealed.
     files_count = models.PositiveIntegerField(default=0)
     size = models.BigIntegerField(default=0)
     records = models.BigIntegerField(null=True, blank=True)
     manifest = models.CharField(max_length=300, blank=True)
-    # Until when the one who indexes it now has it to itself, and how often that was begun.
+    # End of the indexing worker's claim, and the number of indexing attempts.
     claimed_until = models.DateTimeField(null=True, blank=True)
     tries = models.PositiveSmallIntegerField(default=0)
     created = models.DateTimeField()
@@ -122,22 +122,24 @@ class Version(models.Model):
 
 
 class File(models.Model):
-    """A file of a version. Until ``blob`` is there it is being received: ``staging`` names where its parts gather."""
+    """File of a version. It is being received until ``blob`` is set; ``staging`` names the file that collects its
+    parts."""
 
     version = models.ForeignKey(Version, on_delete=models.CASCADE, related_name="files")
     path = models.CharField(max_length=PATH_LIMIT)
-    # What no other file of the version may have: see ``manifest.folded``.
+    # Unique among the files of the version: see ``manifest.folded``.
     folded = models.CharField(max_length=4 * PATH_LIMIT)
     size = models.BigIntegerField()
     part_size = models.BigIntegerField()
-    # As announced, if it was; that of the content once ``blob`` is there.
+    # The announced checksum, if any; that of the content once ``blob`` is set.
     sha256 = models.CharField(max_length=64, blank=True)
-    # Whoever begins anew gets another name: what still arrives for, or reads, the old one harms nobody.
+    # Changes when the upload starts over: late writers and readers of the old file do no harm.
     staging = models.UUIDField(default=uuid.uuid4, unique=True, editable=False)
-    # All parts are there and are being compared with the checksum: none may be replaced any more.
+    # All parts are stored and are being compared with the checksum: none may be replaced.
     frozen = models.BooleanField(default=False)
     blob = models.ForeignKey(Blob, null=True, blank=True, on_delete=models.PROTECT, related_name="files")
-    # Found when the version is sealed: in which format jobs read it, and how many records; or why they read none.
+    # Set when the version is sealed: the format in which jobs read the file and its number of records, or why it is not
+    # read.
     format = models.CharField(max_length=32, blank=True)
     unread = models.CharField(max_length=16, choices=[(why, why) for why in Unread], blank=True)
     records = models.BigIntegerField(null=True, blank=True)
@@ -153,12 +155,14 @@ class File(models.Model):
 
 
 class Part(models.Model):
-    """A part of a file whose bytes are on the disk and fit their checksum. Where other bytes take their place, there is
-    another row."""
+    """Part of a file whose bytes are on the disk and match their checksum.
+
+    A part whose bytes are replaced gets a new row.
+    """
 
     file = models.ForeignKey(File, on_delete=models.CASCADE, related_name="parts")
     number = models.PositiveIntegerField()
-    checksum = models.CharField(max_length=TEXT_LIMIT)  # as of ``checksums.Checksum``
+    checksum = models.CharField(max_length=TEXT_LIMIT)  # see ``checksums.Checksum``
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["file", "number"], name="one_part_per_number")]

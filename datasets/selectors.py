@@ -1,7 +1,7 @@
-"""What datasets there are, for whom.
+"""Datasets, versions and files that an actor may see.
 
-Everything starts from ``readable`` or ``writable``: a dataset, version or file of somebody else is not there. Versions
-that are not sealed are seen by those who may write alone.
+All lookups start from ``readable``: datasets, versions and files of others are reported as not found. Versions that are
+not sealed are visible to users with write permission only.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from runtime.data.version_layout import versioned
 
 PUBLIC = "public/"
 SHIPPED_VERSION = 1
-_ROOM = Path(__file__).resolve().parent
-# What a row carries beside its fields: whether it is the actor's own namespace's, and its sealed versions.
+_PACKAGE = Path(__file__).resolve().parent
+# Extra attributes of a row: whether it is in one of the actor's own namespaces, and its sealed versions.
 _OWN, _SEALED = "of_own_namespace", "sealed_versions"
 _SHOWN = (
     Prefetch("versions", Version.objects.filter(state=VersionState.SEALED).order_by("-number"), to_attr=_SEALED),
@@ -39,10 +39,12 @@ _SHOWN = (
 _NOT_THERE = "There is no dataset {name} that you may see. Check the name; deleted ones are gone after their grace."
 
 
-# --- Rows ------------------------------------------------------------------------------------------------------------
+# --- Lookups ---------------------------------------------------------------------------------------------------------
 def readable(actor: Actor) -> QuerySet[Dataset]:
-    """The datasets whose sealed versions the actor may read: own namespaces', shared with them, public. Also deleted
-    ones, of the own namespaces."""
+    """Return the datasets whose sealed versions the actor may read: of the own namespaces, shared with them, or public.
+
+    Includes deleted datasets of the own namespaces.
+    """
     rows = Dataset.objects.filter(namespace__closed=None).select_related("namespace", "owner")
     if not isinstance(actor, User) or not actor.is_active or not is_granted(actor, Scope.DATASET_READ):
         return rows.none()
@@ -54,7 +56,7 @@ def readable(actor: Actor) -> QuerySet[Dataset]:
 
 
 def listed(actor: Actor, q: str = "", namespace: Namespace | None = None) -> QuerySet[Dataset]:
-    """Those of them that are not deleted; ``q`` is a part of the name or of the namespace's."""
+    """Return the readable datasets that are not deleted. ``q`` searches the name, the namespace and the description."""
     rows = readable(actor).filter(deleted_at=None).prefetch_related(*_SHOWN)
     if namespace is not None:
         rows = rows.filter(namespace=namespace)
@@ -64,9 +66,9 @@ def listed(actor: Actor, q: str = "", namespace: Namespace | None = None) -> Que
 
 
 def dataset_for(actor: Actor, ns: str, name: str, scope: Scope = Scope.DATASET_READ) -> Dataset:
-    """The dataset, if the actor may do ``scope`` with it.
+    """Return the dataset if the actor has ``scope`` for it.
 
-    Raises NotFound, and Forbidden where the actor may read it and no more.
+    Raises NotFound, or Forbidden if the actor may only read it.
     """
     found = readable(actor).filter(namespace__name=ns, name=name).first()
     if found is None:
@@ -79,7 +81,7 @@ def dataset_for(actor: Actor, ns: str, name: str, scope: Scope = Scope.DATASET_R
 
 
 def named(actor: Actor, ns: str, name: str) -> str:
-    """The full name of a dataset that the actor may read, also of a shipped one. Raises NotFound."""
+    """Return the full name of a dataset that the actor may read, including shipped ones. Raises NotFound."""
     return find(PUBLIC + name).name if f"{ns}/" == PUBLIC else dataset_for(actor, ns, name).full_name
 
 
@@ -89,19 +91,19 @@ def may_write(actor: Actor, dataset: Dataset) -> bool:
 
 
 def is_member(actor: Actor, dataset: Dataset) -> bool:
-    """Whether the actor reads it as one of its namespace, and so may see with whom it is shared."""
+    """Return whether the actor reads it as a member of its namespace, and so may see with whom it is shared."""
     own: bool | None = getattr(dataset, _OWN, None)
     return may(actor, Scope.DATASET_READ, dataset.namespace) if own is None else own
 
 
 def versions_of(actor: Actor, dataset: Dataset) -> QuerySet[Version]:
-    """Its versions that the actor may see, the newest first."""
+    """Return the versions that the actor may see, newest first."""
     rows = dataset.versions.exclude(state=VersionState.DELETED).order_by("-number")
     return rows if may_write(actor, dataset) else rows.filter(state=VersionState.SEALED)
 
 
 def version_for(actor: Actor, ns: str, name: str, number: int, scope: Scope = Scope.DATASET_READ) -> Version:
-    """One version. Raises like ``dataset_for``."""
+    """Return one version. Raises the same errors as ``dataset_for``."""
     dataset = dataset_for(actor, ns, name, scope)
     version = versions_of(actor, dataset).filter(number=min(number, 2**31 - 1)).first()
     if version is None:
@@ -111,12 +113,12 @@ def version_for(actor: Actor, ns: str, name: str, number: int, scope: Scope = Sc
 
 
 def latest(dataset: Dataset) -> Version | None:
-    """The newest sealed version."""
+    """Return the newest sealed version."""
     return dataset.versions.filter(state=VersionState.SEALED).order_by("-number").first()
 
 
 def file_for(actor: Actor, version: Version, file_id: int) -> File:
-    """A file of a version that is being filled. Raises NotFound."""
+    """Return a file of a version that is being filled. Raises NotFound."""
     found = version.files.filter(pk=min(file_id, 2**63 - 1)).first()
     if found is None:
         raise NotFound(f"Version {version.number} of {version.dataset.full_name} has no such file. Announce it again.")
@@ -125,7 +127,7 @@ def file_for(actor: Actor, version: Version, file_id: int) -> File:
 
 
 def preview_for(actor: Actor, ns: str, name: str, number: int) -> dict[str, Any]:
-    """What a version shows of itself; those that are shipped have version 1. Raises like ``dataset_for``."""
+    """Return the preview of a version. Shipped datasets have version 1. Raises the same errors as ``dataset_for``."""
     if f"{ns}/" != PUBLIC:
         return previews.of(version_for(actor, ns, name, number))
     info = find(PUBLIC + name)
@@ -135,16 +137,16 @@ def preview_for(actor: Actor, ns: str, name: str, number: int) -> dict[str, Any]
 
 
 def content_of(version: Version, path: str) -> File:
-    """A whole file of a version, by path. Raises NotFound."""
+    """Return a complete file of a version by path. Raises NotFound."""
     found = version.files.filter(path=path, blob__isnull=False).select_related("blob").first()
     if found is None:
         raise NotFound(f"Version {version.number} of {version.dataset.full_name} has no file {path[:200]!r}.")
     return found
 
 
-# --- As the API shows them -------------------------------------------------------------------------------------------
+# --- API representation ----------------------------------------------------------------------------------------------
 def version_json(version: Version) -> dict[str, Any]:
-    """A version as the API shows it; while it is being filled, the sums are those of what is announced."""
+    """Return a version for the API. While it is being filled, the totals are those of the announced files."""
     sealed = version.state == VersionState.SEALED
     announced = {} if sealed else version.files.aggregate(count=Count("pk"), size=Sum("size"))
     return {
@@ -160,7 +162,7 @@ def version_json(version: Version) -> dict[str, Any]:
 
 
 def dataset_json(actor: Actor, dataset: Dataset, *, versions: bool = False) -> dict[str, Any]:
-    """A dataset as the API shows it to the actor."""
+    """Return a dataset for the API, as far as the actor may see it."""
     prefetch_related_objects([dataset], *_SHOWN)
     sealed: list[Version] = getattr(dataset, _SEALED)
     newest = sealed[0] if sealed else None
@@ -172,7 +174,7 @@ def dataset_json(actor: Actor, dataset: Dataset, *, versions: bool = False) -> d
         "full_name": dataset.full_name,
         "description": dataset.description,
         "visibility": dataset.visibility,
-        # With whom else it is shared is the business of those who share it.
+        # Only members of the namespace may see with which others it is shared.
         "shared_with": sorted(share.name for share in dataset.shares.all()) if member else [],
         "format": (newest.format if newest else "") or dataset.format,
         "size": newest.size if newest else 0,
@@ -186,7 +188,7 @@ def dataset_json(actor: Actor, dataset: Dataset, *, versions: bool = False) -> d
 
 
 def shipped_json(info: DatasetInfo) -> dict[str, Any]:
-    """A dataset that is shipped with the portal, in the same shape."""
+    """Return a dataset that is shipped with the portal, with the same fields as ``dataset_json``."""
     namespace, _, name = info.name.partition("/")
     sizes = [path.stat().st_size for path in _files_of(info)]
     records = sum(info.records.values())
@@ -214,13 +216,13 @@ def _files_of(info: DatasetInfo) -> Iterator[Path]:
 
 # --- For jobs --------------------------------------------------------------------------------------------------------
 def data_path() -> tuple[Path, ...]:
-    """The directories that hold datasets by name: ``<directory>/public/digits`` is the dataset ``public/digits``."""
-    return (_ROOM,)
+    """Return the directories that hold datasets by name: ``<directory>/public/digits`` is ``public/digits``."""
+    return (_PACKAGE,)
 
 
 @dataclass(frozen=True)
 class Offer:
-    """A dataset that a job may name, and what it is."""
+    """Dataset that a job may name, and its title."""
 
     name: str
     title: str
@@ -230,8 +232,11 @@ OFFERS = 500
 
 
 def catalogue(actor: Actor, namespace: str) -> list[Offer]:
-    """The datasets that the actor may train on in the namespace: its own, those shared with it, public ones, shipped
-    ones, in this order and by name. Of a great many the first."""
+    """Return the datasets that the actor may train on in the namespace.
+
+    The order is: those of the namespace, those of others (shared or public), shipped ones; each by name. Limited to
+    OFFERS of each of the first two groups.
+    """
     if not actor.is_active:
         return []
     rows = _usable(actor, namespace).filter(versions__state=VersionState.SEALED).distinct()
@@ -242,7 +247,7 @@ def catalogue(actor: Actor, namespace: str) -> list[Offer]:
 
 
 def _usable(actor: Actor, namespace: str) -> QuerySet[Dataset]:
-    """What the actor may read and a job of the namespace may be shown: whoever sees the job sees what it trained on."""
+    """Datasets that the actor may read and that everyone who sees a job of the namespace may see."""
     shown = Q(namespace__name=namespace) | Q(shares__namespace__name=namespace) | Q(visibility=Visibility.PUBLIC)
     usable = Dataset.objects.filter(shown).values("pk")
     return readable(actor).filter(deleted_at=None, pk__in=usable)
@@ -250,7 +255,7 @@ def _usable(actor: Actor, namespace: str) -> QuerySet[Dataset]:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A dataset as a job uses it. ``version`` is None for a shipped one."""
+    """Dataset as a job uses it. ``version`` is None for a shipped dataset."""
 
     name: str
     version: Version | None
@@ -260,8 +265,10 @@ _MENTION = re.compile(r"(?P<ns>[^/@]+)/(?P<name>[^/@]+)(@(?P<version>[1-9][0-9]{
 
 
 def resolve(actor: Actor, namespace: str, mention: str) -> Resolved:
-    """The sealed version that ``team/mine`` (the newest) or ``team/mine@3`` means for a job that the actor submits in
-    the namespace. Raises NotFound with a message that says what to do."""
+    """Return the sealed version that ``team/mine`` (the newest) or ``team/mine@3`` means for a job of the actor.
+
+    ``namespace`` is the one in which the job is submitted. Raises NotFound with a message that says what to do.
+    """
     match = _MENTION.fullmatch(mention)
     if match is None or mention.startswith(PUBLIC):
         return Resolved(find(mention).name, None)
@@ -284,8 +291,8 @@ def _sealed(dataset: Dataset, number: str | None) -> Version:
     if version is None:
         wanted = f"sealed version {number}" if number else "sealed version"
         newest = latest(dataset)
-        told = f"The newest is {newest.number}." if newest else "Fill one and seal it first."
-        raise NotFound(f"{dataset.full_name} has no {wanted}. {told}")
+        advice = f"The newest is {newest.number}." if newest else "Fill one and seal it first."
+        raise NotFound(f"{dataset.full_name} has no {wanted}. {advice}")
     version.dataset = dataset
     return version
 
@@ -299,14 +306,14 @@ def _why_not(actor: Actor, namespace: str, mention: str, ns: str, name: str) -> 
     return f"There is no dataset {mention[:100]!r} that a job of {namespace} may use. {hint}"
 
 
-# --- The shipped ones ------------------------------------------------------------------------------------------------
+# --- Shipped datasets ------------------------------------------------------------------------------------------------
 def public() -> list[DatasetInfo]:
-    """The datasets that are shipped with the portal, by name."""
+    """Return the datasets that are shipped with the portal, by name."""
     return [find(name) for name in shipped.names(data_path()) if name.startswith(PUBLIC)]
 
 
 def find(name: str) -> DatasetInfo:
-    """The shipped dataset of that name. Raises NotFound with the nearest names."""
+    """Return the shipped dataset of that name. Raises NotFound with the nearest names."""
     try:
         return shipped.find(name, data_path())
     except UnknownDataset as error:
@@ -314,6 +321,7 @@ def find(name: str) -> DatasetInfo:
 
 
 def preview(info: DatasetInfo, split: str, count: int) -> list[dict[str, Any]]:
-    """The first records of a split: ``{"features": nested lists, "label": number}``. Reads no more than it gives."""
+    """Return the first records of a split: ``{"features": nested lists, "label": number}``. Reads no more than
+    these."""
     records = (record for chunk in shipped.chunks(info, split) for record in shipped.read_chunk(chunk))
     return [{"features": features.tolist(), "label": label} for features, label in islice(records, count)]

@@ -1,4 +1,4 @@
-"""What people do to datasets and their versions. Each in one transaction, with its row in the trail."""
+"""Changes to datasets and their versions. Each runs in one transaction and writes an audit log entry."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from rbac.models import Namespace, User
 from rbac.scopes import Scope
 from runtime.data.format_selection import DECLARABLE
 
-SHARES_LIMIT = 100  # namespaces that one dataset is shared with
-NAMED_LIMIT = 20  # files that a refusal names
+SHARES_LIMIT = 100  # namespaces that a dataset can be shared with
+NAMED_LIMIT = 20  # files that an error message lists
 _WRITE = Scope.DATASET_WRITE
 
 
@@ -39,7 +39,7 @@ def create_dataset(
     format: str = "",
     request: HttpRequest | None = None,
 ) -> Dataset:
-    """Begin a dataset. Raises NotFound, Forbidden, ValidationFailed, Exists (also for a deleted one's name)."""
+    """Create a dataset. Raises NotFound, Forbidden, ValidationFailed, Exists (also for the name of a deleted one)."""
     namespace = namespace_for(actor, namespace_name, _WRITE)
     _refuse(_faults(name=name, description=description, format=format))
     hold_open(namespace)
@@ -63,7 +63,7 @@ def _taken(earlier: Dataset) -> str:
 def change_dataset(
     *, actor: User, ns: str, name: str, fields: Mapping[str, Any], request: HttpRequest | None = None
 ) -> Dataset:
-    """Change its description or who may read it (``visibility``). Raises NotFound, Forbidden, ValidationFailed."""
+    """Change the description or the ``visibility``. Raises NotFound, Forbidden, ValidationFailed."""
     dataset = _living(dataset_for(actor, ns, name, _WRITE))
     _refuse(_faults(**fields) if fields else {"body": ["Name at least one of: description, visibility."]})
     before = {field: getattr(dataset, field) for field in fields}
@@ -78,10 +78,10 @@ def change_dataset(
 def share_dataset(
     *, actor: User, ns: str, name: str, namespaces: Iterable[str], request: HttpRequest | None = None
 ) -> Dataset:
-    """Let the members of exactly these namespaces read it. The answer does not say which of them exist.
+    """Share the dataset with exactly these namespaces. The response does not reveal which of them exist.
 
-    A name that no namespace has is stored and never counts, also not for a namespace that gets it later: take the
-    name out and share again for that.
+    A name that no namespace has is stored and has no effect, even if a namespace gets that name later. To share with
+    that namespace, remove the name and share again.
 
     Raises NotFound, Forbidden, ValidationFailed.
     """
@@ -102,7 +102,7 @@ def share_dataset(
 
 @transaction.atomic
 def delete_dataset(*, actor: User, ns: str, name: str, request: HttpRequest | None = None) -> Dataset:
-    """Take it away from everybody; until its grace is over it can be restored. Asking twice is asking once."""
+    """Delete a dataset. It can be restored until its grace period ends. Idempotent."""
     dataset = dataset_for(actor, ns, name, _WRITE)
     if dataset.deleted_at is None:
         dataset.deleted_at = wall_clock()
@@ -113,7 +113,7 @@ def delete_dataset(*, actor: User, ns: str, name: str, request: HttpRequest | No
 
 @transaction.atomic
 def restore_dataset(*, actor: User, ns: str, name: str, request: HttpRequest | None = None) -> Dataset:
-    """Take a deletion back. Raises NotFound once its grace is over."""
+    """Restore a deleted dataset. Raises NotFound after its grace period."""
     dataset = dataset_for(actor, ns, name, _WRITE)
     if dataset.deleted_at is not None:
         dataset.deleted_at = None
@@ -129,7 +129,7 @@ def _living(dataset: Dataset) -> Dataset:
 
 
 def _faults(**fields: Any) -> dict[str, list[str]]:
-    return {field: [told] for field, value in fields.items() if (told := _FAULTS[field](value))}
+    return {field: [message] for field, value in fields.items() if (message := _FAULTS[field](value))}
 
 
 def _refuse(errors: dict[str, list[str]]) -> None:
@@ -154,7 +154,7 @@ _FAULTS: Mapping[str, Callable[[str], str]] = {
 def begin_version(
     *, actor: User, ns: str, name: str, expected_bytes: int = 0, request: HttpRequest | None = None
 ) -> Version:
-    """Begin a version, with room for ``expected_bytes``. Raises NotFound, Forbidden, Conflict, QuotaExceeded."""
+    """Create a version and reserve ``expected_bytes``. Raises NotFound, Forbidden, Conflict, QuotaExceeded."""
     dataset = _living(dataset_for(actor, ns, name, _WRITE))
     storage_usage.claim(dataset, expected_bytes)
     newest = dataset.versions.order_by("-number").values_list("number", flat=True).first() or 0
@@ -168,16 +168,16 @@ def begin_version(
 
 @transaction.atomic
 def seal_version(*, actor: User, ns: str, name: str, number: int, request: HttpRequest | None = None) -> Version:
-    """Close a version for ever; it is indexed next. Asking twice is asking once.
+    """Close a version permanently; it is indexed next. Idempotent.
 
-    Raises NotFound, Forbidden, Conflict, and Incomplete with the ``files`` that are not there yet.
+    Raises NotFound, Forbidden, Conflict, and Incomplete with the ``files`` that are missing.
     """
     version = locked(version_for(actor, ns, name, number, _WRITE))
     before = VersionState(version.state)
     version.state = _step(version, Event.SEAL)
     if before not in states.FILLABLE:
         return version
-    _refuse_what_is_not_whole(version)
+    _refuse_incomplete(version)
     version.reserved, version.why, version.claimed_until, version.tries = 0, "", None, 0
     version.save(update_fields=["state", "reserved", "why", "claimed_until", "tries"])
     storage_usage.settle(version.dataset)
@@ -186,7 +186,7 @@ def seal_version(*, actor: User, ns: str, name: str, number: int, request: HttpR
     return version
 
 
-def _refuse_what_is_not_whole(version: Version) -> None:
+def _refuse_incomplete(version: Version) -> None:
     open_files = version.files.filter(blob=None).order_by("path")
     paths = list(open_files.values_list("path", flat=True)[:NAMED_LIMIT])
     if paths:
@@ -201,19 +201,19 @@ def _refuse_what_is_not_whole(version: Version) -> None:
 
 @transaction.atomic
 def delete_version(*, actor: User, ns: str, name: str, number: int, request: HttpRequest | None = None) -> Version:
-    """Take a version away. Its files go with it, those that no other version has from the storage too."""
+    """Delete a version and its files. Content that no other version uses is deleted from the storage too."""
     version = locked(version_for(actor, ns, name, number, _WRITE))
     version.state = _step(version, Event.DELETE)
     version.deleted_at, version.reserved = wall_clock(), 0
     version.save(update_fields=["state", "deleted_at", "reserved"])
-    version.files.filter(blob=None).delete()  # what gathers for them is swept
+    version.files.filter(blob=None).delete()  # their staged parts are swept
     storage_usage.settle(version.dataset)
     _note("dataset.delete_version", version.dataset, actor, request, detail={"version": version.number})
     return version
 
 
 def locked(version: Version) -> Version:
-    """The version, its row locked until the transaction ends, its dataset not deleted. Raises Conflict."""
+    """Return the version with its row locked until the transaction ends. Raises Conflict if its dataset is deleted."""
     dataset = _living(version.dataset)
     found = Version.objects.select_for_update().get(pk=version.pk)
     found.dataset = dataset
@@ -221,7 +221,7 @@ def locked(version: Version) -> Version:
 
 
 def fill(version: Version) -> None:
-    """Note that a locked version is being filled. Raises Conflict where it may not be."""
+    """Record that a locked version is being filled. Raises Conflict if its state does not allow it."""
     state = _step(version, Event.FILL)
     Version.objects.filter(pk=version.pk).update(state=state, touched=wall_clock())
     version.state = state

@@ -1,4 +1,4 @@
-"""Who uses a dataset. Rooms that this one does not know answer."""
+"""Uses of a dataset, as reported by other apps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from rbac.access import Actor
 
 MOST = 20
 
-# Sent with ``actor``, ``dataset`` (its full name) and ``most``; a receiver gives the newest ``Use`` that the actor may
-# see, ``most`` at most.
+# Sent with ``actor``, ``dataset`` (its full name) and ``most``. A receiver returns the newest ``Use`` objects that the
+# actor may see, at most ``most``.
 asked = Signal()
 
 
 @dataclass(frozen=True)
 class Use:
-    """A job or the like: what it is called, its page, and with which version (empty where it does not say)."""
+    """Use of a dataset, such as a job: its name, its page, and the version (empty if not specified)."""
 
     name: str
     address: str
@@ -31,7 +31,7 @@ class Use:
 
 
 def of(actor: Actor, dataset: str) -> list[Use]:
-    """The newest uses of a dataset that the actor may see."""
+    """Return the newest uses of a dataset that the actor may see."""
     answers: list[tuple[Any, Any]] = asked.send(sender=None, actor=actor, dataset=dataset, most=MOST)
     found: list[Use] = [use for _receiver, uses in answers for use in uses]
     return sorted(found, key=lambda use: use.began, reverse=True)[:MOST]

@@ -1,4 +1,4 @@
-"""The life of a version, as one table. Pure.
+"""Lifecycle of a version, as one table. Pure.
 
 open -> indexing -> sealed
  ^         |
@@ -6,7 +6,8 @@ open -> indexing -> sealed
  +------ failed          (filled again, or sealed again as it is)
 any but deleted -> deleted
 
-``open`` and ``failed`` may be filled, by those who may write, and nobody else sees them. ``sealed`` never changes.
+``open`` and ``failed`` versions accept files from users with write permission and are hidden from all others.
+``sealed`` versions never change.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class VersionState(StrEnum):
 
 
 class Event(StrEnum):
-    """What may happen to a version."""
+    """Event in the lifecycle of a version."""
 
     FILL = "fill"
     SEAL = "seal"
@@ -34,7 +35,7 @@ class Event(StrEnum):
 
 
 class Impossible(ValueError):
-    """The version's state does not allow it. The text is a message."""
+    """The state of the version does not allow the event. The text is a message."""
 
 
 FILLABLE = frozenset({VersionState.OPEN, VersionState.FAILED})
@@ -44,7 +45,7 @@ _TRANSITIONS: Mapping[tuple[VersionState, Event], VersionState] = {
     (VersionState.FAILED, Event.FILL): VersionState.OPEN,
     (VersionState.OPEN, Event.SEAL): VersionState.INDEXING,
     (VersionState.FAILED, Event.SEAL): VersionState.INDEXING,
-    # Asked again, because the answer was lost.
+    # Repeated because the response was lost.
     (VersionState.INDEXING, Event.SEAL): VersionState.INDEXING,
     (VersionState.SEALED, Event.SEAL): VersionState.SEALED,
     (VersionState.INDEXING, Event.INDEXED): VersionState.SEALED,
@@ -61,7 +62,7 @@ _WHY_NOT: Mapping[VersionState, str] = {
 
 
 def step(state: VersionState, event: Event, number: int) -> VersionState:
-    """The state that follows. ``number``: the version's, for the message. Raises Impossible."""
+    """Return the next state. ``number`` is the version's number, for the message. Raises Impossible."""
     following = _TRANSITIONS.get((state, event))
     if following is None:
         raise Impossible(_WHY_NOT[state].format(number=number))

@@ -1,4 +1,4 @@
-"""How much datasets take of a namespace's storage. The seam to the quota: nothing else here knows of limits."""
+"""Storage usage of datasets. The only interface to the quota in this app."""
 
 from __future__ import annotations
 
@@ -17,44 +17,48 @@ from rbac.access import hold_open
 
 
 def hold(dataset: Dataset) -> None:
-    """Nobody else changes what the namespace keeps until the present transaction ends: the locks of ``storage.take``,
-    in its order. Raises NotFound where the namespace has been closed."""
+    """Lock the namespace's storage usage until the current transaction ends.
+
+    Takes the locks of ``storage.take`` in the same order. Raises NotFound if the namespace is closed.
+    """
     list(Capacity.objects.select_for_update().filter(resource="storage"))
     hold_open(dataset.namespace)
 
 
 def claim(dataset: Dataset, size: int) -> None:
-    """Count that many bytes more for the dataset, before they come. Raises QuotaExceeded. Within the transaction that
-    writes down what they are for."""
+    """Count ``size`` more bytes for the dataset before they arrive. Raises QuotaExceeded.
+
+    Call it in the transaction that records what they are for.
+    """
     hold(dataset)
     if size:
         storage.take(dataset.namespace, thing(dataset), size)
 
 
 def settle(dataset: Dataset) -> None:
-    """Count what the dataset keeps now. Within the transaction that changed it."""
+    """Update the recorded usage of the dataset. Call it in the transaction that changed it."""
     storage.measured(thing(dataset), held_by(dataset))
 
 
 def repair(now: datetime) -> int:
-    """Count all datasets anew; how many had been counted wrong."""
+    """Recompute the usage of all datasets. Return the number of corrected ones."""
     with transaction.atomic():
         actual = {thing(one): held_by(one) for one in Dataset.objects.select_related("namespace")}
     return storage.repair(Kind.DATASETS, actual, now)
 
 
 def forget(dataset: Dataset) -> None:
-    """The dataset is being removed."""
+    """Remove the usage record of a dataset that is being deleted."""
     storage.forget(thing(dataset))
 
 
 def thing(dataset: Dataset) -> Thing:
-    """The dataset as the quota knows it."""
+    """Return the dataset as an item of the quota."""
     return Thing(dataset.namespace_id, Kind.DATASETS, str(dataset.pk), dataset.full_name)
 
 
 def held_by(dataset: Dataset) -> int:
-    """Bytes of the content that is counted for it, of what it is receiving, and of what it has asked for."""
+    """Return the bytes of the content assigned to the dataset, of files being received, and of reserved space."""
     blobs = Blob.objects.filter(home=dataset, kept__isnull=False)
     files = File.objects.filter(version__dataset=dataset, blob=None)
     versions = Version.objects.filter(dataset=dataset).exclude(state=VersionState.DELETED)

@@ -1,4 +1,4 @@
-"""Hints by Celery: index this version now. A lost one costs the time until the next sweep."""
+"""Celery tasks that index a version now. If a task is lost, the next sweep indexes the version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def index_version(version_id: int) -> None:
 
 
 def hint(version_id: int) -> None:
-    """Have the version indexed soon, once the present transaction is committed. Never raises."""
+    """Request indexing of the version after the current transaction commits. Never raises."""
     transaction.on_commit(lambda: _send(version_id), robust=True)
 
 

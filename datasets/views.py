@@ -1,4 +1,4 @@
-"""The pages about datasets. Files come in by ``<data-upload>`` through the HTTP API; everything else by forms."""
+"""Pages about datasets. Files are uploaded by ``<data-upload>`` through the HTTP API; everything else uses forms."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from runtime.data.formats import registry
 _ROWS = 50
 _FILES = 100
 _RECORDS = 20
-_LISTED = 200  # files that may be taken out
+_LISTED = 200  # files listed on the upload page
 
 
 # --- Lists -----------------------------------------------------------------------------------------------------------
@@ -43,7 +43,7 @@ _LISTED = 200  # files that may be taken out
 @require_safe
 @login_required
 def dataset_list(request: HttpRequest, ns: str) -> HttpResponse:
-    """The datasets of a namespace, then those of others that one may read. ``?q=`` searches."""
+    """The datasets of a namespace, then those of others that the user may read. ``?q=`` searches."""
     namespace, actor = enter(request, ns, Scope.DATASET_READ), user_of(request)
     q = request.GET.get("q", "").strip()[:100]
     own = _page(request, selectors.listed(actor, q, namespace), "own")
@@ -61,7 +61,7 @@ def dataset_list(request: HttpRequest, ns: str) -> HttpResponse:
 
 
 def _page(request: HttpRequest, rows: Any, name: str) -> dict[str, Any]:
-    """One page of datasets; the address keeps the cursor of each list under its name."""
+    """Return one page of datasets. The URL keeps the cursor of each list under its name."""
     query = {"limit": str(_ROWS), **({"cursor": request.GET[name]} if name in request.GET else {})}
     actor = user_of(request)
     order = ("namespace__name", "name")
@@ -80,7 +80,7 @@ def _gone_after(dataset: Dataset) -> Any:
 @require_http_methods(["GET", "HEAD", "POST"])
 @login_required
 def new_dataset(request: HttpRequest, ns: str) -> HttpResponse:
-    """A form, and then its upload."""
+    """Form that creates a dataset and leads to its upload."""
     namespace = enter(request, ns, Scope.DATASET_WRITE)
     fields = {name: request.POST.get(name, "").strip() for name in ("name", "description", "format")}
     context = {"namespace": namespace, "fields": fields, "formats": _formats()}
@@ -104,7 +104,7 @@ def _formats() -> list[tuple[str, str]]:
 @require_safe
 @login_required
 def dataset_page(request: HttpRequest, ns: str, name: str) -> HttpResponse:
-    """One dataset: a version of it (``?version=``, the newest sealed one if left out), who reads it, who uses it."""
+    """One dataset: a version (``?version=``; default: the newest sealed one), its readers and its uses."""
     actor = user_of(request)
     if f"{ns}/" == selectors.PUBLIC:
         return _shipped_page(request, name)
@@ -137,7 +137,7 @@ def _shipped_page(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _wanted(request: HttpRequest, dataset: Dataset) -> Version | None:
-    """Raises NotFound for a version of the address that is not there."""
+    """Return the version to show. Raises NotFound if the URL names a version that does not exist."""
     versions = selectors.versions_of(user_of(request), dataset)
     number = request.GET.get("version", "")
     if not number:
@@ -160,7 +160,7 @@ def _files(request: HttpRequest, version: Version | None) -> dict[str, Any] | No
 
 
 def _preview(request: HttpRequest, ns: str, name: str, number: int) -> dict[str, Any] | None:
-    """The document with its cells put together with their pictures; None where there is none."""
+    """Return the preview with pictures assigned to their cells, or None if there is none."""
     try:
         document = selectors.preview_for(user_of(request), ns, name, number)
     except (NotFound, StorageError):
@@ -178,8 +178,7 @@ def _preview(request: HttpRequest, ns: str, name: str, number: int) -> dict[str,
 @require_safe
 @login_required
 def upload(request: HttpRequest, ns: str, name: str) -> HttpResponse:
-    """Fill a version: the one of the address, else the newest that is open, else another is begun with the first
-    file."""
+    """Fill a version: that of the URL, else the newest open one, else one that is created with the first file."""
     actor = user_of(request)
     dataset = selectors.dataset_for(actor, ns, name, Scope.DATASET_WRITE)
     if dataset.deleted_at is not None:
@@ -197,7 +196,7 @@ def upload(request: HttpRequest, ns: str, name: str) -> HttpResponse:
     return render(request, "datasets/upload.html", context)
 
 
-# --- Deeds -----------------------------------------------------------------------------------------------------------
+# --- Actions ---------------------------------------------------------------------------------------------------------
 def _do(request: HttpRequest, ns: str, name: str, deed: Callable[[], object], done: str) -> HttpResponse:
     attempt(request, deed, done)
     return redirect("dataset", ns=ns, name=name)
@@ -206,7 +205,7 @@ def _do(request: HttpRequest, ns: str, name: str, deed: Callable[[], object], do
 @require_POST
 @login_required
 def change(request: HttpRequest, ns: str, name: str) -> HttpResponse:
-    """Describe it anew."""
+    """Change the description."""
 
     def deed() -> None:
         fields = {"description": request.POST.get("description", "").strip()}
@@ -218,7 +217,7 @@ def change(request: HttpRequest, ns: str, name: str) -> HttpResponse:
 @require_POST
 @login_required
 def set_readers(request: HttpRequest, ns: str, name: str) -> HttpResponse:
-    """Say who reads it beside its namespace: everybody, or the namespaces that are named."""
+    """Set who may read it in addition to its namespace: everybody, or the named namespaces."""
 
     def deed() -> None:
         actor = user_of(request)
@@ -234,7 +233,7 @@ def set_readers(request: HttpRequest, ns: str, name: str) -> HttpResponse:
 @require_POST
 @login_required
 def delete(request: HttpRequest, ns: str, name: str) -> HttpResponse:
-    """Delete it, with all its versions."""
+    """Delete the dataset with all its versions."""
 
     def deed() -> None:
         services.delete_dataset(actor=user_of(request), ns=ns, name=name, request=request)
@@ -245,7 +244,7 @@ def delete(request: HttpRequest, ns: str, name: str) -> HttpResponse:
 @require_POST
 @login_required
 def restore(request: HttpRequest, ns: str, name: str) -> HttpResponse:
-    """Take a deletion back."""
+    """Restore a deleted dataset."""
 
     def deed() -> None:
         services.restore_dataset(actor=user_of(request), ns=ns, name=name, request=request)
@@ -267,7 +266,7 @@ def delete_version(request: HttpRequest, ns: str, name: str, number: int) -> Htt
 @require_POST
 @login_required
 def take_out(request: HttpRequest, ns: str, name: str, number: int, file_id: int) -> HttpResponse:
-    """Take a file out of a version that is being filled."""
+    """Remove a file from a version that is being filled."""
 
     def deed() -> None:
         place = Place(ns, name, number)

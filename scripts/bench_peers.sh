@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Make build/peers and install into it what rows of `make bench` are measured beside; one that cannot be installed is
-# named, and its rows are MISSED. Quick when nothing has changed since the last time.
+# Create build/peers and install the peer packages of `make bench`. A package that cannot be installed is reported, and
+# its rows are MISSED. Does nothing if nothing has changed since the last time.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Fails when portal/static/portal/dist is not what frontend/ builds now. Needs Node 20 or newer.
+# Fail if portal/static/portal/dist differs from what frontend/ builds. Needs Node 20 or newer.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 fresh=$(mktemp -d)
 trap 'rm -rf "$fresh"' EXIT
 
 cd "$root/frontend"
-# An install that matches the lock file is kept: it is the slow part.
+# An installation that matches the lock file is kept: installing is the slow part.
 if ! cmp -s package-lock.json node_modules/.regatta-lock; then
     npm ci --ignore-scripts --silent
     cp package-lock.json node_modules/.regatta-lock
@@ -15,7 +15,7 @@ npx --no-install tsc --noEmit
 node build.mjs --out "$fresh/dist"
 npm test --silent
 
-# The packed copies are compared by what is in them: versions of zlib may pack differently.
+# Compressed copies are compared by their contents: versions of zlib may compress differently.
 if ! diff -rq --exclude='*.gz' "$fresh/dist" "$root/portal/static/portal/dist"; then
     echo "The built pages are stale. Run 'make frontend' and commit portal/static/portal/dist." >&2
     exit 1

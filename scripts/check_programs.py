@@ -1,7 +1,8 @@
-"""Check that the project installs every program that its tests call: named in scripts/system_packages.sh, or part of a
-Debian that has python3, python3-venv, git and make.
+"""Check that every program that the tests call is installed by the project.
 
-Seen are the first words of what ``subprocess`` runs and what ``shutil.which`` looks for, also by the name of a variable
+A program must be named in scripts/system_packages.sh, or be part of a Debian with python3, python3-venv, git and make.
+
+The check finds the first words of commands for ``subprocess`` and arguments of ``shutil.which``, also through variables
 of the same file, and the commands of shell scripts.
 """
 
@@ -15,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# In each Debian (packages that are essential or required), and what python3, git and make bring.
+# In each Debian (packages that are essential or required), or installed with python3, git and make.
 BASE = frozenset(
     (
         *("awk", "bash", "cat", "chmod", "cp", "date", "dd", "df", "echo", "env", "expr", "false", "find", "grep"),
@@ -25,7 +26,7 @@ BASE = frozenset(
         *("git", "make", "python3"),
     )
 )
-# Not Debian's: whoever has a cluster has it, and names it by KUBECTL.
+# Not from Debian: provided with the cluster and named by KUBECTL.
 GIVEN = frozenset({"kubectl"})
 _TABLE = re.compile(r"command_of=\((?P<entries>[^)]*)\)")
 _ENTRY = re.compile(r"\[[^]]+\]=(?P<commands>\"[^\"]*\"|\S+)")
@@ -39,14 +40,14 @@ _COMMAND = re.compile(
 
 
 def named(script: str) -> frozenset[str]:
-    """The programs of the packages in the table of system_packages.sh."""
+    """Return the programs of the packages in the table of system_packages.sh."""
     table = _TABLE.search(script)
     entries = _ENTRY.findall(table["entries"]) if table else []
     return frozenset(command for entry in entries for command in entry.strip('"').split())
 
 
 def called(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines and names of the programs that a file calls."""
+    """Yield line and name of each program that a file calls."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".sh":
         for match in _COMMAND.finditer(text):
@@ -71,7 +72,7 @@ def _name_of(function: ast.expr) -> str:
 
 
 def _values(tree: ast.AST) -> dict[str, list[ast.expr]]:
-    """What is assigned to each variable of a file, and what loops give it."""
+    """Return the expressions assigned to each variable of a file, including by loops."""
     found: dict[str, list[ast.expr]] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign):
@@ -83,7 +84,7 @@ def _values(tree: ast.AST) -> dict[str, list[ast.expr]]:
 
 
 def _first_words(node: ast.expr, values: dict[str, list[ast.expr]], *, every: bool, depth: int = 4) -> Iterator[str]:
-    """``every``: of a list all words count, as it is looped over."""
+    """Yield the first words of a command. ``every``: all items of a list count, because it is looped over."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         yield from node.value.split()[:1]
     elif isinstance(node, ast.List | ast.Tuple):
@@ -101,7 +102,7 @@ def _first_words(node: ast.expr, values: dict[str, list[ast.expr]], *, every: bo
 
 
 def unnamed(root: Path) -> Iterator[str]:
-    """A message for each program of this machine that the tests call and nothing installs."""
+    """Yield a message for each program of this machine that the tests call and the project does not install."""
     known = named((root / "scripts" / "system_packages.sh").read_text(encoding="utf-8")) | BASE | GIVEN
     for path in sorted((root / "tests").rglob("*")):
         if path.suffix not in (".py", ".sh"):

@@ -21,7 +21,7 @@ introduction, see [The command line](guide.md#the-command-line) in the guide.
 
 
 def reference() -> str:
-    """The whole page."""
+    """Return the whole page."""
     return "\n".join([HEAD, *_sections(regatta, click.Context(regatta, info_name="regatta"))])
 
 
@@ -46,7 +46,7 @@ def _section(command: click.Command, context: click.Context) -> str:
 
 
 def _paragraphs(text: str) -> str:
-    """Help as click shows it: lines of a paragraph flow, and a mark keeps those that do not."""
+    """Format help text like click: paragraphs are filled, except those with a mark."""
     kept = text.replace("\b\n", "").strip()
     return "\n".join(line.strip() for line in kept.splitlines())
 

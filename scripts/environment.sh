@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Make .venv and install a requirements file into it; quick when nothing has changed since the last time.
+# Create .venv and install a requirements file into it. Does nothing if nothing has changed since the last time.
 # Usage: scripts/environment.sh requirements.txt     (PYTHON= chooses the interpreter)
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -33,7 +33,7 @@ make_environment() {
     "$python" -m venv .venv
 }
 
-# A requirements file with all that it includes by -r, as one text.
+# Print a requirements file with all files that it includes by -r.
 wanted() {
     cat "$requirements" $(sed -n 's/^-r //p' "$requirements")
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Run a command with a data directory that is thrown away afterwards.
+# Run a command with a temporary data directory.
 set -euo pipefail
 REGATTA_DATA_DIR=$(mktemp -d)
 export REGATTA_DATA_DIR

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = PurePosixPath("docs/invariants.md")
 COMMAND = ".venv/bin/python scripts/invariants.py"
-DEPTH = 2  # Folders in the name of a package: jobs/elastic, and no more.
+DEPTH = 2  # maximum folders in the name of a package, such as jobs/elastic
 MOST_WORDS = 25
 HEAD = """# Invariants
 
@@ -41,7 +41,7 @@ WHOLE = "The whole system"
 
 @dataclass(frozen=True)
 class Marker:
-    """A marker: the text, and the path (from the root), the qualified name and the line of what it decorates."""
+    """Marker with its text, and the path (from the root), qualified name and line of the decorated test."""
 
     text: str
     path: PurePosixPath
@@ -54,11 +54,11 @@ class Marker:
 
 
 class Misplaced(Exception):
-    """A marker that is no decorator of a test, or has no literal text."""
+    """A marker that does not decorate a test, or has no literal text."""
 
 
 def markers(root: Path) -> Iterator[Marker]:
-    """All markers below ``root/tests``, by path and line. Raises ``Misplaced``."""
+    """Yield all markers below ``root/tests``, by path and line. Raises ``Misplaced``."""
     for file in sorted((root / "tests").rglob("*.py")):
         source = file.read_text(encoding="utf-8")
         if "mark.invariant" in source:
@@ -88,7 +88,7 @@ def _markers_of(tree: ast.Module, path: PurePosixPath) -> Iterator[Marker]:
 def _definitions(
     tree: ast.Module | ast.ClassDef, within: str = ""
 ) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
-    """Functions, classes and methods with their names as pytest writes them."""
+    """Yield functions, classes and methods with their pytest names."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield within + node.name, node
@@ -101,14 +101,14 @@ def _is_test(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> boo
 
 
 def _is_marker(node: ast.AST) -> bool:
-    """Whether a node is ``pytest.mark.invariant`` or ``mark.invariant``."""
+    """Return whether a node is ``pytest.mark.invariant`` or ``mark.invariant``."""
     if not isinstance(node, ast.Attribute) or node.attr != "invariant":
         return False
     return "mark" in (getattr(node.value, "attr", None), getattr(node.value, "id", None))
 
 
 def problems(root: Path, found: Iterable[Marker]) -> Iterator[str]:
-    """Messages about texts that break a rule: too long, spelled in two ways, or in several packages."""
+    """Yield messages about texts that break a rule: too long, spelled in two ways, or in several packages."""
     spellings: dict[str, Marker] = {}
     for marker in found:
         words = len(marker.text.split())
@@ -141,9 +141,9 @@ def by_text(found: Iterable[Marker]) -> Mapping[str, list[Marker]]:
 
 
 def package_of(root: Path, test: PurePosixPath) -> tuple[str, ...]:
-    """The folders of the package that a test's folder mirrors, empty if there is none.
+    """Return the folders of the package that a test's folder mirrors, empty if there is none.
 
-    A folder counts only if it holds Python files: folders that a checkout left behind hold compiled ones.
+    A folder counts only if it contains Python files: folders left behind by a checkout contain only compiled ones.
     """
     parts = test.parts[1:-1][:DEPTH]
     while parts and not any(any(root.joinpath(*parts).glob(files)) for files in ("*.py", "*/*.py")):
@@ -152,14 +152,14 @@ def package_of(root: Path, test: PurePosixPath) -> tuple[str, ...]:
 
 
 def home(root: Path, tests: Iterable[Marker]) -> str:
-    """The package of an invariant: the deepest that its tests have in common, or the whole system."""
+    """Return the package of an invariant: the deepest that its tests have in common, or the whole system."""
     packages = [package for each in tests if (package := package_of(root, each.path))]
     common = [names[0] for names in zip(*packages, strict=False) if len(set(names)) == 1]
     return "/".join(common) or WHOLE
 
 
 def page(root: Path, found: Iterable[Marker]) -> str:
-    """The page: a table per package, packages and invariants in alphabetical order, the whole system last."""
+    """Return the page: a table per package, packages and invariants in alphabetical order, the whole system last."""
     tables: dict[str, list[str]] = defaultdict(list)
     for text, tests in sorted(by_text(found).items()):
         cells = "<br>".join(f"`{test}`" for test in sorted({each.test for each in tests}))

@@ -1,9 +1,9 @@
-"""Make the shipped datasets from the copies inside the scikit-learn wheel.
+"""Create the shipped datasets from the copies inside the scikit-learn wheel.
 
     python scripts/make_public_datasets.py [directory]
 
-Writes ``<directory>/public/{digits,diabetes}`` (default: ``datasets`` of the project). The output depends on nothing
-but the source data, so running it again changes no byte. scikit-learn is needed here only, never to run the product.
+Writes ``<directory>/public/{digits,diabetes}`` (default: ``datasets`` of the project). The output depends only on the
+source data, so running it again changes no byte. scikit-learn is needed only here, never to run the product.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def diabetes() -> Source:
 
 
 def _read(name: str, delimiter: str | None = None) -> npt.NDArray[np.float64]:
-    """A table from the wheel's own files; to import scikit-learn for that would take seconds."""
+    """Read a table from the wheel's files. Importing scikit-learn for this would take seconds."""
     package = util.find_spec("sklearn")
     if package is None or package.origin is None:
         raise SystemExit("Install scikit-learn first: pip install -r requirements-dev.txt")

@@ -1,10 +1,10 @@
 #!/bin/sh
-# Gathers the texts of pages and scripts into portal/locale and compiles what has been translated. Needs gettext.
+# Extract the texts of pages and scripts to portal/locale and compile the translations. Needs gettext.
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-.venv/bin/python}
 common="--locale zh_Hans --no-location --no-obsolete --ignore node_modules --ignore .venv --ignore data/* --ignore tests/*"
-# The words of $common are meant to be split, and its patterns are for Django, not for the shell.
+# $common is split into words on purpose, and its patterns are for Django, not for the shell.
 set -f
 $python manage.py makemessages $common --ignore 'frontend/*'
 $python manage.py makemessages $common --domain djangojs --extension ts --ignore 'portal/*' --ignore 'frontend/build/*' --ignore 'frontend/test/*'

@@ -42,8 +42,8 @@ ROOT = Path(__file__).resolve().parent.parent
 TABLE = ROOT / "scripts" / "mutations"
 RESULTS = ROOT / "build" / "mutations.jsonl"
 SCRIPTS = ROOT / "scripts"
-TEST_SECONDS = 60.0  # of one test: one that hangs has failed
-# Imported once, before the processes that run the tests are forked: most of a short run is importing these.
+TEST_SECONDS = 60.0  # timeout of one test: one that hangs has failed
+# Imported once, before the test processes are forked: importing these takes most of a short run.
 _HEAVY = (
     *("pytest", "pytest_django.plugin", "xdist.plugin", "hypothesis.stateful", "hypothesis.extra.pytestplugin"),
     *("django.test", "django.test.client", "django.db.models", "django.forms", "django.template.loader"),
@@ -64,11 +64,12 @@ class Mutation:
     new: str
     tests: tuple[str, ...]
     after: str = ""
-    schema: bool = field(default=False, repr=False)  # whether a migration runs it: the database is made anew
+    # whether a migration runs the code: the database is then created again
+    schema: bool = field(default=False, repr=False)
     postgres: bool = field(default=False, repr=False)  # whether its tests need PostgreSQL
 
     def applied(self, text: str) -> str | None:
-        """The text with the bug. None where its place is not there exactly once."""
+        """Return the text with the bug, or None if the place is not found exactly once."""
         begin = text.find(self.after)
         if begin < 0 or text.count(self.old, begin) != 1:
             return None
@@ -82,7 +83,7 @@ class Result:
 
 
 def read_table(folder: Path) -> list[Mutation]:
-    """All mutations. Raises ValueError where two have the same id."""
+    """Return all mutations. Raises ValueError if two have the same id."""
     found = []
     for file in sorted(folder.glob("*.toml")):
         content = tomllib.loads(file.read_text())
@@ -97,7 +98,7 @@ def read_table(folder: Path) -> list[Mutation]:
 
 
 def faults(mutations: Sequence[Mutation], root: Path) -> Iterator[str]:
-    """What is wrong with the table: a place or a test that is not there, a mutation that changes nothing."""
+    """Yield problems of the table: a missing place or test, or a mutation that changes nothing."""
     for one in mutations:
         file = root / one.path
         text = file.read_text() if file.is_file() else ""
@@ -111,14 +112,14 @@ def faults(mutations: Sequence[Mutation], root: Path) -> Iterator[str]:
 
 
 def _exists(root: Path, name: str) -> bool:
-    """Whether there is such a file, folder or test in a file."""
+    """Return whether the file, folder, or test in a file exists."""
     place, _, test = name.partition("::")
     file = root / place
     return file.exists() and (not test or re.search(rf"def {re.escape(test)}\(", file.read_text()) is not None)
 
 
 def nearest_first(mutation: Mutation, root: Path) -> tuple[str, ...]:
-    """The mutation's tests as files, those that name the changed module most often first."""
+    """Return the mutation's test files; those that name the changed module most often come first."""
     path = Path(mutation.path)
     stem = path.parent.name if path.stem == "__init__" else path.stem
 
@@ -137,8 +138,10 @@ def nearest_first(mutation: Mutation, root: Path) -> tuple[str, ...]:
 
 
 def key_of(mutation: Mutation, root: Path, killer: str = "") -> str:
-    """Changes with the mutation, the file that it changes and the files of its tests; for a killed one with the text
-    of the test that killed it instead."""
+    """Return a key that changes with the mutation, the changed file and its test files.
+
+    For a killed mutation, the text of the test that killed it counts instead of the test files.
+    """
     digest = hashlib.sha256(repr(replace(mutation, tests=())).encode())
     names = [mutation.path, *(mutation.tests if text_of(killer, root) is None else ())]
     for place in (root / name.partition("::")[0] for name in names):
@@ -148,13 +151,13 @@ def key_of(mutation: Mutation, root: Path, killer: str = "") -> str:
 
 
 def file_of(killer: str) -> str | None:
-    """The file of a test that failed, from pytest's summary line."""
+    """Return the file of a failed test, from pytest's summary line."""
     match = re.match(r"(?:FAILED|ERROR) ([^ :]+\.py)", killer)
     return match[1] if match else None
 
 
 def text_of(killer: str, root: Path) -> str | None:
-    """The text of the test that failed, decorators included. None where pytest named none, or it is gone."""
+    """Return the text of the failed test with its decorators. None if pytest named none, or it no longer exists."""
     match = re.match(r"FAILED ([^ :]+\.py)::(?:\w+::)*(\w+)", killer)
     if match is None or not (root / match[1]).is_file():
         return None
@@ -170,14 +173,14 @@ def text_of(killer: str, root: Path) -> str | None:
 
 
 class Tree:
-    """A copy of the working tree that one thread mutates, with a data directory and a database of its own."""
+    """Copy of the working tree that one thread mutates, with its own data directory and database."""
 
     def __init__(self, source: Path, folder: Path, seconds: float) -> None:
         self.root, self._data, self._seconds = folder / "tree", folder / "data", seconds
         self._data.mkdir(parents=True)
-        self._old_schema = False  # whether the kept embedded database was made by other code
+        self._old_schema = False  # whether the stored embedded database was created by other code
         self._postgres: Any = None
-        # Compiled files are matched by time: each change of a file has a time of its own.
+        # Compiled files are matched by time, so every change of a file gets a different time.
         self._times = itertools.count(1_000_000_000)
         names = _git(source, "ls-files", "-z", "--cached", "--others", "--exclude-standard").split("\0")
         for name in filter(None, names):
@@ -200,13 +203,13 @@ class Tree:
             self._old_schema |= mutation.schema
 
     def run(self, tests: Sequence[str], *, postgres: bool = False) -> Result:
-        """Survived where all tests pass."""
+        """Run the tests. The mutation survived if all pass."""
         database = self._postgres_url() if postgres else ""
         options = ["-x", "-q", "-p", "no:cacheprovider", "--reuse-db", "--tb=no", "-rfE"]
         if self._old_schema and not postgres:
             options.append("--create-db")
             self._old_schema = False
-        # A test that hangs ends its process: a property that hangs would be tried with ever smaller examples.
+        # A test that hangs ends its process: a hanging property would be repeated with ever smaller examples.
         options += [f"--timeout={TEST_SECONDS:g}", "--timeout-method=thread"]
         output = self._data / "output"
         arguments = (self.root, self._data, database, output, [*options, *tests])
@@ -214,7 +217,7 @@ class Tree:
         process.start()
         process.join(self._seconds)
         in_time = process.exitcode is not None
-        # What the tests have started ends with them.
+        # Processes that the tests started end with them.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid or 0, signal.SIGKILL)
         process.join()
@@ -232,7 +235,7 @@ class Tree:
             self._postgres = None
 
     def _postgres_url(self) -> str:
-        """Of a server that lives as long as the tree, so that its test database is made once."""
+        """Return the URL of a server that runs as long as the tree, so that its test database is created once."""
         if self._postgres is None:
             self._postgres = _postgres_server("PostgresServer")
             self._postgres.start()
@@ -245,19 +248,21 @@ class Tree:
 
 
 def postgres_programs() -> Path | None:
-    """Where the programs of PostgreSQL are. None: there is no PostgreSQL."""
+    """Return the directory of PostgreSQL's programs, or None if it is not installed."""
     found: Path | None = _postgres_server("programs")
     return found
 
 
 def _postgres_server(name: str) -> Any:
-    """Calls what is called so in tests/servers/postgres_server.py. Not an import: processes that run tests of a copy
-    would inherit the package ``tests`` of this tree."""
+    """Call a function of tests/servers/postgres_server.py by name.
+
+    It is not imported: processes that run tests of a copy would inherit the package ``tests`` of this tree.
+    """
     return runpy.run_path(str(ROOT / "tests" / "servers" / "postgres_server.py"))[name]()
 
 
 def _run_pytest(root: Path, data: Path, database: str, output: Path, arguments: Sequence[str]) -> None:
-    """In a process of its own, in a session of its own. ``database``: its URL. Empty: the embedded one."""
+    """Run pytest in a separate process and session. ``database`` is a URL; empty means the embedded database."""
     os.setsid()
     os.chdir(root)
     os.environ.update(REGATTA_DATA_DIR=str(data), HYPOTHESIS_PROFILE="ci")
@@ -280,10 +285,10 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 class Record:
-    """The stored results; a line each, so that several runs may add to it at once.
+    """Stored results, one per line, so that several runs can add to the file at once.
 
-    A survivor is known until its mutation, the file or one of its tests changes; a killed one until the mutation, the
-    file or the test that killed it does.
+    A survivor stays valid until its mutation, the file or one of its tests changes; a killed one until the mutation,
+    the file or the test that killed it changes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -314,14 +319,14 @@ class Record:
 
 
 def _deciding(mutation: Mutation, result: Result) -> Sequence[str]:
-    """The tests that must pass without the mutation."""
+    """Return the tests that must pass without the mutation."""
     file = file_of(result.killer)
     own = [name for name in mutation.tests if name.startswith(f"{file}::")]
     return own or ([file] if file else mutation.tests)
 
 
 class Judges:
-    """Judges mutations on several trees at once. A test file that fails without the mutation decides nothing."""
+    """Judges mutations on several trees at once. A test file that fails without the mutation is not used."""
 
     def __init__(self, root: Path, folder: Path, record: Record, *, jobs: int, seconds: float) -> None:
         self._root, self._record, self._jobs = root, record, jobs
@@ -369,7 +374,7 @@ class Judges:
 
 
 def summary(results: Sequence[tuple[Mutation, Result]]) -> Iterator[str]:
-    """A line for each package, and one for all."""
+    """Yield a line for each package, and one for all."""
     packages: dict[str, Counter[str]] = {}
     for mutation, result in results:
         for name in (mutation.package, "all"):
@@ -407,7 +412,8 @@ def main() -> int:
         print(*(f"{result.verdict:<18} {one.id}" for one, result in results if result.verdict != KILLED), sep="\n")
         print(*summary(results), sep="\n")
         return 0
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # ends servers and removes copies too
+    # so that servers are stopped and copies removed
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with (
         tempfile.TemporaryDirectory(prefix="mutations-") as folder,
         Judges(ROOT, Path(folder), record, jobs=given.jobs, seconds=given.seconds) as judges,

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# On Debian as root: install the named system packages that are missing. Elsewhere: change nothing; what cannot run
-# without them is named by whoever needs them.
+# On Debian as root, install the named system packages that are missing. Elsewhere change nothing: programs that need
+# them report it.
 set -euo pipefail
 
 declare -A command_of=([buildah]=buildah [chromium]=chromium [curl]=curl [docker-registry]=docker-registry [etcd-server]=etcd [etcd-client]=etcdctl [gettext]=msgfmt [iproute2]=ip [nginx-light]=nginx [nodejs]=node [npm]=npm [openssl]=openssl [postgresql]=pg_createcluster [redis-server]=redis-server)
 
-# A package without a command of its own is looked up by name.
+# A package without a command is looked up by name.
 present() {
     if [[ -n ${command_of[$1]:-} ]]; then
         command -v "${command_of[$1]}" >/dev/null

@@ -1,4 +1,4 @@
-"""Answers that come in pieces, as a test reads them."""
+"""Streamed responses, as a test reads them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from asgiref.sync import async_to_sync
 
 
 def whole(answer: Any) -> bytes:
-    """All pieces of an answer that streams from a thread."""
+    """Return the complete body of a response that streams from a thread."""
 
     async def read() -> bytes:
         return b"".join([piece async for piece in answer.streaming_content])

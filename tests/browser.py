@@ -1,6 +1,7 @@
-"""Debian's Chromium for every test that needs a browser, and a watch over what its pages complain of.
+"""Debian's Chromium for every browser test, with a watch for errors of its pages.
 
-Whatever starts a browser does it here, so that no test passes while the content security policy refuses something.
+All tests start a browser through this module, so that no test passes while the content security policy refuses
+something.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
-# Runs before each page's own scripts; what is reported outlives the page that it was on.
+# Runs before each page's own scripts; reports outlive their page.
 _REPORT = """
 document.addEventListener("securitypolicyviolation", (event) => window.__reportViolation(
   `${location.pathname}: ${event.violatedDirective}: ${event.blockedURI} ${event.sourceFile}:${event.lineNumber}`));
@@ -31,7 +32,7 @@ document.addEventListener("securitypolicyviolation", (event) => window.__reportV
 
 @contextlib.contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser, until the block ends."""
+    """Provide a browser inside the block."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=ARGUMENTS)
         yield browser
@@ -39,8 +40,10 @@ def chromium() -> Iterator[Browser]:
 
 
 class Watch:
-    """Over all pages of a browser's context. ``violations``: what the policy refused, by the page's own report and by
-    the browser's console."""
+    """Watches all pages of a browser context.
+
+    ``violations`` are refusals of the content security policy, from the page's own reports and the browser's console.
+    """
 
     def __init__(self, context: BrowserContext) -> None:
         self.context = context

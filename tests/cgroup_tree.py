@@ -1,4 +1,4 @@
-"""A part of this machine's cgroup tree (version 2), delegated as systemd does it, for the tests of cgroups."""
+"""Part of this machine's cgroup tree (version 2), delegated like by systemd, for the tests of cgroups."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ needed = pytest.mark.skipif(OWN.path is None or not OWN.writable, reason="needs 
 
 @contextlib.contextmanager
 def delegated(uid: int = 0) -> Iterator[Path]:
-    """A new cgroup that belongs to the user; at the end everything in it and below is ended."""
+    """Provide a new cgroup that belongs to the user. At the end all processes in it and below are killed."""
     assert OWN.path is not None
     base = OWN.path / f"regatta-test-{uuid.uuid4().hex}"
     base.mkdir()
@@ -40,5 +40,5 @@ def removed(base: Path) -> bool:
 
 
 def inside(path: Path) -> list[int]:
-    """The processes in a cgroup."""
+    """Return the processes in a cgroup."""
     return [int(pid) for pid in (path / "cgroup.procs").read_text().split()]

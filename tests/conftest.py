@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 properties.load_profile()
 
-# Nothing may be left out where this is set: a group that cannot run is then a failure.
+# If this is set, nothing may be skipped: a group that cannot run is a failure.
 _NOTHING_SKIPPED = os.environ.get("CI", "").lower() == "true"
 
 
@@ -69,7 +69,8 @@ def _why_no_images() -> str:
     return "" if found else "there is no docker-registry (Debian: apt-get install docker-registry)"
 
 
-# Groups of tests, by marker, that need something of the machine, and why it cannot run them (empty: it can).
+# Groups of tests, by marker, that have requirements of the machine, and the reason why they cannot run (empty: they
+# can).
 _GROUPS: Mapping[str, Callable[[], str]] = {
     "accelerator": _why_no_accelerator,
     "browser": _why_no_browser,
@@ -90,7 +91,7 @@ _LONGEST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The files that take longest come first: at the end there is something short for every worker.
+    # The longest files come first, so that every worker has short ones at the end.
     items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
     for group, why_not in _GROUPS.items():
         reason = why_not()
@@ -106,7 +107,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for each reason for which tests were left out."""
+    """Print one line for each reason for which tests were skipped."""
     if terminalreporter.config.option.markexpr == "not kube and not glusterfs and not frameworks":
         terminalreporter.write_line("APART group kube: make test-kube tries it on the cluster of KUBECONFIG.")
         terminalreporter.write_line("APART group glusterfs: make test-glusterfs tries it as root, with /dev/fuse.")
@@ -132,7 +133,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 @pytest.fixture(scope="session")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    """One for all tests that leave it whole."""
+    """A server for all tests that do not damage it."""
     server = EtcdServer(tmp_path_factory.mktemp("etcd"))
     server.start()
     yield server
@@ -141,7 +142,7 @@ def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
 
 @pytest.fixture(scope="session")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
-    """One that asks for users."""
+    """A server with authentication."""
     server = EtcdServer(tmp_path_factory.mktemp("guarded"))
     server.start()
     server.switch_authentication_on()
@@ -151,7 +152,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdServer]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The address (REGATTA_DATABASE_URL) of a PostgreSQL of this test run's own."""
+    """The URL (REGATTA_DATABASE_URL) of a private PostgreSQL of this test run."""
     server = postgres_server.PostgresServer()
     server.start()
     yield server.url
@@ -159,8 +160,8 @@ def postgres() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _a_trail_that_tests_may_empty() -> Iterator[None]:
-    """Between tests that commit, Django empties all tables; the guard of the audit trail is lifted for that moment."""
+def _audit_log_that_tests_may_empty() -> Iterator[None]:
+    """Disable the guard of the audit log while Django truncates all tables between tests that commit."""
     empty = BaseDatabaseOperations.execute_sql_flush
 
     def empty_unguarded(operations: BaseDatabaseOperations, statements: list[str]) -> None:
@@ -175,24 +176,24 @@ def _a_trail_that_tests_may_empty() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _fresh_cache() -> Iterator[None]:
-    """Counters of failed sign-ins and the like do not pass from one test to the next."""
+    """Reset counters, such as those of failed sign-ins, between tests."""
     yield
     cache.clear()
 
 
 @pytest.fixture(autouse=True)
 def _own_language() -> Iterator[None]:
-    """What a request or a socket of one test chose is not the next one's language."""
+    """Reset the language between tests."""
     yield
     translation.deactivate()
 
 
 @pytest.fixture
 def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
-    """A browser that is watched. At the end the content security policy may have refused nothing."""
+    """A browser with a watch. At the end there must be no violation of the content security policy."""
     from tests.browser import Watch, chromium
 
-    # The browser's driver runs a loop in this thread, which Django would take for a mistake.
+    # The browser's driver runs a loop in this thread, which Django would take for an error.
     monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "1")
     with chromium() as browser:
         found = Watch(browser.new_context(locale="en-GB", reduced_motion="reduce"))
@@ -208,5 +209,5 @@ def page(watch: Watch) -> Page:
 
 @pytest.fixture
 def personas(db: None) -> Personas:
-    """Everybody around the namespace ``team``."""
+    """All personas of the namespace ``team``."""
     return make_personas()

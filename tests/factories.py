@@ -1,4 +1,4 @@
-"""Rows for tests, each valid by itself; a test names only what it is about."""
+"""Database rows for tests, each valid by itself; a test sets only the relevant fields."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def make_user(username: str = "", *, password: str | None = None, admin: bool = False) -> User:
-    """An account. Without a password it cannot sign in by one (``client.force_login`` works), which is quick."""
+    """Create an account. Without a password, ``client.force_login`` works and is quick."""
     user = User(username=username or f"user{next(_numbers)}", is_superuser=admin)
     user.set_password(password) if password else user.set_unusable_password()
     user.save()
@@ -36,14 +36,14 @@ def make_member(namespace: Namespace, user: User, role: Role = Role.DEVELOPER) -
 
 
 def make_token(user: User, **fields: Any) -> str:
-    """A personal token; the secret is returned."""
+    """Create a personal token and return its secret."""
     secret = f"rgt_{uuid.uuid4().hex}"
     ApiToken.objects.create(user=user, name=fields.pop("name", "test"), digest=digest_of(secret), **fields)
     return secret
 
 
 def make_job(namespace: Namespace | None = None, owner: User | None = None, **fields: Any) -> Job:
-    """A job as it is after the submission, without any attempt. ``fields`` are those of the model."""
+    """Create a job as after its submission, without any attempt. ``fields`` are those of the model."""
     owner = owner or make_user()
     namespace = namespace or make_namespace(owner=owner)
     digest = fields.pop("digest", uuid.uuid4().hex * 2)
@@ -57,7 +57,7 @@ def make_job(namespace: Namespace | None = None, owner: User | None = None, **fi
 
 
 def make_attempt(job: Job, number: int = 1, *, token: str = "", **fields: Any) -> Attempt:
-    """One try of a job; its agents hold ``token``."""
+    """Create an attempt of a job. ``token`` is that of its agents."""
     return Attempt.objects.create(
         job=job, number=number, token_digest=digest_of(token), **{"created": LONG_AGO, **fields}
     )

@@ -1,4 +1,4 @@
-"""The shipped examples of other frameworks as jobs, and what must be true of them wherever they ran."""
+"""Shipped examples of other frameworks as jobs, and checks that hold wherever they ran."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 from regatta import Client, Job
 
 END_SECONDS = 1000.0
-SAY_NUMPY = "import numpy\nprint('numpy', numpy.__version__, flush=True)\n"
+PRINT_NUMPY = "import numpy\nprint('numpy', numpy.__version__, flush=True)\n"
 
 
 def example(portal: Client, name: str, **fields: Any) -> dict[str, Any]:
-    """It also prints which NumPy it has."""
+    """Return the example, which also prints its NumPy version."""
     spec = {**portal.example(name), **fields}
-    return {**spec, "files": {"train.py": SAY_NUMPY + spec["files"]["train.py"]}}
+    return {**spec, "files": {"train.py": PRINT_NUMPY + spec["files"]["train.py"]}}
 
 
 def smaller(spec: dict[str, Any], cpu: float) -> dict[str, Any]:
-    """The same job, whose roles ask for so many cores each."""
+    """Return the same job with ``cpu`` cores for each role."""
     return {**spec, "roles": {name: {**role, "cpu": cpu} for name, role in spec["roles"].items()}}
 
 
@@ -39,7 +39,7 @@ def costs(portal: Client, job: Job) -> list[float]:
 
 
 def download(portal: Client, job: Job, folder: Path, *names: str) -> None:
-    """Each of the job's artifacts by these names, which have to hold something."""
+    """Download these artifacts of the job, which must not be empty."""
     for name in names:
         portal.download(job.id, name, folder / name)
         assert (folder / name).stat().st_size > 0, name
@@ -47,17 +47,17 @@ def download(portal: Client, job: Job, folder: Path, *names: str) -> None:
 
 # --- Each example ----------------------------------------------------------------------------------------------------
 def a_fleet_has_trained(portal: Client, job: Job, folder: Path) -> None:
-    """Two parameter servers and two trainers of PaddlePaddle 2.6.2."""
+    """Check two parameter servers and two trainers of PaddlePaddle 2.6.2."""
     assert {replica.name for replica in job.replicas} == {"pserver-0", "pserver-1", "trainer-0", "trainer-1"}
     seen = costs(portal, job)
     assert sum(seen[-5:]) < 0.5 * sum(seen[:5])
     download(portal, job, folder, "model.pdmodel", "model.pdiparams")
-    # The agents beside these processes run in the platform's environment, with NumPy 2.
+    # The agents of these processes run in the platform's environment, with NumPy 2.
     assert "numpy 1.26" in printed(portal, job, "pserver-0")
 
 
 def workers_have_trained_collectively(portal: Client, job: Job, folder: Path) -> None:
-    """Two of PaddlePaddle 3."""
+    """Check two workers of PaddlePaddle 3."""
     assert [replica.name for replica in job.replicas] == ["trainer-0", "trainer-1"]
     seen = costs(portal, job)
     assert seen[-1] < 0.5 * seen[0]
@@ -67,7 +67,7 @@ def workers_have_trained_collectively(portal: Client, job: Job, folder: Path) ->
 
 
 def torch_has_trained(portal: Client, job: Job, folder: Path) -> None:
-    """Two processes of torch.distributed."""
+    """Check two processes of torch.distributed."""
     assert [replica.name for replica in job.replicas] == ["trainer-0", "trainer-1"]
     seen = [value for value in costs(portal, job) if value is not None]
     assert len(seen) > 4

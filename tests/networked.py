@@ -1,4 +1,4 @@
-"""Runs an agent on the network of an attempt, as the starter does: ``python -m tests.networked DIRECTORY KIND
+"""Runs an agent on the network of an attempt, like the starter: ``python -m tests.networked DIRECTORY KIND
 COMMAND...``."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The people whom every view is tried as, all around one namespace, ``team``."""
+"""Users with different roles around one namespace, ``team``, for tests of views."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from rbac.models import Namespace, Role, User
 from rbac.sign_in.sessions import SessionStore
 from tests.factories import LONG_AGO, make_member, make_namespace, make_token, make_user
 
-# Those who belong to the namespace, from much to little; then those who do not.
+# Members of the namespace, by descending role; then others.
 MEMBERS = ("owner", "developer", "viewer")
 OUTSIDERS = ("stranger", "nobody")
 EVERYBODY = ("admin", *MEMBERS, *OUTSIDERS)
-# Whose credentials were good once: an owner whose account was closed, and an owner's token that was revoked.
+# Credentials that were valid once: an owner whose account was closed, and an owner's token that was revoked.
 SHUT_OUT = ("disabled", "revoked")
 
 
 @dataclass(frozen=True)
 class Personas:
-    """``stranger`` has an account and a namespace, but is no member of ``team``; ``nobody`` is not signed in;
-    ``disabled`` was an owner and signed in when the account was closed."""
+    """Users around the namespace ``team``.
+
+    ``stranger`` has an account and a namespace, but is not a member of ``team``; ``nobody`` is not signed in;
+    ``disabled`` was an owner and signed in when the account was closed.
+    """
 
     namespace: Namespace
     admin: User
@@ -40,7 +43,7 @@ class Personas:
         return found
 
     def client(self, name: str) -> Client:
-        """A browser in which that person is signed in (``nobody``: is not). CSRF tokens are not asked for."""
+        """Return a browser of that user, signed in except for ``nobody``. CSRF tokens are not checked."""
         if name == "revoked":
             secret = make_token(self.owner, revoked=LONG_AGO)
             return Client(headers={"authorization": f"Bearer {secret}"})
@@ -52,7 +55,7 @@ class Personas:
 
 
 def session_of(user: User) -> str:
-    """The key of a session in which that person is signed in: one row, where a sign-in asks a dozen things."""
+    """Return the key of a session of that user: one row, whereas a sign-in runs a dozen queries."""
     session = SessionStore()
     session[SESSION_KEY] = str(user.pk)
     session[BACKEND_SESSION_KEY] = "django.contrib.auth.backends.ModelBackend"

@@ -1,16 +1,16 @@
-"""Ports of the loopback for the servers of tests."""
+"""Loopback ports for the servers of tests."""
 
 from __future__ import annotations
 
 import random
 import socket
 
-# Below those that Linux gives to outgoing connections: such a one could take the port before the server has begun.
+# Below the range of outgoing connections on Linux: one of those could take the port before the server starts.
 _RANGE = (15_000, 32_000)
 
 
 def free_port() -> int:
-    """One that nobody listens on. Raises OSError where a hundred tries find none."""
+    """Return a free port. Raises OSError after a hundred attempts."""
     for _ in range(99):
         try:
             return _bound(random.SystemRandom().randrange(*_RANGE))

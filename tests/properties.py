@@ -1,7 +1,7 @@
-"""How thoroughly properties are tested: the profiles of Hypothesis, by the variable ``HYPOTHESIS_PROFILE``.
+"""Hypothesis profiles for property tests, selected by the variable ``HYPOTHESIS_PROFILE``.
 
-``dev`` (the default) takes a fifth of the examples. ``ci`` takes all of them; the seed in pyproject.toml makes two runs
-of one commit the same, and no examples of earlier runs are replayed. ``deep`` takes ten times as many, by a seed that
+``dev`` (the default) runs a fifth of the examples. ``ci`` runs all of them; the seed in pyproject.toml makes two runs
+of one commit the same, and no examples of earlier runs are replayed. ``deep`` runs ten times as many, with a seed that
 ``make test-deep`` draws and prints.
 """
 
@@ -18,14 +18,14 @@ _USUAL = 100
 
 
 def examples(number: int) -> int:
-    """The examples that a property with ``number`` of them takes in this run."""
+    """Return the number of examples for a property with ``number`` of them in this run."""
     return max(1, math.ceil(number * _SHARES[PROFILE]))
 
 
 def load_profile() -> None:
     """Use the profile that the environment names. Raises InvalidArgument for an unknown one.
 
-    No profile has a deadline: how long one example takes says more about the machine than about the code.
+    No profile has a deadline: the time of one example depends more on the machine than on the code.
     """
     for name, share in _SHARES.items():
         settings.register_profile(
@@ -39,5 +39,5 @@ def load_profile() -> None:
 
 
 def in_words(seed: object) -> str:
-    """The line that names profile and seed of a run, with what repeats it."""
+    """Return the line that names profile and seed of a run, and how to repeat it."""
     return f"Hypothesis: profile {PROFILE}, seed {seed} (repeat: HYPOTHESIS_PROFILE={PROFILE} --hypothesis-seed={seed})"

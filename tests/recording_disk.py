@@ -1,7 +1,7 @@
-"""Records what reaches the disk, and in which order: files and directories that are synced, and names that are given.
+"""Recorder of disk operations in order: files and directories that are synced, and renames.
 
-What is written without being synced may be lost in a power cut, however long ago that was; a test compares the record
-with the order in which things may become known.
+Data written without being synced may be lost in a power cut, however long ago that was. A test compares the record with
+the order in which data may become visible.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class RecordingDisk:
         self.steps: list[str] = []
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, self._syncing(getattr(os, name)))
-        # Path.replace looks its system call up when it is called.
+        # Path.replace looks up its system call when it is called.
         patch.setattr(os, "replace", self._renaming(os.replace))
 
     def _syncing(self, sync: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The portal's settings with a data directory and a database of the test run's own."""
+"""The portal's settings with a data directory and a database of the test run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if "REGATTA_DATA_DIR" not in os.environ:
 from portal.settings import *  # noqa: F403
 from portal.settings import DATA_DIR, DATABASES, PASSWORD_HASHERS
 
-# A file, not memory: threads and child processes of a test see the same database, with the locks of the real one.
+# A file, not memory: threads and child processes of a test use the same database, with its real locks.
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}
 
-# Most tests of accounts are about opening one; that it is off where jobs run on this machine is a test of its own.
+# Most account tests open one; a separate test covers that sign-up is off where jobs run on this machine.
 SIGN_UP = "open"
 
-# What costs much and is no business of a test: looking through all static files for every client, and hashing slowly.
+# Expensive and irrelevant for tests: searching all static files for every client, and slow password hashes.
 WHITENOISE_AUTOREFRESH = True
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher", *PASSWORD_HASHERS]
 
-# Most tests start no job, and those that do say themselves how it is isolated.
+# Most tests start no job; those that do configure isolation themselves.
 LOCAL_ISOLATION = "none"

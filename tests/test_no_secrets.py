@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-# Private keys, and tokens that are recognised by their prefix, as secret scanners do.
+# Private keys, and tokens that are recognised by their prefix, as in secret scanners.
 CREDENTIAL = re.compile(
     rb"-----BEGIN [A-Z ]*PRIVATE KEY-----\s+[A-Za-z0-9+/=]{40}"
     rb"|\bAKIA[0-9A-Z]{16}\b"

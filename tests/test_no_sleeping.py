@@ -1,4 +1,4 @@
-"""No test sleeps for a time that it hopes is long enough: it waits for a condition (``tests/waiting.py``)."""
+"""No test sleeps for a fixed time: it waits for a condition (``tests/waiting.py``)."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 HOSTILE = ("blind", "bomb", "disk", "memory")
-# What waits for conditions; and programs under test: a training script, whose steps take their time, and hostile ones,
-# which hold what they have taken.
+# The module that waits for conditions; and programs under test: a training script, whose steps take time, and hostile
+# ones, which hold on to resources.
 ALLOWED = ("waiting.py", "faults/workloads.py", *(f"runtime/agent/hostile/{name}.py" for name in HOSTILE))
 
 
 def sleeps(path: Path) -> list[int]:
-    """Lines that use ``time.sleep`` or ``asyncio.sleep``. To give way to other tasks, ``asyncio.sleep(0)``, is none."""
+    """Return lines that use ``time.sleep`` or ``asyncio.sleep``, except ``asyncio.sleep(0)``, which yields to other
+    tasks."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     yielding = {
         id(node.func)
@@ -40,7 +41,7 @@ def test_tests_wait_for_conditions_and_do_not_sleep() -> None:
     assert found == {}
 
 
-def test_each_way_to_sleep_is_seen(tmp_path: Path) -> None:
+def test_each_way_to_sleep_is_found(tmp_path: Path) -> None:
     file = tmp_path / "test_a.py"
     file.write_text("import time\nfrom time import sleep\ntime.sleep(1)\nawait_ = asyncio.sleep(0)\nf(time.sleep)\n")
     assert sorted(sleeps(file)) == [2, 3, 5]

@@ -1,4 +1,4 @@
-"""No test lets a failed assertion pass."""
+"""No test ignores a failed assertion."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import ast
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-# Waits until a job has ended or a time is over; the assertion about its end follows.
+# Waits until a job has ended or a timeout; the assertion about its end follows.
 ALLOWED = ("faults/test_etcd_faults.py",)
 _WIDE = ("AssertionError", "Exception", "BaseException")
 
 
 def swallowed(text: str) -> list[int]:
-    """Lines of ``suppress(AssertionError)``, and of handlers of it that do nothing. Wider classes hold it too."""
+    """Return lines of ``suppress(AssertionError)``, and of handlers of it that do nothing. Base classes count too."""
     found = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] == "suppress":
@@ -32,7 +32,7 @@ def test_no_test_swallows_a_failed_assertion() -> None:
     assert found == {}
 
 
-def test_each_way_to_swallow_is_seen() -> None:
+def test_each_way_to_swallow_is_found() -> None:
     assert swallowed("with contextlib.suppress(AssertionError):\n    assert x\n") == [1]
     assert swallowed("with suppress(OSError, Exception):\n    assert x\n") == [1]
     assert swallowed("try:\n    assert x\nexcept (OSError, AssertionError):\n    pass\n") == [3]

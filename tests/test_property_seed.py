@@ -1,4 +1,4 @@
-"""Property tests try the same examples in each run of one commit, and a run says how to repeat it."""
+"""Property tests try the same examples in each run of one commit, and a run prints how to repeat it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def test_file(tmp_path: Path) -> Path:
 
 
 def run(test_file: Path, name: str, *options: str, profile: str = "ci") -> tuple[str, str]:
-    """What the run printed, and its examples."""
+    """Return the output of a run, and its examples."""
     seen = test_file.parent / name
-    # Where CI is set, Hypothesis draws its examples from the test's code alone, whatever the seed.
+    # If CI is set, Hypothesis draws its examples from the test's code alone, whatever the seed.
     inherited = {name: value for name, value in os.environ.items() if name != "CI"}
     environment = {**inherited, "SEEN": str(seen), "HYPOTHESIS_PROFILE": profile}
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-c", str(ROOT / "pyproject.toml")]

@@ -1,7 +1,7 @@
 """Runs a command as an ordinary user, from tests that run as root: ``python -m tests.unprivileged COMMAND...``.
 
-The interpreter may be in a directory that only root may enter. In a mount namespace of its own, such directories are
-replaced by ones that lead to the interpreter and the project, and to nothing else.
+The interpreter may be in a directory that only root may enter. In a separate mount namespace, such directories are
+replaced by ones that contain only the path to the interpreter and the project.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def main(command: list[str]) -> None:
 
 
 def open_up(paths: Iterable[str]) -> None:
-    """Make every one of the paths reachable for others."""
+    """Make all paths accessible to others."""
     closed: dict[str, list[str]] = {}
     for path in paths:
         if (wall := _first_closed(Path(path).resolve())) is not None:

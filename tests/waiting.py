@@ -1,4 +1,4 @@
-"""Waiting for a condition: no test sleeps for a time that it hopes is long enough.
+"""Waiting for a condition: no test sleeps for a fixed time.
 
 ``tests/test_no_sleeping.py`` refuses other calls of ``sleep`` in tests.
 """
@@ -12,8 +12,8 @@ from typing import TypeVar
 
 Found = TypeVar("Found")
 
-# A look is often a question to a server, which works instead of answering it: the longer it takes, the less often it
-# is asked. What is waited for is seen by a tenth of its time too late, and by no more than LONGEST_PAUSE seconds.
+# A poll often costs work of a server: the longer the wait, the less often it polls. So the end of a wait is noticed
+# late by a tenth of its duration, and by at most LONGEST_PAUSE seconds.
 SHARE, LONGEST_PAUSE = 0.1, 0.25
 
 
@@ -25,10 +25,10 @@ def until(
     every: float = 0.01,
     story: Callable[[], object] = str,
 ) -> Found:
-    """What ``look`` finds as soon as it finds something (a true value).
+    """Return the result of ``look`` as soon as it is true.
 
-    ``every`` is the first pause between two looks in seconds; later ones are longer. Fails with ``what`` and what
-    ``story`` has to tell when the time is up.
+    ``every`` is the first pause between two polls in seconds; later ones are longer. Fails with ``what`` and the output
+    of ``story`` on timeout.
     """
     began = time.monotonic()
     while not (found := look()):
@@ -39,7 +39,7 @@ def until(
 
 
 async def soon(what: str, look: Callable[[], object], seconds: float = 10.0) -> None:
-    """Let the event loop work until ``look`` finds something. Fails with ``what`` when the time is up."""
+    """Run the event loop until ``look`` returns a true value. Fails with ``what`` on timeout."""
     deadline = time.monotonic() + seconds
     while not look():
         assert time.monotonic() < deadline, f"Waited {seconds:g} s in vain: {what}."
@@ -47,5 +47,5 @@ async def soon(what: str, look: Callable[[], object], seconds: float = 10.0) -> 
 
 
 def let_pass(seconds: float) -> None:
-    """Let time pass where the time itself is what is tested: on a server that no test can give a clock."""
+    """Let time pass where the time itself is tested: on a server whose clock a test cannot replace."""
     time.sleep(seconds)

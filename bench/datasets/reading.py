@@ -1,14 +1,14 @@
-"""D: data. reading and indexing RecordIO beside raw reads and other formats.
+"""D: read and index RecordIO, compared with raw reads and other formats.
 
 D1  Sequential read with checksums, records of 1 to 100 KB, as bytes and as views; the file is in the page cache.
 D1s The same with records of 0.4 KB, and with snappy in chunks of 1 MiB.
 D2  The index of a file of 10 GB in chunks of 1 MiB, each of a thousand records. The payloads are holes: an index reads
-    the headers alone, and these are on the disk. Once with the headers in the page cache, and once from the disk,
-    where the figure is the disk's too.
+    only the headers, which are on the disk. Once with the headers in the page cache, and once from the disk, where
+    the figure includes the disk's speed.
 
-Peers are webdataset, array_record, mosaicml-streaming (MDS) and tfrecord; each reads the same records from its own
-format, in a process of its own, in turns with ours. Who yields bytes is compared with our bytes, who yields views with
-our views.
+Peers are webdataset, array_record, mosaicml-streaming (MDS) and tfrecord. Each reads the same records from its own
+format, in a separate process, in turns with ours. Peers that yield bytes are compared with our bytes, peers that yield
+views with our views.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def measure() -> Iterator[Row]:
 
 # --- D1 --------------------------------------------------------------------------------------------------------------
 def _records(lengths: tuple[int, int], size: int) -> Iterator[bytes]:
-    """Bytes that nothing can compress."""
+    """Yield incompressible bytes."""
     rng = np.random.default_rng(7)
     left = size
     while left > 0:
@@ -72,7 +72,7 @@ def _records(lengths: tuple[int, int], size: int) -> Iterator[bytes]:
 def _reading(
     folder: Path, row: str, what: str, lengths: tuple[int, int], size: int, goals: tuple[float, float]
 ) -> Iterator[Row]:
-    """``goals``: of bytes and of views, beside a raw read; 0: none. All take turns."""
+    """Measure reading. ``goals``: of bytes and of views, relative to a raw read; 0: none. All take turns."""
     ours = folder / "data.recordio"
     with ours.open("wb") as file, Writer(file, compressor="none", max_chunk_bytes=CHUNK_BYTES) as writer:
         for record in _records(lengths, size):
@@ -99,7 +99,8 @@ def _reading(
 
 
 def _speeds(size: int, ways: Mapping[str, Callable[[], float]]) -> dict[str, float]:
-    """GB a second of each, the median of rounds in which they take turns; one round before for the page cache."""
+    """Return GB per second of each way: the median of rounds in which they take turns, after one round for the page
+    cache."""
     taken: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(ROUNDS + 1):
         for name, read in ways.items():
@@ -123,7 +124,7 @@ def _remove(path: Path) -> None:
 
 
 def _snappy(folder: Path) -> Row:
-    """Bytes that compress by half, as text does."""
+    """Measure records that compress by half, like text."""
     path, size = folder / "data.snappy", SIZE // 4
     half = np.random.default_rng(7).bytes(2_000)
     with path.open("wb") as file, Writer(file, compressor="snappy", max_chunk_bytes=MIB) as writer:
@@ -133,7 +134,7 @@ def _snappy(folder: Path) -> Row:
     ways = {"raw": lambda: _seconds(lambda: _read_raw(path)), "ours": lambda: _seconds(lambda: _read_views(path))}
     speeds = _speeds(size, ways)
     path.unlink()
-    # A raw read of what is stored, which is half of what comes out of it.
+    # A raw read of the stored bytes, which are half of the decompressed ones.
     raw = speeds["raw"] * stored / size
     return beside("D1s", "snappy in chunks of 1 MiB, beside a raw read: GB/s", speeds["ours"], raw, SNAPPY_GOAL)
 
@@ -156,15 +157,18 @@ def _read_views(path: Path) -> None:
 
 
 def _through(records: Iterable[object]) -> None:
-    """All of them, one after the other. None is held on to, which would keep its chunk beside the next one."""
+    """Iterate without keeping any record, which would keep its chunk in memory beside the next one."""
     deque(records, maxlen=0)
 
 
 # --- Peers -----------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Peer:
-    """``module`` is imported by it, ``package`` its name for people. ``views``: it yields views and no bytes.
-    ``goal``: how many times as fast we want to be; 0: none."""
+    """Peer of D1.
+
+    ``module`` is what it imports, ``package`` its name for people. ``views``: it yields views and no bytes. ``goal``:
+    our target speed relative to it; 0: none.
+    """
 
     package: str
     module: str
@@ -174,18 +178,18 @@ class _Peer:
 
 _PEERS: Mapping[str, _Peer] = {
     "webdataset": _Peer("webdataset", "webdataset", 4.0),
-    # What it needs to be imported is the peer's own affair (``record_peer``).
+    # The peer handles its own import requirements (``record_peer``).
     "mds": _Peer("mosaicml-streaming (MDS)", "torch", 2.0),
     "array_record": _Peer("array_record, 1,000 by a call", "array_record.python.array_record_module", 1.0),
     "tfrecord": _Peer("tfrecord, examples", "tfrecord", 1.0),
-    # It checks nothing of what it reads, and takes nothing apart; there is no goal beside it.
+    # It verifies and decodes nothing of what it reads; there is no goal relative to it.
     "tfrecord-bare": _Peer("tfrecord, unchecked and bare", "tfrecord", 0.0, views=True),
 }
 
 
 @contextmanager
 def _peer(name: str, folder: Path, lengths: tuple[int, int], size: int) -> Iterator[Callable[[], float] | None]:
-    """Seconds of one reading; None where the peer is not installed."""
+    """Provide a function that returns the seconds of one reading, or None if the peer is not installed."""
     python = peers.python_with(_PEERS[name].module)
     if not python:
         yield None
@@ -193,7 +197,7 @@ def _peer(name: str, folder: Path, lengths: tuple[int, int], size: int) -> Itera
     path = folder / f"data.{name}"
     command = [python, peers.NOT_BESIDE, str(_PEER), name, str(path), *map(str, (*lengths, size))]
     with running(command, {**os.environ}) as process:
-        if answer(process) != "ready":  # it has said why
+        if answer(process) != "ready":  # it has printed the reason
             yield None
             return
 
@@ -220,7 +224,7 @@ def _indexing(folder: Path) -> Sequence[Row]:
         cold.append(_index_apart(path))
         warm.append(_index_apart(path))
     case, note = f"index of {INDEXED >> 30} GB in chunks of 1 MiB (payloads are holes)", "headers in the page cache"
-    seconds, from_disk = (median(each[0] for each in told) for told in (warm, cold))
+    seconds, from_disk = (median(each[0] for each in timings) for timings in (warm, cold))
     memory = max(each[1] for each in (*warm, *cold))
     return (
         at_most("D2", f"{case}: seconds", round(seconds, 3), INDEX_GOAL_SECONDS, note=note),
@@ -230,14 +234,14 @@ def _indexing(folder: Path) -> Sequence[Row]:
 
 
 def _forget(path: Path) -> None:
-    """Have the kernel drop what it keeps of a file."""
+    """Drop a file from the page cache."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _index_apart(path: Path) -> tuple[float, float]:
-    """Seconds and MB, in a process that does nothing else."""
+    """Return seconds and MB, measured in a process that does nothing else."""
     done = subprocess.run(
         [sys.executable, "-m", "bench.datasets.reading", str(path)], capture_output=True, text=True, check=True
     )
@@ -246,7 +250,7 @@ def _index_apart(path: Path) -> tuple[float, float]:
 
 
 def index(path: Path) -> tuple[float, float]:
-    """How long the index of a file takes (s), and by how much the most memory of this process grew (MB)."""
+    """Return the seconds to index a file, and the growth of this process's peak memory in MB."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     begun = time.perf_counter()
     for _ in recordio.list_chunks(path, CHUNK_BYTES):

@@ -1,7 +1,7 @@
 """One peer of D1: another format's Python reader. ``record_peer.py NAME PATH LO HI SIZE`` in the peers' own Python.
 
-Writes random records of LO to HI bytes, SIZE in all, in its own format; then for each line of standard input reads all
-of them and answers with the seconds that it took. Nothing is compressed.
+Writes random records of LO to HI bytes, SIZE in all, in its own format. Then, for each line of standard input, it reads
+all of them and prints the seconds. Nothing is compressed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BULK = 1_000
 
 
 def records(lo: int, hi: int, size: int) -> Iterator[bytes]:
-    """As ``bench.datasets.reading`` makes them."""
+    """Yield the same records as ``bench.datasets.reading``."""
     rng = np.random.default_rng(7)
     left = size
     while left > 0:
@@ -46,7 +46,7 @@ def read_webdataset(path: Path) -> Iterator[object]:
 
 
 class _StandIn(types.ModuleType):
-    """A module of which every name is a class without anything."""
+    """Module in which every name is an empty class."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -59,8 +59,10 @@ class _StandIn(types.ModuleType):
 
 
 def _allow_import_of_streaming() -> None:
-    """It imports torchvision for pictures, which this does not read, and which cannot be imported beside a PyTorch that
-    was built otherwise, as for processors alone."""
+    """Replace torchvision, which streaming imports for pictures and this peer does not use.
+
+    It cannot be imported with a PyTorch that was built differently, such as one for CPUs only.
+    """
     try:
         import torchvision  # type: ignore[import-not-found,import-untyped,unused-ignore] # noqa: F401
     except (ImportError, RuntimeError):
@@ -93,7 +95,7 @@ def write_array_record(path: Path, given: Iterable[bytes]) -> None:
 
 
 def read_array_record(path: Path) -> Iterator[object]:
-    """In bulk: so many records by one call."""
+    """Read in bulk: many records per call."""
     from array_record.python import array_record_module
 
     reader = array_record_module.ArrayRecordReader(str(path))
@@ -120,7 +122,7 @@ def read_tfrecord(path: Path) -> Iterator[object]:
 
 
 def read_tfrecord_bare(path: Path) -> Iterator[object]:
-    """Views of serialised examples, unchecked."""
+    """Yield views of serialised examples, unverified."""
     from tfrecord.reader import tfrecord_iterator
 
     iterator: Iterator[object] = tfrecord_iterator(str(path))

@@ -1,10 +1,10 @@
 """D3 and D4: an upload to the portal on this machine, with all checksums.
 
-D3  2 GB by the command until the version is sealed, beside ``curl -T`` to nginx (with WebDAV) on the same disk, in
-    turns; without nginx there is no peer. Ours is on the disk when it is answered, nginx's in the page cache.
-D4  By how much the memory of portal (each of its processes) and command grows beyond idle while 10 GB are uploaded.
-    The portal is a fresh one, and its processes are looked at before the first request. The file has holes: what is
-    read and sent is all of it.
+D3  2 GB by the command until the version is sealed, compared with ``curl -T`` to nginx (with WebDAV) on the same disk,
+    in turns; without nginx there is no peer. Ours is synced to disk when it is answered, nginx's is in the page cache.
+D4  Memory growth of the portal (each of its processes) and the command over idle while 10 GB are uploaded. The portal
+    is a new one, and idle memory is read before the first request. The file is sparse, but it is read and sent in
+    full.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MIB = 1 << 20
 UPLOAD, LARGE = scale(2048, 16) * MIB, scale(10240, 64) * MIB
 GOAL, MEMORY_GOAL = 0.5, 150.0
 ROUNDS = scale(5, 1)
-_LOOK_SECONDS = 0.1
+_POLL_SECONDS = 0.1
 _SETTLE_SECONDS = 5.0
 _SCRIPT = """\
 import sys
@@ -75,24 +75,24 @@ def measure() -> Iterator[Row]:
             with file.open("wb") as stream:
                 stream.truncate(LARGE)
             _seconds, memory = _upload(running, token, file, idle)
-    for who, most in memory.items():
-        yield at_most("D4", f"{who} beyond idle, {LARGE / 1024**3:g} GB: MB", most, MEMORY_GOAL)
+    for process, most in memory.items():
+        yield at_most("D4", f"{process} beyond idle, {LARGE / 1024**3:g} GB: MB", most, MEMORY_GOAL)
 
 
 @contextlib.contextmanager
 def _portal(data: Path) -> Iterator[tuple[Running, str, Mapping[str, float]]]:
-    """A fresh portal, a token of its admin, and the memory of its processes before any request."""
+    """Provide a new portal, a token of its admin, and the memory of its processes before any request."""
     with portal.running_here(data) as running:
         time.sleep(_SETTLE_SECONDS)
         idle = _portal_memory(running)
         with portal.signed_in(running) as http:
-            room = portal.room_of(http)
-            portal.answer_of(http.put(f"/api/v1/namespaces/{room}/quota", json={"storage": 1 << 40}))
+            namespace = portal.namespace_of(http)
+            portal.answer_of(http.put(f"/api/v1/namespaces/{namespace}/quota", json={"storage": 1 << 40}))
             yield running, http.headers["Authorization"].removeprefix("Bearer "), idle
 
 
 def _portal_memory(running: Running) -> dict[str, float]:
-    """Resident MB of each process of the portal, by what it does."""
+    """Return the resident MB of each process of the portal, by its function."""
     web = _web_process(int(running.address.rpartition(":")[2]))
     parent = _parent(web)
     found = {"web process": _memory(web), "supervisor": _memory(parent)}
@@ -111,8 +111,8 @@ def _parent(pid: int) -> int:
 
 
 def _round(running: Running, token: str, folder: Path, file: Path) -> tuple[float, float]:
-    """MB a second of ours and of the peer; 0 without one. Each begins with nothing that waits for the disk."""
-    # The same content would not be sent a second time.
+    """Return MB per second of ours and of the peer; 0 without one. Dirty pages are written before each."""
+    # Content that the portal already has would not be sent again.
     with file.open("r+b") as stream:
         stream.write(os.urandom(16))
     os.sync()
@@ -128,7 +128,7 @@ def _made(folder: Path) -> Path:
 
 
 def _file(path: Path, size: int) -> Path:
-    """Of bytes that repeat after some time, and no part is like another."""
+    """Create a file with repeating bytes in which no two parts are equal."""
     block = os.urandom(MIB)
     with path.open("wb") as file:
         for number in range(size // MIB):
@@ -141,11 +141,11 @@ def _row(value: float, peer: float | None) -> Row:
     return beside("D3", case, value, peer, GOAL, note="" if peer else "the peer nginx or curl is missing")
 
 
-# --- Ours ------------------------------------------------------------------------------------------------------------
+# --- Portal ----------------------------------------------------------------------------------------------------------
 def _upload(
     running: Running, token: str, file: Path, idle: Mapping[str, float] | None = None
 ) -> tuple[float, dict[str, float]]:
-    """Seconds until the version is sealed, and the most memory of command and portal beyond idle, in MB."""
+    """Return the seconds until the version is sealed, and the peak memory of command and portal beyond idle, in MB."""
     command = [sys.executable, "-c", _SCRIPT, running.address, token, str(file)]
     client = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert client.stdin is not None and client.stdout is not None
@@ -166,8 +166,8 @@ def _note(
     most["command"] = max(most["command"], _memory(client) - started)
     if idle is not None:
         now = _portal_memory(running)
-        for who, before in idle.items():
-            most[who] = max(most.get(who, 0.0), now.get(who, 0.0) - before)
+        for process, before in idle.items():
+            most[process] = max(most.get(process, 0.0), now.get(process, 0.0) - before)
 
 
 @contextlib.contextmanager
@@ -175,7 +175,7 @@ def _looking(look: Callable[[], object]) -> Iterator[None]:
     over = threading.Event()
 
     def loop() -> None:
-        while not over.wait(_LOOK_SECONDS):
+        while not over.wait(_POLL_SECONDS):
             with contextlib.suppress(OSError, ValueError):
                 look()
 
@@ -189,7 +189,7 @@ def _looking(look: Callable[[], object]) -> Iterator[None]:
 
 
 def _memory(pid: int) -> float:
-    """Resident memory in MB."""
+    """Return the resident memory in MB."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) / 1024
@@ -197,7 +197,7 @@ def _memory(pid: int) -> float:
 
 
 def _web_process(port: int) -> int:
-    """The process that listens on the port."""
+    """Return the process that listens on the port."""
     inode = next(
         line.split()[9]
         for line in Path("/proc/net/tcp").read_text().splitlines()[1:]
@@ -212,9 +212,9 @@ def _web_process(port: int) -> int:
     raise RuntimeError(f"Nobody listens on port {port}.")
 
 
-# --- The peer --------------------------------------------------------------------------------------------------------
+# --- Peer ------------------------------------------------------------------------------------------------------------
 def _to_nginx(folder: Path, file: Path) -> float | None:
-    """MB a second; None without nginx or curl."""
+    """Return MB per second; None without nginx or curl."""
     nginx = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if nginx is None or shutil.which("curl") is None:
         return None
@@ -224,8 +224,8 @@ def _to_nginx(folder: Path, file: Path) -> float | None:
         port = probe.getsockname()[1]
     configuration = place / "nginx.conf"
     configuration.write_text(_NGINX.format(folder=place, port=port))
-    who = ["-g", "daemon off; user root;" if os.getuid() == 0 else "daemon off;"]
-    server = subprocess.Popen([nginx, "-c", str(configuration), "-p", str(place), *who], stderr=subprocess.DEVNULL)
+    process = ["-g", "daemon off; user root;" if os.getuid() == 0 else "daemon off;"]
+    server = subprocess.Popen([nginx, "-c", str(configuration), "-p", str(place), *process], stderr=subprocess.DEVNULL)
     try:
         begun = _when_up(port)
         target = f"http://127.0.0.1:{port}/upload.bin"

@@ -1,11 +1,11 @@
-"""D5: which share of a trainer's time goes into waiting for its data, in real jobs of two trainers.
+"""D5: share of time in which a trainer waits for its data, in real jobs of two trainers.
 
-The script measures from asking for a batch until it has it, and the whole from the second task on; the digits example's
-model on digits, and a job on records of 1 KB that are uploaded before. The two take turns, and the median of five jobs
-of each counts. Between two passes all trainers wait for the last one, which counts too and is told apart: all of the
-wait for the first batch of a pass, and of that the time from the end of a pass, as ``dist.EndPass`` tells it, to the
-beginning of the next (``dist.BeginPass``), in which there is nothing to be read: the other trainers push their last
-gradients, and the master commits that the pass is over.
+The script measures from requesting a batch until receiving it, relative to the total time from the second task on. One
+job trains the digits example's model on digits, the other uses records of 1 KB that are uploaded before. The two take
+turns, and the median of five jobs each counts. Between two passes all trainers wait for the last one. This counts too
+and is reported separately: the wait for the first batch of a pass, and the part of it from the end of a pass
+(``dist.EndPass``) to the beginning of the next (``dist.BeginPass``). In that part there is nothing to read: the other
+trainers push their last gradients, and the master commits the end of the pass.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.data.recordio import Writer
 
 ROUNDS, GOAL = scale(5, 1), 3.0
 Share = tuple[float, float, float]
-# As many chunks for the one trainer as for the other: who has one less waits for the other, and not for its data.
+# As many chunks for one trainer as for the other: a trainer with fewer waits for the other, and not for its data.
 RECORDS, RECORD_BYTES, BATCH = 6 * 8192, 1024, 128
 _SCRIPT = """\
 import time
@@ -106,7 +106,7 @@ def _records(path: Path) -> Path:
 
 
 def _share(client: Client, name: str, width: int, decode: str, passes: int) -> Share:
-    """Of the trainer that waits more, how much of it between two passes, and how much while no pass is open."""
+    """Return the share of the trainer that waits more: in total, between two passes, and while no pass is open."""
     script = _SCRIPT.replace("NAME", repr(name)).replace("WIDTH", str(width)).replace("DECODE", decode)
     spec: dict[str, Any] = {
         "name": "waiting",

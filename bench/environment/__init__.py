@@ -1,1 +1,1 @@
-"""Servers, processes and browsers that rows are measured with."""
+"""Servers, processes and browsers for measurements."""

@@ -1,4 +1,4 @@
-"""Debian's Chromium on a page of the portal, for the rows that say what a person sees."""
+"""Debian's Chromium on a page of the portal, for rows about what a user sees."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bench.environment.servers import Absent, program
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext
 
-# As root and without a graphics card, as on a server.
+# For root and a machine without a graphics card, such as a server.
 _ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking"]
 _WAIT_MILLISECONDS = 60_000
 
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser, until the block is left. Raises Absent."""
+    """Provide a browser inside the block. Raises Absent."""
     path = program("chromium")
     try:
         from playwright.sync_api import sync_playwright
@@ -35,7 +35,7 @@ def chromium() -> Iterator[Browser]:
 
 
 def signed_in(browser: Browser, address: str, name: str, password: str) -> BrowserContext:
-    """A browser profile of its own, nothing cached but what the page of the sign-in needs."""
+    """Return a new browser profile, signed in. Only resources of the sign-in page are cached."""
     context = browser.new_context(base_url=address, viewport={"width": 1280, "height": 900})
     context.set_default_timeout(_WAIT_MILLISECONDS)
     page = context.new_page()
@@ -49,7 +49,7 @@ def signed_in(browser: Browser, address: str, name: str, password: str) -> Brows
 
 
 def page_megabytes() -> float:
-    """Memory of the largest renderer of this process's browser, without what it shares with others (PSS)."""
+    """Return the private memory (PSS) of the largest renderer of this process's browsers, in MB."""
     found = []
     for pid in _renderers():
         with suppress(OSError):
@@ -59,7 +59,7 @@ def page_megabytes() -> float:
 
 
 def _renderers() -> Iterator[int]:
-    """Of all browsers that this process started."""
+    """Yield the renderers of all browsers that this process started."""
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
             if b"--type=renderer" in (entry / "cmdline").read_bytes() and _is_ours(int(entry.name)):

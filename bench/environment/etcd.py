@@ -1,4 +1,4 @@
-"""An etcd for a measurement, as it is installed: started on free ports of the loopback, with its data on the disk."""
+"""Installed etcd for a measurement, on free ports of the loopback, with its data on the disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START_SECONDS = 20.0
 
 @contextmanager
 def running_etcd(directory: Path, host: str = "127.0.0.1") -> Iterator[str]:
-    """Its address as a URL. It is stopped in the end. Raises Absent."""
+    """Provide its URL inside the block. Raises Absent."""
     client, peer = (f"{host}:{free_port()}" for _ in range(2))
     process = subprocess.Popen(
         [

@@ -1,4 +1,4 @@
-"""The processes of a benchmark: they say when they are ready, are told by a line what to do, and answer with a line."""
+"""Processes of a benchmark. Each prints "ready", then receives commands as lines and answers each with a line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from statistics import median
 
 ROUNDS = 5
-# The accelerator takes over some time after the start; until then its compiler works beside the steps.
+# The accelerator becomes active some time after the start; until then its compiler runs beside the steps.
 WARM_UP_SECONDS = 10.0
 
 Process = subprocess.Popen[str]
@@ -18,13 +18,13 @@ Group = Sequence[Process]
 
 
 def one_thread() -> dict[str, str]:
-    """The environment as a replica of one core gets it (``jobs.launch.planner``): one thread for linear algebra."""
+    """Return the environment of a one-core replica (``jobs.launch.planner``): one thread for linear algebra."""
     return {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
 
 @contextmanager
 def running(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[Process]:
-    """A process that ends when its standard input does."""
+    """Provide a process that ends when its standard input is closed."""
     process = subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         yield process
@@ -39,11 +39,11 @@ def running(command: Sequence[str], environment: Mapping[str, str]) -> Iterator[
 
 
 def ready(processes: Iterable[Process]) -> Group:
-    """Wait until all are."""
+    """Wait until all processes are ready."""
     group = list(processes)
     for process in group:
-        if (said := answer(process)) != "ready":
-            raise RuntimeError(f"A process of the benchmark said {said!r} instead of being ready.")
+        if (received := answer(process)) != "ready":
+            raise RuntimeError(f"A process of the benchmark said {received!r} instead of being ready.")
     return group
 
 
@@ -60,7 +60,8 @@ def answer(process: Process) -> str:
 
 
 def make_steps(group: Group, steps: int) -> list[tuple[float, str]]:
-    """Have all of a group make so many steps at once: seconds of a step, and digest of what came of it, of each."""
+    """Have all processes of a group make steps concurrently. Return, for each, seconds per step and a digest of the
+    result."""
     for process in group:
         send_line(process, str(steps))
     answers = [answer(process).split() for process in group]
@@ -68,7 +69,7 @@ def make_steps(group: Group, steps: int) -> list[tuple[float, str]]:
 
 
 def seconds_of_a_step(groups: Mapping[str, Group], steps: int) -> dict[str, float]:
-    """The median of each group; the groups take turns."""
+    """Return the median of each group. The groups take turns."""
     warm_up(groups)
     taken: dict[str, list[float]] = {name: [] for name in groups}
     for _ in range(ROUNDS):
@@ -78,7 +79,7 @@ def seconds_of_a_step(groups: Mapping[str, Group], steps: int) -> dict[str, floa
 
 
 def warm_up(groups: Mapping[str, Group]) -> None:
-    """Have them make steps until what is compiled beside them is there."""
+    """Make steps until background compilation is finished."""
     begun = time.monotonic()
     while time.monotonic() - begun < WARM_UP_SECONDS:
         for group in groups.values():

@@ -1,6 +1,6 @@
-"""Servers for a measurement, as Debian installs them: on free ports of the loopback, their data in a folder of it.
+"""Servers for a measurement, as installed by Debian: on free ports of the loopback, with data in its folder.
 
-Each raises ``Absent`` where its program is not installed; the rows that need it are MISSED then.
+Each raises ``Absent`` if its program is not installed; the rows that need it are then MISSED.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Absent(RuntimeError):
 
 
 def disk() -> str:
-    """A folder on a disk, also where temporary files are in memory; BENCH_DISK names another."""
+    """Return a folder on a disk, even if temporary files are in memory. BENCH_DISK names another."""
     place = os.environ.get("BENCH_DISK", str(Path.cwd() / "build"))
     Path(place).mkdir(parents=True, exist_ok=True)
     return place
@@ -37,7 +37,7 @@ def free_port() -> int:
 
 
 def program(name: str) -> str:
-    """The path of a program, also of those that only administrators have on their PATH. Raises Absent."""
+    """Return the path of a program, including those that only administrators have on their PATH. Raises Absent."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     if found is None:
         raise Absent(f"{name} is not installed")
@@ -47,7 +47,7 @@ def program(name: str) -> str:
 def wait_until(
     condition: Callable[[], object], what: str, seconds: float = _START_SECONDS, pause: float = 0.05
 ) -> None:
-    """Raises RuntimeError after so many seconds."""
+    """Wait for a condition. Raises RuntimeError after ``seconds``."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
@@ -63,7 +63,7 @@ def answers(port: int) -> bool:
 
 @contextmanager
 def running(command: Sequence[str], **options: object) -> Iterator[subprocess.Popen[bytes]]:
-    """A server, until the block is left."""
+    """Provide a running server inside the block."""
     process = subprocess.Popen(command, **options)  # type: ignore[call-overload]
     try:
         yield process
@@ -78,7 +78,7 @@ def running(command: Sequence[str], **options: object) -> Iterator[subprocess.Po
 
 @contextmanager
 def redis(port: int = 0) -> Iterator[str]:
-    """The address of a Redis that keeps everything in memory, as its users have it for messages."""
+    """Provide the URL of a Redis that keeps everything in memory, as usual for messages."""
     port = port or free_port()
     command = [program("redis-server"), "--port", str(port), "--save", "", "--appendonly", "no", "--bind", "127.0.0.1"]
     with running(command, stdout=subprocess.DEVNULL):
@@ -88,7 +88,7 @@ def redis(port: int = 0) -> Iterator[str]:
 
 @contextmanager
 def postgres(folder: Path) -> Iterator[str]:
-    """The address of an empty database of a PostgreSQL with its own settings, which keep what is committed."""
+    """Provide the URL of an empty database of a PostgreSQL with default settings, which are durable."""
     programs = _programs_of_postgres()
     place = folder / "postgres"
     place.mkdir()

@@ -1,8 +1,8 @@
-"""A portal's database with accounts and a job that runs, and one web process on it, for the rows of letter S.
+"""Database with accounts and a running job, and one web process on it, for the rows of letter S.
 
-The job is a row in the database; what plays its agents speaks the ingest protocol with the token of its attempt. No
-sweep and no worker runs, so nothing but the web process does any work. Call ``open_database`` once, before anything of
-the portal is imported: Django keeps the settings that it began with.
+The job is a row in the database; simulated agents use the ingest protocol with the token of its attempt. There is no
+sweep and no worker, so only the web process does any work. Call ``open_database`` once, before importing anything of
+the portal: Django keeps its initial settings.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
 PASSWORD = "bench only, thrown away"
 NAMESPACE = "bench"
 _ATTEMPT_TOKEN = "agent"
-# A batch of an agent has at most as many entries, and a body as many bytes (jobs/ingest/views.py,
-# jobs/ingest/payloads.py).
+# Maximum entries of an agent's batch and bytes of a body (jobs/ingest/views.py, jobs/ingest/payloads.py).
 BATCH = 5_000
 
 
@@ -53,7 +52,7 @@ def open_database(data: Path, url: str = "") -> None:
 
 @dataclass(frozen=True)
 class RunningJob:
-    """A job with one attempt; ``agent`` is the token that its agents show."""
+    """Job with one attempt. ``agent`` is the token of its agents."""
 
     id: str
     attempt: Attempt
@@ -61,7 +60,7 @@ class RunningJob:
 
 
 def job(replicas: Sequence[str] = ("trainer-0",)) -> RunningJob:
-    """A running job of the account ``runner``."""
+    """Create a running job of the account ``runner``."""
     from jobs.models import Attempt, Job, Replica
     from jobs.selectors.specifications import parse
     from jobs.services.jobs import submit_job
@@ -80,7 +79,7 @@ def job(replicas: Sequence[str] = ("trainer-0",)) -> RunningJob:
 
 
 def account(name: str) -> Any:
-    """An admin of that name who belongs to the namespace of the job, and signs in with ``PASSWORD``."""
+    """Create an admin who is a member of the job's namespace and signs in with ``PASSWORD``."""
     from rbac.models import Membership, Namespace, Role, User
 
     user, made = User.objects.get_or_create(username=name, defaults={"is_superuser": True})
@@ -93,7 +92,7 @@ def account(name: str) -> Any:
 
 
 def tokens(count: int) -> list[str]:
-    """Personal tokens of as many accounts: a person has a limited number of sockets."""
+    """Return ``count`` personal tokens, each of a new account: the number of sockets per user is limited."""
     from rbac.models import ApiToken
     from rbac.selectors import digest_of
 
@@ -110,9 +109,9 @@ VIEWER = "viewer"
 
 @contextmanager
 def seen_by_viewer(fill: Callable[[RunningJob], None]) -> Iterator[tuple[RunningJob, str]]:
-    """A running job that ``fill`` has given its lines and points, and the address of one web process that shows it.
+    """Provide a running job that ``fill`` has filled, and the URL of a web process that serves it.
 
-    The account VIEWER may look at it.
+    The account VIEWER may view it.
     """
     with tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch:
         folder = Path(scratch)
@@ -126,7 +125,7 @@ def seen_by_viewer(fill: Callable[[RunningJob], None]) -> Iterator[tuple[Running
 
 @contextmanager
 def web(folder: Path, **settings: str) -> Iterator[str]:
-    """One web process on the database that was opened; its address."""
+    """Start a web process on the open database. Provides its URL."""
     port = free_port()
     environment = {**os.environ, "PORT": str(port), **settings}
     with (folder / "web.log").open("w") as log, running(
@@ -139,7 +138,8 @@ def web(folder: Path, **settings: str) -> Iterator[str]:
 
 
 def child(module: str, *arguments: str) -> dict[str, Any]:
-    """What a module of this package prints last as JSON, run in a process of its own: Django is set up once in each."""
+    """Run a module of this package in a separate process and parse its last output as JSON. Django is set up once in
+    each."""
     command = [sys.executable, "-m", f"bench.{module}", *arguments]
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))

@@ -1,9 +1,9 @@
-"""K5 of the policy alone: admissions a second with 15,000 queued jobs in 30 queues, the baseline shape of Kueue's own
-performance test.
+"""K5 of the policy alone: admissions per second with 15,000 queued jobs in 30 queues.
 
-Every queue holds 350 small, 100 medium and 50 large jobs (1, 5 and 20 units for 0.2, 0.5 and 1 second), may hold 20
-units and borrow 100 more. Time is simulated: every 100 ms of it a decision is made about all that waits, and jobs end
-when their time is over. What counts is how long the decisions themselves take.
+This is the baseline shape of Kueue's own performance test. Every queue holds 350 small, 100 medium and 50 large jobs
+(1, 5 and 20 units for 0.2, 0.5 and 1 second), has a quota of 20 units and may borrow 100 more. Time is simulated: every
+100 ms a decision is made about all waiting jobs, and jobs end when their time is over. Only the time of the decisions
+counts.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from bench.report import Row, at_least
 from quota.policy import Claim, Holding, NamespaceQuota, Rules, State, outlook
 
 QUEUES, NOMINAL, BORROW = 30, 20, 100
-# (how many in a queue, units, seconds, priority)
+# (number in a queue, units, seconds, priority)
 CLASSES = ((350, 1, 0.2, "low"), (100, 5, 0.5, "normal"), (50, 20, 1.0, "high"))
 TICK_SECONDS = 0.1
-# What Kueue decides a second on a real control plane, as its maintainers publish it.
+# Admissions per second of Kueue on a real control plane, as published by its maintainers.
 PEER, GOAL = 42.7, 200.0
 
 
@@ -30,10 +30,8 @@ def measure() -> list[Row]:
 
 
 def admissions_a_second() -> float:
-    """How many jobs are admitted in a second of deciding, until the last has been."""
-    namespaces = {
-        f"q{number}": NamespaceQuota(f"q{number}", {"cpu": NOMINAL}, {"cpu": BORROW}) for number in range(QUEUES)
-    }
+    """Return the admissions per second of decision time, until all jobs are admitted."""
+    namespaces = {f"q{number}": NamespaceQuota(f"q{number}", {"cpu": NOMINAL}, {"cpu": BORROW}) for number in range(QUEUES)}
     waiting = {claim.key: claim for name in namespaces for claim in _queue(name)}
     held: dict[object, Holding] = {}
     total, now, spent, rules = len(waiting), 10.0, 0.0, Rules(shortest_run=60)

@@ -1,10 +1,10 @@
-"""K5 through the database: 15,000 queued jobs in 30 namespaces, admitted by the platform's own path.
+"""K5 through the database: 15,000 queued jobs in 30 namespaces, admitted by the platform's own code.
 
-The shape is that of ``admission.py``. Time is simulated in rounds of the sweep's period. A round ends the jobs
-whose time is over (their reservations are given back) and runs the sweep's admission: read the heads of the queues,
-decide, step each job, and write job, Transition, reservation and attempt by compare-and-set; explain to the others.
-What counts is the seconds of that admission until the last job has been admitted; nothing is launched. After each round
-what is held is compared with the limits of the namespaces and of the platform.
+The shape is that of ``admission.py``. Time is simulated in rounds of the sweep's period. A round ends the jobs whose
+time is over (their reservations are released) and runs the sweep's admission: read the heads of the queues, decide,
+step each job, write job, Transition, reservation and attempt by compare-and-set, and explain the decision for the
+others. Only the seconds of admission until the last job is admitted count; nothing is launched. After each round the
+reservations are compared with the limits of the namespaces and of the platform.
 
 ``python -m bench.kubernetes.admission_database FOLDER [URL]`` measures on one database and prints JSON.
 """
@@ -106,7 +106,7 @@ def _main(folder: Path, url: str = "") -> None:
 
 
 def _queue_all() -> dict[Any, float]:
-    """Namespaces with limits, and the jobs in their queues; how many seconds each of them runs."""
+    """Create namespaces with limits and the jobs in their queues. Return the duration of each job in seconds."""
     from jobs.models import Job
     from jobs.selectors import specifications
     from jobs.services import jobs as job_services
@@ -142,7 +142,7 @@ def _queue_all() -> dict[Any, float]:
 
 
 def _end_those_over(ends: dict[Any, datetime], now: datetime) -> None:
-    """Give back what the jobs hold whose time is over."""
+    """Release the reservations of jobs whose time is over."""
     from jobs.models import Job
     from quota import ledger
 
@@ -154,7 +154,7 @@ def _end_those_over(ends: dict[Any, datetime], now: datetime) -> None:
 
 
 def _excess() -> float:
-    """By how many units what is held exceeds what a namespace may hold, or the platform has."""
+    """Return by how many units reservations exceed the limit of a namespace or the platform's capacity."""
     from quota.models import Reservation
 
     held: defaultdict[int, float] = defaultdict(float)

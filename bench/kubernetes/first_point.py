@@ -1,9 +1,9 @@
-"""K1: from the submission of a job to its first cost point on a real cluster, beside what the cluster itself takes.
+"""K1: time from submission to the first cost point on a real cluster, compared with the cluster's own time.
 
-The peer is ``kubectl apply`` of as many bare pods of the same image and size, until all of them run. Rounds alternate;
-the image, which the platform makes of the job's code, is in the registry and on the node before, and the pods of one
-round are gone before the next. Needs KUBECONFIG, REGISTRY and KUBECTL as ``make test-kube`` does. Makes a namespace of
-its own.
+The peer is ``kubectl apply`` of as many bare pods of the same image and size, until all of them run. Rounds alternate.
+The image, which the platform builds from the job's code, is in the registry and on the node before, and the pods of one
+round are gone before the next. Needs KUBECONFIG, REGISTRY and KUBECTL like ``make test-kube``. Creates its own
+namespace.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _portal(scratch: Path, kubeconfig: str, registry: str) -> Iterator[Running]:
         "REGATTA_REGISTRY_INSECURE": "1",
         "REGATTA_BASE_IMAGE": f"{registry}/{BASE}",
         "REGATTA_KUBERNETES_PREFIX": _PREFIX,
-        "REGATTA_KUBERNETES_NAMESPACES": "0",  # it is made here
+        "REGATTA_KUBERNETES_NAMESPACES": "0",  # created here
     }
     with (
         running_etcd(scratch, host) as store,
@@ -90,7 +90,7 @@ def _portal(scratch: Path, kubeconfig: str, registry: str) -> Iterator[Running]:
 
 
 def _own_address(kubeconfig: str) -> str:
-    """This machine's address as the cluster sees it."""
+    """Return this machine's address as seen from the cluster."""
     server = yaml.safe_load(Path(kubeconfig).read_text())["clusters"][0]["cluster"]["server"]
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as line:
         line.connect((urlsplit(server).hostname, 9))
@@ -98,14 +98,14 @@ def _own_address(kubeconfig: str) -> str:
 
 
 def job(api: ApiServer, namespace: str, portal: Running) -> float:
-    """Seconds from the submission to the first cost point; the job's pods are gone when it returns."""
+    """Return the seconds from submission to the first cost point. The job's pods are gone on return."""
     seconds = seconds_to_first_point(portal, fresh=False, roles=_ROLES)
     _wait(lambda: not api.call("GET", PODS.path(namespace))["items"])
     return seconds
 
 
 def warm_image(api: ApiServer, namespace: str, portal: Running) -> str:
-    """What the job runs from, after a run in which it was made, where it had to be, and came to the node."""
+    """Return the job's image, after a run in which it was built, pushed and pulled."""
     with ThreadPoolExecutor(1) as beside:
         first = beside.submit(job, api, namespace, portal)
         _wait(lambda: api.call("GET", PODS.path(namespace))["items"])
@@ -115,7 +115,7 @@ def warm_image(api: ApiServer, namespace: str, portal: Running) -> str:
 
 
 def bare_pods(api: ApiServer, kubeconfig: str, namespace: str, image: str) -> float:
-    """Seconds from ``kubectl apply`` until all pods run; they are gone when it returns."""
+    """Return the seconds from ``kubectl apply`` until all pods run. They are gone on return."""
     pods = {"apiVersion": "v1", "kind": "List", "items": [_pod(number, image) for number in range(_PODS)]}
     command = [os.environ.get("KUBECTL", "kubectl"), "--kubeconfig", kubeconfig, "--namespace", namespace]
     begun = time.monotonic()

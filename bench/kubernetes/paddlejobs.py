@@ -1,9 +1,8 @@
-"""K2 and K4: the PaddleJob controller with 10,000 pods of 1,000 jobs that run.
+"""K2 and K4: the PaddleJob controller with 10,000 pods of 1,000 running jobs.
 
-A reconcile that counts changes something: one pod of the job is gone, and the pass plans, makes another pod and says so
-in an event. Passes over jobs that rest are measured beside it.
-The API server is a recording: lists in pages of 500, as JSON of the size that a real one sends. K2 measures one thread;
-K4 measures a process of its own, by the kernel's figure of the most memory that it ever held.
+A reconcile that counts makes a change: one pod of the job is gone, and the pass plans, creates another pod and records
+an event. Passes over unchanged jobs are measured too. The API server is a recording: lists in pages of 500, as JSON of
+realistic size. K2 measures one thread; K4 measures a separate process by the kernel's figure of its peak memory.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ def measure() -> list[Row]:
 
 
 def passes_a_second() -> tuple[float, float]:
-    """Of passes that make a pod, and of passes that have nothing to do; the medians of rounds that take turns."""
+    """Return the rates of passes that create a pod, and of passes without changes: medians of alternating rounds."""
     controller = _filled()
     keys = [f"team/j{number}" for number in range(JOBS)]
     acting, resting = [], []
@@ -74,7 +73,7 @@ def passes_a_second() -> tuple[float, float]:
         for number in range(JOBS):
             _lose_a_pod(controller, number)
         acting.append(_rate(controller, keys, "acted"))
-        while {controller.reconcile(key) for key in keys} != {"settled"}:  # their statuses
+        while {controller.reconcile(key) for key in keys} != {"settled"}:  # writes their statuses
             pass
     return median(acting), median(resting)
 
@@ -89,13 +88,13 @@ def _rate(controller: Controller, keys: Sequence[str], expected: str) -> float:
 
 
 def _lose_a_pod(controller: Controller, number: int) -> None:
-    """The last worker of the job is gone, as after the loss of its node."""
+    """Remove the last worker of the job, as after the loss of its node."""
     pods = [item for item in controller.cache.owned(f"job-{number}") if item["kind"] == "Pod"]
     controller.cache.remove(PODS.kind, max(pods, key=names.name_of))
 
 
 def seconds_for_a_thousand_pods() -> float:
-    """From the bytes of a list to objects that can be asked for; the median of five."""
+    """Return the seconds from the bytes of a list to indexed objects; the median of five."""
     text = json.dumps({"items": [item for number in range(100) for item in _children(number) if item["kind"] == "Pod"]})
     return sorted(_decode(text) for _ in range(5))[2]
 
@@ -108,16 +107,16 @@ def _decode(text: str) -> float:
 
 
 def megabytes() -> float:
-    """Of a controller that has listed everything and looked at every job once."""
+    """Return the peak memory of a controller that has listed everything and reconciled every job once."""
     answer = subprocess.run(
         [sys.executable, "-m", "bench.kubernetes.paddlejobs"], capture_output=True, text=True, check=True
     )
     return float(answer.stdout)
 
 
-# --- The recording ---------------------------------------------------------------------------------------------------
+# --- Recording -------------------------------------------------------------------------------------------------------
 class Recording:
-    """An API server of which everything can be listed, and that takes every status and every new object."""
+    """API server that lists everything and accepts every status and every new object."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -140,7 +139,7 @@ class Recording:
         yield from ()
 
     def _made(self, body: Object) -> dict[str, Any]:
-        """What was created, which runs at once; it is another than any before it."""
+        """Return the created object, which runs at once and has a new identity."""
         made = _given(body)
         self._count += 1
         return {**made, "metadata": {**made["metadata"], "uid": f"made-{self._count}"}}
@@ -190,7 +189,7 @@ def _settled_job(number: int) -> dict[str, Any]:
 
 
 def _children(number: int) -> list[dict[str, Any]]:
-    """Everything that a running job has, as the API server would give it."""
+    """Return all objects of a running job, in the form of the API server."""
     observed = _observed(number)
     found = [*observed.pods, *observed.services, observed.config_map]
     return [dict(item) for item in found if item]
@@ -207,7 +206,7 @@ def _observed(number: int) -> Observed:
 
 
 def _given(body: Object) -> dict[str, Any]:
-    """A body with what the API server and the node add."""
+    """Return a body with the fields that the API server and the node add."""
     name = names.name_of(body)
     fields: dict[str, Any] = {f"f:{index}": {".": {}, "f:name": {}, "f:value": {}} for index in range(12)}
     metadata = {

@@ -1,9 +1,8 @@
-"""K3: how soon the PaddleJob controller answers, with 1,000 jobs on a real API server.
+"""K3: reaction time of the PaddleJob controller, with 1,000 jobs on a real API server.
 
-Every job has one pod, which no scheduler places: only the API server works. 300 pods are deleted, five a second;
-what counts is the time from the moment a deletion is asked for until a watch tells of the pod that the controller has
-made in its place. Needs a cluster (KUBECONFIG) in which ``deploy/kubernetes/crd.yaml`` is applied; makes a namespace of
-its own.
+Every job has one pod, which no scheduler places, so only the API server works. 300 pods are deleted, five per second.
+The time from the request of a deletion until a watch reports the replacement pod counts. Needs a cluster (KUBECONFIG)
+in which ``deploy/kubernetes/crd.yaml`` is applied. Creates its own namespace.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ def measure() -> list[Row]:
 
 
 class Reactions:
-    """Deletes pods, and watches for those that come in their place."""
+    """Deletes pods, and watches for their replacements."""
 
     def __init__(self, api: ApiServer, namespace: str) -> None:
         self._api, self._path = api, PODS.path(namespace)
-        self._asked: dict[str, tuple[str, float]] = {}  # by name: UID of the deleted pod, and when it was asked for
+        self._asked: dict[str, tuple[str, float]] = {}  # by name: UID of the deleted pod, and time of the request
         self._answered: list[float] = []
         self._ready = threading.Event()
 
@@ -74,7 +73,7 @@ class Reactions:
         while True:
             pods = {names.name_of(pod): names.uid_of(pod) for pod in self._api.call("GET", self._path)["items"]}
             if len(pods) == COUNT:
-                time.sleep(5)  # the controller's last statuses
+                time.sleep(5)  # time for the controller's last statuses
                 return pods
             if time.monotonic() > deadline:
                 raise RuntimeError(f"only {len(pods)} of {COUNT} pods have been made")

@@ -1,13 +1,13 @@
-"""X5: by how many bytes an ended job makes the database grow, on SQLite and PostgreSQL.
+"""X5: growth of the database in bytes per ended job, on SQLite and PostgreSQL.
 
 A job of four replicas (a master, a parameter server, two trainers) goes through all its states under the reconciler and
-ends; only its backend is played. The agents' messages are sent to the ingest API: reports of each replica, 10,000 lines
-and 10,000 points in batches, as a training prints and measures them: steps and identifiers, and values with noise. The
-sweep's sealing runs while it trains and after its end, then retention as it is eight days later: nothing is left that
-guards against repeated batches, and the log, the metrics and the timeline are still kept.
+ends; only its backend is simulated. The agents' messages are sent to the ingest API: reports of each replica, 10,000
+lines and 10,000 points in batches, with realistic content: steps and identifiers, and values with noise. The sweep's
+sealing runs while it trains and after its end, then retention as of eight days later: the records that guard against
+repeated batches are gone, and the log, the metrics and the timeline are still there.
 
 The size is that of the whole database: SQLite's file with an empty write-ahead log, and PostgreSQL's
-``pg_database_size`` after VACUUM, which its autovacuum runs by itself. Some jobs come first, so that the files have
+``pg_database_size`` after VACUUM, which its autovacuum runs by itself. Some jobs run first, so that the files have
 their usual free space; then the growth is measured five times.
 
 ``python -m bench.pages.growth FOLDER [URL]`` measures on one database and prints JSON.
@@ -74,18 +74,18 @@ def _main(folder: Path, url: str = "") -> None:
     _play(backend)
     chance = random.Random(7)
     for _ in range(JOBS_BEFORE):
-        _whole_life(backend, chance)
+        _run_to_end(backend, chance)
     growths = []
     for _ in range(ROUNDS):
         before = _size()
         for _ in range(JOBS_OF_A_ROUND):
-            _whole_life(backend, chance)
+            _run_to_end(backend, chance)
         growths.append((_size() - before) / JOBS_OF_A_ROUND)
     print(json.dumps({"bytes": median(growths), **_packed()}))
 
 
 class PlayedBackend:
-    """Runs nothing: every replica that it is to start runs until ``end`` is called."""
+    """Backend that runs nothing: started replicas count as running until ``end`` is called."""
 
     rehearses = False
     outlives_the_portal = True
@@ -129,7 +129,7 @@ class PlayedBackend:
 
 
 def _play(backend: PlayedBackend) -> None:
-    """Have the portal run its jobs on this one."""
+    """Make the portal use this backend."""
     from django.conf import settings
 
     from jobs.backends import factory as backend_factory
@@ -138,8 +138,8 @@ def _play(backend: PlayedBackend) -> None:
     settings.CLUSTER_BACKEND = "played"
 
 
-def _whole_life(backend: PlayedBackend, chance: random.Random) -> None:
-    """A job from its submission until retention has been at it."""
+def _run_to_end(backend: PlayedBackend, chance: random.Random) -> None:
+    """Run a job from its submission until retention has processed it."""
     from jobs.lifecycle.states import TERMINAL
     from jobs.maintenance import retention, stream_compaction
     from jobs.models import Job
@@ -171,7 +171,7 @@ def _whole_life(backend: PlayedBackend, chance: random.Random) -> None:
 
 
 class Agents:
-    """What the agents of an attempt send to the ingest API."""
+    """Sends what the agents of an attempt send to the ingest API."""
 
     def __init__(self, plan: LaunchPlan) -> None:
         from django.test import Client
@@ -185,7 +185,7 @@ class Agents:
             self._post("report", {**body, "code": 0} if phase == "exited" else body)
 
     def send(self, number: int, chance: random.Random) -> None:
-        """One batch of lines of every replica, and of points of every trainer."""
+        """Send one batch of lines of every replica, and of points of every trainer."""
         lines, points = LINES // BATCHES // len(REPLICAS), POINTS // BATCHES // len(TRAINERS)
         began = 1.7e9 + 60 * number
         for replica in REPLICAS:
@@ -202,7 +202,7 @@ class Agents:
 
 
 def _lines(began: float, first: int, count: int, chance: random.Random) -> Iterator[tuple[float, str, str]]:
-    """Three lines about steps, one about data, and so on."""
+    """Yield lines: three about steps, one about data, and so on."""
     for number in range(first, first + count):
         step, at = number // 4, began + (number - first) + chance.random() / 10
         rate = 64 / (0.05 + chance.random() / 100)
@@ -213,7 +213,7 @@ def _lines(began: float, first: int, count: int, chance: random.Random) -> Itera
 
 
 def _points(began: float, first: int, count: int, chance: random.Random) -> Iterator[tuple[float, float, str, float]]:
-    """Four curves in turn; all points of a step have nearly the same time."""
+    """Yield values of four curves in turn. All points of a step have nearly the same time."""
     names: Sequence[str] = ("cost", "accuracy", "records_per_second", "step_seconds")
     for number in range(first, first + count):
         step, name = number // len(names), names[number % len(names)]
@@ -232,7 +232,7 @@ def _cost(step: int, chance: random.Random) -> float:
 
 
 def _size() -> int:
-    """Bytes of the database."""
+    """Return the size of the database in bytes."""
     from django.db import connection
 
     with connection.cursor() as cursor:
@@ -245,7 +245,7 @@ def _size() -> int:
 
 
 def _packed() -> dict[str, float]:
-    """Bytes of the blocks of one job, by the kind of its stream."""
+    """Return the bytes of the blocks of one job, by kind of stream."""
     from django.db.models import Sum
     from django.db.models.functions import Length
 

@@ -1,6 +1,6 @@
-"""P3: the first page of the job list with 50,000 jobs: the server's time, and how many queries it costs.
+"""P3: the first page of the job list with 50,000 jobs: server time and number of queries.
 
-``python -m bench.pages.listing`` fills a database of its own and prints the figures as JSON; ``measure`` runs that.
+``python -m bench.pages.listing`` fills its own database and prints the figures as JSON; ``measure`` runs that.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _queries(browser: Any) -> int:
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
-    # The first request of a session asks for more.
+    # The first request of a session makes more queries.
     browser.get("/n/crowd/jobs")
     with CaptureQueriesContext(connection) as queries:
         browser.get("/n/crowd/jobs")

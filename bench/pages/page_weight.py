@@ -1,7 +1,7 @@
-"""P5: the bytes of a first visit to the page of a job, as they come over HTTP, and where the chart library is loaded.
+"""P5: bytes of a first visit to the page of a job, as transferred over HTTP, and where the chart library is loaded.
 
-Chromium, with an empty cache, counts what it receives (compressed bodies and headers) until the page is quiet. The
-chart library is a script that holds Plotly; no page but those with charts may load one.
+Chromium, with an empty cache, counts what it receives (compressed bodies and headers) until the network is idle. The
+chart library is a script that contains Plotly; only pages with charts may load one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Visit:
 
 
 def _visit(context: BrowserContext, path: str) -> _Visit:
-    """A first visit in a profile whose cache is emptied."""
+    """Make a first visit in a profile with an empty cache."""
     page = context.new_page()
     session = context.new_cdp_session(page)
     session.send("Network.enable")

@@ -1,7 +1,7 @@
-"""P: the portal as a person meets it.
+"""P: start of the portal and of a job.
 
 P1  ``make run`` on a fresh clone until the ready line, and the later starts; each fresh clone is another.
-P2  ``POST jobs`` of the digits example until its first cost point can be read; its code is another each time.
+P2  ``POST jobs`` of the digits example until its first cost point can be read; its code is different each time.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FRESH_GOAL, LATER_GOAL, FIRST_POINT_GOAL = 60.0, 5.0, 3.0
 PASSWORD = "bench only, thrown away"
 _PATIENCE_SECONDS = 300.0
 _POLL_SECONDS = 0.01
-# Questions take processor time from the job whose start is measured: more of them would measure themselves.
+# Polling takes processor time from the job whose start is measured.
 _ASK_SECONDS = 0.05
 
 
@@ -71,14 +71,14 @@ class Running:
 
 @contextmanager
 def running(clone: Path) -> Iterator[Running]:
-    """``make run`` in the clone, until the block is left; its data directory is the clone's own."""
+    """Run ``make run`` in the clone, until the block is left. The clone has its own data directory."""
     with _started(["make", "run"], clone, clone / "run.log") as portal:
         yield portal
 
 
 @contextmanager
 def running_here(data: Path, host: str = "127.0.0.1", **settings: str) -> Iterator[Running]:
-    """The portal of this very checkout, until the block is left; its data directory is ``data``."""
+    """Run the portal of this checkout, until the block is left. Its data directory is ``data``."""
     command = [sys.executable, "manage.py", "up"]
     with _started(command, Path.cwd(), data / "run.log", host, REGATTA_DATA_DIR=str(data), **settings) as portal:
         yield portal
@@ -91,7 +91,7 @@ def _started(
     port = _free_port()
     address = f"http://{host}:{port}"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REGATTA_")}
-    # What is measured is how fast the portal can be, not how often one person may submit.
+    # The speed of the portal is measured, not the submission limit of one user.
     own = {"PORT": str(port), "REGATTA_HOST": host, "REGATTA_INGEST_URL": address}
     own |= {"REGATTA_ADMIN_PASSWORD": PASSWORD, "REGATTA_SUBMIT_RATE": "100000/min"}
     environment |= {**own, **settings}
@@ -108,7 +108,7 @@ def _started(
 
 @contextmanager
 def signed_in(portal: Running) -> Iterator[httpx.Client]:
-    """Requests as the administrator."""
+    """Provide an HTTP client of the administrator."""
     with httpx.Client(base_url=portal.address, timeout=60) as http:
         http.headers["Authorization"] = f"Bearer {_token(http)}"
         yield http
@@ -128,18 +128,18 @@ def _wait_for_ready(process: subprocess.Popen[bytes], output: Path) -> None:
 
 
 def seconds_to_first_point(portal: Running, *, fresh: bool = True, **changes: object) -> float:
-    """Submit the digits example and read its cost until there is a point; then cancel it and wait for its end.
+    """Submit the digits example and read its cost until there is a point. Then cancel it and wait for its end.
 
-    ``changes``: fields of its specification that are to be others. ``fresh``: with code that no job had before.
+    ``changes`` replace fields of its specification. ``fresh``: with code that no earlier job had.
     """
     spec = {**next(example.spec for example in catalogue() if "digits" in example.name), **changes}
     if fresh:
-        # What was made of the code for an earlier job is of no use to this one.
+        # Artifacts built from an earlier job's code cannot be reused by this one.
         spec["files"] = {name: _changed(name, text) for name, text in spec["files"].items()}
     with signed_in(portal) as http:
-        room = room_of(http)
+        namespace = namespace_of(http)
         begun = time.monotonic()
-        job = answer_of(http.post(f"/api/v1/namespaces/{room}/jobs", json=spec))
+        job = answer_of(http.post(f"/api/v1/namespaces/{namespace}/jobs", json=spec))
         wait_until(http, f"/api/v1/jobs/{job['id']}/metrics?keys=cost", has_points)
         seconds = time.monotonic() - begun
         cancel(http, job["id"])
@@ -162,7 +162,7 @@ def _token(http: httpx.Client) -> str:
     return token
 
 
-def room_of(http: httpx.Client) -> str:
+def namespace_of(http: httpx.Client) -> str:
     name: str = answer_of(http.get("/api/v1/me"))["namespaces"][0]["name"]
     return name
 

@@ -1,9 +1,9 @@
-"""P4: submissions a second with the admission of each, one web process and one worker, on SQLite and PostgreSQL.
+"""P4: submissions per second with admission, one web process and one worker, on SQLite and PostgreSQL.
 
-Several callers post jobs to several namespaces. What the worker does at the hint of a submission is done here for each
-job: it asks for the job's resources, which are reserved where the namespace has them, and claimed where not. Each
-namespace admits half of its jobs. The clock ends when the last job has been decided; nothing is launched. Afterwards
-each namespace's reservations are compared with its limits: one reservation too many and the row is MISSED.
+Several clients post jobs to several namespaces. The worker's reaction to the hint of a submission is done here for each
+job: it requests the job's resources, which are reserved if the namespace has them, and claimed if not. Each namespace
+admits half of its jobs. The clock ends when the last job is decided; nothing is launched. Afterwards each namespace's
+reservations are compared with its limits: with one reservation too many the row is MISSED.
 
 ``python -m bench.pages.submissions FOLDER [URL]`` measures on one database and prints JSON.
 """
@@ -69,7 +69,7 @@ def _main(folder: Path, url: str = "") -> None:
 
 
 def _round(address: str, token: str) -> float:
-    """Jobs a second into namespaces of their own, until all have been decided."""
+    """Return jobs per second into new namespaces, until all are decided."""
     names = [_namespace(JOBS // NAMESPACES // 2) for _ in range(NAMESPACES)]
     submitted: queue.Queue[str] = queue.Queue()
     worker = threading.Thread(target=_decide, args=(submitted, JOBS))
@@ -82,7 +82,7 @@ def _round(address: str, token: str) -> float:
 
 
 def _namespace(limit: int) -> str:
-    """A namespace that can run so many jobs at a time."""
+    """Create a namespace that can run ``limit`` jobs at a time."""
     from quota.models import Limit
     from rbac.models import Namespace
 
@@ -101,7 +101,7 @@ def _submit(address: str, token: str, names: Sequence[str], part: int, submitted
 
 
 def _decide(submitted: queue.Queue[str], count: int) -> None:
-    """What the worker does for each job that it gets a hint of, until it waits or has its resources."""
+    """Do the worker's part for each hinted job, until it waits or has its resources."""
     from django.db import connection
 
     from jobs.lifecycle.states import JobState
@@ -113,7 +113,7 @@ def _decide(submitted: queue.Queue[str], count: int) -> None:
 
 
 def _commitments() -> tuple[int, int, float]:
-    """Jobs that were submitted, those admitted, and by how many the limits are exceeded."""
+    """Return the numbers of submitted and admitted jobs, and by how many the limits are exceeded."""
     from jobs.models import Job
     from quota.models import Limit, Reservation
 

@@ -1,1 +1,1 @@
-"""Rows R: the runtime beside gloo, torch and plain links."""
+"""Rows R: the runtime compared with gloo, torch and plain links."""

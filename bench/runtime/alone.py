@@ -1,6 +1,6 @@
-"""R6: what the runtime costs a training that runs alone, over the same loop in plain NumPy.
+"""R6: overhead of the runtime for a training that runs alone, relative to the same loop in plain NumPy.
 
-A network of 1.1 million parameters learns the digits, two passes a round, the two loops in turns.
+A network of 1.1 million parameters learns the digits, two passes per round, the two loops in turns.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runtime.trainer.metric_sinks import TerminalSink
 Model = dict[str, NDArray[Any]]
 ROUNDS = 5
 PASSES = 2
-# A chunk of the dataset. Batches do not cross the end of a task, so that both loops make the same steps.
+# One chunk of the dataset. Batches do not cross the end of a task, so both loops make the same steps.
 BATCH = 72
 RATE = 0.05
 GOAL = 1.05

@@ -1,7 +1,7 @@
-"""R9: what training notices while a parameter server writes a checkpoint of 1 GB, and how fast that is written.
+"""R9: effect of a parameter server's 1 GB checkpoint on training, and the speed of writing it.
 
-One trainer pushes and pulls all of the parameters without a pause, as processes of one host do. The disk's speed is
-that of ``dd`` with ``conv=fsync`` on the same file system, in turns with the checkpoints.
+One trainer continuously pushes and pulls all parameters, as processes of one host do. The disk's speed is that of
+``dd`` with ``conv=fsync`` on the same file system, in turns with the checkpoints.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from bench.scale import scale
 SIZE = scale(1 << 30, 1 << 26)
 ELEMENTS = SIZE // 4
 ROUNDS = 5
-PUSHES = 6  # of a round, while nothing is written
+PUSHES = 6  # per round, while nothing is written
 PAUSE_GOAL, SPEED_GOAL = 2.0, 0.5
 
 
@@ -51,7 +51,7 @@ def measure() -> list[Row]:
 
 @contextmanager
 def _group(folder: str) -> Iterator[tuple[Process, Process]]:
-    """The server that writes when it is told to, and its trainer."""
+    """Provide the server that writes on command, and its trainer."""
     command = [sys.executable, "-m", "bench.runtime.step_process"]
     with running([*command, "keeper", folder], one_thread()) as keeper:
         tail = [str(ELEMENTS), "shared", answer(keeper)]
@@ -61,12 +61,12 @@ def _group(folder: str) -> Iterator[tuple[Process, Process]]:
 
 
 def _push(trainer: Process) -> float:
-    """Seconds of one push and pull of everything."""
+    """Return the seconds of one push and pull of everything."""
     return make_steps([trainer], 1)[0][0]
 
 
 def _push_while_written(keeper: Process, trainer: Process) -> tuple[float, list[float]]:
-    """Seconds of the checkpoint, and of every push that was made meanwhile."""
+    """Return the seconds of the checkpoint, and of every push during it."""
     send_line(keeper, "write")
     pushes = [_push(trainer)]
     assert keeper.stdout is not None

@@ -1,9 +1,9 @@
-"""R8: tasks that a master hands out and takes back as done, every change committed before it is answered.
+"""R8: tasks that a master assigns and receives back as done, every change committed before it is answered.
 
-A master in this process, on the embedded store and on an etcd that keeps its data on the disk. Trainers that do no
-work are played by another process, each as in a job: it goes through the tasks that it was given ahead and leaves word
-of each on a connection of its own, then asks for more with the question that reports them done, and so on through one
-pass. One thread plays them all, for what is measured is the master and not how sixteen interpreters share two cores.
+A master in this process, on the embedded store and on an etcd with its data on the disk. Another process simulates
+trainers that do no work. Each behaves as in a job: it processes its prefetched tasks, reports each on a separate
+connection, then requests more with the message that reports them done, and so on through one pass. One thread simulates
+all of them, because the master is measured and not how sixteen interpreters share two cores.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _row(store: str, goal: float, one_round: Callable[[], float]) -> Row:
 
 
 def _largest_commit() -> int:
-    """Bytes of keys and values of the largest transaction of one pass."""
+    """Return the bytes of keys and values of the largest transaction of one pass."""
     with _directory() as directory:
         store = _Measuring(coordination.connect(f"sqlite:///{directory}/store.db"))
         with _master(store) as (address, trainers):
@@ -66,7 +66,7 @@ def _largest_commit() -> int:
 
 
 class _Measuring:
-    """A coordination store, and how much each transaction writes to it."""
+    """Coordination store that records the size of each transaction."""
 
     def __init__(self, store: Any) -> None:
         self._store = store
@@ -92,18 +92,18 @@ def _on_etcd() -> float:
 
 
 def one_pass(url: str) -> float:
-    """Seconds for one pass with the store at ``url``."""
+    """Return the seconds for one pass with the store at ``url``."""
     with _master(coordination.connect(url)) as (address, trainers):
         return _drive(address, trainers)
 
 
 def _drive(address: str, trainers: Sequence[Trainer]) -> float:
-    """Seconds in which another process goes through all tasks."""
+    """Return the seconds in which another process goes through all tasks."""
     context = multiprocessing.get_context("spawn")
     near, far = context.Pipe()
     process = context.Process(target=_train, args=(address, trainers, far))
     process.start()
-    far.close()  # where the other process fails, there is an end to be read here
+    far.close()  # so that a failure of the other process is read as end of file here
     seconds = float(near.recv())
     process.join()
     return seconds
@@ -111,7 +111,7 @@ def _drive(address: str, trainers: Sequence[Trainer]) -> float:
 
 @contextmanager
 def _directory() -> Iterator[Path]:
-    """On the disk of this working tree, which is no memory."""
+    """Provide a directory on the disk of this working tree, not in memory."""
     Path("build").mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="bench-", dir=Path.cwd() / "build") as directory:
         yield Path(directory)
@@ -131,7 +131,7 @@ def _master(store: Any) -> Iterator[tuple[str, list[Trainer]]]:
     store.close()
 
 
-class _Asker:
+class _SimulatedTrainer:
     """One trainer: its connections, and the number of its next request."""
 
     def __init__(self, address: str, trainer: Trainer) -> None:
@@ -140,7 +140,7 @@ class _Asker:
         self._request = 0
 
     def work(self, task: Task) -> None:
-        """Do a task and what was given with it, and ask for the next."""
+        """Do a task and those assigned with it, and request the next."""
         tasks = [task, *task.prefetched]
         for before, begun in pairwise(tasks):
             word = {"trainer": self._trainer.index, "done": _named(before), "begun": _named(begun)}
@@ -157,8 +157,8 @@ class _Asker:
         head = Header(op, Flag.LAST, incarnation=self._trainer.incarnation, seq=self._request)
         return frames.pack(head, payload) + payload
 
-    def hear(self) -> Answer:
-        """One whole message, in however many pieces it comes."""
+    def receive(self) -> Answer:
+        """Receive one whole message, in however many pieces it arrives."""
         raw = self._received(frames.HEADER_BYTES)
         head = frames.unpack(raw)
         payload = self._received(head.size)
@@ -183,20 +183,20 @@ def _named(*tasks: Task) -> list[tuple[int, int, int]]:
     return [(task.pass_id, task.task_id, task.epoch) for task in tasks]
 
 
-def _train(address: str, trainers: Sequence[Trainer], told: multiprocessing.connection.Connection) -> None:
+def _train(address: str, trainers: Sequence[Trainer], sender: multiprocessing.connection.Connection) -> None:
     selector = selectors.DefaultSelector()
     begun = time.perf_counter()
     for trainer in trainers:
-        asker = _Asker(address, trainer)
-        selector.register(asker.link, selectors.EVENT_READ, asker)
-        asker.ask()
+        simulated = _SimulatedTrainer(address, trainer)
+        selector.register(simulated.link, selectors.EVENT_READ, simulated)
+        simulated.ask()
     while selector.get_map():
         for key, _events in selector.select():
-            answer = key.data.hear()
+            answer = key.data.receive()
             if isinstance(answer, JobDone | PassEnd):
                 selector.unregister(key.fileobj)
             elif isinstance(answer, Task):
                 key.data.work(answer)
             else:
                 key.data.ask()
-    told.send(time.perf_counter() - begun)
+    sender.send(time.perf_counter() - begun)

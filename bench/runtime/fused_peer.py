@@ -1,6 +1,6 @@
-"""The peer of R3: PyTorch's fused optimisers on one thread. Runs in the peer's own Python.
+"""Peer of R3: PyTorch's fused optimisers on one thread. Runs in the peer's own Python.
 
-Reads a rule and a number of elements from standard input, a line a round, and answers with the seconds of one update.
+Reads a rule and a number of elements from standard input, one line per round, and prints the seconds of one update.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The peer of R1 and R2: one worker of a synchronous step with PyTorch's gloo. Runs in the peer's own Python.
+"""Peer of R1 and R2: one worker of a synchronous step with PyTorch's gloo. Runs in the peer's own Python.
 
-Reads how many steps to take from standard input, a line a round, and answers with the seconds of one step.
+Reads the number of steps from standard input, one line per round, and prints the seconds of one step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def main(elements: int) -> None:
     for line in sys.stdin:
         spent = 0.0
         for _ in range(int(line)):
-            gradient.copy_(made)  # what the model would write; not part of the step
+            gradient.copy_(made)  # written by the model in a training; not part of the step
             dist.barrier()
             begun = time.perf_counter()
             dist.all_reduce(gradient)

@@ -1,6 +1,6 @@
-"""The peer of S2: channels-redis as its documentation uses it. ``python -m bench.runtime.group_send_peer REDIS PORT``.
+"""Peer of S2: channels-redis as its documentation uses it. ``python -m bench.runtime.group_send_peer REDIS PORT``.
 
-Each socket is a consumer in one group; each line that is posted is one ``group_send``. Settings are the defaults.
+Each socket is a consumer in one group; each posted line is one ``group_send``. Settings are the defaults.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Consumer(AsyncWebsocketConsumer):
 
 
 async def take(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """The ingest: a JSON object with ``lines``."""
+    """Ingest endpoint: receives a JSON object with ``lines``."""
     body, more = b"", True
     while more:
         message = await receive()

@@ -1,10 +1,9 @@
-"""R1n: a synchronous step of 10 million numbers where every process is a host of its own, behind 1 Gbit/s.
+"""R1n: a synchronous step of 10 million numbers where every process is a separate host behind 1 Gbit/s.
 
 2, 4 and 8 trainers with as many parameter servers, against gloo's ring of as many workers on the same links, in
-alternating rounds. Each process is in a network namespace (``namespaces.py``): the kernel limits the rate of every
-link in each direction and adds 0.2 ms one way; where the kernel has no netem the links have no more delay than their
-own, which the rows say. A ring waits for more messages one after the other than a step with servers does, so links
-without delay are in its favour.
+alternating rounds. Each process is in a network namespace (``namespaces.py``): the kernel limits the rate of every link
+in each direction and adds 0.2 ms one way. If the kernel has no netem, no delay is added, which the rows state. A ring
+waits for more sequential messages than a step with servers does, so links without delay favour it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ ELEMENTS = scale(10_000_000, 1_000_000)
 TRAINERS = scale((2, 4, 8), (2,))
 RATE, DELAY = "1gbit", "200us"
 GOALS = {"socket": ("float32", 1.0), "bf16": ("bf16", 1.8)}
-_STEPS = 2  # of a round
+_STEPS = 2  # per round
 
 
 def measure() -> Iterator[Row]:
@@ -38,7 +37,7 @@ def measure() -> Iterator[Row]:
 
 
 def _rows(star: namespaces.Star, trainers: int) -> Iterator[Row]:
-    """Trainers are on the first hosts, where gloo's workers are too when it is their turn; servers on the others."""
+    """Measure both. Trainers and gloo's workers use the same first hosts in turns; servers use the others."""
     workers, servers = star.places[:trainers], star.places[trainers:]
     with ExitStack() as stack:
         groups = {

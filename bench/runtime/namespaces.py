@@ -1,8 +1,8 @@
-"""Hosts on one machine: network namespaces on a bridge, each behind a link whose rate and delay the kernel shapes.
+"""Hosts on one machine: network namespaces on a bridge, behind links whose rate and delay the kernel shapes.
 
-The bridge is in a namespace of its own, so nothing of the host's network is seen, changed or shared, and the addresses
+The bridge is in its own namespace, so nothing of the host's network is visible, changed or shared, and the addresses
 exist only inside. ``tbf`` limits the rate at both ends of a link, which is full duplex; ``netem`` delays what a host
-sends, where the kernel has it. Needs root and iproute2.
+sends, if the kernel has it. Needs root and iproute2.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from bench.environment.servers import Absent, program
 from bench.runtime.step_groups import Place
 
 _INTERFACE, _BRIDGE, _FIRST_HANDLE = "eth0", "bridge0", "1:"
-# What a link lets pass at once, and what waits before it: as much as a switch has for a port.
+# Burst size of a link, and its queue: as large as a switch has for a port.
 _BURST, _WAITING = "256kb", "2mb"
 
 
 @dataclass(frozen=True)
 class Star:
-    """``delayed``: whether what hosts send is delayed; not all kernels can."""
+    """Hosts on a bridge. ``delayed``: whether their packets are delayed; not all kernels support it."""
 
     places: Sequence[Place]
     delayed: bool
@@ -31,7 +31,8 @@ class Star:
 
 @contextmanager
 def star(hosts: int, rate: str, delay: str) -> Iterator[Star]:
-    """So many namespaces, with ``rate`` and ``delay`` as ``tc`` writes them. Raises Absent, saying what is missing."""
+    """Create ``hosts`` namespaces, with ``rate`` and ``delay`` in the notation of ``tc``. Raises Absent with what is
+    missing."""
     if os.geteuid() != 0:
         raise Absent("network namespaces need root")
     ip, tc = program("ip"), program("tc")
@@ -65,7 +66,7 @@ def _namespace(stack: ExitStack, ip: str, name: str) -> None:
 
 
 def _remove(ip: str, name: str) -> None:
-    """With all links that are in it."""
+    """Delete a namespace with all links in it."""
     with suppress(Absent):
         _run(ip, "netns", "delete", name)
 
@@ -79,7 +80,7 @@ def _delay(tc: str, host: str, delay: str) -> bool:
 
 
 def _run(*command: str) -> None:
-    """Raises Absent with what the command says: the kernel or the container lacks something."""
+    """Run a command. Raises Absent with its output if the kernel or the container lacks something."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         why = (done.stderr or done.stdout).strip().splitlines()

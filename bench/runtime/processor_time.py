@@ -1,9 +1,9 @@
-"""R1c: CPU seconds of all processes for each GB that they move over TCP, beside gloo's.
+"""R1c: CPU seconds of all processes per GB that they move over TCP, compared with gloo.
 
-What moves in a step is what its way of doing it sends: with servers every trainer sends its gradients and is sent the
-parameters, in a ring every worker sends 2 (N - 1) / N times the gradients. So gloo moves half of our bytes with 2
-trainers and three quarters with 4; the CPU time of one step, which is what a training pays, stands in the note.
-CPU time is what the kernel has counted for every process of the step, servers included, while it made the steps.
+The bytes of a step depend on the method: with servers every trainer sends its gradients and receives the parameters, in
+a ring every worker sends 2 (N - 1) / N times the gradients. So gloo moves half of our bytes with 2 trainers and three
+quarters with 4. The CPU time of one step, which is the cost of a training, is in the note. CPU time is the kernel's
+figure for every process of the step, servers included, during the steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.scale import scale
 ELEMENTS = scale(10_000_000, 1_000_000)
 TRAINERS = scale((2, 4), (2,))
 GOAL = 0.7
-_STEPS = scale(10, 2)  # of a round: the kernel counts in hundredths of a second
+_STEPS = scale(10, 2)  # per round: the kernel counts in hundredths of a second
 
 
 def measure() -> Iterator[Row]:
@@ -35,14 +35,14 @@ def measure() -> Iterator[Row]:
         yield _row(trainers, seconds)
 
 
-def moved(who: str, trainers: int) -> float:
-    """GB that leave a process in one step."""
-    copies = 2 * trainers if who == "ours" else 2 * (trainers - 1)
+def moved(product: str, trainers: int) -> float:
+    """Return the GB that processes send in one step."""
+    copies = 2 * trainers if product == "ours" else 2 * (trainers - 1)
     return copies * ELEMENTS * 4 / 1e9
 
 
 def _of_a_step(teams: Mapping[str, Team]) -> dict[str, float]:
-    """CPU seconds of each, the median of alternating rounds."""
+    """Return CPU seconds of each, the median of alternating rounds."""
     warm_up({name: team.makers for name, team in teams.items()})
     taken: dict[str, list[float]] = {name: [] for name in teams}
     for _ in range(ROUNDS):
@@ -55,7 +55,7 @@ def _of_a_step(teams: Mapping[str, Team]) -> dict[str, float]:
 
 def _row(trainers: int, seconds: Mapping[str, float]) -> Row:
     case, goal = f"TCP, {trainers} trainers, {ELEMENTS // 10**6}M: CPU seconds for each GB", f"<= {GOAL:g} x gloo"
-    rates = {who: spent / moved(who, trainers) for who, spent in seconds.items()}
+    rates = {product: spent / moved(product, trainers) for product, spent in seconds.items()}
     if "gloo" not in rates:
         return missed("R1c", case, goal, peers.missing("torch"), round(rates["ours"], 3))
     ratio = rates["ours"] / rates["gloo"]

@@ -1,8 +1,8 @@
-"""A network that misbehaves on purpose: connections go through here, and meet the weather of their edge.
+"""Fault-injecting TCP proxy: connections pass through it and are disturbed by the weather of their edge.
 
-An edge is from one replica to one server. Its weather can delay, slow down, hold back (in one direction or both: what
-is held comes when the edge heals, as TCP would send it again), reset, flip a bit, refuse and double connections.
-Everything happens in threads of the process that asks for it; the product knows nothing of it.
+An edge is from one replica to one server. Its weather can delay, slow down, hold back (in one direction or both: held
+data arrives when the edge heals, as if TCP had retransmitted it), reset, flip a bit, refuse and double connections.
+Everything happens in threads of the process that uses it; the product needs no change.
 """
 
 from __future__ import annotations
@@ -17,28 +17,29 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-UP, DOWN = "up", "down"  # from who has connected to who was connected to, and back
+UP, DOWN = "up", "down"  # from the connecting side to the other, and back
 BOTH = (UP, DOWN)
 _PIECE = 1 << 16
 _MOST_HELD = 1 << 23
-# Close with a reset instead of a farewell.
+# Close with a reset instead of an orderly shutdown.
 _RESET = struct.pack("ii", 1, 0)
 
 
 @dataclass
 class Weather:
-    """What an edge does to what passes. ``delay`` in seconds one way, ``rate`` in bytes a second each way (0: any)."""
+    """Disturbances of an edge. ``delay`` is in seconds one way, ``rate`` in bytes per second each way (0:
+    unlimited)."""
 
     delay: float = 0.0
     rate: float = 0.0
     refusing: bool = False
-    doubling: bool = False  # what is sent on a connection is sent on a second one too, whose answers nobody hears
+    doubling: bool = False  # sent data goes to a second connection too, whose answers are discarded
     held: set[str] = field(default_factory=set)
     flips: dict[str, int] = field(default_factory=dict)  # bytes to let pass before a bit is flipped, by direction
 
 
 class Edge:
-    """The connections from one client to one server, and their weather."""
+    """Connections from one client to one server, and their weather."""
 
     def __init__(self) -> None:
         self.weather = Weather()
@@ -47,12 +48,12 @@ class Edge:
         self.flipped = 0
 
     def cut(self, *directions: str) -> None:
-        """Hold back what is sent, in both directions unless one is named. Nobody is told."""
+        """Hold back sent data, in both directions unless one is named. Neither side is notified."""
         with self.changed:
             self.weather.held |= set(directions or BOTH)
 
     def heal(self) -> None:
-        """Let everything pass that was held back, and all that follows."""
+        """Let all held and subsequent data pass."""
         with self.changed:
             self.weather = Weather()
             self.changed.notify_all()
@@ -65,12 +66,12 @@ class Edge:
             passage.reset()
 
     def refuse(self) -> None:
-        """Take no new connection, and end those that there are."""
+        """Accept no new connections, and end the existing ones."""
         self.weather.refusing = True
         self.reset()
 
     def flip(self, direction: str, after: int = 0) -> None:
-        """Flip one bit of what is sent next in a direction, when so many bytes have passed."""
+        """Flip one bit of the next data in a direction, after ``after`` bytes."""
         with self.changed:
             self.weather.flips[direction] = after
 
@@ -79,7 +80,7 @@ class Edge:
             self.connections.append(passage)
 
     def passed(self, direction: str, data: bytes) -> bytes:
-        """What arrives of what was sent; waits while the direction is held."""
+        """Return the data as it arrives. Blocks while the direction is held."""
         with self.changed:
             self.changed.wait_for(lambda: direction not in self.weather.held)
             left = self.weather.flips.get(direction)
@@ -94,9 +95,10 @@ class Edge:
 
 
 class Proxy:
-    """One client's way out. ``target`` is where all connections go; without one each names its own in its first line.
+    """Proxy of one client. ``target`` is the address of all connections; without it, the first line of each names its
+    own.
 
-    ``name_of`` tells to which edge an address belongs.
+    ``name_of`` returns the edge name of an address.
     """
 
     def __init__(self, target: str = "", name_of: Callable[[str], str] = lambda address: address) -> None:
@@ -117,7 +119,7 @@ class Proxy:
 
     @property
     def edge(self) -> Edge:
-        """The edge to the one target."""
+        """The edge to the only target."""
         return self[self._name_of(self._target)]
 
     def close(self) -> None:
@@ -150,7 +152,7 @@ class Proxy:
 
 
 class _Passage:
-    """One connection: a thread for each direction, and one more where it is delayed or slowed down."""
+    """One connection: a thread for each direction, and one more if it is delayed or slowed down."""
 
     def __init__(self, edge: Edge, client: socket.socket, servers: list[socket.socket]) -> None:
         self._edge = edge
@@ -179,30 +181,30 @@ class _Passage:
 
 
 class _Way:
-    """What is under way in one direction of one connection, with the time at which each piece arrives."""
+    """Data in transit in one direction of one connection, with the arrival time of each piece."""
 
     def __init__(self, edge: Edge, direction: str, targets: list[socket.socket], broken: threading.Event) -> None:
         self._edge = edge
         self._direction = direction
         self._targets = targets
-        self._broken = broken  # ends with a reset, so a farewell must not overtake it
-        self._news = threading.Condition()
+        self._broken = broken  # ends with a reset, so an orderly shutdown must not overtake it
+        self._changed = threading.Condition()
         self._pieces: deque[tuple[float, bytes]] = deque()
         self._held = 0
-        self._free_at = 0.0  # when the last byte of what is under way has left
+        self._free_at = 0.0  # when the last byte in transit has left
         self._ended = False
 
     def fill(self, source: socket.socket) -> None:
-        """Read until the end, as far ahead as buffers on the way would."""
+        """Read until the end, as far ahead as network buffers would."""
         for data in _received(source):
-            with self._news:
-                self._news.wait_for(lambda: self._held < _MOST_HELD)
+            with self._changed:
+                self._changed.wait_for(lambda: self._held < _MOST_HELD)
                 self._pieces.append((self._due(len(data)), data))
                 self._held += len(data)
-                self._news.notify_all()
-        with self._news:
+                self._changed.notify_all()
+        with self._changed:
             self._ended = True
-            self._news.notify_all()
+            self._changed.notify_all()
 
     def _due(self, size: int) -> float:
         weather = self._edge.weather
@@ -224,18 +226,18 @@ class _Way:
                 target.shutdown(socket.SHUT_WR)
 
     def _next(self) -> tuple[float, bytes] | None:
-        with self._news:
-            self._news.wait_for(lambda: self._pieces or self._ended)
+        with self._changed:
+            self._changed.wait_for(lambda: self._pieces or self._ended)
             if not self._pieces:
                 return None
             due, data = self._pieces.popleft()
             self._held -= len(data)
-            self._news.notify_all()
+            self._changed.notify_all()
             return due, data
 
 
 def dial_through(proxy: str) -> None:
-    """From now on every connection of this process that is opened by address goes through a proxy."""
+    """Make every connection of this process that is opened by address go through a proxy."""
     host, _colon, port = proxy.rpartition(":")
     direct = socket.create_connection
 
@@ -244,7 +246,7 @@ def dial_through(proxy: str) -> None:
         link.sendall(f"{address[0]}:{address[1]}\n".encode())
         return link
 
-    setattr(socket, "create_connection", connect)  # noqa: B010  its type is another's to say
+    setattr(socket, "create_connection", connect)  # noqa: B010  typed elsewhere
 
 
 def _dial(address: str) -> socket.socket:
@@ -274,5 +276,5 @@ def _end_with_reset(link: socket.socket) -> None:
     with contextlib.suppress(OSError):
         link.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
     with contextlib.suppress(OSError):
-        link.shutdown(socket.SHUT_RD)  # wakes who reads, and says nothing to the other side yet
+        link.shutdown(socket.SHUT_RD)  # wakes the reader, and sends nothing to the other side yet
     link.close()

@@ -1,15 +1,15 @@
 """R7: ``kill -9`` of a trainer, a parameter server or the master, until the job's next accepted gradient.
 
 A whole portal runs a job of two trainers, one parameter server and one master in ``sync`` mode. A replica is killed in
-two ways. Its process alone, as by a fault of its own: the agent removes the registration and starts the process again.
-And all processes of its session, the agent first, as where a machine is lost: nothing removes the registration, so its
-lease has to run out. The metrics of the job are read every 20 ms until there is a step that began after the kill, so
-the time that the step, the report and its delivery take is included. A master is in no step's way: the trainers do the
-tasks that they have. Hence the row also names the standstill, the longest time in which the job took no step until its
-replica is back and has been at work for a while.
+two ways. Its process alone, like a crash: the agent removes the registration and restarts the process. And all
+processes of its session, the agent first, like a lost machine: nothing removes the registration, so its lease has to
+expire. The metrics of the job are read every 20 ms until there is a step that began after the kill, so the time of the
+step, the report and its delivery is included. Steps do not need the master: trainers continue with their assigned
+tasks. Hence the row also gives the standstill, the longest time without a step until the replica is back and has worked
+for a while.
 
-Every gradient is -1 and the rate is 1, so the only parameter counts the gradients that the servers have. Nothing was
-lost or counted twice where it is the step's number in every point, and no trainer reports a step for a second time.
+Every gradient is -1 and the rate is 1, so the only parameter counts the gradients that the servers have received.
+Nothing was lost or counted twice if it equals the step's number in every point, and no trainer reports a step twice.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any
 
 import httpx
 
-from bench.pages.start import answer_of, cancel, has_points, room_of, running_here, signed_in, wait_until
+from bench.pages.start import answer_of, cancel, has_points, namespace_of, running_here, signed_in, wait_until
 from bench.report import Row
 from bench.scale import scale
 from jobs.backends.local import process_sessions
@@ -34,13 +34,13 @@ from runtime import contract
 from runtime.contract import MASTER, PSERVER, TRAINER, ReplicaState
 
 VICTIMS: Mapping[str, str] = {TRAINER: "trainer-1", PSERVER: "pserver-0", MASTER: "master-0"}
-# Five of every role. A replica gets three further lives, so it takes two jobs.
+# Five kills of every role. A replica is restarted at most three times, so two jobs are needed.
 KILLS_OF_A_JOB = scale((3, 2), (1,))
 PROCESS, MACHINE = "its process alone", "its agent and all processes"
 WAYS = (PROCESS, MACHINE)
 TRAINERS = 2
 BEYOND_THE_LEASE_SECONDS = 2.0
-# After its return: several passes, so that whoever needs the replica has asked it.
+# After its return: several passes, so that every process that needs the replica has contacted it.
 STEPS_AFTERWARDS = 50
 _POLL_SECONDS = 0.02
 _PATIENCE_SECONDS = 60.0
@@ -95,7 +95,7 @@ def _rows(way: str) -> Iterator[Row]:
 
 @dataclass(frozen=True)
 class Kill:
-    """``seconds`` to the next accepted gradient; ``standstill``: the longest in which there was none."""
+    """Result of a kill: ``seconds`` to the next accepted gradient; ``standstill``, the longest time without one."""
 
     seconds: float
     standstill: float
@@ -113,7 +113,7 @@ def _row(role: str, way: str, kills: Sequence[Kill]) -> Row:
 
 @dataclass(frozen=True)
 class Points:
-    """The points of a job from a step on. A bucket holds one step, as reported by up to all of the trainers."""
+    """Points of a job from a step on. A bucket holds one step, as reported by up to all trainers."""
 
     series: Mapping[str, Mapping[str, Sequence[float]]]
 
@@ -132,7 +132,7 @@ class Points:
 
     @property
     def kept(self) -> bool:
-        """Whether every step counted once."""
+        """Whether every step counted exactly once."""
         steps = self._of("applied", "x")
         same = steps == self._of("applied", "min") == self._of("applied", "max")
         return bool(steps) and same and max(self._of("applied", "count")) <= TRAINERS
@@ -148,12 +148,12 @@ class RunningJob:
     data: Path
 
     def points(self, first: float) -> Points:
-        """Of the steps from ``first`` on."""
+        """Return the points of the steps from ``first`` on."""
         query: dict[str, str | float] = {"keys": "began,accepted,applied", "from": first, "buckets": 5000}
         return Points(answer_of(self.http.get(f"/api/v1/jobs/{self.id}/metrics", params=query))["series"])
 
     def kill(self, replica: str, way: str) -> Kill:
-        """Kill it; measure until the job goes on, watch until the replica has been back for a while."""
+        """Kill a replica. Measure until the job continues, and watch until the replica has been back for a while."""
         directory, victim = self._at_work(replica, start_number=1)
         first = self.points(0).last_step
         begun = time.monotonic()
@@ -171,7 +171,7 @@ class RunningJob:
         return Kill(seconds, points.standstill, points.kept)
 
     def _at_work(self, replica: str, start_number: int) -> tuple[Path, ReplicaState]:
-        """Its directory and what its agent says, once the replica works in that life or a later one."""
+        """Return its directory and its agent's state, once it works with this start number or a later one."""
         found: list[tuple[Path, ReplicaState]] = []
 
         def look() -> bool:
@@ -189,8 +189,8 @@ class RunningJob:
 
 @contextmanager
 def _job(http: httpx.Client, data: Path) -> Iterator[RunningJob]:
-    """A job that trains, until the block is left."""
-    id = answer_of(http.post(f"/api/v1/namespaces/{room_of(http)}/jobs", json=SPEC))["id"]
+    """Provide a job that trains, until the block is left."""
+    id = answer_of(http.post(f"/api/v1/namespaces/{namespace_of(http)}/jobs", json=SPEC))["id"]
     wait_until(http, f"/api/v1/jobs/{id}/metrics?keys=cost", has_points)
     try:
         yield RunningJob(http, id, data)

@@ -1,11 +1,11 @@
-"""R5: records a second of two trainers over one, a compute-bound model, batches read as a dataset.
+"""R5: records per second of two trainers relative to one, a compute-bound model, batches read as a dataset.
 
-Each trainer reads 1 KB records of a dataset as a job does (``Job.reader``, ``Job.steps``), takes its tasks from a
-master over TCP, and pushes gradients to a parameter server over TCP; master, server and every trainer are processes of
-their own, with one thread for linear algebra each. The two sizes of a job take turns, round by round, each with a fresh
-job on the same data; the clock runs from the moment when all trainers have their parameters until the last of them
-has come to the end. Beside it stands what the machine has to give: processes that train as much on batches that they
-have in memory, without the runtime. What the runtime costs beyond that is the ratio.
+Each trainer reads 1 KB records of a dataset as in a job (``Job.reader``, ``Job.steps``), gets its tasks from a master
+over TCP, and pushes gradients to a parameter server over TCP. Master, server and every trainer are separate processes
+with one thread for linear algebra each. The two sizes take turns, round by round, each with a new job on the same data.
+The clock runs from the moment when all trainers have their parameters until the last one finishes. The machine's own
+limit is measured too: processes that train as much on batches in memory, without the runtime. The overhead of the
+runtime beyond that is the ratio.
 
 ``python -m bench.runtime.scaling ROLE ...`` is one of the processes.
 """
@@ -51,7 +51,7 @@ GOAL = 1.8
 ROUNDS = scale(5, 1)
 DATASET = "bench/kilobytes"
 FEATURES, HIDDEN, CLASSES = 256, 768, 10
-# Every task is whole batches, and there are as many for the one trainer as for the other.
+# Every task is whole batches, and there are as many for one trainer as for the other.
 BATCH, TASK_BATCHES, TASKS = 512, 4, scale(16, 4)
 RECORDS = BATCH * TASK_BATCHES * TASKS
 
@@ -75,7 +75,7 @@ def measure() -> Iterator[Row]:
 
 
 def _write_data(root: Path) -> None:
-    """A chunk for each task; 1 KB of features in each record."""
+    """Write a chunk for each task; 1 KB of features in each record."""
     directory = root / DATASET
     directory.mkdir(parents=True)
     rng = np.random.default_rng(7)
@@ -116,7 +116,7 @@ def _bare_rate(workers: int) -> float:
 
 
 def _rate(stack: ExitStack, count: int, environment: dict[str, str], words: Sequence[str]) -> float:
-    """Records a second of so many processes that begin together."""
+    """Return records per second of ``count`` processes that begin together."""
     command = [sys.executable, "-m", "bench.runtime.scaling", *words]
     group: Sequence[Process] = ready(
         stack.enter_context(running(command, {**environment, contract.INDEX: str(index)})) for index in range(count)
@@ -131,9 +131,9 @@ def _rate(stack: ExitStack, count: int, environment: dict[str, str], words: Sequ
     return trained / seconds
 
 
-# --- The processes ---------------------------------------------------------------------------------------------------
+# --- Processes -------------------------------------------------------------------------------------------------------
 def lead(store: str, trainers: int) -> None:
-    """The master of one job: print its address, serve until standard input ends."""
+    """Run the master of one job: print its address, serve until standard input ends."""
     environment = contract.read()
     found = catalogue.find(environment.dataset, environment.data_path)
     reception = Reception()
@@ -150,7 +150,7 @@ def lead(store: str, trainers: int) -> None:
 
 
 class Linked:
-    """Surroundings of a trainer whose master and server are known by their addresses; nothing is shared."""
+    """Trainer environment with fixed addresses of master and server; no memory is shared."""
 
     def __init__(self, environment: contract.Environment, master: str, server: str) -> None:
         self.sink: Sink = TerminalSink(lambda line: None)
@@ -178,9 +178,9 @@ def _started() -> Iterator[None]:
 
 
 def train(master: str, server: str) -> None:
-    """Train on every task that the master gives; print on how many records."""
+    """Train on every task of the master; print the number of records."""
     environment = contract.read()
-    # A job that is not alone: its master says how many passes there are, and one queue serves all its loops.
+    # A job that is not alone: its master sets the number of passes, and one queue serves all its loops.
     job = Job(replace(environment, agent_fd=0), Linked(environment, master, server))
     params = job.params(_model(), opt=SGD(1e-3))
     trained = 0
@@ -192,7 +192,7 @@ def train(master: str, server: str) -> None:
 
 
 def train_bare(count: int) -> None:
-    """The same work on a batch in memory."""
+    """Do the same work on a batch in memory."""
     model, rng = _model(), np.random.default_rng(7)
     x, y = rng.normal(size=(BATCH, FEATURES)).astype("f4"), rng.integers(0, CLASSES, BATCH)
     with _started():

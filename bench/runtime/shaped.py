@@ -1,8 +1,8 @@
-"""R4: a push of 8 MB of gradients and a pull of as many parameters over a slow link, against what the link allows.
+"""R4: a push of 8 MB of gradients and a pull of as many parameters over a slow link, against the link's limit.
 
 The link is a userland proxy between a trainer and a parameter server: 0.5 Gbit/s in each direction, 1 ms each way. The
-limit is the time that the numbers take one way, for the way back is free at the same time. Trainer, server and proxy
-are processes of their own.
+limit is the time that the numbers take one way, because the way back is free at the same time. Trainer, server and
+proxy are separate processes.
 
 ``python -m bench.runtime.shaped WIRE ADDRESS`` is the trainer.
 """
@@ -26,10 +26,10 @@ from runtime.protocol.client import Client
 from runtime.trainer.params import Params, ServerStore
 
 ELEMENTS = 2_000_000
-RATE = 0.5e9 / 8  # bytes a second
+RATE = 0.5e9 / 8  # bytes per second
 DELAY = 0.001  # seconds, one way
 GOAL = 1.15
-# Bytes of a number on its way to the server.
+# Bytes of a number in transit to the server.
 SIZES = {contract.F32: 4, contract.BF16: 2}
 
 
@@ -58,7 +58,7 @@ def _row(wire: str, seconds: float) -> Row:
 
 
 def train(wire: str, address: str) -> None:
-    """For each line of standard input make so many steps; print the seconds of one and the version that it came to."""
+    """For each line of standard input make that many steps. Print the seconds of one step and the resulting version."""
     store = ServerStore([Client(address, incarnation=FIRST_INCARNATION)], share=False, wire=wire)
     params = Params({"w": np.zeros(ELEMENTS, "f4")}, store, SGD(0.1))
     gradients = {"w": np.random.default_rng(1).normal(scale=1e-3, size=ELEMENTS).astype("f4")}

@@ -1,8 +1,8 @@
-"""The processes of one synchronous step, ours and the peer's, each where it is put.
+"""Processes of one synchronous step, ours and the peer's, each in its place.
 
-Trainers and parameter servers of ``step_process.py``, or workers of PyTorch's gloo (``gloo_peer.py``) in the
-peers' own Python. A ``Place`` is an address and the command by which a process gets there: this host as it is, or a
-network namespace (``namespaces.py``).
+Trainers and parameter servers of ``step_process.py``, or workers of PyTorch's gloo (``gloo_peer.py``) in the peers' own
+Python. A ``Place`` is an address and the command prefix that starts a process there: this host, or a network namespace
+(``namespaces.py``).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 @dataclass(frozen=True)
 class Place:
-    """``enter``: the words before a command that is run there. ``interface`` has the address."""
+    """Where a process runs. ``enter`` is the command prefix. ``interface`` has the address."""
 
     address: str = "127.0.0.1"
     enter: tuple[str, ...] = ()
@@ -38,13 +38,13 @@ HERE = Place()
 
 @dataclass(frozen=True)
 class Team:
-    """``makers`` are told to make steps; ``everybody`` are they and their servers."""
+    """Processes of one side. ``makers`` make steps on command; ``everybody`` includes their servers."""
 
     makers: Group
     everybody: Group
 
     def cpu_seconds(self) -> float:
-        """CPU time of all its processes since they were started."""
+        """Return the CPU time of all its processes since their start."""
         return sum(map(_cpu_seconds, (process.pid for process in self.everybody)))
 
 
@@ -57,7 +57,7 @@ def _cpu_seconds(pid: int) -> float:
 def ours(
     elements: int, wire: str, trainers: Sequence[Place], servers: Sequence[Place] = (HERE, HERE)
 ) -> Iterator[Team]:
-    """A process in each place. ``wire`` is one that ``bench.runtime.step_process`` has."""
+    """Provide a process in each place. ``wire`` is one of ``bench.runtime.step_process``."""
     command = [sys.executable, "-m", "bench.runtime.step_process"]
     # Hashes of bytes are salted by default; the digests of two runs are compared.
     environment = {**one_thread(), "PYTHONHASHSEED": "0"}
@@ -81,13 +81,13 @@ def ours(
 
 @contextmanager
 def gloo(python: str, elements: int, workers: Sequence[Place]) -> Iterator[Team]:
-    """A worker in each place; ``python`` is an interpreter that has PyTorch."""
+    """Provide a worker in each place; ``python`` is an interpreter that has PyTorch."""
     first = workers[0]
-    # In a namespace of its own any port is free.
+    # In a separate network namespace every port is free.
     port = random.randrange(20_000, 30_000) if first.enter else free_port()
     shared = {"WORLD_SIZE": str(len(workers)), "MASTER_ADDR": first.address, "MASTER_PORT": str(port)}
     with ExitStack() as stack:
-        # They are ready only when all are there.
+        # They become ready only when all are started.
         makers = ready(
             [
                 stack.enter_context(

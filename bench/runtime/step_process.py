@@ -44,7 +44,7 @@ def serve(index: int, servers: int, trainers: int) -> None:
 
 
 def keep(folder: Path) -> None:
-    """A server of one trainer. For each line write a checkpoint, and print the seconds that it took."""
+    """Run a server of one trainer. For each input line, write a checkpoint and print the seconds."""
     server = ShardServer(Shard(0, even_table(1), 1))
     server.change_members([Member(TRAINER, 0, FIRST_INCARNATION)])
     server.start()
@@ -52,7 +52,7 @@ def keep(folder: Path) -> None:
     store.put("/registration", b"")
     owner = Compare("/registration", create_revision=store.list("/registration").revision)
     files, book = LocalFiles(folder / "checkpoints"), Book(store, "bench", 1, 1)
-    # Due at every look.
+    # Due at every check.
     keeper = Keeper(server, Identity("bench", 0, 1), files, book, owner, 0.0, _complain, print)
     print(server.address, flush=True)
     for _line in sys.stdin:
@@ -67,7 +67,8 @@ def _complain(_kind: str, text: str) -> None:
 
 
 def train(index: int, elements: int, wire: str, addresses: list[str]) -> None:
-    """For each line of standard input make so many steps; print the seconds of one and the digest of the parameters."""
+    """For each line of standard input make that many steps. Print the seconds of one step and the digest of the
+    parameters."""
     clients = [Client(address, incarnation=FIRST_INCARNATION + index) for address in addresses]
     if wire == "digits":
         learn(index, clients)
@@ -85,7 +86,7 @@ def train(index: int, elements: int, wire: str, addresses: list[str]) -> None:
 
 
 def learn(index: int, clients: list[Client]) -> None:
-    """Learn the digits with Adam over TCP, from batches that only the trainer's index and the step decide."""
+    """Learn the digits with Adam over TCP, from batches that depend only on the trainer's index and the step."""
     environment = contract.read()
     x, y = Job(environment, Alone(environment)).load("public/digits", "train")
     start = {"w": np.zeros((x.shape[1], 10), "f4"), "b": np.zeros(10, "f4")}

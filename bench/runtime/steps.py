@@ -1,13 +1,13 @@
-"""R1, R2, R10: a synchronous step of trainers and two parameter servers, each a process of its own.
+"""R1, R2, R10: a synchronous step of trainers and two parameter servers, each a separate process.
 
 R1   push gradients (float32, or bf16 on the wire), SGD, pull over TCP loopback, against gloo's all_reduce and SGD with
      as many workers
 R2   the same with the memory that trainers and servers of one host share
 R10  parameters after the same batches of the digits in two runs over TCP with Adam, bit for bit
 
-In R1 and R2 the gradients lie where each side takes them from without a copy: gloo reduces the tensor that the model
-has written, ours are in the arrays of ``Params.gradients``. To write them there is not part of the step. Our parameters
-are ``mapped``: on one host the trainer sees them where the server has updated them.
+In R1 and R2 the gradients are where each side reads them without a copy: gloo reduces the tensor that the model has
+written, ours are in the arrays of ``Params.gradients``. Writing them there is not part of the step. Our parameters are
+``mapped``: on one host the trainer sees them where the server has updated them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def measure() -> list[Row]:
 
 # --- Rows ------------------------------------------------------------------------------------------------------------
 def _against_gloo(elements: int, trainers: int) -> list[Row]:
-    """R1 and R2 of one cell, in alternating rounds with the peer."""
+    """Measure R1 and R2 of one cell, in alternating rounds with the peer."""
     with ExitStack() as stack:
         places = [HERE] * trainers
         groups = {wire: stack.enter_context(ours(elements, wire, places)).makers for wire in GOALS}
@@ -62,7 +62,7 @@ def _against(wire: str, elements: int, trainers: int, seconds: Mapping[str, floa
 
 
 def _exact(trainers: int) -> Row:
-    """R10. The digest is of the bytes of all parameters, after so many steps on batches of real data."""
+    """Measure R10. The digest is of the bytes of all parameters after the steps on batches of real data."""
     digests = set()
     for _run in range(2):
         with ours(0, "digits", [HERE] * trainers) as team:

@@ -1,9 +1,9 @@
-"""S4: the chart of a run of 1,000,000 steps: the server's answer, the first paint in a browser, and a live update.
+"""S4: the chart of a run of 1,000,000 steps: the server's response, the first paint in a browser, and a live update.
 
-The points are in the database as agents' batches left them. The answer of 1,000 buckets is asked for over HTTP of one
-web process; what the first answer after a start takes, which reads all points once, stands in the note. First paint is
-from the start of the navigation of a fresh tab until the curve is in the document. A live update is one call of the
-chart's drawing, while points arrive. The peer is Plotly that is given all points and one more.
+The points are in the database as agents' batches left them. The response of 1,000 buckets is requested over HTTP from
+one web process; the time of the first response after a start, which reads all points once, is in the note. First paint
+is from the start of the navigation of a new tab until the curve is in the document. A live update is one call of the
+chart's drawing, while points arrive. The peer is Plotly with all points and one more.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _fill(job: stage.RunningJob) -> None:
 
 
 def _answers(address: str, job: str) -> tuple[float, float]:
-    """Seconds of the first answer, and the median of later ones."""
+    """Return the seconds of the first response, and the median of later ones."""
     (token,) = stage.tokens(1)
     times = []
     with httpx.Client(base_url=address, headers={"Authorization": f"Bearer {token}"}, timeout=60) as http:

@@ -1,9 +1,9 @@
-"""S2: one job's lines to many sockets through one web process: the share delivered exactly once, and how late.
+"""S2: one job's lines to many sockets through one web process: the share delivered exactly once, and the delay.
 
-The lines are sent as an agent sends them, in batches to the ingest endpoint at a steady rate; the sockets are those of
-many accounts, read by two processes on the same machine. A line carries the time at which its batch was sent. The peer
-is channels-redis as its documentation uses it: a message for each line to a group, each socket a consumer in that
-group, one process, a real Redis.
+The lines are sent like an agent's, in batches to the ingest endpoint at a steady rate. The sockets belong to many
+accounts and are read by two processes on the same machine. A line carries the time at which its batch was sent. The
+peer is channels-redis as its documentation uses it: a message per line to a group, a consumer in that group per socket,
+one process, a real Redis.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _peer(folder: Path) -> list[dict[str, Any]]:
 
 
 def _read(folder: Path, readings: Iterable[Reading], feed: Callable[[], None]) -> list[dict[str, Any]]:
-    """What each socket saw of what ``feed`` sends."""
+    """Return what each socket received of what ``feed`` sends."""
     processes = []
     for number, reading in enumerate(readings):
         path = folder / f"reading-{number}.json"
@@ -109,7 +109,7 @@ def _read(folder: Path, readings: Iterable[Reading], feed: Callable[[], None]) -
 
 
 def _feed(send: Send, seconds: float) -> None:
-    """Send lines at the rate, in batches; a late batch is followed by the next at once, so that the rate holds."""
+    """Send lines at the rate, in batches. After a late batch the next follows immediately, so that the rate holds."""
     size, begun = RATE // BATCHES_A_SECOND, time.monotonic()
     for turn in range(int(seconds * BATCHES_A_SECOND)):
         early = begun + turn / BATCHES_A_SECOND - time.monotonic()
@@ -125,7 +125,7 @@ def _share(seen: Sequence[dict[str, Any]], lines: int = RATE * SECONDS) -> float
 
 
 def _p99_ms(seen: Sequence[dict[str, Any]]) -> float:
-    """Of the frames of all sockets, the median of the p99 of as many stretches of time."""
+    """Return the median over equal time windows of the p99 over the frames of all sockets."""
     frames = sorted((tuple(one) for each in seen for one in each["late"]), key=lambda one: one[0])
     size = max(1, len(frames) // WINDOWS)
     parts = [sorted(late for _at, late in frames[start : start + size]) for start in range(0, len(frames), size)]

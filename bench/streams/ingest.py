@@ -1,4 +1,4 @@
-"""What an agent sends to the portal: numbered lines and points, over one connection that is kept."""
+"""Sends an agent's data to the portal: numbered lines and points, over one persistent connection."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TIMEOUT_SECONDS = 60.0
 
 
 class Sender:
-    """One replica of an attempt."""
+    """Sender for one replica of an attempt."""
 
     def __init__(self, address: str, attempt: str, token: str, replica: str = "trainer-0") -> None:
         self._address, self._replica = urlsplit(address), replica
@@ -23,15 +23,15 @@ class Sender:
         self._next = {"lines": 1, "points": 1}
 
     def lines(self, rows: Sequence[tuple[float, str, str]]) -> None:
-        """Send lines (unix time, stream, text) that follow on those sent before."""
+        """Send lines (unix time, stream, text), numbered after those sent before."""
         self._send("logs", "lines", rows)
 
     def points(self, rows: Sequence[tuple[float, float, str, float]]) -> None:
-        """Send points (unix time, step, key, value) that follow on those sent before."""
+        """Send points (unix time, step, key, value), numbered after those sent before."""
         self._send("metrics", "points", rows)
 
     def skip(self, field: str, count: int) -> None:
-        """Number what follows as if so many had been sent: the portal has them."""
+        """Advance the numbering by ``count``: the portal has those entries already."""
         self._next[field] += count
 
     def close(self) -> None:
@@ -45,14 +45,14 @@ class Sender:
         self._next[field] += len(rows)
 
     def post(self, call: str, body: bytes) -> None:
-        """Raises RuntimeError where the portal does not take it."""
+        """Send a request. Raises RuntimeError if the portal refuses it."""
         connection = self._connected()
         connection.request("POST", f"{self._path}/{call}", body, self._headers)
         answer = connection.getresponse()
-        said = answer.read()
+        content = answer.read()
         if answer.status != 200:
             raise RuntimeError(
-                f"{call} was answered with status {answer.status}: {said[:200].decode(errors='replace')}"
+                f"{call} was answered with status {answer.status}: {content[:200].decode(errors='replace')}"
             )
 
     def _connected(self) -> http.client.HTTPConnection:

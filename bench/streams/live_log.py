@@ -1,8 +1,8 @@
-"""S1: from the moment a job prints a line until it stands in the page of the job in a browser.
+"""S1: time from printing a line in a job until it is in the page of the job in a browser.
 
-A whole portal runs a job that prints 100 lines a second, each with the time at which it was printed; Chromium shows the
-job's page at the end of its log. A line counts when its row is in the document. The clock is that of the machine, for
-both. p50 and p99 are the medians over five stretches.
+A whole portal runs a job that prints 100 lines per second, each with its time of printing. Chromium shows the end of
+the log on the job's page. A line counts when its row is in the document. Both use the clock of the machine. p50 and p99
+are the medians over five windows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bench.report import Row, at_most, missed
 from bench.scale import scale
 
 RATE = 100
-STRETCHES, STRETCH_SECONDS = 5, scale(10, 2)
+WINDOWS, WINDOW_SECONDS = 5, scale(10, 2)
 P50_GOAL_MS, P99_GOAL_MS = 250.0, 600.0
 _CODE = """\
 import time
@@ -30,7 +30,7 @@ for number in range(1_000_000):
     time.sleep(max(0.0, begun + number / RATE - time.monotonic()))
     print(f"n={number} at={time.time():.6f}", flush=True)
 """
-# Notes each row when it comes into the document: [its sequence number, milliseconds since it was printed].
+# Records each row when it is added to the document: [its sequence number, milliseconds since it was printed].
 _OBSERVE = """
 () => {
   window.__late = [];
@@ -55,25 +55,25 @@ _OBSERVE = """
 def measure() -> Iterator[Row]:
     case = f"printed to shown in the browser, {RATE} lines/s"
     try:
-        stretches, printed = _stretches()
+        windows, printed = _windows()
     except Absent as error:
         yield missed("S1", case, f"<= {P50_GOAL_MS:g} / {P99_GOAL_MS:g}", str(error))
         return
-    p50, p99 = (median(_quantile(stretch, share) for stretch in stretches) for share in (0.5, 0.99))
-    shown = sum(map(len, stretches))
+    p50, p99 = (median(_quantile(each, share) for each in windows) for share in (0.5, 0.99))
+    shown = sum(map(len, windows))
     note = f"{shown} of about {printed} lines were drawn"
     yield at_most("S1", f"{case}: p50, ms", p50, P50_GOAL_MS, note=note)
     yield at_most("S1", f"{case}: p99, ms", p99, P99_GOAL_MS)
 
 
-def _stretches() -> tuple[list[list[float]], int]:
+def _windows() -> tuple[list[list[float]], int]:
     with (
         tempfile.TemporaryDirectory(prefix="regatta-bench-") as scratch,
         portal.running_here(Path(scratch)) as running,
         portal.signed_in(running) as http,
         browser.chromium() as chromium,
     ):
-        namespace = portal.room_of(http)
+        namespace = portal.namespace_of(http)
         body: dict[str, Any] = {"name": "prints", "files": {"train.py": _CODE.replace("RATE", str(RATE))}}
         job = portal.answer_of(http.post(f"/api/v1/namespaces/{namespace}/jobs", json=body))["id"]
         portal.wait_until(
@@ -85,14 +85,14 @@ def _stretches() -> tuple[list[list[float]], int]:
         page.wait_for_selector("log-view .log-row")
         page.wait_for_timeout(2000)
         page.evaluate(_OBSERVE)
-        stretches = []
+        windows = []
         begun = time.monotonic()
-        for _ in range(STRETCHES):
-            page.wait_for_timeout(1000 * STRETCH_SECONDS)
-            stretches.append([late for _sequence, late in page.evaluate("() => window.__late.splice(0)")])
+        for _ in range(WINDOWS):
+            page.wait_for_timeout(1000 * WINDOW_SECONDS)
+            windows.append([late for _sequence, late in page.evaluate("() => window.__late.splice(0)")])
         printed = round((time.monotonic() - begun) * RATE)
         portal.cancel(http, job)
-    return stretches, printed
+    return windows, printed
 
 
 def _quantile(values: list[float], share: float) -> float:

@@ -1,8 +1,8 @@
 """S5: a log of 5,000,000 lines in a browser: opened at its end, searched as a whole, and the memory of the page.
 
-Opening is from the start of the navigation of a fresh tab until the last line is in the document. The search is for a
-text that stands in the log once, on one of its first lines: from the last key press until the line is shown as found.
-Memory is that of the tab's process after 100 pages were fetched on the way up.
+Opening is from the start of the navigation of a new tab until the last line is in the document. The search is for a
+text that occurs once, on one of the first lines: from the last key press until the line is shown as found. Memory is
+that of the tab's process after 100 pages were fetched while scrolling up.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _FOUND = """
   return /^1\\/1/.test(text) ? performance.now() : false;
 }
 """
-# What the page says of the search while it goes on.
+# Records the page's progress messages during the search.
 _WATCH_COUNTER = """
 () => {
   window.__said = [];
@@ -93,7 +93,7 @@ def _open(context: BrowserContext, job: str) -> float:
 
 
 def _search(context: BrowserContext, job: str) -> tuple[float, bool]:
-    """Seconds until it is found, and whether the page said anything before."""
+    """Return the seconds until it is found, and whether the page showed progress before."""
     page = context.new_page()
     page.goto(f"/n/bench/jobs/{job}")
     page.wait_for_function(_LAST, arg=f"line {LINES}:")
@@ -102,9 +102,9 @@ def _search(context: BrowserContext, job: str) -> tuple[float, bool]:
     begun = time.perf_counter()
     page.wait_for_function(_FOUND, polling="raf", timeout=_SEARCH_PATIENCE_MS)
     seconds = time.perf_counter() - begun
-    said: list[Any] = page.evaluate("() => window.__said")
+    messages: list[Any] = page.evaluate("() => window.__said")
     page.close()
-    return seconds, any(text and not str(text).startswith("1/1") for text in said)
+    return seconds, any(text and not str(text).startswith("1/1") for text in messages)
 
 
 def _scroll_up(page: Page) -> None:

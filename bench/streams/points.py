@@ -1,8 +1,8 @@
 """S3: metric points stored per second, on SQLite and PostgreSQL: by the store alone, and through the ingest endpoint.
 
-The store takes blocks of 1,000 points, each committed by itself, as columns. The peer is a table with a row for each
+The store receives blocks of 1,000 points, each committed separately, as columns. The peer is a table with a row per
 point, filled by the ORM's ``bulk_create`` with as many rows at once; the two take turns. The endpoint is that of one
-web process, to which two replicas of a job send batches whose JSON was made before the clock starts.
+web process, to which two replicas of a job send batches whose JSON was encoded before the clock starts.
 
 ``python -m bench.streams.points FOLDER [URL]`` measures on one database and prints JSON.
 """
@@ -94,7 +94,7 @@ class _Store:
 
 
 class _Table:
-    """A table with a row for each point."""
+    """Table with a row for each point."""
 
     def __init__(self) -> None:
         from django.db import connection, models
@@ -124,7 +124,7 @@ class _Table:
 
 
 def _through_the_endpoint(folder: Path) -> float:
-    """Points a second, the median of rounds."""
+    """Return points per second, the median of rounds."""
     job = stage.job(REPLICAS)
     with stage.web(folder) as address:
         senders = [Sender(address, str(job.attempt.pk), job.agent, replica) for replica in REPLICAS]
@@ -162,7 +162,7 @@ def _body(replica: str, number: int) -> bytes:
 
 
 def _points(start: int, count: int) -> list[tuple[float, float, str, float]]:
-    """Cost and accuracy by turns, as a training reports them."""
+    """Return cost and accuracy in turn, as a training reports them."""
     return [
         (1.7e9 + number / 100, float(number // 2), ("cost", "accuracy")[number % 2], 1 / (number + 1))
         for number in range(start, start + count)

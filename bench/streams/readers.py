@@ -1,9 +1,9 @@
 """Websockets that read one log, many in one process: ``python -m bench.streams.readers FILE``.
 
-The file says which (``Reading``). Prints "ready" when all are open and subscribed, and in the end what arrived as JSON.
-Frames are not decoded except on the first socket, so that the readers take little of the machine that they share with
-the server: the sequence numbers at the beginning of a frame say whether each line came exactly once, and the time that
-the frame's first line carries says how late it came.
+The file is a ``Reading``. Prints "ready" when all are open and subscribed, and at the end the results as JSON. Frames
+are decoded only on the first socket, so that the readers take little of the machine that they share with the server.
+The sequence numbers at the beginning of a frame show whether each line arrived exactly once, and the time in the
+frame's first line shows its delay.
 """
 
 from __future__ import annotations
@@ -34,8 +34,11 @@ _RECEIVE = 1 << 20
 
 @dataclass(frozen=True)
 class Reading:
-    """``tokens``: one for each socket. Reads until line ``last`` or for so many seconds. ``frames``: the portal's, of
-    many lines each; without, each message is a line (the peer)."""
+    """Specification of the readers.
+
+    ``tokens``: one for each socket. Reads until line ``last`` or for so many seconds. ``frames``: the portal's, of many
+    lines each; otherwise each message is a line (the peer).
+    """
 
     port: int
     path: str
@@ -48,7 +51,7 @@ class Reading:
 
 @dataclass
 class Seen:
-    """What one socket saw. ``late``: seconds from the sending of a frame's first line, of each frame."""
+    """Results of one socket. ``late``: for each frame, seconds from the sending of its first line."""
 
     lines: int = 0
     lost: int = 0
@@ -58,7 +61,7 @@ class Seen:
 
 
 class Socket:
-    """A minimal client: text frames from the server, which are never masked, and pings."""
+    """Minimal client: unmasked text frames from the server, and pings."""
 
     def __init__(self, reading: Reading, token: str, check: bool) -> None:
         self.seen = Seen()
@@ -89,7 +92,7 @@ class Socket:
         self.link.setblocking(False)
 
     def read(self) -> None:
-        """Take in what has arrived."""
+        """Process all data that has arrived."""
         while True:
             try:
                 data = self.link.recv(_RECEIVE)
@@ -149,7 +152,7 @@ class Socket:
             self.seen.late.append((now, now - float(sent[1])))
 
     def _check_lines(self, message: memoryview, lo: int, hi: int) -> None:
-        """Every line of the frame, decoded: its text carries the number that it was sent with."""
+        """Decode every line of the frame and check that its text carries the number with which it was sent."""
         numbers = [int(match[1]) for match in _NUMBER.finditer(bytes(message))]
         if numbers != list(range(lo, hi + 1)):
             raise RuntimeError(f"the frame of the lines {lo} to {hi} holds {numbers[:3]}... of {len(numbers)} lines")

@@ -1,9 +1,9 @@
 """S6: lines lost, doubled or out of order while processes are killed at random for two minutes under load.
 
-A whole portal with Redis runs a job that prints 1,000 numbered lines a second. Every few seconds one of these is ended,
-by a seeded choice: the whole portal (started again on the same data), its web process, its worker, Redis (started again
-on the same port), or the socket of the reader, which connects again from its cursor. Compared are the numbers that the
-reader saw, and those that are stored in the end, with what was printed.
+A whole portal with Redis runs a job that prints 1,000 numbered lines per second. Every few seconds one of these is
+ended, by a seeded choice: the whole portal (restarted on the same data), its web process, its worker, Redis (restarted
+on the same port), or the socket of the reader, which reconnects from its cursor. The numbers that the reader received
+and those that are finally stored are compared with the printed ones.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def measure() -> Iterator[Row]:
 
 
 def faults(numbers: Sequence[int], total: int) -> Mapping[str, int]:
-    """Of the numbers 1 to ``total`` as they arrived."""
+    """Count the faults in the numbers 1 to ``total`` as they arrived."""
     distinct = set(numbers)
     return {
         "lost": total - len(distinct),
@@ -80,7 +80,7 @@ def faults(numbers: Sequence[int], total: int) -> Mapping[str, int]:
 
 
 def _kill_for(seconds: float, site: Site, reader: Reader) -> Mapping[str, int]:
-    """End something every few seconds; how often what."""
+    """End something every few seconds. Return how often each was ended."""
     chance, kills = random.Random(SEED), dict.fromkeys(VICTIMS, 0)
     actions: Mapping[str, Callable[[], None]] = {
         "portal": site.restart,
@@ -100,7 +100,7 @@ def _kill_for(seconds: float, site: Site, reader: Reader) -> Mapping[str, int]:
 
 @dataclass
 class Site:
-    """A portal with a Redis, both of which can be ended and started again."""
+    """Portal with a Redis, both of which can be killed and restarted."""
 
     folder: Path
     port: int
@@ -149,7 +149,7 @@ class Site:
         self._start_redis()
 
     def restart(self) -> None:
-        """Kill the whole portal, whose children end with it while jobs go on; start it again on the same data."""
+        """Kill the whole portal with its children, while jobs continue, and restart it on the same data."""
         _end(self._process)
         self._start()
 
@@ -166,16 +166,16 @@ class Site:
     def submit(self, total: int) -> str:
         code = _CODE.replace("TOTAL", str(total)).replace("RATE", str(RATE))
         with httpx.Client(base_url=self.address, headers=self._headers, timeout=60) as http:
-            # A program that needs no runtime: a trainer would have to register within a minute.
+            # A program without the runtime: a trainer would have to register within a minute.
             plain = {"framework": "command", "entrypoint": ["python", "train.py"]}
             body = {"name": "prints", "files": {"train.py": code}, **plain}
-            namespace = portal.room_of(http)
+            namespace = portal.namespace_of(http)
             id: str = portal.answer_of(http.post(f"/api/v1/namespaces/{namespace}/jobs", json=body))["id"]
             portal.wait_until(http, f"/api/v1/jobs/{id}/logs", lambda page: bool(page["lines"]))
         return id
 
     def check(self, job: str) -> None:
-        """Raises RuntimeError where the job did not come to its end: its lines were not printed, and not lost."""
+        """Raise RuntimeError if the job did not complete: then lines were not printed, rather than lost."""
         with httpx.Client(base_url=self.address, headers=self._headers, timeout=60) as http:
             portal.wait_until(http, f"/api/v1/jobs/{job}", lambda job: job["finished"] is not None)
             found = portal.answer_of(http.get(f"/api/v1/jobs/{job}"))
@@ -183,7 +183,7 @@ class Site:
             raise RuntimeError(f"The job is {found['state']}: {found['why']}")
 
     def stored(self, job: str) -> list[int]:
-        """The numbers of all lines that the API returns."""
+        """Return the numbers of all lines that the API returns."""
         numbers: list[int] = []
         after, more = 0, True
         with httpx.Client(base_url=self.address, headers=self._headers, timeout=60) as http:
@@ -224,7 +224,7 @@ def _site(folder: Path) -> Iterator[Site]:
 
 
 class Reader:
-    """Follows a job's log over a socket in a thread of its own, and connects again from its cursor."""
+    """Follows a job's log over a socket in a separate thread, and reconnects from its cursor."""
 
     def __init__(self, address: str, token: str, job: str) -> None:
         self._url = f"{address.replace('http', 'ws', 1)}/ws/v1/stream"
@@ -237,13 +237,13 @@ class Reader:
         self._thread.start()
 
     def cut(self) -> None:
-        """Break the connection below the protocol, as a lost network does."""
+        """Break the connection below the protocol, like a lost network."""
         if self._link is not None:
             with suppress(OSError):
                 self._link.socket.shutdown(2)
 
     def finish(self, total: int) -> list[int]:
-        """The numbers in the order of their arrival, once the last one has come, or after some patience."""
+        """Return the numbers in the order of arrival, once the last one has arrived or the wait times out."""
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while time.monotonic() < deadline and (not self._numbers or self._numbers[-1] < total):
             time.sleep(0.1)

@@ -1,8 +1,8 @@
-"""A Regatta portal from outside: a Python client and the ``regatta`` command. Talks HTTP only.
+"""Client of a Regatta portal: a Python package and the ``regatta`` command. Uses HTTP only.
 
 from regatta import Client
 
-with Client() as portal:                       # as `regatta login` has kept it, or Client(server, token)
+with Client() as portal:                       # configured by `regatta login`, or Client(server, token)
     job = portal.submit({"name": "digits", ...})
     job.on("cost", lambda point: print(point.step, point.value))
     for line in job.logs(follow=True):

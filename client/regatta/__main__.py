@@ -1,4 +1,4 @@
-"""``python -m regatta``."""
+"""Entry point of ``python -m regatta``."""
 
 import sys
 
@@ -6,7 +6,7 @@ from regatta.cli import main
 
 
 def run() -> None:
-    """What the installed command calls."""
+    """Run the command and exit. Called by the installed script."""
     sys.exit(main())
 
 

@@ -1,4 +1,4 @@
-"""The portal's calls as methods."""
+"""The portal's API as methods of a client."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ from regatta.transfer import SILENT, Fetcher, Progress, Sender
 
 POLL_SECONDS = 0.5
 PAGE = 1000
-ROWS = 500  # of a list
+ROWS = 500  # items per page of a list
 
 AnyPage = TypeVar("AnyPage", Page, PointPage)
 
 
 class Client:
-    """A signed-in view of one portal. Without ``server`` and ``token`` it is that of the environment or of the user's
-    file, as `regatta login` wrote it (``regatta.config``). May be used by several threads at once.
+    """Authenticated client of one portal. May be used by several threads at once.
 
-    ``clock`` and ``sleep`` are monotonic seconds and what waits; tests pass their own.
+    Without ``server`` and ``token`` it uses the environment or the user's file, as written by `regatta login`
+    (``regatta.config``).
+
+    ``clock`` returns monotonic seconds and ``sleep`` waits; tests replace both.
     """
 
     def __init__(
@@ -65,21 +67,21 @@ class Client:
         self._http.close()
 
     def pause(self, seconds: float) -> None:
-        """Let time pass: between two looks at something that goes on."""
+        """Wait between two polls."""
         self._sleep(seconds)
 
-    # --- who ---------------------------------------------------------------------------------------------------------
+    # --- account -----------------------------------------------------------------------------------------------------
     def token(self, username: str, password: str, name: str, *, code: str | None = None) -> str:
-        """A new token of that account. ``code`` is that of its second factor. Raises NotSignedIn."""
+        """Create a token of that account and return it. ``code`` is that of its second factor. Raises NotSignedIn."""
         body = {"username": username, "password": password, "name": name, **({"code": code} if code else {})}
         return str(self._http.post("/api/v1/auth/token", body)["token"])
 
     def me(self) -> dict[str, Any]:
-        """``{"username", "is_admin", "namespaces": [{"name", "role"}]}``."""
+        """Return ``{"username", "is_admin", "namespaces": [{"name", "role"}]}``."""
         return dict(self._http.get("/api/v1/me"))
 
     def own_namespace(self) -> str:
-        """The namespace that is meant when none is named: the client's, the one called like the account, the first."""
+        """Return the default namespace: the client's, else the one named like the account, else the first."""
         if self._namespace:
             return self._namespace
         me = self.me()
@@ -89,49 +91,49 @@ class Client:
         return me["username"] if me["username"] in names else names[0]
 
     def namespaces(self) -> Iterator[dict[str, Any]]:
-        """The namespaces that the account may see."""
+        """Yield the namespaces that the account may see."""
         yield from self._http.pages("/api/v1/namespaces")
 
     # --- tokens ------------------------------------------------------------------------------------------------------
     def exchange(self, code: str, verifier: str) -> str:
-        """The token that a person has just granted in the browser. Raises Refused where the code is used or too old."""
+        """Exchange the code of a browser sign-in for a token. Raises Refused if the code was used or has expired."""
         return str(self._http.post("/api/v1/auth/exchange", {"code": code, "verifier": verifier})["token"])
 
     def revoke_own_token(self) -> None:
-        """Make the token that this client signs with worthless at once."""
+        """Revoke the token of this client."""
         self._http.delete("/api/v1/tokens/current")
 
     def tokens(self) -> Iterator[dict[str, Any]]:
-        """One's own tokens, without their secrets."""
+        """Yield the account's tokens, without their secrets."""
         yield from self._http.pages("/api/v1/tokens")
 
     def create_token(self, name: str, *, scopes: Sequence[str] = (), days: int | None = None) -> dict[str, Any]:
-        """A token of one's own; its secret is in ``token``, told this once."""
+        """Create a token of the account. Its secret is in ``token`` and is returned only once."""
         return dict(self._http.post("/api/v1/tokens", {"name": name, "scopes": list(scopes), "days": days}))
 
     def revoke_token(self, token_id: str) -> None:
-        """Make one of one's own tokens worthless at once."""
+        """Revoke one of the account's tokens."""
         self._http.delete(f"/api/v1/tokens/{_part(token_id)}")
 
     def quota(self, namespace: str) -> dict[str, Any]:
-        """``{"limits", "reserved", "used", "headroom"}``, each by resource."""
+        """Return ``{"limits", "reserved", "used", "headroom"}``, each by resource."""
         return dict(self._http.get(f"/api/v1/namespaces/{_part(namespace)}/quota"))
 
     # --- jobs --------------------------------------------------------------------------------------------------------
     def submit(self, spec: Mapping[str, Any], *, namespace: str = "", key: str = "") -> Job:
-        """Submit a job. ``key`` makes the call safe to repeat: the same key gives the same job.
+        """Submit a job. ``key`` makes the call idempotent: the same key returns the same job.
 
-        Raises QuotaExceeded where it can never fit, Refused (with ``fields``) where the specification is wrong.
+        Raises QuotaExceeded if the job can never fit, Refused (with ``fields``) if the specification is invalid.
         """
         path = f"/api/v1/namespaces/{_part(namespace or self.own_namespace())}/jobs"
         return self._job(self._http.post(path, spec, headers={"Idempotency-Key": key or str(uuid.uuid4())}))
 
     def examples(self) -> list[dict[str, Any]]:
-        """The example jobs that the portal ships: ``{"name", "title", "spec"}``."""
+        """Return the example jobs of the portal: ``{"name", "title", "spec"}``."""
         return list(self._http.get("/api/v1/examples")["results"])
 
     def example(self, name: str) -> dict[str, Any]:
-        """The specification of an example, by its name or its job's. Raises Missing with the names that there are."""
+        """Return the specification of an example by its name or its job's. Raises Missing with the known names."""
         found = {key: each["spec"] for each in self.examples() for key in (each["spec"].get("name"), each["name"])}
         if name not in found:
             raise Missing(
@@ -148,42 +150,43 @@ class Client:
     def jobs(
         self, namespace: str = "", *, state: str | None = None, owner: str | None = None, query: str | None = None
     ) -> Iterator[Job]:
-        """The jobs of a namespace, newest first; pages are fetched as they are needed."""
+        """Yield the jobs of a namespace, newest first. Pages are fetched on demand."""
         path = f"/api/v1/namespaces/{_part(namespace or self.own_namespace())}/jobs"
         yield from map(self._job, self._http.pages(path, state=state, owner=owner, q=query))
 
     def cancel(self, job_id: str) -> Job:
-        """Ask for the end of a job. It has ended when its state says so."""
+        """Request cancellation of a job. Its state shows when it has ended."""
         self._http.post(f"/api/v1/jobs/{_part(job_id)}/cancel")
         return self.job(job_id)
 
     def delete(self, job_id: str) -> None:
-        """Delete a job that has ended, with everything it kept. Raises Refused where it has not ended."""
+        """Delete a job that has ended, with all its data. Raises Refused if it has not ended."""
         self._http.delete(f"/api/v1/jobs/{_part(job_id)}")
 
     def retry(self, job_id: str) -> Job:
-        """Let a job that has ended run again, as its next attempt."""
+        """Run a job that has ended again, as its next attempt."""
         return self._job(self._http.post(f"/api/v1/jobs/{_part(job_id)}/retry"))
 
     def scale(self, job_id: str, **replicas: int) -> Job:
-        """``scale(id, trainer=4)``: so many from now on, between the role's min and max."""
+        """Change the desired replicas: ``scale(id, trainer=4)``, between the role's min and max."""
         return self._job(self._http.post(f"/api/v1/jobs/{_part(job_id)}/scale", replicas))
 
     def specification(self, job_id: str) -> dict[str, Any]:
-        """What the job was submitted with, its files included, to be changed and submitted as another job."""
+        """Return the specification of a job, including its files, to be changed and submitted as another job."""
         return dict(self._http.post(f"/api/v1/jobs/{_part(job_id)}/clone")["spec"])
 
     def preview(self, spec: Mapping[str, Any], *, namespace: str = "") -> dict[str, Any]:
-        """What would come of a submission: ``{"verdict", "reason", "numbers", "plan"}``. Nothing is submitted."""
+        """Return the expected outcome of a submission: ``{"verdict", "reason", "numbers", "plan"}``. Submits
+        nothing."""
         path = f"/api/v1/namespaces/{_part(namespace or self.own_namespace())}/jobs"
         return dict(self._http.post(path, spec, dry_run="true"))
 
     def page_of(self, job: Job) -> str:
-        """The address of the job's page, for a browser."""
+        """Return the URL of the job's page."""
         return f"{self.server}/n/{_part(job.namespace)}/jobs/{_part(job.id)}"
 
     def wait(self, job_id: str, timeout: float | None = None) -> Job:
-        """The job when it has ended. Raises NotFinished after ``timeout`` seconds."""
+        """Wait until the job has ended and return it. Raises NotFinished after ``timeout`` seconds."""
         deadline = None if timeout is None else self._clock() + timeout
         while not (job := self.job(job_id)).ended:
             if deadline is not None and self._clock() >= deadline:
@@ -201,7 +204,7 @@ class Client:
         since: datetime | None = None,
         limit: int = PAGE,
     ) -> Page:
-        """Lines strictly after the cursor; -1 means the last ones."""
+        """Return lines strictly after the cursor; -1 means the last ones."""
         path = f"/api/v1/jobs/{_part(job_id)}/logs"
         moment = since.isoformat() if since else None
         return Page.from_json(self._http.get(path, after=after, limit=limit, replica=replica, since=moment))
@@ -209,7 +212,7 @@ class Client:
     def pages(
         self, job_id: str, after: int = 0, *, replica: str | None = None, since: datetime | None = None
     ) -> Iterator[Page]:
-        """The pages that are there now, at least one."""
+        """Yield the pages that exist now, at least one."""
         while True:
             page = self.page(job_id, after, replica=replica, since=since)
             yield page
@@ -220,12 +223,12 @@ class Client:
     def logs(
         self, job_id: str, after: int = 0, *, replica: str | None = None, since: datetime | None = None
     ) -> Iterator[Line]:
-        """The lines that are there now."""
+        """Yield the lines that exist now."""
         for page in self.pages(job_id, after, replica=replica, since=since):
             yield from page.lines
 
     def tail(self, job_id: str, count: int, *, replica: str | None = None) -> list[Line]:
-        """The last ``count`` lines that are there now."""
+        """Return the last ``count`` lines that exist now."""
         found: list[Line] = []
         before: int | None = None
         while len(found) < count:
@@ -239,7 +242,7 @@ class Client:
         return found
 
     def last_line(self, job_id: str) -> int:
-        """The cursor after all lines that are there now."""
+        """Return the cursor after all lines that exist now."""
         return self.page(job_id, -1, limit=1).last
 
     def follow(
@@ -251,16 +254,17 @@ class Client:
         since: datetime | None = None,
         enough: Callable[[], bool] = lambda: False,
     ) -> Iterator[Line]:
-        """The lines as they come, until the job has ended and all are read, or it is ``enough``.
+        """Yield the lines as they arrive, until the job has ended and all are read, or ``enough()`` is true.
 
-        The cursor makes every line come once, whatever happens to the connection; what cannot be mended raises.
+        Because of the cursor, every line is yielded once, whatever happens to the connection. Permanent errors are
+        raised.
         """
         read = partial(self.pages, job_id, replica=replica, since=since)
         for page in self._until_the_end(job_id, read, after, enough):
             yield from page.lines
 
     def points(self, job_id: str, after: int = 0, *, keys: str | None = None) -> Iterator[Point]:
-        """Every value that is there now, as it was reported. ``keys``: names of metrics, separated by commas."""
+        """Yield every value that exists now, as reported. ``keys``: names of metrics, separated by commas."""
         for page in self._point_pages(job_id, after, keys=keys):
             yield from page.points
 
@@ -272,7 +276,7 @@ class Client:
         keys: str | None = None,
         enough: Callable[[], bool] = lambda: False,
     ) -> Iterator[Point]:
-        """The values as they are reported, each once, until the job has ended or it is ``enough``."""
+        """Yield the values as they are reported, each once, until the job has ended or ``enough()`` is true."""
         for page in self._until_the_end(job_id, partial(self._point_pages, job_id, keys=keys), after, enough):
             yield from page.points
 
@@ -288,9 +292,9 @@ class Client:
     def _until_the_end(
         self, job_id: str, read: Callable[[int], Iterator[AnyPage]], after: int, enough: Callable[[], bool]
     ) -> Iterator[AnyPage]:
-        """The pages of a stream as they come."""
+        """Yield the pages of a stream as they arrive."""
         while not enough():
-            # Asked for before the pages: what an ended job told is all there by the time it says so.
+            # Read before the pages: the data of an ended job is complete when its state says so.
             ended = self.job(job_id).ended
             for page in read(after):
                 after = max(after, page.last)
@@ -300,16 +304,16 @@ class Client:
             self._sleep(POLL_SECONDS)
 
     def metrics(self, job_id: str, keys: str | None = None, *, buckets: int = 1000) -> dict[str, Series]:
-        """The metrics by name, reduced to at most ``buckets`` each."""
+        """Return the metrics by name, reduced to at most ``buckets`` each."""
         return self.chart(job_id, keys, buckets=buckets).series
 
     def chart(self, job_id: str, keys: str | None = None, *, buckets: int = 1000) -> Chart:
-        """The same, with the names of the metrics that the answer leaves out: name them in ``keys``."""
+        """Return the metrics, and the names of those that the answer omits: request them with ``keys``."""
         body = self._http.get(f"/api/v1/jobs/{_part(job_id)}/metrics", keys=keys, buckets=buckets)
         return Chart.from_json(body)
 
     def events(self, job_id: str) -> list[dict[str, Any]]:
-        """The job's whole timeline, oldest first. Fetched page by page, from the newest to the oldest."""
+        """Return the whole timeline of the job, oldest first. Fetches all pages, from the newest to the oldest."""
         pages: list[list[dict[str, Any]]] = []
         before: str | None = None
         while not pages or before:
@@ -320,31 +324,31 @@ class Client:
 
     # --- datasets ----------------------------------------------------------------------------------------------------
     def upload(self, full_name: str, *sources: Path | str, fresh: bool = False, progress: Progress = SILENT) -> Version:
-        """Put files and folders into a new version of ``namespace/name`` and seal it; goes on with one that is open."""
+        """Upload files and folders as a new version of ``namespace/name`` and seal it; resumes an open version."""
         sender = Sender(self.data, self._sleep, progress)
         return sender.upload(full_name, [Path(source) for source in sources], fresh=fresh)
 
     def fetch(
         self, full_name: str, target: Path | str, *, version: int | None = None, progress: Progress = SILENT
     ) -> list[Path]:
-        """Copy a version of a dataset, the newest if none is named, to a folder; goes on where it was broken off."""
+        """Download a version of a dataset (default: the newest) to a folder; resumes an interrupted download."""
         return Fetcher(self.data, self._http, self._sleep, progress).download(full_name, Path(target), version)
 
     # --- artifacts ---------------------------------------------------------------------------------------------------
     def artifacts(self, job_id: str) -> list[Artifact]:
-        """All of them, read by pages."""
+        """Return all artifacts, fetched page by page."""
         found: list[Artifact] = []
         cursor: str | None = None
         while True:
             body = self._http.get(f"/api/v1/jobs/{_part(job_id)}/artifacts", limit=ROWS, cursor=cursor)
             found += map(Artifact.from_json, body["artifacts"])
-            # A portal from before there were pages gives all at once.
+            # Older portals have no pages and return everything at once.
             cursor = body.get("next")
             if not cursor:
                 return found
 
     def download(self, job_id: str, name: str, target: Path) -> Artifact:
-        """Fetch an artifact to ``target``: whole and with the right hash, or not at all."""
+        """Download an artifact to ``target``: completely and with the right hash, or not at all."""
         found = next((artifact for artifact in self.artifacts(job_id) if artifact.name == name), None)
         if found is None:
             raise Missing(f"The job has no artifact {name!r}.")

@@ -1,7 +1,7 @@
 """The ``regatta`` command.
 
-Exit codes: 0 ok, 1 error, 2 usage, 3 sign-in, 4 not found, 5 quota, 6 network or server, 100 the job failed, 101 it has
-not finished, 103 it was cancelled, 130 interrupted. A log stream that is lost is never 0.
+Exit codes: 0 success, 1 error, 2 usage, 3 sign-in, 4 not found, 5 quota, 6 network or server, 100 the job failed, 101
+it has not finished, 103 it was cancelled, 130 interrupted. A lost log stream never exits with 0.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import click
 from regatta.commands import account, data, job, settings, stream
 from regatta.errors import EXIT_INTERRUPTED, EXIT_OK, PortalError
 from regatta.session import Outside, Session
-from regatta.terminal.output import say
+from regatta.terminal.output import print_message
 from regatta.version import VERSION
 
 
@@ -31,7 +31,7 @@ for command in (*account.COMMANDS, *job.COMMANDS, *stream.COMMANDS, *data.COMMAN
 
 
 def main(arguments: list[str] | None = None, outside: Outside | None = None) -> int:
-    """Run the command and return its exit code. Never a traceback for what the portal, the network or a file does."""
+    """Run the command and return its exit code. Errors of the portal, the network or a file never raise."""
     try:
         regatta.main(arguments, prog_name="regatta", standalone_mode=False, obj=outside)
     except PortalError as error:
@@ -40,7 +40,7 @@ def main(arguments: list[str] | None = None, outside: Outside | None = None) -> 
     except click.exceptions.Abort:
         return EXIT_INTERRUPTED
     except KeyboardInterrupt:
-        say("Interrupted. Submitted jobs keep running.")
+        print_message("Interrupted. Submitted jobs keep running.")
         return EXIT_INTERRUPTED
     except click.ClickException as error:
         error.show()
@@ -51,8 +51,8 @@ def main(arguments: list[str] | None = None, outside: Outside | None = None) -> 
 
 
 def _explain(error: PortalError) -> None:
-    say(f"regatta: {error.detail}")
+    print_message(f"regatta: {error.detail}")
     for name, messages in error.fields.items():
-        told = f"{name}: {' '.join(messages)}"
-        if told != error.detail:  # the portal's detail may be that of the only field
-            say(f"  {told}")
+        line = f"{name}: {' '.join(messages)}"
+        if line != error.detail:  # the portal's detail may be that of the only field
+            print_message(f"  {line}")

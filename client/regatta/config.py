@@ -1,15 +1,15 @@
-"""Which portal, as whom, and in which namespace.
+"""Configuration: the portal, the account and the namespace.
 
-What is said nearer counts first: an option of the command, then the environment (``REGATTA_CONTEXT``,
-``REGATTA_SERVER``, ``REGATTA_TOKEN``, ``REGATTA_NAMESPACE``), then ``.regatta.yaml`` of the project (in the working
-directory or above it), then the user's own ``~/.config/regatta/config.yaml``::
+In order of precedence: an option of the command, the environment (``REGATTA_CONTEXT``, ``REGATTA_SERVER``,
+``REGATTA_TOKEN``, ``REGATTA_NAMESPACE``), ``.regatta.yaml`` of the project (in the working directory or above it), and
+the user's own ``~/.config/regatta/config.yaml``::
 
     current: home
     contexts:
       home: {server: "http://127.0.0.1:8000", token: rgt_..., namespace: ada}
 
-The file of a project comes with somebody's code, so it names a context or a namespace, and never a server: no checkout
-sends anybody's token elsewhere.
+A project's file comes with code of others, so it can set a context or a namespace, but never a server: a checkout
+cannot send the user's token elsewhere.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OF_A_PROJECT = ("context", "namespace")
 
 @dataclass(frozen=True)
 class Context:
-    """A portal and who one is there. An empty namespace means one's own."""
+    """Portal and account. An empty namespace means the account's own."""
 
     server: str = DEFAULT_SERVER
     token: str = field(default="", repr=False)
@@ -46,13 +46,13 @@ class Context:
 
 @dataclass(frozen=True)
 class Settings:
-    """The user's file: contexts by name, and the one that is meant when none is named."""
+    """The user's file: contexts by name, and the current one."""
 
     current: str = DEFAULT_CONTEXT
     contexts: Mapping[str, Context] = field(default_factory=dict)
 
     def named(self, name: str) -> Context:
-        """Raises NoSuchContext."""
+        """Return the context of that name. Raises NoSuchContext."""
         if name not in self.contexts:
             known = ", ".join(sorted(self.contexts)) or "none yet"
             raise NoSuchContext(
@@ -64,33 +64,33 @@ class Settings:
         return replace(self, contexts={**self.contexts, name: context})
 
     def without(self, name: str) -> Settings:
-        """Raises NoSuchContext."""
+        """Return the settings without the context. Raises NoSuchContext."""
         self.named(name)
         return replace(self, contexts={other: kept for other, kept in self.contexts.items() if other != name})
 
 
-# --- What applies now ------------------------------------------------------------------------------------------------
-def name_in_use(asked: str = "", environ: Mapping[str, str] = os.environ, room: Path | None = None) -> str:
-    """The context that is meant. ``asked`` is an option's; ``room`` the working directory."""
-    return asked or environ.get(CONTEXT, "") or project(room)["context"] or load(environ).current
+# --- Effective configuration -----------------------------------------------------------------------------------------
+def name_in_use(asked: str = "", environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> str:
+    """Return the name of the current context. ``asked`` is the option's value; ``directory`` the working directory."""
+    return asked or environ.get(CONTEXT, "") or project(directory)["context"] or load(environ).current
 
 
-def in_use(asked: str = "", environ: Mapping[str, str] = os.environ, room: Path | None = None) -> Context:
-    """What applies now. A token of the file goes to the file's server only.
+def in_use(asked: str = "", environ: Mapping[str, str] = os.environ, directory: Path | None = None) -> Context:
+    """Return the effective context. A token of the file is only used with the file's server.
 
-    Raises BadFile for a spoilt file, NoSuchContext for one that was named and is not there.
+    Raises BadFile for an invalid file, NoSuchContext for a named context that does not exist.
     """
-    settings, name = load(environ), name_in_use(asked, environ, room)
-    is_named = bool(asked or environ.get(CONTEXT) or project(room)["context"])
+    settings, name = load(environ), name_in_use(asked, environ, directory)
+    is_named = bool(asked or environ.get(CONTEXT) or project(directory)["context"])
     kept = settings.named(name) if is_named else settings.contexts.get(name, Context())
     server = environ.get(SERVER) or kept.server
     token = environ.get(TOKEN) or (kept.token if _same(server, kept.server) else "")
-    return Context(server, token, environ.get(NAMESPACE) or project(room)["namespace"] or kept.namespace)
+    return Context(server, token, environ.get(NAMESPACE) or project(directory)["namespace"] or kept.namespace)
 
 
-def project(room: Path | None = None) -> Mapping[str, str]:
-    """``context`` and ``namespace`` of the project's file, empty where it says nothing. Raises BadFile."""
-    start = room or Path.cwd()
+def project(directory: Path | None = None) -> Mapping[str, str]:
+    """Return ``context`` and ``namespace`` of the project's file, empty where not set. Raises BadFile."""
+    start = directory or Path.cwd()
     file = next((found for each in (start, *start.parents) if (found := each / PROJECT_FILE).is_file()), None)
     body = _mapping(file) if file else {}
     if odd := sorted(set(body) - set(_OF_A_PROJECT)):
@@ -100,12 +100,12 @@ def project(room: Path | None = None) -> Mapping[str, str]:
 
 # --- The user's file -------------------------------------------------------------------------------------------------
 def path(environ: Mapping[str, str] = os.environ) -> Path:
-    """The file, where the XDG base directory specification puts it."""
+    """Return the path of the file according to the XDG base directory specification."""
     return Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "regatta" / "config.yaml"
 
 
 def load(environ: Mapping[str, str] = os.environ) -> Settings:
-    """What is kept; nothing where there is no file. Raises BadFile for a spoilt one."""
+    """Return the stored settings; empty ones if there is no file. Raises BadFile for an invalid file."""
     file = path(environ)
     body = _mapping(file)
     contexts = body.get("contexts") or {}
@@ -117,12 +117,12 @@ def load(environ: Mapping[str, str] = os.environ) -> Settings:
 
 
 def save(settings: Settings, environ: Mapping[str, str] = os.environ) -> Path:
-    """Keep it, readable by its owner alone. Raises BadFile where it cannot be written."""
+    """Write the settings, readable by their owner alone. Raises BadFile if the file cannot be written."""
     file = path(environ)
     contexts = {name: _kept(context) for name, context in settings.contexts.items()}
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, temporary = tempfile.mkstemp(dir=file.parent)  # made with 0600
+        descriptor, temporary = tempfile.mkstemp(dir=file.parent)  # created with mode 0600
         with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
             yaml.safe_dump({"current": settings.current, "contexts": contexts}, stream, sort_keys=False)
         Path(temporary).replace(file)
@@ -137,12 +137,12 @@ def _context(kept: Mapping[str, Any]) -> Context:
 
 
 def _kept(context: Context) -> dict[str, str]:
-    said = {"server": context.server, "token": context.token, "namespace": context.namespace}
-    return {key: value for key, value in said.items() if value}
+    fields = {"server": context.server, "token": context.token, "namespace": context.namespace}
+    return {key: value for key, value in fields.items() if value}
 
 
 def _mapping(file: Path) -> Mapping[str, Any]:
-    """A YAML file's mapping, empty where there is no file."""
+    """Return the mapping in a YAML file, empty if there is no file."""
     try:
         body = yaml.safe_load(file.read_text(encoding="utf-8"))
     except FileNotFoundError:

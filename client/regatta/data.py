@@ -1,4 +1,4 @@
-"""Datasets of the portal as methods: ``client.data``. Moving whole trees is in ``regatta.transfer``."""
+"""Datasets of the portal as methods: ``client.data``. For whole directories, see ``regatta.transfer``."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ CHECKSUM = "X-Content-CRC32"
 
 @dataclass(frozen=True)
 class Upload:
-    """A file that is being taken in. ``parts`` are the numbers of those that the portal has; part ``k`` begins at byte
-    ``k * part_size``. ``checksums`` tells of each as what it came. ``hash_first``: what the portal has already might be
-    the same, which it can tell by the SHA-256."""
+    """File that is being uploaded.
+
+    ``parts`` are the numbers of the parts that the portal has; part ``k`` begins at byte ``k * part_size``.
+    ``checksums`` are those with which these parts were sent. ``hash_first``: the portal may have the same content
+    already, which it can tell by the SHA-256.
+    """
 
     id: str
     path: str
@@ -51,7 +54,7 @@ class Upload:
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A file of a sealed version. ``records`` is None where it was not counted."""
+    """File of a sealed version. ``records`` is None if they were not counted."""
 
     path: str
     size: int
@@ -64,20 +67,20 @@ class StoredFile:
 
 
 class DataSets:
-    """The datasets that the account may see. A full name is ``namespace/name``."""
+    """Datasets that the account may see. A full name is ``namespace/name``."""
 
     def __init__(self, http: Http) -> None:
         self._http = http
 
     def all(self, query: str | None = None) -> Iterator[DataSet]:
-        """One's namespaces' own, those shared with them, and the public ones."""
+        """Yield the datasets of the account's namespaces, those shared with them, and the public ones."""
         yield from map(DataSet.from_json, self._http.pages("/api/v1/datasets", q=query))
 
     def of(self, namespace: str, query: str | None = None) -> Iterator[DataSet]:
         yield from map(DataSet.from_json, self._http.pages(f"/api/v1/namespaces/{quote(namespace)}/datasets", q=query))
 
     def get(self, full_name: str) -> DataSet:
-        """Raises Missing."""
+        """Return a dataset. Raises Missing."""
         return DataSet.from_json(self._http.get(_path(full_name)))
 
     def create(self, full_name: str, *, description: str = "") -> DataSet:
@@ -86,27 +89,30 @@ class DataSets:
         return DataSet.from_json(self._http.post(f"/api/v1/namespaces/{quote(namespace)}/datasets", body))
 
     def change(self, full_name: str, **changed: Any) -> DataSet:
-        """``description=`` and ``visibility=`` ("private" or "public")."""
+        """Change ``description=`` and ``visibility=`` ("private" or "public")."""
         return DataSet.from_json(self._http.patch(_path(full_name), changed))
 
     def share(self, full_name: str, namespaces: Sequence[str]) -> DataSet:
-        """Let exactly these namespaces read it."""
+        """Share the dataset with exactly these namespaces."""
         return DataSet.from_json(self._http.put(f"{_path(full_name)}/shares", {"namespaces": list(namespaces)}))
 
     def remove(self, full_name: str) -> None:
-        """It is gone after a time of grace, until which ``restore`` takes it back."""
+        """Delete the dataset. ``restore`` undoes this during a grace period."""
         self._http.delete(_path(full_name))
 
     def restore(self, full_name: str) -> DataSet:
         return DataSet.from_json(self._http.post(f"{_path(full_name)}/restore"))
 
     def preview(self, full_name: str, version: int, *, limit: int = 20) -> dict[str, Any]:
-        """The first records, as rows of cells: ``{"format", "file", "columns": [{"name", "type"}], "records",
-        "pictures", "statistics": {"records", "size", "files", "chunks"}, "more_columns", "why"}``. Raises Missing."""
+        """Return the first records as rows of cells. Raises Missing.
+
+        The result is ``{"format", "file", "columns": [{"name", "type"}], "records", "pictures", "statistics":
+        {"records", "size", "files", "chunks"}, "more_columns", "why"}``.
+        """
         return dict(self._http.get(f"{_path(full_name, version)}/preview", limit=limit))
 
     def uses(self, full_name: str) -> list[Use]:
-        """The newest jobs with it, of those that the account may see. Raises Missing."""
+        """Return the newest jobs that use the dataset and that the account may see. Raises Missing."""
         return [Use.from_json(use) for use in self._http.get(f"{_path(full_name)}/uses")["uses"]]
 
     # --- Versions ----------------------------------------------------------------------------------------------------
@@ -114,28 +120,28 @@ class DataSets:
         return Version.from_json(self._http.get(_path(full_name, number)))
 
     def open_version(self, full_name: str, expected_bytes: int) -> Version:
-        """A new version to be filled. Raises QuotaExceeded before a byte is sent."""
+        """Create a version to be filled. Raises QuotaExceeded before any byte is sent."""
         body = {"expected_bytes": expected_bytes}
         return Version.from_json(self._http.post(f"{_path(full_name)}/versions", body))
 
     def seal(self, full_name: str, number: int) -> Version:
-        """No file is added any more; the portal counts the records, and then everybody sees it."""
+        """Close the version. The portal then counts its records and makes it visible."""
         return Version.from_json(self._http.post(f"{_path(full_name, number)}/seal"))
 
     def files(self, full_name: str, number: int) -> Iterator[StoredFile]:
         yield from map(StoredFile.from_json, self._http.pages(f"{_path(full_name, number)}/files"))
 
-    # --- Files that are taken in -------------------------------------------------------------------------------------
+    # --- Uploads -----------------------------------------------------------------------------------------------------
     def begin(self, full_name: str, number: int, path: str, size: int, sha256: str = "") -> Upload:
-        """Announce a file; what the portal has of it already need not be sent again.
+        """Announce a file. Content that the portal already has need not be sent again.
 
-        Raises Refused, with the code ``exists`` and the other's ``id`` where another file has the name.
+        Raises Refused, with the code ``exists`` and the ``id`` of the other file if the name is taken.
         """
         body = {"path": path, "size": size, "sha256": sha256}
         return Upload.from_json(self._http.post(f"{_path(full_name, number)}/files", body))
 
     def take_out(self, full_name: str, number: int, file_id: str) -> None:
-        """A file of a version that is not sealed goes."""
+        """Remove a file from a version that is not sealed."""
         self._http.delete(f"{_path(full_name, number)}/files/{quote(file_id)}")
 
     def send_part(self, full_name: str, number: int, file: Upload, part: int, content: Piece, crc32: str) -> None:
@@ -144,9 +150,9 @@ class DataSets:
         self._http.put_bytes(path, content, content.length, headers)
 
     def finish(self, full_name: str, number: int, file: Upload, sha256: str) -> Upload:
-        """All parts are there. Not ``complete`` yet where the portal is still reading a large file: ask again.
+        """Complete a file whose parts are all sent. Repeat the call while it is not ``complete``.
 
-        Raises Refused where parts are missing, or are not those of ``sha256``.
+        The portal may still be reading a large file. Raises Refused if parts are missing or do not match ``sha256``.
         """
         path = f"{_path(full_name, number)}/files/{quote(file.id)}/complete"
         return Upload.from_json(self._http.post(path, {"sha256": sha256}))
@@ -156,7 +162,7 @@ class DataSets:
 
 
 def split(full_name: str) -> tuple[str, str]:
-    """``namespace/name`` in two. Raises PortalError."""
+    """Split ``namespace/name``. Raises PortalError."""
     namespace, slash, name = full_name.partition("/")
     if not (namespace and slash and name) or "/" in name:
         raise PortalError(f"A dataset is named namespace/name, such as public/digits (got {full_name!r}).")

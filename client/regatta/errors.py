@@ -1,17 +1,17 @@
-"""What can go wrong, as types, and the exit code that the command gives for each.
+"""Exceptions, and the exit code of the command for each.
 
 PortalError                 1
-├── NotSignedIn             3  no token, or one that is no longer taken
-├── Missing                 4  there is no such thing, or it belongs to somebody else
-├── QuotaExceeded           5  it can never fit into the namespace
-├── Unreachable             6  no answer, or one that is not the portal's
-│   └── ServerFailed        6  the portal answered that it could not, and went on saying so
-├── Refused                 1  the portal understood and said no (validation, state, role)
-│   └── TooOld              6  this release and the portal's do not speak with each other
-├── BadFile                 2  a file of the caller's that cannot be used
-├── NoSuchContext           2  a context of the configuration that was named and is not there
-├── NotInstalled            1  an optional package that is wanted for this
-└── NotFinished           101  the job was still going when the time was up
+├── NotSignedIn             3  no token, or one that is no longer valid
+├── Missing                 4  the object does not exist or belongs to another account
+├── QuotaExceeded           5  the job can never fit into the namespace
+├── Unreachable             6  no response, or one that is not the portal's
+│   └── ServerFailed        6  the portal reported a server error, also after retries
+├── Refused                 1  the portal refused the request (validation, state, role)
+│   └── TooOld              6  this release and the portal's are incompatible
+├── BadFile                 2  a local file that cannot be used
+├── NoSuchContext           2  a context that was named and is not in the configuration
+├── NotInstalled            1  an optional package that this needs
+└── NotFinished           101  the job was still running at the timeout
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
 
-# How a job ended, as the command's exit code. A state that is not here is not an end.
+# Exit code of the command by the final state of a job. Other states are not final.
 EXIT_OF_STATE: Mapping[str, int] = {"SUCCEEDED": 0, "FAILED": 100, "CANCELLED": 103}
 EXIT_NOT_FINISHED = 101
 
 
 class PortalError(Exception):
-    """Something that the caller should be told. ``code`` is the portal's stable name for it, ``detail`` a message."""
+    """Error to report to the caller. ``code`` is the portal's stable error code, ``detail`` a message."""
 
     exit_code = EXIT_ERROR
 
@@ -43,7 +43,7 @@ class PortalError(Exception):
 
     @property
     def fields(self) -> dict[str, Sequence[str]]:
-        """What is wrong with each field, where the portal refused the input."""
+        """Messages for each invalid field if the portal refused the input."""
         errors = self.body.get("errors", {})
         return dict(errors) if isinstance(errors, Mapping) else {}
 

@@ -1,4 +1,4 @@
-"""Requests to the portal: retries where that is safe, and every failure as a typed error with a message."""
+"""HTTP requests to the portal: safe retries, and a typed error with a message for every failure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ import httpx
 from regatta import version
 from regatta.errors import Missing, NotSignedIn, PortalError, QuotaExceeded, Refused, ServerFailed, Unreachable
 
-TRIES = 6  # of one request, the first included
-BACKOFF_SECONDS = 0.25  # before the second try; doubles
-LONGEST_WAIT = 30.0  # whatever Retry-After says
+TRIES = 6  # attempts per request, including the first
+BACKOFF_SECONDS = 0.25  # before the second attempt; doubles
+LONGEST_WAIT = 30.0  # limit for Retry-After
 
-_BULK_SECONDS = 300.0  # for a request that carries megabytes over a slow line
+_BULK_SECONDS = 300.0  # for a request that carries megabytes over a slow connection
 _RETRIED = frozenset({429, 500, 502, 503, 504})
-# Statuses that a proxy between here and the portal returns too, with a page.
+# Statuses that proxies return too, with a page.
 _OF_ACCESS = frozenset({401, 403, 407})
-# The portal's own code decides first, then the status.
+# The portal's own code takes precedence over the status.
 _BY_CODE: Mapping[str, type[PortalError]] = {"quota_exceeded": QuotaExceeded}
 _BY_STATUS: Mapping[int, type[PortalError]] = {401: NotSignedIn, 404: Missing}
 
 
 class Http:
-    """One connection pool to one portal. ``sleep`` is what waits between tries."""
+    """Connection pool to one portal. ``sleep`` waits between attempts."""
 
     def __init__(
         self,
@@ -51,11 +51,11 @@ class Http:
         self._client.close()
 
     def get(self, path: str, **query: Any) -> Any:
-        """The body of the answer. A query that is None is left out."""
+        """Return the body of the response. Query parameters that are None are omitted."""
         return self._json("GET", path, params={key: value for key, value in query.items() if value is not None})
 
     def pages(self, path: str, **query: Any) -> Iterator[Any]:
-        """The entries of a list, whose pages are fetched as they are needed."""
+        """Yield the items of a list. Its pages are fetched on demand."""
         cursor: str | None = None
         while True:
             page = self.get(path, cursor=cursor, **query)
@@ -65,7 +65,7 @@ class Http:
                 return
 
     def post(self, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None, **query: Any) -> Any:
-        """The body of the answer. Sent again only as often as that is safe: the portal takes every such call twice."""
+        """Return the body of the response. Retried like other requests: the portal accepts every such call twice."""
         return self._json("POST", path, json=body, headers=headers, params=query)
 
     def put(self, path: str, body: Any) -> Any:
@@ -78,19 +78,21 @@ class Http:
         response = self._answered("DELETE", path)
         if response.is_error:
             raise error_of(response)
-        if response.status_code != httpx.codes.NO_CONTENT:  # the portal says this, or JSON
+        if response.status_code != httpx.codes.NO_CONTENT:  # the portal sends this status, or JSON
             self._body(response, path)
 
     def put_bytes(self, path: str, content: Iterable[bytes], length: int, headers: Mapping[str, str]) -> Any:
-        """Send ``length`` raw bytes, piece by piece. Safe to repeat, and repeated: the path names what they are, and
-        ``content`` is iterated over anew for each try."""
+        """Send ``length`` raw bytes in pieces. Retried, because the path identifies the content.
+
+        ``content`` is iterated again for each attempt.
+        """
         headers = {**headers, "Content-Length": str(length)}
         return self._json("PUT", path, content=content, headers=headers, timeout=_BULK_SECONDS)
 
     @contextmanager
     def stream(self, path: str, *, start: int = 0, **query: Any) -> Iterator[httpx.Response]:
-        """An answer whose body is read piece by piece; with ``start``, from that byte on (the status is then 206)."""
-        # Positions are those of the content itself: compressed on its way it could not be gone on with.
+        """Yield a response whose body is read in pieces; with ``start``, from that byte on (the status is then 206)."""
+        # Positions refer to the content itself: a compressed response could not be resumed.
         headers = {"Accept-Encoding": "identity"} | ({"Range": f"bytes={start}-"} if start else {})
         asked = {key: value for key, value in query.items() if value is not None}
         try:
@@ -113,8 +115,11 @@ class Http:
         return self._body(response, path)
 
     def _body(self, response: httpx.Response, path: str) -> Any:
-        """The body of a success. Raises Unreachable for one that is not the portal's: a redirection to a page to sign
-        in, another page, or, when something is read of it that is not there, another server's JSON."""
+        """Return the body of a successful response. Raises Unreachable if it is not the portal's.
+
+        Examples are a redirection to a sign-in page, another page, or, when a missing key is read, the JSON of another
+        server.
+        """
         try:
             if response.is_success:
                 body = response.json()
@@ -124,7 +129,7 @@ class Http:
         raise Unreachable(f"{self.server} is not a Regatta portal: {path} did not return JSON.")
 
     def _answered(self, method: str, path: str, **arguments: Any) -> httpx.Response:
-        """The first answer that is worth no further try, or the last one."""
+        """Return the first response that needs no retry, or the last one."""
         for attempt in range(TRIES):
             last = attempt == TRIES - 1
             try:
@@ -141,14 +146,14 @@ class Http:
 
 
 class _Body(dict[str, Any]):
-    """The JSON object of an answer."""
+    """JSON object of a response."""
 
     def __missing__(self, key: str) -> Any:
         raise Unreachable(f"The answer is not of a Regatta portal: it has no {key!r}. Check the address of the portal.")
 
 
 def error_of(response: httpx.Response) -> PortalError:
-    """The typed error of an answer that reports one."""
+    """Return the typed error of an error response."""
     body = _problem(response)
     code, status = str(body.get("code", "")), response.status_code
     if _is_of_a_proxy(response) or (status in _OF_ACCESS and not _is_json(response)):
@@ -162,8 +167,10 @@ def error_of(response: httpx.Response) -> PortalError:
 
 
 def _is_of_a_proxy(response: httpx.Response) -> bool:
-    """Whether something between here and the portal says that there is no such thing: a route that is being reloaded,
-    another server. The portal itself says so in JSON."""
+    """Return whether a 404 comes from a proxy or another server: a route is being reloaded, for example.
+
+    The portal itself sends JSON.
+    """
     return response.status_code == httpx.codes.NOT_FOUND and not _is_json(response)
 
 
@@ -184,7 +191,7 @@ def _unreachable(server: str, error: Exception) -> Unreachable:
 
 
 def _wait_of(response: httpx.Response, otherwise: float) -> float:
-    """Seconds to wait: Retry-After as a number or a date, held to reason."""
+    """Return the seconds to wait: Retry-After as a number or a date, within limits."""
     raw = response.headers.get("Retry-After", "")
     try:
         wanted = float(raw)

@@ -1,4 +1,4 @@
-"""A job as a program holds it: what the portal told of it, and what can be done with it."""
+"""A job as an object: its data from the portal and its operations."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as it stood when it was asked for; ``refresh`` asks again. Times are ISO 8601 in UTC, None where it has not
-    come to that. ``raw`` is all that the portal told."""
+    """Job in the state of the last request; ``refresh`` requests it again.
+
+    Times are ISO 8601 in UTC, None if not reached yet. ``raw`` is the complete data from the portal.
+    """
 
     id: str
     name: str
@@ -68,74 +70,74 @@ class Job:
             raise ValueError("This job was not created by a Client and has no portal to query.")
         return self.portal
 
-    # --- The job itself ----------------------------------------------------------------------------------------------
+    # --- Control -----------------------------------------------------------------------------------------------------
     def refresh(self) -> Job:
-        """The job as it stands now."""
+        """Return the job in its current state."""
         return self._portal.job(self.id)
 
     def wait(self, timeout: float | None = None) -> Job:
-        """The job when it has ended. Raises NotFinished after ``timeout`` seconds."""
+        """Wait until the job has ended and return it. Raises NotFinished after ``timeout`` seconds."""
         return self._portal.wait(self.id, timeout)
 
     def pause(self, seconds: float) -> None:
-        """Let time pass as the client does."""
+        """Wait as the client does."""
         self._portal.pause(seconds)
 
     def cancel(self) -> Job:
         return self._portal.cancel(self.id)
 
     def delete(self) -> None:
-        """Delete the job with everything it kept. It must have ended."""
+        """Delete the job with all its data. It must have ended."""
         self._portal.delete(self.id)
 
     def retry(self) -> Job:
-        """The same job again, as its next attempt."""
+        """Run the job again, as its next attempt."""
         return self._portal.retry(self.id)
 
     def scale(self, **replicas: int) -> Job:
-        """``job.scale(trainer=4)``: so many from now on."""
+        """Change the desired replicas: ``job.scale(trainer=4)``."""
         return self._portal.scale(self.id, **replicas)
 
-    # --- What it tells -----------------------------------------------------------------------------------------------
+    # --- Data --------------------------------------------------------------------------------------------------------
     def logs(self, *, follow: bool = False, after: int = 0, replica: str | None = None) -> Iterator[Line]:
-        """The lines so far; with ``follow`` until the job has ended, each exactly once whatever happens between."""
+        """Yield the lines so far; with ``follow`` until the job has ended, each exactly once, even after reconnects."""
         read = self._portal.follow if follow else self._portal.logs
         return read(self.id, after, replica=replica)
 
     def metrics(self, key: str, *, buckets: int = 1000) -> Series:
-        """One metric so far. ``.to_numpy()`` and ``.to_pandas()`` give it in those forms; empty where there is none."""
+        """Return one metric so far, empty if there is none. See ``.to_numpy()`` and ``.to_pandas()``."""
         return self._portal.metrics(self.id, key, buckets=buckets).get(key, Series([], [], [], [], []))
 
     def points(self, key: str | None = None, *, follow: bool = False, after: int = 0) -> Iterator[Point]:
-        """Every value as it was reported; with ``follow`` until the job has ended."""
+        """Yield every value as reported; with ``follow`` until the job has ended."""
         read = self._portal.follow_points if follow else self._portal.points
         return read(self.id, after, keys=key)
 
     def on(self, key: str, deed: Callable[[Point], object]) -> Watch[Point]:
-        """Call ``deed`` with each value of a metric, those of the past first, from a thread of its own.
+        """Call ``deed`` with each value of a metric, past ones first, in a separate thread.
 
-        The Watch ends with the job or by ``stop()``; ``wait()`` raises what went wrong in ``deed`` or on the way.
+        The Watch ends with the job or by ``stop()``; ``wait()`` raises errors of ``deed`` and of the connection.
         """
         from regatta.terminal.watch import Watch
 
         return Watch(lambda enough: self._portal.follow_points(self.id, keys=key, enough=enough), deed)
 
     def plot(self, *keys: str, live: bool = True) -> Any:
-        """A Plotly figure of some metrics (cost), which goes on by itself in a notebook while the job runs.
+        """Return a Plotly figure of some metrics (default: cost). In a notebook it updates itself while the job runs.
 
-        Raises NotInstalled without plotly. Without anywidget, which figures that change need, it is a still picture.
+        Raises NotInstalled without plotly. Without anywidget, which updating figures need, the figure is static.
         """
         from regatta.terminal.plot import figure_of
 
         return figure_of(self, keys or ("cost",), live=live)
 
     def events(self) -> list[dict[str, Any]]:
-        """The timeline, oldest first."""
+        """Return the timeline, oldest first."""
         return self._portal.events(self.id)
 
     def artifacts(self) -> list[Artifact]:
         return self._portal.artifacts(self.id)
 
     def download(self, name: str, target: Path | str) -> Artifact:
-        """Fetch an artifact: whole and with the right hash, or not at all."""
+        """Download an artifact: completely and with the right hash, or not at all."""
         return self._portal.download(self.id, name, Path(target))

@@ -1,7 +1,7 @@
-"""A job's file: YAML with the specification, and the code beside it.
+"""Job file: YAML with the specification, and the code beside it.
 
-``files`` may hold the code itself (``{train.py: "..."}``), or name files beside it (``[train.py, net.py]``); where it
-is left out, the entrypoint alone is taken.
+``files`` may contain the code itself (``{train.py: "..."}``), or names of files beside it (``[train.py, net.py]``);
+without it, only the entrypoint is sent.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ import yaml
 from regatta import tree
 from regatta.errors import BadFile
 
-# What a job without a file is called.
+# Name of a job without a file.
 USUAL_NAME = "job"
 _PYTHONS = ("python", "python3")
 _NATIVE, _COMMAND = "native", "command"
-# The package that a script of the native framework imports.
+# Package that scripts of the native framework import.
 _RUNTIME = "runtime"
 REQUIREMENTS_FILE = "requirements.txt"
 
 
 def load(file: Path, *, with_code: bool = False) -> dict[str, Any]:
-    """The specification as the portal takes it. ``with_code``: other files follow, perhaps the entrypoint among them.
+    """Return the specification in the form that the portal accepts. ``with_code``: other files, perhaps with the
+    entrypoint, are added later.
 
     Raises BadFile.
     """
@@ -40,12 +41,12 @@ def load(file: Path, *, with_code: bool = False) -> dict[str, Any]:
 
 
 def with_program(spec: dict[str, Any], program: Sequence[str], framework: str | None = None) -> dict[str, Any]:
-    """The specification of a program with its arguments.
+    """Return the specification of a program with its arguments.
 
-    The files that the arguments name are sent along, and the modules beside them that these import.
+    The files that the arguments name are included, and the modules beside them that these import.
 
-    ``framework``: the one that was asked for. Without it, and without one in ``spec``, a single Python file is a native
-    job if it or a file sent with it imports ``runtime``, and every other program is a command.
+    ``framework`` is the requested one. Without it, and without one in ``spec``, a single Python file is a native job if
+    it or a file sent with it imports ``runtime``, and every other program is a command.
     """
     files = {**_mapping(spec.get("files")), **_named_files(program)}
     changed = {"name": USUAL_NAME, **spec, "files": files}
@@ -56,19 +57,19 @@ def with_program(spec: dict[str, Any], program: Sequence[str], framework: str | 
 
 
 def requirements_beside(program: Sequence[str], code: Sequence[Path]) -> Path | None:
-    """The requirements.txt of the folder of code or of the program's script; None if there is none."""
+    """Return the requirements.txt of the code's folder or of the script's folder; None if there is none."""
     folders = [path for path in code if path.is_dir()] + [Path(word).parent for word in program if Path(word).is_file()]
     return next((file for folder in folders if (file := folder / REQUIREMENTS_FILE).is_file()), None)
 
 
 def requirements_of(file: Path) -> list[str]:
-    """The lines of a requirements file, without comments. Raises BadFile."""
+    """Return the lines of a requirements file without comments. Raises BadFile."""
     lines = (line.split(" #")[0].strip() for line in _text(file).splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 
 
 def add(spec: dict[str, Any], *, code: Sequence[Path], requirements: Sequence[str], env: Mapping[str, str]) -> None:
-    """Add what the flags name to what the specification has."""
+    """Add the values of the flags to the specification."""
     if code:
         kept = spec.get("files") if isinstance(spec.get("files"), dict) else {}
         spec["files"] = {**(kept or {}), **{each.path: _text(each.file) for each in tree.files_of(code)}}
@@ -91,7 +92,7 @@ def _named_files(program: Sequence[str]) -> dict[str, str]:
 
 
 def _add_modules(files: dict[str, str], path: str, folder: Path) -> None:
-    """Add the modules below ``folder`` that a file imports, and theirs. ``folder`` is the script's, as in sys.path."""
+    """Add the modules below ``folder`` that a file imports, recursively. ``folder`` is the script's, as in sys.path."""
     for module in _imported(files[path]):
         for found in _sources(folder, module):
             name = found.as_posix()
@@ -101,7 +102,7 @@ def _add_modules(files: dict[str, str], path: str, folder: Path) -> None:
 
 
 def _sources(folder: Path, module: str) -> list[Path]:
-    """The files of a module's outermost package, or the module's own file; empty where it is not in the folder."""
+    """Return the files of a module's outermost package, or the module's own file; empty if it is not in the folder."""
     top = folder / module.split(".")[0]
     if (file := top.with_name(f"{top.name}.py")).is_file():
         return [file]
@@ -109,7 +110,7 @@ def _sources(folder: Path, module: str) -> list[Path]:
 
 
 def _script(program: Sequence[str]) -> str:
-    """The Python file of a program that is nothing else: ``train.py`` or ``python train.py``; empty otherwise."""
+    """Return the Python file of ``train.py`` or ``python train.py``; an empty string for any other program."""
     words = program[1:] if len(program) == 2 and program[0] in _PYTHONS else program
     return words[0] if len(words) == 1 and words[0].endswith(".py") else ""
 
@@ -123,17 +124,17 @@ def _imports_runtime(source: str) -> bool:
 
 
 def _imported(source: str) -> list[str]:
-    """The modules that a Python file imports by absolute names."""
+    """Return the modules that a Python file imports by absolute names."""
     try:
         nodes = list(ast.walk(ast.parse(source)))
     except (SyntaxError, ValueError):
-        return []  # the portal names the line
+        return []  # the portal reports the line
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     return names + [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
 
 
 def _files(spec: dict[str, Any], folder: Path, *, with_code: bool) -> Any:
-    # An image has what it runs; elsewhere the entrypoint is a file in the folder of the specification.
+    # An image contains its program; elsewhere the entrypoint is a file in the folder of the specification.
     alone = isinstance(spec.get("entrypoint"), str) and not spec.get("image")
     if with_code and alone and not (folder / spec["entrypoint"]).is_file():
         alone = False

@@ -1,9 +1,9 @@
-"""Signing in by the browser: a person who is signed in to the portal lets this computer act as them.
+"""Browser sign-in: a user who is signed in to the portal grants access to this computer.
 
-The command listens on a port of its own computer and opens ``/connect`` of the portal with a challenge. When the person
-has agreed, the portal sends the browser back to that port with a code, which is worth something only together with the
-verifier behind the challenge, once, for two minutes (RFC 8252 and RFC 7636). Where no browser can come back (another
-computer, a container), the page shows the code, and it is typed in here.
+The command listens on a local port and opens ``/connect`` of the portal with a challenge. After the user agrees, the
+portal redirects the browser to that port with a code. The code is valid only together with the verifier of the
+challenge, once, for two minutes (RFC 8252 and RFC 7636). If no browser can connect back (another computer, a
+container), the page shows the code, and the user types it in here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import click
 from regatta.config import Context
 from regatta.errors import NotSignedIn
 from regatta.session import Session
-from regatta.terminal.output import say
+from regatta.terminal.output import print_message
 
 WAIT_SECONDS = 180.0
 _PAGE = '<!doctype html><meta charset=utf-8><link rel=icon href="data:,"><title>regatta</title><p>{}</p>'
@@ -32,16 +32,16 @@ _STRANGE = _PAGE.format("This is not the answer that is waited for.")
 
 
 def name_of_this_computer() -> str:
-    """What a token is called."""
+    """Return the default name of a token."""
     return f"regatta on {socket.gethostname()}"[:100]
 
 
 def sign_in(session: Session, context: Context, name: str, *, no_browser: bool) -> str:
-    """The token that the person grants. Raises NotSignedIn where nobody does in time."""
+    """Return the token that the user grants. Raises NotSignedIn on timeout."""
     verifier, state = secrets.token_urlsafe(32), secrets.token_urlsafe(16)
     asked = {"name": name, "challenge": challenge_of(verifier)}
     if no_browser:
-        say(f"Open this page on any computer and approve:\n\n  {context.server}/connect?{urlencode(asked)}\n")
+        print_message(f"Open this page on any computer and approve:\n\n  {context.server}/connect?{urlencode(asked)}\n")
         code = click.prompt("The code that the page shows", err=True)
     else:
         code = _by_browser(context, asked, state, session.outside.browse)
@@ -50,7 +50,7 @@ def sign_in(session: Session, context: Context, name: str, *, no_browser: bool) 
 
 
 def challenge_of(verifier: str) -> str:
-    """The challenge of RFC 7636, method S256."""
+    """Return the challenge of RFC 7636, method S256."""
     return base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
 
 
@@ -66,7 +66,7 @@ def _by_browser(context: Context, asked: dict[str, str], state: str, browse: Cal
         page = f"{context.server}/connect?{urlencode({**asked, 'port': server.server_port, 'state': state})}"
         if not browse(page):
             raise NotSignedIn("No browser could be opened. Use `regatta login --no-browser`, or `-u NAME`.")
-        say(f"Approve the request in the browser. If no browser opened, go to\n\n  {page}\n")
+        print_message(f"Approve the request in the browser. If no browser opened, go to\n\n  {page}\n")
         server.handle_timeout = _too_late  # type: ignore[method-assign]
         while not answer.code:
             server.handle_request()
@@ -79,7 +79,7 @@ def _too_late() -> None:
 
 def _handler(state: str, answer: _Answer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        """Takes the one answer with our state; whatever else knocks is told off and changes nothing."""
+        """Accepts the one request with our state; any other request is refused and changes nothing."""
 
         def do_GET(self) -> None:
             query = parse_qs(urlsplit(self.path).query)
@@ -94,6 +94,6 @@ def _handler(state: str, answer: _Answer) -> type[BaseHTTPRequestHandler]:
             self.wfile.write((_DONE if good else _STRANGE).encode())
 
         def log_message(self, *_arguments: Any) -> None:
-            """The terminal is the person's."""
+            """Log nothing: the terminal is the user's."""
 
     return Handler

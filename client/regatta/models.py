@@ -1,4 +1,4 @@
-"""What the portal tells, typed. Fields that a newer portal adds are passed over."""
+"""Data types of the portal's responses. Unknown fields of newer portals are ignored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Replica:
-    """One process of a job's present attempt."""
+    """One process of a job's current attempt."""
 
     name: str
     role: str
@@ -24,8 +24,10 @@ class Replica:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of output. ``seq`` counts over the whole job: the cursor. ``stream`` is stdout, stderr, agent
-    (remarks of the agent beside a replica) or system (the portal itself)."""
+    """Line of output. ``seq`` counts over the whole job and is the cursor.
+
+    ``stream`` is stdout, stderr, agent (remarks of the agent beside a replica) or system (the portal itself).
+    """
 
     seq: int
     time: str | float
@@ -40,9 +42,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Page:
-    """Lines in order. Everything up to ``last`` was looked at: the cursor for the next page.
+    """Lines in order. All lines up to ``last`` were considered; it is the cursor for the next page.
 
-    ``more`` tells whether the portal holds later ones already, even where a filter let no line of this page through.
+    ``more`` is true if the portal has later lines, even if a filter left this page empty.
     """
 
     lines: tuple[Line, ...]
@@ -56,7 +58,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Point:
-    """One value of one metric as it was reported. ``seq`` counts over the whole job: the cursor."""
+    """Value of a metric as reported. ``seq`` counts over the whole job and is the cursor."""
 
     seq: int
     time: float
@@ -74,7 +76,7 @@ class Point:
 
 @dataclass(frozen=True)
 class PointPage:
-    """Points in order. Everything up to ``last`` was looked at; ``more`` tells whether the portal holds later ones."""
+    """Points in order. All points up to ``last`` were considered; ``more`` is true if the portal has later ones."""
 
     points: tuple[Point, ...]
     last: int
@@ -87,7 +89,7 @@ class PointPage:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A file that a job left. ``size`` in bytes."""
+    """File that a job saved. ``size`` is in bytes."""
 
     name: str
     size: int
@@ -100,7 +102,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Version:
-    """A version of a dataset: open while it is filled, then sealed for ever. ``size`` in bytes."""
+    """Version of a dataset: open while it is filled, then sealed permanently. ``size`` is in bytes."""
 
     number: int
     state: str
@@ -121,7 +123,7 @@ class Version:
 
 @dataclass(frozen=True)
 class Use:
-    """A job that uses a dataset. ``version`` is empty where it does not say."""
+    """Job that uses a dataset. ``version`` is empty if not specified."""
 
     name: str
     page: str
@@ -138,7 +140,7 @@ class Use:
 
 @dataclass(frozen=True)
 class DataSet:
-    """A dataset as it stood when it was asked for. ``latest`` is the newest sealed version, None without one."""
+    """Dataset in the state of the request. ``latest`` is the newest sealed version, or None."""
 
     namespace: str
     name: str

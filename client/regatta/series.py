@@ -1,4 +1,4 @@
-"""One metric of a job, reduced by the portal to buckets, as lists, NumPy arrays or a pandas table."""
+"""One metric of a job, reduced to buckets by the portal, as lists, NumPy arrays or a pandas table."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Series:
-    """Five lists of equal length, one entry a bucket: the first x in it, the least, greatest and last value, and how
-    many values it had. ``numpy.asarray(series)`` gives the last values."""
+    """Five lists of equal length with one entry per bucket.
+
+    They are the first x of the bucket, its minimum, maximum and last value, and its number of values.
+    ``numpy.asarray(series)`` returns the last values.
+    """
 
     x: list[float]
     min: list[float]
@@ -37,19 +40,19 @@ class Series:
         return package("numpy").asarray(self.last, dtype=dtype or "f8")  # type: ignore[no-any-return]
 
     def to_numpy(self) -> dict[str, NDArray[np.float64]]:
-        """Arrays of float64 by the names of the lists. Raises NotInstalled."""
+        """Return arrays of float64 by the names of the lists. Raises NotInstalled."""
         numpy = package("numpy")
         return {name: numpy.asarray(getattr(self, name), dtype="f8") for name in COLUMNS}
 
     def to_pandas(self) -> pd.DataFrame:
-        """A table with x as its index. Raises NotInstalled."""
+        """Return a table with x as its index. Raises NotInstalled."""
         columns = {name: getattr(self, name) for name in COLUMNS}
         return package("pandas").DataFrame(columns).set_index("x")
 
 
 @dataclass(frozen=True)
 class Chart:
-    """Metrics by name. ``left_out``: names of further ones, which the answer has no room for."""
+    """Metrics by name. ``left_out``: names of further metrics that do not fit into the response."""
 
     series: dict[str, Series]
     left_out: tuple[str, ...] = ()
@@ -64,7 +67,7 @@ COLUMNS = tuple(field.name for field in fields(Series))
 
 
 def package(name: str) -> Any:
-    """An optional package, imported when it is wanted. Raises NotInstalled."""
+    """Import an optional package. Raises NotInstalled."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -72,5 +75,5 @@ def package(name: str) -> Any:
 
 
 def _number(value: float | int | str) -> Any:
-    """JSON has no NaN and no infinity; the portal writes them as words."""
+    """Convert a value from JSON, which has no NaN and no infinity: the portal sends them as strings."""
     return float(value) if isinstance(value, str) else value

@@ -1,4 +1,4 @@
-"""What every command of one call has in common: the context that is meant, and how the outside world is reached."""
+"""State shared by the commands of one call: the context, and access to the network, the clock and the browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from regatta.errors import NotSignedIn
 
 @dataclass(frozen=True)
 class Outside:
-    """How requests travel (None: the network), how time passes, and what opens a page for the user."""
+    """Transport of requests (None: the network), waiting, and opening a page for the user."""
 
     transport: httpx.BaseTransport | None = None
     sleep: Callable[[float], None] = time.sleep
@@ -28,7 +28,7 @@ class Outside:
 
 @dataclass
 class Session:
-    """``asked`` is the context that the call names."""
+    """State of one call. ``asked`` is the context that the call names."""
 
     outside: Outside
     asked: str = ""
@@ -41,7 +41,7 @@ class Session:
         return config.in_use(self.asked)
 
     def portal(self) -> Client:
-        """The portal of the context. Raises NotSignedIn where there is no token."""
+        """Return a client of the context's portal. Raises NotSignedIn if there is no token."""
         context = self.context()
         if not context.token:
             how = f"Run `regatta login --server {context.server}`."
@@ -60,7 +60,7 @@ class Session:
         )
 
     def keep(self, name: str, context: Context) -> None:
-        """Keep a context, and mean it from now on."""
+        """Store a context and make it the current one."""
         settings = config.load().with_context(name, context)
         config.save(config.Settings(name, settings.contexts))
 

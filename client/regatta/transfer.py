@@ -1,4 +1,4 @@
-"""Whole datasets, up and down: resumable, in parallel, checked by SHA-256 at each step, in constant memory."""
+"""Upload and download of whole datasets: resumable, parallel, verified by SHA-256, in constant memory."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from regatta.http import BACKOFF_SECONDS, TRIES, Http
 from regatta.models import Version
 from regatta.tree import LocalFile, Piece
 
-STREAMS = 4  # requests that are under way at once
-LOOK_SECONDS = 0.5
-# Longer files are read for their digest while they are sent, and before only where the portal might have them already.
+STREAMS = 4  # concurrent requests
+POLL_SECONDS = 0.5
+# Larger files are hashed while they are sent, and before that only if the portal may have them already.
 HASHED_BEFORE = 8 << 20
-AHEAD = 2  # parts that are read and wait, for each stream
-PARTIAL = 206  # the status of an answer that begins in the middle
-EXISTS = "exists"  # the code of an answer: there is another file of that name
-CHECKSUM_MISMATCH = "checksum_mismatch"  # the bytes are not those that were announced
+AHEAD = 2  # parts read in advance for each stream
+PARTIAL = 206  # the status of a partial response
+EXISTS = "exists"  # error code: another file has that name
+CHECKSUM_MISMATCH = "checksum_mismatch"  # error code: the bytes do not match the announced checksum
 OPEN, SEALED, FAILED = "open", "sealed", "failed"
 
 
 class Progress(Protocol):
-    """Told how far a transfer is, in bytes. From several threads."""
+    """Receives the progress of a transfer, in bytes. Called from several threads."""
 
     def begin(self, what: str, total: int) -> None: ...
 
@@ -41,7 +41,7 @@ class Progress(Protocol):
 
 
 class Silent:
-    """Tells nobody."""
+    """Progress that reports nothing."""
 
     def begin(self, what: str, total: int) -> None: ...
 
@@ -49,33 +49,34 @@ class Silent:
 
 
 SILENT = Silent()
-Part = tuple[int, str]  # its number, and its CRC-32
+Part = tuple[int, str]  # its number and its CRC-32
 Item = TypeVar("Item")
 
 
 class _OtherContent(Exception):
-    """What the portal has of a file is not of this one: it was changed since."""
+    """The portal's parts of a file are not of this content: it was changed since."""
 
 
 @dataclass(frozen=True)
 class Sender:
-    """Puts files into a new version of a dataset, or goes on with one that was left open."""
+    """Uploads files as a new version of a dataset, or resumes an open version."""
 
     data: DataSets
     pause: Callable[[float], None]
     progress: Progress = SILENT
     streams: int = STREAMS
-    # So many parts are under way at once, of all files together.
-    _room: threading.Semaphore = field(init=False, repr=False)
+    # Limits the parts in transit, over all files.
+    _slots: threading.Semaphore = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_room", threading.Semaphore(self.streams))
+        object.__setattr__(self, "_slots", threading.Semaphore(self.streams))
 
     def upload(self, full_name: str, sources: Sequence[Path], *, fresh: bool = False) -> Version:
-        """Send files and seal the version. ``fresh`` begins a new version even where one is open.
+        """Send files and seal the version. ``fresh`` begins a new version even if one is open.
 
-        What the portal has already, whole files by their digest and parts of those that were broken off, is not sent
-        again. Raises BadFile for what cannot be read or changes meanwhile, QuotaExceeded before anything is sent.
+        Content that the portal already has is not sent again: whole files by their digest, and parts of interrupted
+        files. Raises BadFile for a file that cannot be read or changes meanwhile, QuotaExceeded before anything is
+        sent.
         """
         files = tree.files_of(sources)
         total = sum(file.size for file in files)
@@ -87,7 +88,7 @@ class Sender:
         return self._sealed(full_name, number)
 
     def _digests(self, files: Sequence[LocalFile]) -> dict[str, str]:
-        """Of files that are read in no time: the portal is asked by it at once whether it has them."""
+        """Return the digests of small files, for which the portal is asked at once whether it has them."""
         if not files:
             return {}
         self.progress.begin("Hashing", sum(file.size for file in files))
@@ -96,7 +97,7 @@ class Sender:
             return dict(zip((file.path for file in files), found, strict=True))
 
     def _version(self, full_name: str, total: int, fresh: bool) -> int:
-        """The version to fill: one that was left open, else a new one of a dataset that is made if need be."""
+        """Return the version to fill: an open one, else a new one. Creates the dataset if necessary."""
         try:
             found = self.data.get(full_name)
         except Missing:
@@ -105,7 +106,7 @@ class Sender:
         return left[-1] if left and not fresh else self.data.open_version(full_name, total).number
 
     def _send(self, full_name: str, number: int, file: LocalFile, digest: str) -> None:
-        """With no digest yet, the file is read for it while it is sent, unless the portal might have it already."""
+        """Send a file. Without a digest, it is hashed while it is sent, unless the portal may have it already."""
         upload = self._begin(full_name, number, file, digest)
         if upload.hash_first:
             upload = self._begin(full_name, number, file, tree.sha256_of(file.file))
@@ -129,7 +130,7 @@ class Sender:
             self._finish(full_name, number, file, upload, checksums.sha256)
 
     def _missing(self, file: LocalFile, upload: Upload, checksums: Iterable[tuple[int, str]]) -> Iterator[Part]:
-        """The parts that are to be sent, while the file is read. Raises _OtherContent."""
+        """Yield the parts to be sent, while the file is read. Raises _OtherContent."""
         for part, crc32 in checksums:
             if part not in upload.parts:
                 yield part, crc32
@@ -139,7 +140,7 @@ class Sender:
                 self.progress.advance(_length(upload, part))
 
     def _begin(self, full_name: str, number: int, file: LocalFile, digest: str) -> Upload:
-        """Announce a file. One of that name that was sent before and is not the same goes first."""
+        """Announce a file. A different file of that name that was sent before is removed first."""
         try:
             return self.data.begin(full_name, number, file.path, file.size, digest)
         except Refused as refused:
@@ -150,29 +151,29 @@ class Sender:
 
     def _send_part(self, full_name: str, number: int, file: LocalFile, upload: Upload, part: int, crc32: str) -> None:
         piece = Piece(file, part * upload.part_size, _length(upload, part))
-        with self._room:
+        with self._slots:
             try:
                 self.data.send_part(full_name, number, upload, part, piece, crc32)
             except Refused as refused:
                 if refused.code != CHECKSUM_MISMATCH:
                     raise
-                file.check_unchanged()  # then it was damaged on its way
+                file.check_unchanged()  # then it was damaged in transit
                 self.data.send_part(full_name, number, upload, part, piece, crc32)
         self.progress.advance(piece.length)
 
     def _finish(self, full_name: str, number: int, file: LocalFile, upload: Upload, digest: str) -> None:
         try:
             while not self.data.finish(full_name, number, upload, digest).complete:
-                self.pause(LOOK_SECONDS)
+                self.pause(POLL_SECONDS)
         except Refused as refused:
             if refused.code != CHECKSUM_MISMATCH:
                 raise
             raise BadFile(f"{file.file} changed after it was hashed. Run the upload again.") from refused
 
     def _sealed(self, full_name: str, number: int) -> Version:
-        """The version when its records are counted. Raises Refused where they cannot be."""
+        """Wait until the records are counted and return the version. Raises Refused if that fails."""
         while (version := self.data.version(full_name, number)).state not in (SEALED, FAILED):
-            self.pause(LOOK_SECONDS)
+            self.pause(POLL_SECONDS)
         if version.state == FAILED:
             raise Refused(f"Version {number} of {full_name} was uploaded, but cannot be used. {version.why}".strip())
         return version
@@ -184,7 +185,7 @@ def _length(upload: Upload, part: int) -> int:
 
 @dataclass(frozen=True)
 class Fetcher:
-    """Copies a version of a dataset to a folder. What is there already and right is not fetched again."""
+    """Downloads a version of a dataset to a folder. Correct existing files are not fetched again."""
 
     data: DataSets
     http: Http
@@ -193,8 +194,10 @@ class Fetcher:
     streams: int = STREAMS
 
     def download(self, full_name: str, target: Path, number: int | None = None) -> list[Path]:
-        """The files below ``target``. Each is whole and with its digest, or not there (only a ``.part`` to go on
-        from). Raises Missing where no version is sealed."""
+        """Return the files below ``target``. Each is complete and verified, or missing (with a ``.part`` to resume).
+
+        Raises Missing if no version is sealed.
+        """
         version = number or self.data.get(full_name).latest
         if version is None:
             raise Missing(f"{full_name} has no sealed version yet.")
@@ -213,7 +216,7 @@ class Fetcher:
             place.parent.mkdir(parents=True, exist_ok=True)
             part = place.with_name(f"{place.name}.part")
             path = self.data.content_path(full_name, version, file.path)
-            # What an earlier download left may be of another version: then the file is fetched from its beginning.
+            # Data of an earlier download may be of another version: then the file is fetched from its beginning.
             if not self._complete(part, path, file) and not self._complete(part, path, file):
                 raise Unreachable(
                     f"{file.path} is corrupt after two downloads: its SHA-256 does not start with {file.sha256[:12]}. "
@@ -224,8 +227,7 @@ class Fetcher:
             raise BadFile(f"{place} cannot be written: {error.strerror or error}.") from error
 
     def _complete(self, part: Path, path: str, file: StoredFile) -> bool:
-        """Fill ``part`` from where it ends. Where it then has another size or digest than the file, it is removed, and
-        False returned."""
+        """Append to ``part`` until the file is complete. Return whether size and digest match; if not, remove it."""
         digest = hashlib.sha256()
         have = min(part.stat().st_size, file.size) if part.is_file() else 0
         with part.open("r+b" if have else "wb") as stream:
@@ -246,8 +248,10 @@ class Fetcher:
         return False
 
     def _rest(self, path: str, have: int, file: StoredFile) -> Iterator[bytes]:
-        """What is missing of a file and no more, going on after each break as long as that brings something. Of an
-        answer that begins at the beginning, what is there already is passed over."""
+        """Yield the missing bytes of a file, resuming after each interruption as long as there is progress.
+
+        If a response begins at byte 0, the bytes that are already there are skipped.
+        """
         idle = 0
         while have < file.size:
             before = have
@@ -272,7 +276,7 @@ class Fetcher:
 
 
 def _begins_at(response: httpx.Response) -> int:
-    """The position of the first byte of an answer. Servers and proxies may ignore the header Range."""
+    """Return the position of the first byte of a response. Servers and proxies may ignore the Range header."""
     if response.status_code != PARTIAL:
         return 0
     found = _CONTENT_RANGE.match(response.headers.get("Content-Range", ""))
@@ -290,14 +294,16 @@ def _pieces(read: Callable[[int], bytes], count: int) -> Iterable[bytes]:
         yield piece
 
 
-def _all_of(items: Iterable[Item], deed: Callable[[Item], None], streams: int) -> None:
-    """Do it with each, some at once. Items are taken as there is room for them. After the first failure nothing new is
-    begun, and it is raised."""
+def _all_of(items: Iterable[Item], action: Callable[[Item], None], streams: int) -> None:
+    """Call ``action`` for each item, in several threads. Items are taken as threads become free.
+
+    After the first failure no further item is started, and the failure is raised.
+    """
     enough = threading.Event()
 
     def unless_enough(item: Item) -> None:
         if not enough.is_set():
-            deed(item)
+            action(item)
 
     with ThreadPoolExecutor(streams) as pool:
         try:

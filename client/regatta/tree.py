@@ -1,4 +1,4 @@
-"""The files below a folder, as they will be called in a dataset; and back, without leaving the folder."""
+"""Files of a folder and their paths in a dataset, in both directions, without leaving the folder."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IGNORE_FILE = ".regattaignore"
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A file to be sent: ``path`` is its name in the dataset, ``state`` what tells whether it has changed since."""
+    """File to be sent: ``path`` is its path in the dataset, ``state`` shows whether it has changed since."""
 
     file: Path
     path: str
@@ -28,11 +28,11 @@ class LocalFile:
 
     @classmethod
     def of(cls, file: Path, path: str) -> LocalFile:
-        """Raises BadFile where it is none, or cannot be looked at."""
+        """Return the file. Raises BadFile if it is not a regular file or cannot be read."""
         return cls(file, unicodedata.normalize("NFC", path), file.stat().st_size, _state(file))
 
     def check_unchanged(self) -> None:
-        """Raises BadFile where the file is not what it was when it was listed."""
+        """Raise BadFile if the file has changed since it was listed."""
         try:
             same = _state(self.file) == self.state
         except OSError as error:
@@ -43,8 +43,10 @@ class LocalFile:
 
 @dataclass(frozen=True)
 class Piece:
-    """``length`` bytes of a local file from ``offset``; read from the disk anew each time that they are iterated over,
-    a little at a time. Iterating raises BadFile where they are not there any more."""
+    """Part of a local file: ``length`` bytes from ``offset``.
+
+    Each iteration reads them from the disk again, in blocks. It raises BadFile if they are no longer there.
+    """
 
     file: LocalFile
     offset: int
@@ -70,11 +72,11 @@ def _changed(file: Path) -> BadFile:
 
 
 def files_of(sources: Sequence[Path]) -> list[LocalFile]:
-    """The files of these files and folders, in order of their names. A folder's are called by their way below it.
+    """Return the files of these files and folders, sorted by path. Files of a folder have paths relative to it.
 
-    Links are not followed: what a dataset holds is what lies in the folder, without what is hidden there (a name that
-    begins with a dot). Patterns of ``.regattaignore`` in a folder
-    (one a line, as of ``PurePath.match``) leave files out. Raises BadFile: nothing there, or two of one name.
+    Links are not followed, and hidden files (names that begin with a dot) are skipped. Patterns in a ``.regattaignore``
+    of a folder (one per line, as of ``PurePath.match``) exclude files. Raises BadFile if there is no file, or two have
+    the same path.
     """
     found = [each for source in sources for each in _below(source)]
     if not found:
@@ -115,7 +117,7 @@ def _state(file: Path) -> tuple[int, int, int]:
 
 
 def sha256_of(file: Path, on_bytes: Callable[[int], None] = lambda _count: None) -> str:
-    """The digest of a file, read a piece at a time. Raises BadFile."""
+    """Return the digest of a file, which is read in blocks. Raises BadFile."""
     digest = hashlib.sha256()
     try:
         with file.open("rb") as stream:
@@ -128,8 +130,11 @@ def sha256_of(file: Path, on_bytes: Callable[[int], None] = lambda _count: None)
 
 
 class Checksums:
-    """All checksums of a file in one reading, which goes no further than they are asked for: iterating gives the number
-    and the CRC-32 of each part in order, and when it has ended ``sha256`` is that of the whole. Raises BadFile."""
+    """All checksums of a file in one lazy pass.
+
+    Iterating yields the number and the CRC-32 of each part in order; after that, ``sha256`` is that of the whole file.
+    Raises BadFile.
+    """
 
     def __init__(self, file: LocalFile, part_size: int) -> None:
         self._file, self._part_size = file, part_size
@@ -149,7 +154,7 @@ class Checksums:
 
 
 def place_of(target: Path, path: str) -> Path:
-    """Where a file of a dataset goes below ``target``. Raises BadFile for a name that would lead out of it."""
+    """Return the path of a dataset file below ``target``. Raises BadFile if it would be outside."""
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or "\\" in path or "\0" in path or any(part in ("..", ".") for part in parts):
         raise BadFile(

@@ -1,4 +1,4 @@
-"""This release, and whether the portal that answered still speaks with it."""
+"""Version of this client, and whether it is compatible with the portal."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from regatta.errors import TooOld
 
 VERSION = "0.1.0"
-# What the portal tells in the headers of its answers; a portal that tells nothing is taken as it is.
+# Response headers of the portal; a portal without them is accepted.
 THEIRS, OLDEST = "Regatta-Version", "Regatta-Oldest-Client"
 
 
 def check(headers: Mapping[str, str]) -> None:
-    """Raises TooOld where this release is older than the oldest that the portal understands, or newer by a whole
-    major number than the portal itself."""
+    """Raise TooOld if this release is older than the oldest that the portal supports, or a major release newer than the
+    portal."""
     oldest, theirs = headers.get(OLDEST, ""), headers.get(THEIRS, "")
     if _numbers(VERSION) < _numbers(oldest):
         raise TooOld(
@@ -28,6 +28,6 @@ def check(headers: Mapping[str, str]) -> None:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The numbers of a release; none for what is no release."""
+    """Return the numbers of a release; empty if it is not a release."""
     parts = version.split("+")[0].split(".")
     return tuple(int(part) for part in parts) if all(part.isdigit() for part in parts) else ()

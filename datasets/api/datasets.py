@@ -1,4 +1,4 @@
-"""Datasets and their versions over HTTP; how files come in is ``upload_api``."""
+"""HTTP API of datasets and their versions. For uploads, see ``datasets.api.uploads``."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class ShippedDatasetOutput(DatasetOutput):
     task = serializers.CharField()
     features = serializers.ListField(child=serializers.IntegerField(), help_text="Shape of one record's features.")
     splits = serializers.DictField(child=serializers.IntegerField(), help_text="Number of records by split.")
-    # Declared fields are taken out of the class, so this hides nothing of its base.
+    # Declared fields are removed from the class, so this does not hide an attribute of the base class.
     source = serializers.CharField()  # type: ignore[assignment]
     licence = serializers.CharField()
     preview = RecordOutput(many=True)
@@ -107,7 +107,7 @@ class ColumnOutput(serializers.Serializer[Any]):
 class PictureOutput(serializers.Serializer[Any]):
     record = serializers.IntegerField(help_text="The number of its record, from 0.")
     column = serializers.IntegerField(help_text="The number of its column, from 0.")
-    # Declared fields are taken out of the class, so this hides nothing of its base.
+    # Declared fields are removed from the class, so this does not hide an attribute of the base class.
     source = serializers.CharField(help_text="A data: address.")  # type: ignore[assignment]
     width = serializers.IntegerField(help_text="pixels")
     height = serializers.IntegerField(help_text="pixels")
@@ -167,8 +167,8 @@ _LIST = [
 class DatasetsView(APIView):
     @extend_schema(operation_id="datasets_list", parameters=_LIST, responses=page_of(DatasetOutput))
     def get(self, request: Request) -> Response:
-        """All that the caller may read, by name. The first page begins with the datasets that are shipped, beyond its
-        limit."""
+        """All datasets that the caller may read, by name. The first page begins with the shipped datasets, in addition
+        to its limit."""
         actor, query = request.user, request.query_params
         q = query.get("q", "")
         page = paginate(
@@ -200,7 +200,7 @@ class NamespaceDatasetsView(APIView):
 
     @extend_schema(operation_id="datasets_create", request=DatasetInput, responses={201: DatasetOutput})
     def post(self, request: Request, ns: str) -> Response:
-        """Begin a dataset; its content comes in versions."""
+        """Create a dataset. Its content is added in versions."""
         actor = signed_in(request.user)
         namespace_for(actor, ns, Scope.DATASET_WRITE)
         body = read(DatasetInput, request)
@@ -211,7 +211,7 @@ class NamespaceDatasetsView(APIView):
 class ShippedDatasetView(APIView):
     @extend_schema(operation_id="datasets_shipped", responses=ShippedDatasetOutput)
     def get(self, request: Request, name: str) -> Response:
-        """One of those that are shipped, with the first records of its first split."""
+        """One shipped dataset, with the first records of its first split."""
         info = selectors.find(selectors.PUBLIC + name)
         split = next(iter(info.splits))
         return Response(
@@ -231,13 +231,13 @@ class ShippedDatasetView(APIView):
 class DatasetView(APIView):
     @extend_schema(operation_id="datasets_get", responses=DatasetOutput)
     def get(self, request: Request, ns: str, name: str) -> Response:
-        """One dataset with its versions, the newest first."""
+        """One dataset with its versions, newest first."""
         dataset = selectors.dataset_for(request.user, ns, name)
         return Response(selectors.dataset_json(request.user, dataset, versions=True))
 
     @extend_schema(operation_id="datasets_change", request=DatasetChanges, responses=DatasetOutput)
     def patch(self, request: Request, ns: str, name: str) -> Response:
-        """Change its description, or who may read it."""
+        """Change the description or who may read the dataset."""
         actor = signed_in(request.user)
         selectors.dataset_for(actor, ns, name, Scope.DATASET_WRITE)
         fields = read(DatasetChanges, request)
@@ -246,7 +246,7 @@ class DatasetView(APIView):
 
     @extend_schema(operation_id="datasets_delete", responses={202: DeletedDatasetOutput})
     def delete(self, request: Request, ns: str, name: str) -> Response:
-        """Delete it. Until `gone_after` it can be restored."""
+        """Delete a dataset. It can be restored until `gone_after`."""
         actor = signed_in(request.user)
         dataset = services.delete_dataset(actor=actor, ns=ns, name=name, request=request._request)
         return Response(_deleted_json(actor, dataset), status=status.HTTP_202_ACCEPTED)
@@ -261,7 +261,7 @@ def _deleted_json(actor: Any, dataset: Dataset) -> dict[str, Any]:
 class RestoreView(APIView):
     @extend_schema(operation_id="datasets_restore", request=None, responses=DatasetOutput)
     def post(self, request: Request, ns: str, name: str) -> Response:
-        """Take a deletion back."""
+        """Restore a deleted dataset."""
         actor = signed_in(request.user)
         dataset = services.restore_dataset(actor=actor, ns=ns, name=name, request=request._request)
         return Response(selectors.dataset_json(actor, dataset, versions=True))
@@ -270,7 +270,7 @@ class RestoreView(APIView):
 class SharesView(APIView):
     @extend_schema(operation_id="datasets_share", request=SharesInput, responses=DatasetOutput)
     def put(self, request: Request, ns: str, name: str) -> Response:
-        """Say which other namespaces may read it: exactly these."""
+        """Share the dataset with exactly these namespaces."""
         actor = signed_in(request.user)
         selectors.dataset_for(actor, ns, name, Scope.DATASET_WRITE)
         wanted = read(SharesInput, request)["namespaces"]
@@ -281,7 +281,7 @@ class SharesView(APIView):
 class UsesView(APIView):
     @extend_schema(operation_id="datasets_uses", responses=UsesOutput)
     def get(self, request: Request, ns: str, name: str) -> Response:
-        """The newest jobs that use it, of those that the caller may see; those that are shipped have theirs too."""
+        """The newest jobs that use the dataset and that the caller may see. Also available for shipped datasets."""
         full_name = selectors.named(request.user, ns, name)
         return Response({"uses": [_use_json(use) for use in signals.of(request.user, full_name)]})
 
@@ -302,7 +302,7 @@ def _use_json(use: signals.Use) -> dict[str, Any]:
 class VersionsView(APIView):
     @extend_schema(operation_id="dataset_versions_begin", request=VersionInput, responses={201: VersionOutput})
     def post(self, request: Request, ns: str, name: str) -> Response:
-        """Begin a version, with room for what is expected."""
+        """Create a version and reserve the expected bytes."""
         actor = signed_in(request.user)
         selectors.dataset_for(actor, ns, name, Scope.DATASET_WRITE)
         body = read(VersionInput, request)
@@ -328,7 +328,7 @@ class VersionView(APIView):
 class PreviewView(APIView):
     @extend_schema(operation_id="dataset_versions_preview", parameters=[PreviewQuery], responses=DatasetPreviewOutput)
     def get(self, request: Request, ns: str, name: str, number: int) -> Response:
-        """The first records, and what the version is as a whole. Those that are shipped have version 1."""
+        """The first records of a version and its totals. Shipped datasets have version 1."""
         query = PreviewQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
         document = selectors.preview_for(request.user, ns, name, number)
@@ -341,7 +341,7 @@ class PreviewView(APIView):
 class SealView(APIView):
     @extend_schema(operation_id="dataset_versions_seal", request=None, responses={202: VersionOutput})
     def post(self, request: Request, ns: str, name: str, number: int) -> Response:
-        """Close a version for ever. It is indexed next: ask for it until it is `sealed` or `failed`."""
+        """Close a version permanently. It is indexed next: poll until it is `sealed` or `failed`."""
         version = services.seal_version(
             actor=signed_in(request.user), ns=ns, name=name, number=number, request=request._request
         )
@@ -370,7 +370,7 @@ class ContentView(APIView):
 
 
 def file_entry(file: File) -> dict[str, Any]:
-    """A file of a version, as its list shows it."""
+    """Return a file of a version for its list."""
     return {
         "path": file.path,
         "size": file.size,

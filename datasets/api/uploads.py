@@ -1,4 +1,4 @@
-"""How files come into a version, over HTTP."""
+"""HTTP API of uploads: how files are added to a version."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class PartsOutput(serializers.Serializer[Any]):
 
 
 def render(file: File) -> dict[str, Any]:
-    """A file that is being received."""
+    """Return a file that is being received, for the API."""
     there = uploads.checksums_of(file)
     return {
         "id": file.pk,
@@ -78,12 +78,12 @@ def render(file: File) -> dict[str, Any]:
 
 
 class BytesParser(BaseParser):
-    """Leaves the body unread: it is read piece by piece."""
+    """Parser that leaves the body unread: the view reads it in pieces."""
 
     media_type = "*/*"
 
     def parse(self, stream: Any, media_type: str | None = None, parser_context: Any = None) -> Any:
-        """Nothing: the check of a browser's token looks for a form here, and a part is never gathered in memory."""
+        """Return None. The CSRF check reads a form here, and a part must never be collected in memory."""
         return None
 
 
@@ -95,7 +95,7 @@ class FilesView(APIView):
         responses=page_of(FileEntryOutput),
     )
     def get(self, request: Request, ns: str, name: str, number: int) -> Response:
-        """The whole files of a version, by path."""
+        """The complete files of a version, by path."""
         version = selectors.version_for(request.user, ns, name, number)
         files = version.files.filter(blob__isnull=False)
         return Response(paginate(files, request.query_params, order=("path",), render=file_entry))
@@ -106,19 +106,19 @@ class FilesView(APIView):
         responses={200: AnnouncedFileOutput, 201: AnnouncedFileOutput},
     )
     def post(self, request: Request, ns: str, name: str, number: int) -> Response:
-        """Say that a file comes, or that it goes on (200): the answer names the parts that are there."""
+        """Announce a file, or resume its upload (200). The response lists the parts that are there."""
         actor = signed_in(request.user)
         selectors.dataset_for(actor, ns, name, Scope.DATASET_WRITE)
         body = read(FileInput, request)
         announced = uploads.announce(actor=actor, place=Place(ns, name, number), **body)
-        told = status.HTTP_201_CREATED if announced.created else status.HTTP_200_OK
-        return Response({**render(announced.file), "hash_first": announced.hash_first}, status=told)
+        code = status.HTTP_201_CREATED if announced.created else status.HTTP_200_OK
+        return Response({**render(announced.file), "hash_first": announced.hash_first}, status=code)
 
 
 class FileView(APIView):
     @extend_schema(operation_id="dataset_files_take_out", responses={204: DONE})
     def delete(self, request: Request, ns: str, name: str, number: int, file_id: int) -> Response:
-        """Take a file out of a version that is being filled."""
+        """Remove a file from a version that is being filled."""
         uploads.take_out(
             actor=signed_in(request.user), place=Place(ns, name, number), file_id=file_id, request=request._request
         )
@@ -126,7 +126,7 @@ class FileView(APIView):
 
 
 class PartView(APIView):
-    """One part of a file. ``portal.http.request_streaming`` hands its body over as it comes in."""
+    """One part of a file. ``portal.http.request_streaming`` streams its body as it arrives."""
 
     parser_classes = (BytesParser,)
 
@@ -137,7 +137,7 @@ class PartView(APIView):
         responses=PartsOutput,
     )
     def put(self, request: Request, ns: str, name: str, number: int, file_id: int, part: int) -> Response:
-        """Send one part, with its SHA-256 or its CRC-32. It is there for good when this is answered."""
+        """Upload one part with its SHA-256 or CRC-32. When this returns, the part is stored durably."""
         actor = signed_in(request.user)
         version = selectors.version_for(actor, ns, name, number, Scope.DATASET_WRITE)
         selectors.file_for(actor, version, file_id)
@@ -168,10 +168,10 @@ class CompleteView(APIView):
         responses={200: CheckedFileOutput, 202: CheckedFileOutput},
     )
     def post(self, request: Request, ns: str, name: str, number: int, file_id: int) -> Response:
-        """Make a file whole: all of it is read again and compared. Where that takes long (202), ask again."""
+        """Complete a file: all of it is read again and verified. If that takes long (202), repeat the request."""
         actor, place = signed_in(request.user), Place(ns, name, number)
         selectors.version_for(actor, ns, name, number, Scope.DATASET_WRITE)
         digest = read(DigestInput, request)["sha256"]
         done = uploads.complete(actor=actor, place=place, file_id=file_id, sha256=digest)
-        told = status.HTTP_200_OK if done.file.complete else status.HTTP_202_ACCEPTED
-        return Response({**render(done.file), "checked": done.checked}, status=told)
+        code = status.HTTP_200_OK if done.file.complete else status.HTTP_202_ACCEPTED
+        return Response({**render(done.file), "checked": done.checked}, status=code)

@@ -1,7 +1,7 @@
-"""The files of a version looked through: the format of each, and where its chunks are.
+"""Index of a version: the format of each file and its chunks.
 
-No code of users runs here, only the parsers of ``runtime.data``, which believe no size before they have compared it
-with the file. One file after the other is laid out on this machine under its own name, which some formats need to know.
+No user code runs here, only the parsers of ``runtime.data``, which check every size against the file. Files are laid
+out on this machine one at a time under their own names, which some formats require.
 """
 
 from __future__ import annotations
@@ -23,35 +23,37 @@ from runtime.data.span import CHUNK_BYTES, Span
 from runtime.errors import RegattaError as RuntimeFault
 
 CHUNKS_LIMIT = 500_000  # chunks of one version
-# What is laid out to be looked through, within the storage's shelf.
+# Prefix of scratch directories in the storage's shelf.
 SCRATCH = "index-"
 _LIST = "list"
 _NEEDS: Mapping[str, str] = {"parquet": "pyarrow", "arrow": "pyarrow"}
 
-# Called often while files are looked through; raises where somebody else has taken over.
+# Called often during indexing; raises if another worker has taken over.
 Alive = Callable[[], None]
 
 
 class Unindexable(Exception):
-    """A file is not what it says it is. The text is the message that the version fails with."""
+    """A file does not match its format. The text is the message with which the version fails."""
 
 
-class Look:
-    """One looking through of a version. ``chosen`` is by path how its files are read, ``manifest`` what was found."""
+class Inspection:
+    """Inspection of a version. ``chosen`` gives for each path how the file is read; ``manifest`` builds the
+    manifest."""
 
     def __init__(self, version: Version, alive: Alive) -> None:
         self._version = version
         self._alive = alive
         self._left = CHUNKS_LIMIT
-        found = {**dict(self._told()), **self._left_out()}
+        found = {**dict(self._formats()), **self._left_out()}
         self.chosen = choose(found, version.dataset.format)
-        # By files of images, those of their labels.
+        # Maps files of images to the files of their labels.
         read = {path: each.format or Unread.LABELS for path, each in self.chosen.items()}
         self._labels = {path: of_it for of_it, path in labels(found).items() if read.get(path) == "idx"}
         self.format = of_version(self.chosen)
 
     def manifest(self) -> Manifest:
-        """Raises Unindexable for a file that is not as its format says, StorageError for one that cannot be had."""
+        """Build the manifest. Raises Unindexable for a file that does not match its format, StorageError if one cannot
+        be read."""
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=default_storage().shelf()) as scratch:
             files = tuple(self._entry(file, Path(scratch)) for file in self._files())
         return Manifest(self._version.dataset.full_name, self._version.number, files)
@@ -60,13 +62,14 @@ class Look:
         return self._version.files.select_related("blob").order_by("path").iterator()
 
     # --- Formats ---
-    def _told(self) -> Iterator[tuple[str, str | Unread]]:
+    def _formats(self) -> Iterator[tuple[str, str | Unread]]:
         for file in self._files():
             self._alive()
-            yield file.path, _told_by(file)
+            yield file.path, _format_of(file)
 
     def _left_out(self) -> Mapping[str, Unread]:
-        """What of folders that HuggingFace has saved is not of the dataset. Raises Unindexable for one not whole."""
+        """Return files in folders saved by HuggingFace that are not data. Raises Unindexable for an incomplete
+        folder."""
         keys = {file.path: _key_of(file) for file in self._files()}
         try:
             return saved.left_out(keys, lambda path: _head(keys[path], saved.MOST_BYTES + 1))
@@ -80,7 +83,7 @@ class Look:
             return Entry(file.path, file.size, file.sha256)
         format_ = registry.named(chosen.format)
         path = scratch / PurePosixPath(file.path).name
-        _refuse_what_needs_more(file.path, format_)
+        _refuse_missing_package(file.path, format_)
         default_storage().place(_key_of(file), path)
         beside = self._place_labels(file, scratch)
         try:
@@ -88,14 +91,14 @@ class Look:
             records, unpacked = sum(each.records for each in chunks), registry.unpacked_size(path, format_)
             return Entry(file.path, file.size, file.sha256, chosen.format, records, chunks, unpacked)
         except RuntimeFault as fault:
-            told = str(fault).replace(str(path), file.path)
-            raise Unindexable(f"{file.path!r} is not whole as {format_.title}: {told}") from fault
+            message = str(fault).replace(str(path), file.path)
+            raise Unindexable(f"{file.path!r} is not whole as {format_.title}: {message}") from fault
         finally:
             for each in (path, *beside):
                 each.unlink(missing_ok=True)
 
     def _place_labels(self, file: File, scratch: Path) -> list[Path]:
-        """Lay out the labels of images beside them, where they will be when both are read."""
+        """Lay out the labels of images beside them, where the reader expects them."""
         if file.path not in self._labels:
             return []
         of_it = self._version.files.select_related("blob").get(path=self._labels[file.path])
@@ -117,11 +120,11 @@ class Look:
                 "ones, of some MiB each."
             )
         if format_.name == _LIST:
-            self._refuse_what_is_not_there(file, path, span)
+            self._refuse_missing_images(file, path, span)
         digest = digest_of(path, span) if span.digest is None and format_.takes_digest else span.digest
         return Chunk(span.offset, span.length, span.records, digest, span.split)
 
-    def _refuse_what_is_not_there(self, file: File, path: Path, span: Span) -> None:
+    def _refuse_missing_images(self, file: File, path: Path, span: Span) -> None:
         folder = PurePosixPath(file.path).parent
         for name in images.names(path, span):
             if not self._has(str(folder / name)):
@@ -137,7 +140,7 @@ class Look:
             return False
 
 
-def _told_by(file: File) -> str | Unread:
+def _format_of(file: File) -> str | Unread:
     try:
         return registry.of(PurePosixPath(file.path), _head(_key_of(file), registry.HEAD_BYTES)).name
     except UnknownFormat as unknown:
@@ -154,7 +157,7 @@ def _key_of(file: File) -> str:
     return file.blob.key
 
 
-def _refuse_what_needs_more(path: str, format_: Format) -> None:
+def _refuse_missing_package(path: str, format_: Format) -> None:
     package = _NEEDS.get(format_.name)
     if package and find(package) is None:
         raise Unindexable(

@@ -1,7 +1,7 @@
-"""Values that are pictures, as sources of ``<img>``: files that browsers show, and arrays drawn grey or in colours.
+"""Pictures as sources of ``<img>``: files that browsers display, and arrays drawn in grey or in colours. Pure.
 
-Pure. Nothing is unpacked here: of a file only the head is looked at, for its kind and size in pixels; what is no
-picture by its first bytes, or is larger than a browser should be asked to draw, is none.
+Nothing is decompressed: only the header of a file is read, for its type and size in pixels. Data without the signature
+of a picture, or larger than a browser should draw, is not a picture.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 MOST_BYTES = 512 * 1024  # of one file
 MOST_SIDE = 4096  # pixels
-# An array of such sides is drawn; smaller ones are tables, larger ones are no preview.
+# Limits of the sides of an array that is drawn; smaller ones are tables, larger ones have no preview.
 _LEAST_DRAWN, _MOST_DRAWN = 8, 512
 _PNG = b"\x89PNG\r\n\x1a\n"
 _JPEG_SIZES = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
@@ -28,7 +28,7 @@ Size = tuple[int, int]
 
 
 class Picture(NamedTuple):
-    """``source`` is a data: address; width and height are in pixels."""
+    """Picture for a page. ``source`` is a data: URL; width and height are in pixels."""
 
     source: str
     width: int
@@ -36,7 +36,7 @@ class Picture(NamedTuple):
 
 
 def of_file(data: bytes | memoryview) -> Picture | None:
-    """The picture that these bytes are, if a browser shows it."""
+    """Return the picture in these bytes if browsers display it, else None."""
     if len(data) > MOST_BYTES:
         return None
     content = bytes(data)
@@ -48,8 +48,12 @@ def of_file(data: bytes | memoryview) -> Picture | None:
 
 
 def of_array(array: NDArray[Any]) -> Picture | None:
-    """The array drawn: rows and columns, with 1, 3 or 4 colours first or last; or a square of numbers from 0 up, row by
-    row. Numbers that are no bytes are spread from the smallest (black) to the largest (white)."""
+    """Draw an array. Return None if it is not a picture.
+
+    The array has rows and columns, with 1, 3 or 4 colours in the first or last dimension; or it is a flat square of
+    non-negative numbers, row by row. Values other than bytes are scaled from the smallest (black) to the largest
+    (white).
+    """
     if array.dtype.kind not in "biuf" or not array.size:
         return None
     pixels = _pixels(array)
@@ -73,7 +77,7 @@ def _gif_size(data: bytes) -> Size | None:
 
 
 def _jpeg_size(data: bytes) -> Size | None:
-    """From the frame's header, to which the segments before it lead."""
+    """Read the size from the frame header, which follows the other segments."""
     at = 2
     while data.startswith(b"\xff\xd8") and at + 9 <= len(data) and data[at] == 0xFF:
         marker = data[at + 1]
@@ -106,7 +110,7 @@ _KINDS: dict[str, Callable[[bytes], Size | None]] = {
 
 # --- Arrays ----------------------------------------------------------------------------------------------------------
 def _pixels(array: NDArray[Any]) -> NDArray[Any] | None:
-    """(height, width) or (height, width, colours); None where it is no picture."""
+    """Return the array as (height, width) or (height, width, colours), or None if it is not a picture."""
     if array.ndim == 1:
         side = math.isqrt(array.size)
         return array.reshape(side, side) if side * side == array.size and array.min() >= 0 else None
@@ -119,12 +123,12 @@ def _pixels(array: NDArray[Any]) -> NDArray[Any] | None:
 
 
 def _levels(pixels: NDArray[Any]) -> NDArray[np.uint8]:
-    """As bytes. What is no number is black."""
+    """Convert to bytes. NaN and infinities become black."""
     if pixels.dtype == np.uint8:
         return pixels
     values = np.nan_to_num(pixels.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
     low, high = float(values.min()), float(values.max())
-    # Halves, so that the difference of the largest numbers is one too.
+    # Halved, so that the difference of the largest numbers does not overflow.
     spread = (values / 2 - low / 2) / (high / 2 - low / 2) if high > low else np.zeros_like(values)
     return np.round(spread * 255).astype(np.uint8)
 

@@ -1,6 +1,6 @@
-"""What follows sealing: the files of a version are looked through (``chunking``), and the manifest is written.
+"""Indexing after sealing: inspect the files of a version (``chunk_index``) and write the manifest.
 
-Whoever indexes claims the version first and renews the claim; where they die, another takes over when it has run out.
+A worker claims the version first and renews its claim. If it dies, another worker takes over when the claim expires.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.db.models import F, Q
 
 from datasets import manifest, states
 from datasets.indexing import previews
-from datasets.indexing.chunk_index import Look, Unindexable
+from datasets.indexing.chunk_index import Inspection, Unindexable
 from datasets.manifest import Manifest
 from datasets.models import File, Version
 from datasets.states import Event, VersionState
@@ -29,23 +29,25 @@ _log = logging.getLogger(__name__)
 CLAIM = timedelta(minutes=15)
 RENEW = CLAIM / 5
 TRIES = 3
-_AT_ONCE = 500  # rows of files that are written together
+_AT_ONCE = 500  # rows that are updated together
 _DIED = "Looking through its files was begun {tries} times and never came to an end. Ask the operator of the portal."
 
 
 class TakenOver(Exception):
-    """Somebody else indexes the version now, or it has been deleted."""
+    """Another worker indexes the version now, or it has been deleted."""
 
 
 def index(version_id: int) -> None:
-    """Index a version that is being sealed, unless somebody does already. Ends in ``sealed`` or ``failed``; what may
-    pass by itself (a storage that is away) is left to the next try."""
+    """Index a version that is being sealed, unless another worker does. The version becomes ``sealed`` or ``failed``.
+
+    Temporary errors, such as unreachable storage, are left to the next try.
+    """
     version = _claim(version_id)
     if version is None:
         return
     try:
-        look = Look(version, _renewal(version))
-        made = look.manifest()
+        inspection = Inspection(version, _renewal(version))
+        made = inspection.manifest()
         key = f"manifests/{version.dataset_id}/{version.number}.json"
         default_storage().put(key, BytesIO(made.dump()))
         previews.make(version, made)
@@ -54,13 +56,13 @@ def index(version_id: int) -> None:
     except (Unindexable, manifest.BadManifest) as fault:
         _fail(version, str(fault))
     except (RegattaError, OSError) as fault:
-        _give_back(version, fault)
+        _release_claim(version, fault)
     else:
-        _seal(version, look, made, key)
+        _seal(version, inspection, made, key)
 
 
 def due() -> list[int]:
-    """The versions that wait to be indexed, and those whose claim has run out."""
+    """Return the ids of versions that wait to be indexed, including those whose claim has expired."""
     waiting = Q(claimed_until=None) | Q(claimed_until__lt=wall_clock())
     return list(Version.objects.filter(waiting, state=VersionState.INDEXING).values_list("pk", flat=True))
 
@@ -72,14 +74,14 @@ def _claim(version_id: int) -> Version | None:
     if not rows.update(claimed_until=now + CLAIM, tries=F("tries") + 1):
         return None
     version = Version.objects.select_related("dataset__namespace").get(pk=version_id)
-    if version.tries > TRIES:  # whoever had it before died of it
+    if version.tries > TRIES:  # all earlier workers died
         _fail(version, _DIED.format(tries=TRIES))
         return None
     return version
 
 
 def _renewal(version: Version) -> Callable[[], None]:
-    """What keeps the claim, called often; it raises TakenOver where there is nothing to be kept any more."""
+    """Return a function that renews the claim; call it often. It raises TakenOver if the claim is lost."""
     due = time.monotonic() + RENEW.total_seconds()
 
     def renew() -> None:
@@ -95,7 +97,7 @@ def _renewal(version: Version) -> Callable[[], None]:
     return renew
 
 
-def _give_back(version: Version, fault: Exception) -> None:
+def _release_claim(version: Version, fault: Exception) -> None:
     _log.warning("Version %s could not be indexed (try %s).", version.pk, version.tries, exc_info=fault)
     if version.tries >= TRIES:
         _fail(version, "The files could not be read from the storage. Seal the version again, or ask the operator.")
@@ -111,14 +113,14 @@ def _fail(version: Version, why: str) -> None:
 
 
 @transaction.atomic
-def _seal(version: Version, look: Look, made: Manifest, key: str) -> None:
-    """By compare-and-set: a version that was deleted or claimed by another meanwhile is left alone."""
+def _seal(version: Version, inspection: Inspection, made: Manifest, key: str) -> None:
+    """Seal by compare-and-set: a version that was deleted or claimed by another worker stays unchanged."""
     state = states.step(VersionState.INDEXING, Event.INDEXED, version.number)
     rows = Version.objects.filter(pk=version.pk, state=VersionState.INDEXING, claimed_until=version.claimed_until)
     sealed = rows.update(
         state=state,
         why="",
-        format=look.format,
+        format=inspection.format,
         files_count=len(made.files),
         size=made.size,
         records=made.records,
@@ -127,14 +129,14 @@ def _seal(version: Version, look: Look, made: Manifest, key: str) -> None:
         claimed_until=None,
     )
     if sealed:
-        _note_files(version, look, made)
+        _record_formats(version, inspection, made)
 
 
-def _note_files(version: Version, look: Look, made: Manifest) -> None:
-    """Write down of each file how it is read."""
+def _record_formats(version: Version, inspection: Inspection, made: Manifest) -> None:
+    """Record for each file how it is read."""
     records = {entry.path: entry.records for entry in made.files}
     files = []
     for pk, path in version.files.values_list("pk", "path"):
-        format_, unread = look.chosen[path]
+        format_, unread = inspection.chosen[path]
         files.append(File(pk=pk, format=format_, unread=unread or "", records=records[path]))
     File.objects.bulk_update(files, ["format", "unread", "records"], batch_size=_AT_ONCE)

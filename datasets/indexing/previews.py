@@ -1,8 +1,8 @@
-"""What a version shows of itself: the first records of one of its files, made by the worker when it is sealed and kept
-beside the manifest; for the shipped datasets made when somebody asks.
+"""Preview of a version: the first records of one of its files, created when it is sealed.
 
-The document, as JSON: ``format`` of the version, ``file`` that was looked at (empty: several, or none), what ``Glance``
-says of it, and ``statistics`` of the whole version: records, size (bytes), files, chunks.
+It is stored beside the manifest; previews of shipped datasets are created on request. The JSON document has ``format``
+of the version, ``file`` (empty if several or none were read), the fields of ``RecordTable``, and ``statistics`` of the
+whole version: records, size (bytes), files, chunks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 
 from datasets.indexing import image_previews, record_table
 from datasets.indexing.chunk_index import SCRATCH
-from datasets.indexing.record_table import Glance
+from datasets.indexing.record_table import RecordTable
 from datasets.manifest import Entry, Manifest
 from datasets.models import File, Version
 from datasets.storage import default_storage
@@ -37,23 +37,22 @@ _log = logging.getLogger(__name__)
 
 Document = dict[str, Any]
 _ROOT = Path(__file__).resolve().parent.parent.parent
-# Of files that nobody reads records of, so many are looked at for pictures.
+# Number of files searched for pictures if no records are read.
 _LOOSE = 100
 
 
-# --- Kept ones -------------------------------------------------------------------------------------------------------
+# --- Stored previews -------------------------------------------------------------------------------------------------
 def make(version: Version, manifest: Manifest) -> None:
-    """Make and keep the preview of a version that is being sealed. Never raises: one without is a version all the
-    same."""
+    """Create and store the preview of a version that is being sealed. Never raises: a version needs no preview."""
     try:
-        document = {**_seen(version, manifest), "statistics": _statistics(manifest)}
+        document = {**_first_records(version, manifest), "statistics": _statistics(manifest)}
         default_storage().put(_key(version), BytesIO(json.dumps(document).encode()))
     except (RegattaError, OSError):
         _log.warning("There is no preview of version %s.", version.pk, exc_info=True)
 
 
 def of(version: Version) -> Document:
-    """The preview of a version. Raises NotFound where there is none (yet), StorageError."""
+    """Return the preview of a version. Raises NotFound if there is none yet, StorageError."""
     try:
         with default_storage().open(_key(version)) as stream:
             document: Document = json.load(stream)
@@ -63,7 +62,7 @@ def of(version: Version) -> Document:
 
 
 def forget(versions: Iterator[Version]) -> None:
-    """Remove the previews of versions that are being removed. One that cannot be is left: it holds up nothing."""
+    """Delete the previews of versions that are being removed. Failures are logged and do not stop the removal."""
     for version in versions:
         try:
             default_storage().delete(_key(version))
@@ -84,27 +83,27 @@ def _statistics(manifest: Manifest) -> Mapping[str, int | None]:
     }
 
 
-# --- Looking ---------------------------------------------------------------------------------------------------------
-def _seen(version: Version, manifest: Manifest) -> Document:
+# --- Reading files ---------------------------------------------------------------------------------------------------
+def _first_records(version: Version, manifest: Manifest) -> Document:
     entry = next((entry for entry in manifest.files if entry.records), None)
     if entry is None or entry.format == PICTURES:
-        return {"format": entry.format if entry else FILES, "file": "", **asdict(_loose(version))}
+        return {"format": entry.format if entry else FILES, "file": "", **asdict(_pictures(version))}
     with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=default_storage().shelf()) as scratch:
         path = Path(scratch) / PurePosixPath(entry.path).name
-        _lay_out(version, entry.path, path)
-        _lay_out_labels(version, entry, path)
-        most = _lay_out_named(version, entry, path) if entry.format == "list" else record_table.RECORDS
-        return {"format": entry.format, "file": entry.path, **_glance(path, entry, most)}
+        _write_file(version, entry.path, path)
+        _write_labels(version, entry, path)
+        most = _write_named(version, entry, path) if entry.format == "list" else record_table.RECORDS
+        return {"format": entry.format, "file": entry.path, **_read_records(path, entry, most)}
 
 
-def _glance(path: Path, entry: Entry, most: int) -> Document:
-    if not record_table.swells(path, entry.format):
-        return asdict(record_table.look(path, entry.format, entry.path, most))
-    return apart(path, entry.format, entry.path)
+def _read_records(path: Path, entry: Entry, most: int) -> Document:
+    if not record_table.is_compressed(path, entry.format):
+        return asdict(record_table.first_records(path, entry.format, entry.path, most))
+    return in_child_process(path, entry.format, entry.path)
 
 
-def apart(path: Path, format_name: str, name: str, memory: int = record_table.MEMORY_BYTES) -> Document:
-    """A glance at a file by a process of its own, which is ended where it takes too much."""
+def in_child_process(path: Path, format_name: str, name: str, memory: int = record_table.MEMORY_BYTES) -> Document:
+    """Read the first records in a child process, which is ended if it exceeds its limits."""
     command = [sys.executable, "-m", "datasets.indexing.record_table", format_name, str(path), name, str(memory)]
     try:
         done = subprocess.run(
@@ -114,15 +113,15 @@ def apart(path: Path, format_name: str, name: str, memory: int = record_table.ME
     except (subprocess.SubprocessError, ValueError) as fault:
         _log.info("Nothing could be seen of %s: %s", name, fault)
         most = f"{memory // 1024**2} MiB of memory or {record_table.SECONDS} s"
-        return asdict(Glance(why=f"Its first records take more than {most} to read, so nothing is shown."))
+        return asdict(RecordTable(why=f"Its first records take more than {most} to read, so nothing is shown."))
     return document
 
 
-# One thread: each takes memory that the limit counts, whether it is used or not.
+# One thread each: every thread takes memory that the limit counts, used or not.
 _ENVIRONMENT = {"LANG": "C.UTF-8", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
 
 
-def _lay_out(version: Version, name: str, path: Path) -> File:
+def _write_file(version: Version, name: str, path: Path) -> File:
     file = version.files.select_related("blob").get(path=name)
     assert file.blob is not None  # noqa: S101  only whole files are sealed
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -130,16 +129,16 @@ def _lay_out(version: Version, name: str, path: Path) -> File:
     return file
 
 
-def _lay_out_labels(version: Version, entry: Entry, path: Path) -> None:
-    """Put the labels of images beside them, where the version has any."""
+def _write_labels(version: Version, entry: Entry, path: Path) -> None:
+    """Lay out the labels of images beside them, if the version has any."""
     paths = set(version.files.values_list("path", flat=True)) if entry.format == "idx" else set()
     of_it = idx.labels_of(entry.path, paths)
     if of_it:
-        _lay_out(version, of_it, path.parent / PurePosixPath(of_it).name)
+        _write_file(version, of_it, path.parent / PurePosixPath(of_it).name)
 
 
-def _lay_out_named(version: Version, entry: Entry, path: Path) -> int:
-    """Put the first files that a list names beside it, as long as they are no longer than a picture; how many."""
+def _write_named(version: Version, entry: Entry, path: Path) -> int:
+    """Lay out the first files that a list names, unless one is larger than a picture. Return their number."""
     count = 0
     for name in _first_named(path):
         file = version.files.filter(path=str(PurePosixPath(entry.path).parent / name)).first()
@@ -147,7 +146,7 @@ def _lay_out_named(version: Version, entry: Entry, path: Path) -> int:
             break
         target = path.parent / name
         if not target.exists():
-            _lay_out(version, file.path, target)
+            _write_file(version, file.path, target)
         count += 1
     return count
 
@@ -160,8 +159,8 @@ def _first_named(path: Path) -> list[str]:
         return []
 
 
-def _loose(version: Version) -> Glance:
-    """The pictures among the first files, where no records are read."""
+def _pictures(version: Version) -> RecordTable:
+    """Return the pictures among the first files if no records are read."""
     small = version.files.select_related("blob").filter(size__lte=image_previews.MOST_BYTES).order_by("path")[:_LOOSE]
     found = (
         (file.path, content) for file in small if (content := _content_of(file)) and image_previews.of_file(content)
@@ -175,9 +174,9 @@ def _content_of(file: File) -> bytes:
         return stream.read()
 
 
-# --- The shipped ones ------------------------------------------------------------------------------------------------
+# --- Shipped datasets ------------------------------------------------------------------------------------------------
 def of_shipped(info: DatasetInfo) -> Document:
-    """The preview of a dataset that is shipped with the portal: of the first file of its first split."""
+    """Return the preview of a shipped dataset: that of the first file of its first split."""
     chunks = {split: catalogue.chunks(info, split) for split in info.splits}
     first = next(iter(chunks.values()))[0]
     path = Path(first.path)
@@ -188,5 +187,5 @@ def of_shipped(info: DatasetInfo) -> Document:
         "files": len(files),
         "chunks": sum(map(len, chunks.values())),
     }
-    seen = record_table.look(path, first.format, path.name)
+    seen = record_table.first_records(path, first.format, path.name)
     return {"format": first.format, "file": path.name, **asdict(seen), "statistics": statistics}

@@ -1,10 +1,11 @@
-"""The first records of a file as a table that a page can show. No Django: it also runs as a process of its own.
+"""First records of a file as a table for a page. Without Django, as it also runs as a separate process.
 
     python -m datasets.indexing.record_table FORMAT FILE NAME BYTES
 
-writes the table as JSON, under limits of its own of memory (BYTES) and time, for what is packed may unpack to anything.
+writes the table as JSON. The process limits its memory (BYTES) and time, because compressed data may expand to any
+size.
 
-Read are the first chunks, and an index is asked for short ones; what is shown of a value is short, whatever it is.
+Only the first chunks are read, and the index is requested with short ones. Values are shortened, whatever they are.
 """
 
 from __future__ import annotations
@@ -31,20 +32,20 @@ from runtime.errors import RegattaError
 
 RECORDS = 100
 COLUMNS = 50
-CHUNK_BYTES = 128 * 1024  # aimed at, where the format leaves the choice
-MOST_BYTES = 32 * 1024**2  # of all chunks that are read
-TEXT_LIMIT = 300  # characters of a cell
+CHUNK_BYTES = 128 * 1024  # target size, if the format allows a choice
+MOST_BYTES = 32 * 1024**2  # total of all chunks that are read
+TEXT_LIMIT = 300  # maximum characters of a cell
 NAME_LIMIT = 80
-MOST_PARTS = 1000  # of a record that are looked at
+MOST_PARTS = 1000  # parts of a record that are read
 PICTURES = 32
-PICTURE_BYTES = 2 * 1024**2  # of all of them, as they are written
-# Of the process.
+PICTURE_BYTES = 2 * 1024**2  # total size of all pictures, as encoded
+# Limits of the process.
 MEMORY_BYTES = 1024**3
 SECONDS = 20
 
-_SAFE_INTEGER = 2**53  # larger ones are no integers in browsers
-_ITEMS = 16  # of an array that are written out
-# What the items of a record without names are, where the format says so.
+_SAFE_INTEGER = 2**53  # browsers have no larger exact integers
+_ITEMS = 16  # items of an array that are shown
+# Column names for records without names, by format.
 _NAMES: Mapping[str, Sequence[str]] = {
     "features": ("features", "label"),
     "idx": ("image", "label"),
@@ -52,14 +53,17 @@ _NAMES: Mapping[str, Sequence[str]] = {
     "list": ("file", "label"),
 }
 _PACKED = frozenset({"npz", "parquet", "arrow"})
-ALTERNATIVE = " or "  # between the types of a column
+ALTERNATIVE = " or "  # separates the types of a column
 _ALONE: Mapping[str, str] = {"text": "line", "npy": "row", "idx": "row"}
 
 
 @dataclass(frozen=True)
-class Glance:
-    """``records`` are rows: one cell for each column, which is None, a truth, a number or a short text. ``pictures``
-    are those of some cells. ``more_columns`` are not shown; ``why`` says why there are fewer records than could be."""
+class RecordTable:
+    """Table of the first records.
+
+    ``records`` are rows with one cell per column: None, a boolean, a number or a short text. ``pictures`` are those of
+    some cells. ``more_columns`` are not shown; ``why`` gives the reason if there are fewer records than possible.
+    """
 
     columns: list[dict[str, str]] = field(default_factory=list)
     records: list[list[Any]] = field(default_factory=list)
@@ -69,12 +73,14 @@ class Glance:
 
 
 class TooMuch(RegattaError):
-    """There is more to be read for the first record than a preview reads."""
+    """The first record needs more data than a preview reads."""
 
 
-def look(path: Path, format_name: str, name: str, most: int = RECORDS) -> Glance:
-    """The first records of a file, at most ``most``. ``name`` is what messages call it. A file that cannot be read
-    gives the records before the fault, and the message. Raises OSError."""
+def first_records(path: Path, format_name: str, name: str, most: int = RECORDS) -> RecordTable:
+    """Return the first records of a file, at most ``most``. ``name`` is the file's name in messages.
+
+    For a file that cannot be read completely, return the records before the error and its message. Raises OSError.
+    """
     rows = _Rows(format_name)
     try:
         for record in islice(_records(path, registry.named(format_name)), most):
@@ -84,8 +90,8 @@ def look(path: Path, format_name: str, name: str, most: int = RECORDS) -> Glance
     return rows.table()
 
 
-def swells(path: Path, format_name: str) -> bool:
-    """Whether the file may hold more than its bytes, so that nobody knows what reading it takes."""
+def is_compressed(path: Path, format_name: str) -> bool:
+    """Return whether the file is compressed, so that the cost of reading it is unknown."""
     if registry.alike(registry.named(format_name), registry.named("recordio")):
         with path.open("rb") as file:
             head = file.read(HEADER_BYTES)
@@ -94,8 +100,8 @@ def swells(path: Path, format_name: str) -> bool:
     return format_name in _PACKED or (format_.packable and gzipped.is_packed(path, format_.recognise))
 
 
-def of_files(files: Iterable[tuple[str, bytes]]) -> Glance:
-    """Whole files as records: their paths and what is in them."""
+def of_files(files: Iterable[tuple[str, bytes]]) -> RecordTable:
+    """Return whole files as records: their paths and contents."""
     rows = _Rows("")
     for name, content in files:
         rows.add({"path": name, "file": content})
@@ -103,8 +109,10 @@ def of_files(files: Iterable[tuple[str, bytes]]) -> Glance:
 
 
 def first_chunks(path: Path, format_name: str) -> Iterator[Span]:
-    """The first chunks of a file, as many as a look reads. Raises TooMuch where the first is too long for that, and as
-    the format does."""
+    """Yield the first chunks of a file, as many as a preview reads.
+
+    Raises TooMuch if the first is too long, and the errors of the format.
+    """
     left = MOST_BYTES
     for span in registry.named(format_name).index(path, CHUNK_BYTES):
         if span.length > left == MOST_BYTES:
@@ -124,7 +132,7 @@ def _records(path: Path, format_: Format) -> Iterator[Any]:
 
 # --- Rows ------------------------------------------------------------------------------------------------------------
 class _Rows:
-    """What is kept of the records: of each value its cell, its kind, and its picture."""
+    """Collects the cell, type and picture of each value."""
 
     def __init__(self, format_name: str) -> None:
         self._format = format_name
@@ -153,14 +161,14 @@ class _Rows:
             column = list(self._kinds).index(name)
             self._pictures.append({"record": len(self._cells), "column": column, **picture._asdict()})
 
-    def table(self, why: str = "") -> Glance:
+    def table(self, why: str = "") -> RecordTable:
         columns = [{"name": name, "type": _type(kinds)} for name, kinds in self._kinds.items()]
         records = [[cells.get(name) for name in self._kinds] for cells in self._cells]
-        return Glance(columns, records, self._pictures, len(self._others), why)
+        return RecordTable(columns, records, self._pictures, len(self._others), why)
 
 
 def _named(record: Any, format_name: str) -> Iterator[tuple[str, Any]]:
-    """The parts of a record, with the names of their columns."""
+    """Return the parts of a record with their column names."""
     if isinstance(record, Mapping):
         return ((str(name)[:NAME_LIMIT], value) for name, value in islice(record.items(), MOST_PARTS))
     if isinstance(record, tuple):
@@ -170,9 +178,9 @@ def _named(record: Any, format_name: str) -> Iterator[tuple[str, Any]]:
 
 
 def _type(kinds: Mapping[str, None]) -> str:
-    """One kind, or several with "or" between them. Where some numbers are whole, all are numbers."""
-    told = [kind for kind in kinds if kind != "empty" and not (kind == "integer" and "number" in kinds)]
-    return ALTERNATIVE.join(told[:3]) or "empty"
+    """Return one type, or several joined by "or". A column of integers and other numbers has the type "number"."""
+    found = [kind for kind in kinds if kind != "empty" and not (kind == "integer" and "number" in kinds)]
+    return ALTERNATIVE.join(found[:3]) or "empty"
 
 
 def _kind(value: Any) -> str:
@@ -184,7 +192,7 @@ def _kind(value: Any) -> str:
 
 
 def _kind_of_text(value: Any) -> str:
-    """Of a CSV's cell, which is always text."""
+    """Return the type of a CSV cell, which is always text."""
     text = str(value).strip()
     if not text:
         return "empty"
@@ -211,7 +219,7 @@ _KINDS: Sequence[tuple[type | tuple[type, ...], str]] = (
 
 # --- Cells -----------------------------------------------------------------------------------------------------------
 def _cell(value: Any) -> Any:
-    """The value in short: what it is where it is a plain number or text, else a text about it."""
+    """Return a short form of the value: itself if it is a plain number or text, else a description."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool):
@@ -236,10 +244,10 @@ def _short(text: str) -> str:
 
 
 def _short_bytes(data: memoryview) -> str:
-    """Text where they are text, else how many, and the first."""
+    """Return the bytes as text if they are text, else their number and the first of them."""
     head = bytes(data[: 4 * TEXT_LIMIT])
     try:
-        # What is cut at the end may be cut inside a character.
+        # The cut may be inside a character.
         text = head.decode() if len(head) == len(data) else head.decode(errors="ignore")
         if text.isprintable() or not any(ord(sign) < 32 and sign not in "\t\r\n" for sign in text):
             return _short(text)
@@ -249,14 +257,14 @@ def _short_bytes(data: memoryview) -> str:
 
 
 def _short_array(array: np.ndarray[Any, Any]) -> str:
-    told = ", ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in array.flat[:_ITEMS].tolist())
-    return _short(f"[{told}{', …' if array.size > _ITEMS else ''}]")
+    text = ", ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in array.flat[:_ITEMS].tolist())
+    return _short(f"[{text}{', …' if array.size > _ITEMS else ''}]")
 
 
 def _short_nested(value: list[Any] | tuple[Any, ...] | Mapping[Any, Any]) -> str:
     try:
         return _short(json.dumps(value, ensure_ascii=False, default=lambda part: str(_cell(part))))
-    except (RecursionError, ValueError, TypeError):  # nested too deeply, or keys that JSON does not have
+    except (RecursionError, ValueError, TypeError):  # nested too deeply, or keys that JSON does not support
         return _short(f"{type(value).__name__} ({len(value)})")
 
 
@@ -266,12 +274,12 @@ def _picture(value: Any) -> Picture | None:
     return image_previews.of_array(value) if isinstance(value, np.ndarray) else None
 
 
-# --- As a process ----------------------------------------------------------------------------------------------------
+# --- Command ---------------------------------------------------------------------------------------------------------
 def main(format_name: str, path: str, name: str, memory: str) -> None:
-    """Write what there is to be seen of one file, in which nobody trusts."""
+    """Write the table of one untrusted file."""
     resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    sys.stdout.write(json.dumps(asdict(look(Path(path), format_name, name))))
+    sys.stdout.write(json.dumps(asdict(first_records(Path(path), format_name, name))))
 
 
 if __name__ == "__main__":

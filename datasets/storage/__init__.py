@@ -1,4 +1,4 @@
-"""Where files are kept: datasets, code snapshots, artifacts and sealed segments. ``base`` is the interface."""
+"""Storage of datasets, code snapshots, artifacts and sealed segments. ``base`` is the interface."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from datasets.storage.s3 import Address, S3Storage
 
 
 def default_storage() -> Storage:
-    """The portal's storage. Cheap; read anew each time so that a test may move ``STORAGE_DIR``."""
+    """Return the portal's storage. Cheap; reads the settings each time so that a test may change ``STORAGE_DIR``."""
     directory = Path(settings.STORAGE_DIR)
     if settings.STORAGE_BUCKET is None:
         return LocalStorage(directory)

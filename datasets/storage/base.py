@@ -1,7 +1,7 @@
-"""The seam between the portal and where files are kept: a local directory or an S3-compatible store.
+"""Interface of the file storage: a local directory or an S3-compatible store.
 
-A key is a relative path with ``/`` between its parts (``artifacts/<job>/<attempt>/model.npz``). What is put under a key
-is seen whole or not at all, however the writer ends.
+A key is a relative path with ``/`` between its parts (``artifacts/<job>/<attempt>/model.npz``). The content of a key
+appears completely or not at all, even if the writer crashes.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import BinaryIO, Protocol
 
 from portal.common.errors import NotFound, RegattaError
 
-KEY_LIMIT = 300  # characters of a key; what the tables have room for
-PART_LIMIT = 200  # bytes of one part; file systems allow 255, and the temporary name needs some
+KEY_LIMIT = 300  # maximum length of a key in characters, as in the database columns
+PART_LIMIT = 200  # maximum length of one part in bytes; file systems allow 255, and the temporary name needs some
 
 
 @dataclass(frozen=True)
 class Stat:
-    """What is kept under a key. ``size`` in bytes, ``sha256`` of the content in lower-case hexadecimal."""
+    """Metadata of a key. ``size`` is in bytes, ``sha256`` is that of the content in lower-case hexadecimal."""
 
     key: str
     size: int
@@ -28,32 +28,32 @@ class Stat:
 
 
 class StorageError(RegattaError):
-    """The storage could not do what it was asked."""
+    """The storage could not perform the operation."""
 
     code = "storage_failed"
     status = 503
 
 
 class StorageAway(StorageError):
-    """The storage does not answer, or has too much to do. It may soon."""
+    """The storage is unreachable or overloaded. A retry may succeed."""
 
 
 class StorageFull(StorageError):
-    """There is no room left."""
+    """The storage has no free space."""
 
     code = "storage_full"
     status = 507
 
 
 class BadKey(StorageError):
-    """A key that no storage accepts."""
+    """The key is invalid for every storage."""
 
     code = "bad_key"
     status = 400
 
 
 class KeyNotFound(NotFound):
-    """Nothing is kept under the key."""
+    """The storage has no content under the key."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"The storage holds nothing under {key!r}. It may have been deleted.")
@@ -61,45 +61,52 @@ class KeyNotFound(NotFound):
 
 
 class Storage(Protocol):
-    """Keeps files under keys. Every method raises BadKey for a key that ``normalise`` refuses."""
+    """Stores files under keys. Every method raises BadKey for a key that ``normalise`` refuses."""
 
     def put(self, key: str, stream: BinaryIO) -> Stat:
-        """Keep what the stream gives until its end, in place of what was there. Raises StorageFull, StorageError."""
+        """Store the stream's content, replacing what was there. Raises StorageFull, StorageError."""
 
     def open(self, key: str, offset: int = 0) -> BinaryIO:
-        """A reader of the content from byte ``offset`` on (empty beyond the end). Raises KeyNotFound, StorageError."""
+        """Return a reader of the content from byte ``offset`` (empty beyond the end). Raises KeyNotFound,
+        StorageError."""
 
     def stat(self, key: str) -> Stat:
-        """Size and hash of the content. Raises KeyNotFound, StorageError."""
+        """Return size and hash of the content. Raises KeyNotFound, StorageError."""
 
     def list(self, prefix: str = "") -> Iterator[Stat]:
-        """What lies below the directory ``prefix`` (all, if empty), by key in ascending order."""
+        """Yield the contents of the directory ``prefix`` (everything if empty), by key in ascending order."""
 
     def delete(self, key: str) -> None:
-        """Forget the key. Nothing happens where it is not there."""
+        """Delete the key. A missing key is not an error."""
 
     def staging(self) -> Path:
-        """A directory on this machine in which files may grow that ``adopt`` then takes over; made if need be."""
+        """Return a directory on this machine for files that ``adopt`` takes over later. Creates it if necessary."""
 
     def adopt(self, key: str, path: Path, sha256: str) -> Stat:
-        """Take over a file of this machine, whose SHA-256 the caller has made sure of; afterwards it is gone from
-        ``path``. What is under the key already stays, and ``path`` then need not be there: a call that was cut off may
-        be made again. Raises KeyNotFound where neither is there, StorageFull, StorageError."""
+        """Move a file of this machine into the storage. The caller has verified its SHA-256.
+
+        ``path`` no longer exists afterwards. Content that is already under the key stays; ``path`` then need not exist,
+        so that an interrupted call can be repeated. Raises KeyNotFound if neither exists, StorageFull, StorageError.
+        """
 
     def shelf(self) -> Path:
-        """A directory on this machine in which ``place`` lays content out; made if need be. What is in it can be made
-        again, and is its maker's to remove."""
+        """Return a directory on this machine in which ``place`` lays out content. Creates it if necessary.
+
+        Its contents can be created again. The caller of ``place`` removes them.
+        """
 
     def place(self, key: str, path: Path) -> None:
-        """Have the content at ``path``, a new file of the shelf, to be read only: a link to it where it lies, else a
-        copy. Raises KeyNotFound, StorageFull, StorageError."""
+        """Provide the content at ``path``, a new read-only file in the shelf: a link if possible, else a copy.
+
+        Raises KeyNotFound, StorageFull, StorageError.
+        """
 
     def signed_url(self, key: str, expires: timedelta) -> str | None:
-        """An address from which anybody may read the key for a while, or None where the storage has no such thing."""
+        """Return a temporary public URL of the key, or None if the storage has none."""
 
 
 def normalise(key: str) -> str:
-    """The one spelling of a key. Raises BadKey for what leaves the storage, is empty or too long, or hides."""
+    """Return the canonical spelling of a key. Raises BadKey if it leaves the storage, is empty, too long or hidden."""
     parts = [part for part in key.split("/") if part not in ("", ".")]
     refused = next((why for test, why in _REFUSED if test(key, parts)), None)
     if refused:

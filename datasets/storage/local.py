@@ -1,7 +1,7 @@
-"""The storage in a local directory: one file a key, beside it nothing but a temporary file while it is written.
+"""Storage in a local directory: one file per key, plus a temporary file while it is written.
 
-The hash is asked for more often than the content is written, so it is kept: in ``.sums/<key>`` beside the size and the
-modification time for which it holds. Losing that file costs one reading of the content.
+Hashes are requested more often than content is written, so they are cached in ``.sums/<key>``, together with the size
+and modification time for which they hold. If that file is lost, the content is read once more.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 _SUMS = ".sums"
 _STAGING = ".staging"
 _SHELF = ".shelf"
-# A file system without links, or one that allows no more of them for this file.
+# The file system has no links, or allows no more links to this file.
 _NO_LINK = frozenset({errno.EPERM, errno.EMLINK, errno.EXDEV, errno.ENOSYS, errno.EOPNOTSUPP})
 
 
 class LocalStorage:
-    """Keeps files below ``root``, which is made when the first is put."""
+    """Stores files below ``root``, which is created on the first write."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -40,43 +40,43 @@ class LocalStorage:
     def put(self, key: str, stream: BinaryIO) -> Stat:
         key = normalise(key)
         path = self.root / key
-        with _in_words(key, "written"):
+        with _storage_errors(key, "written"):
             path.parent.mkdir(parents=True, exist_ok=True)
-            size, digest, modified = _write_whole(path, stream)
+            size, digest, modified = _write_atomically(path, stream)
             stat = Stat(key, size, digest)
             self._remember(stat, modified)
         return stat
 
     def open(self, key: str, offset: int = 0) -> BinaryIO:
         key = normalise(key)
-        with _in_words(key, "read"):
+        with _storage_errors(key, "read"):
             file = (self.root / key).open("rb")
         file.seek(offset)
         return file
 
     def stat(self, key: str) -> Stat:
         key = normalise(key)
-        with _in_words(key, "read"):
+        with _storage_errors(key, "read"):
             return self._remembered(key) or self._measure(key)
 
     def list(self, prefix: str = "") -> Iterator[Stat]:
         start = self.root / normalise(prefix) if prefix.strip("/") else self.root
         keys = [path.relative_to(self.root).as_posix() for path in start.rglob("*") if path.is_file()]
         for key in sorted(key for key in keys if not _hidden(key)):
-            # Deleted while we walk: it is simply not in the list.
+            # Deleted while the directory is read: not part of the list.
             with contextlib.suppress(KeyNotFound):
                 yield self.stat(key)
 
     def delete(self, key: str) -> None:
         key = normalise(key)
-        with _in_words(key, "deleted"), contextlib.suppress(*_MISSING):
+        with _storage_errors(key, "deleted"), contextlib.suppress(*_MISSING):
             (self.root / key).unlink()
-        with _in_words(key, "deleted"), contextlib.suppress(*_MISSING):
+        with _storage_errors(key, "deleted"), contextlib.suppress(*_MISSING):
             (self.root / _SUMS / key).unlink()
 
     def staging(self) -> Path:
         folder = self.root / _STAGING
-        with _in_words(_STAGING, "written"):
+        with _storage_errors(_STAGING, "written"):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -88,21 +88,21 @@ class LocalStorage:
             return self.stat(key)
         if not path.exists():
             raise KeyNotFound(key)
-        with _in_words(key, "written"):
+        with _storage_errors(key, "written"):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 found = _move(path, target)
             except FileNotFoundError:
                 if not target.is_file():
                     raise
-                return self.stat(key)  # another caller was quicker
+                return self.stat(key)  # another caller was faster
             stat = Stat(key, found.st_size, sha256)
             self._remember(stat, found.st_mtime_ns)
         return stat
 
     def shelf(self) -> Path:
         folder = self.root / _SHELF
-        with _in_words(_SHELF, "written"):
+        with _storage_errors(_SHELF, "written"):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -110,13 +110,13 @@ class LocalStorage:
         source = self.root / normalise(key)
         if not source.is_file():
             raise KeyNotFound(key)
-        with _in_words(key, "laid out"):
+        with _storage_errors(key, "laid out"):
             try:
                 path.hardlink_to(source)
             except OSError as error:
                 if error.errno not in _NO_LINK:
                     raise
-                _copy_whole(source, path)
+                _copy_atomically(source, path)
 
     def signed_url(self, key: str, expires: timedelta) -> str | None:
         normalise(key)
@@ -152,8 +152,8 @@ def _hidden(key: str) -> bool:
 
 
 @contextlib.contextmanager
-def _in_words(key: str, verb: str) -> Iterator[None]:
-    """Turn what the file system says into the storage's errors."""
+def _storage_errors(key: str, verb: str) -> Iterator[None]:
+    """Translate errors of the file system into errors of the storage."""
     try:
         yield
     except _MISSING as error:
@@ -168,8 +168,8 @@ def _in_words(key: str, verb: str) -> Iterator[None]:
         raise kind(f"{key!r} could not be {verb}: {why}. Ask the operator of the portal.") from error
 
 
-def _write_whole(path: Path, stream: BinaryIO) -> tuple[int, str, int]:
-    """Write the stream to a temporary file and put it in place. Returns size, SHA-256 and time of modification (ns)."""
+def _write_atomically(path: Path, stream: BinaryIO) -> tuple[int, str, int]:
+    """Write the stream to a temporary file and rename it. Return size, SHA-256 and modification time (ns)."""
     descriptor, temporary = tempfile.mkstemp(prefix=".put-", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -185,8 +185,8 @@ def _write_whole(path: Path, stream: BinaryIO) -> tuple[int, str, int]:
     return size, digest, modified
 
 
-def _copy_whole(source: Path, path: Path) -> None:
-    """A copy whose name is there when all of it is: half of one would be taken for the file."""
+def _copy_atomically(source: Path, path: Path) -> None:
+    """Copy a file and rename it once it is complete: a partial copy would be taken for the file."""
     draft = path.with_name(f".{path.name[:100]}-{os.getpid()}")
     try:
         shutil.copyfile(source, draft)
@@ -196,7 +196,7 @@ def _copy_whole(source: Path, path: Path) -> None:
 
 
 def _move(path: Path, target: Path) -> os.stat_result:
-    """Put a whole file in place: all of it is on the disk before its name is."""
+    """Move a complete file into place. Its content is synced to disk before it is renamed."""
     with path.open("rb") as file:
         os.fsync(file.fileno())
         found = os.fstat(file.fileno())
@@ -216,7 +216,7 @@ def _copy(source: BinaryIO, target: BinaryIO) -> tuple[int, str]:
 
 
 def _replace(path: Path, body: bytes) -> None:
-    """Put a small file in place whole. It may be lost in a power cut: it can be made again."""
+    """Replace a small file atomically. It may be lost in a power cut, because it can be created again."""
     descriptor, temporary = tempfile.mkstemp(prefix=".put-", dir=path.parent)
     with os.fdopen(descriptor, "wb") as file:
         file.write(body)
@@ -224,7 +224,7 @@ def _replace(path: Path, body: bytes) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """A rename is only safe from a power cut when its directory has reached the disk."""
+    """Sync a directory: a rename survives a power cut only after that."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

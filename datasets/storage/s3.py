@@ -1,10 +1,10 @@
-"""The storage in a bucket of an S3-compatible service.
+"""Storage in a bucket of an S3-compatible service.
 
-What is put goes over this machine: into a nameless file, where it is measured, and from there to the bucket, where it
-is seen whole or not at all. The SHA-256 travels as metadata, so nobody has to read the content to know it. What gathers
-and what is laid out for jobs lies in ``scratch`` on this machine; what is laid out is a copy.
+``put`` first copies the stream to an unnamed file on this machine, which gives its size and hash, and then uploads it;
+an object appears completely or not at all. The SHA-256 is stored as metadata, so it is known without reading the
+content. Staged files and layouts for jobs are in ``scratch`` on this machine; layouts are copies.
 
-Needs the package boto3 (``requirements-s3.txt``), which finds credentials as AWS's own tools do.
+Requires the package boto3 (``requirements-s3.txt``), which finds credentials like AWS's own tools.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 @dataclass(frozen=True)
 class Address:
-    """A bucket, and what all keys in it begin with. ``endpoint``: of the service; empty: Amazon's."""
+    """Bucket and common prefix of all keys. ``endpoint`` is the URL of the service; empty means Amazon's."""
 
     bucket: str
     prefix: str = ""
@@ -46,7 +46,7 @@ class Address:
 
 
 class S3Storage:
-    """Keeps files in a bucket. ``scratch`` is a directory of this machine."""
+    """Stores files in a bucket. ``scratch`` is a directory of this machine."""
 
     def __init__(self, address: Address, scratch: Path) -> None:
         self._address = address
@@ -54,7 +54,7 @@ class S3Storage:
 
     def put(self, key: str, stream: BinaryIO) -> Stat:
         key = normalise(key)
-        with _disk_in_words(), tempfile.TemporaryFile(dir=self.staging()) as whole:
+        with _disk_errors(), tempfile.TemporaryFile(dir=self.staging()) as whole:
             size, digest = _copy(stream, cast(BinaryIO, whole))
             whole.seek(0)
             return self._send(cast(BinaryIO, whole), Stat(key, size, digest))
@@ -67,7 +67,7 @@ class S3Storage:
         except _Beyond:
             return io.BytesIO()
         found = cast(BinaryIO, io.BufferedReader(_Body(key, answer["Body"]), _BUFFER))
-        if offset and "ContentRange" not in answer:  # a service or proxy that does not do ranges sends all of it
+        if offset and "ContentRange" not in answer:  # services and proxies without range support send everything
             _skip(found, offset)
         return found
 
@@ -79,10 +79,10 @@ class S3Storage:
         folder = f"{normalise(prefix)}/" if prefix.strip("/") else ""
         begin = self._place("")["Key"]
         pages = self._client().get_paginator("list_objects_v2")
-        with _service_in_words(folder):
+        with _service_errors(folder):
             for page in pages.paginate(Bucket=self._address.bucket, Prefix=begin + folder):
                 for found in page.get("Contents", ()):
-                    # Deleted while we look: it is simply not in the list.
+                    # Deleted while the list is read: not part of it.
                     with contextlib.suppress(KeyNotFound):
                         yield self.stat(found["Key"].removeprefix(begin))
 
@@ -97,7 +97,7 @@ class S3Storage:
 
     def _folder(self, name: str) -> Path:
         folder = self._scratch / name
-        with _disk_in_words():
+        with _disk_errors():
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -111,14 +111,14 @@ class S3Storage:
             with path.open("rb") as file:
                 sent = self._send(file, Stat(key, os.fstat(file.fileno()).st_size, sha256))
         except FileNotFoundError:
-            return self.stat(key)  # another caller was quicker; or it is nowhere
+            return self.stat(key)  # another caller was faster; or it exists nowhere
         path.unlink(missing_ok=True)
         return sent
 
     def place(self, key: str, path: Path) -> None:
         draft = path.with_name(f".{path.name[:100]}-{os.getpid()}")
         try:
-            with _disk_in_words(), self.open(key) as source, draft.open("wb") as target:
+            with _disk_errors(), self.open(key) as source, draft.open("wb") as target:
                 while piece := source.read(_PIECE):
                     target.write(piece)
             draft.replace(path)
@@ -138,17 +138,17 @@ class S3Storage:
         prefix = f"{self._address.prefix}/" if self._address.prefix else ""
         return {"Bucket": self._address.bucket, "Key": prefix + key}
 
-    def _call(self, key: str, ask: Callable[[Any, Mapping[str, str]], Any]) -> Any:
-        with _service_in_words(key):
-            return ask(self._client(), self._place(key))
+    def _call(self, key: str, request: Callable[[Any, Mapping[str, str]], Any]) -> Any:
+        with _service_errors(key):
+            return request(self._client(), self._place(key))
 
     def _send(self, file: BinaryIO, due: Stat) -> Stat:
-        """Send it, and ask what is there: a status of success may be that of a proxy's page."""
+        """Upload the file and verify its metadata: a success status may come from a proxy's page."""
         place = self._place(due.key)
         more = {"Metadata": {_SHA256: due.sha256}}
-        with _service_in_words(due.key):
-            # Large files go in parts, several at once; what was sent of a file that fails is taken back.
-            self._client().upload_fileobj(_Kept(file), place["Bucket"], place["Key"], ExtraArgs=more)
+        with _service_errors(due.key):
+            # Large files are sent in parts, several at once; the parts of a failed upload are removed.
+            self._client().upload_fileobj(_OpenFile(file), place["Bucket"], place["Key"], ExtraArgs=more)
         if (found := self.stat(due.key)) != due:
             raise StorageError(
                 f"The storage has {found.size} bytes of {due.key!r} where {due.size} were sent. Ask the operator."
@@ -156,8 +156,8 @@ class S3Storage:
         return found
 
 
-class _Kept(io.RawIOBase):
-    """A file that is not closed when the one who reads it is done; boto3 closes what it is given."""
+class _OpenFile(io.RawIOBase):
+    """File that stays open: boto3 closes the file it is given."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
@@ -179,7 +179,7 @@ class _Kept(io.RawIOBase):
 
 
 class _Body(io.RawIOBase):
-    """The body of an answer. Raises StorageError where the connection breaks."""
+    """Body of a response. Raises StorageError if the connection breaks."""
 
     def __init__(self, key: str, body: Any) -> None:
         self._key = key
@@ -189,7 +189,7 @@ class _Body(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        with _service_in_words(self._key):
+        with _service_errors(self._key):
             piece = self._body.read(len(buffer))
         buffer[: len(piece)] = piece
         return len(piece)
@@ -200,18 +200,18 @@ class _Body(io.RawIOBase):
 
 
 class _Beyond(Exception):
-    """The range begins behind the content."""
+    """The range begins beyond the end of the content."""
 
 
 @lru_cache(maxsize=8)
 def _client(endpoint: str, region: str) -> Any:
-    """Made once a process and used by all threads. Raises StorageError where boto3 is missing."""
+    """Return the client of this process, shared by all threads. Raises StorageError if boto3 is not installed."""
     try:
         import boto3  # type: ignore[import-untyped,unused-ignore]
         from botocore.config import Config  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
         raise StorageError("The storage is S3, which needs boto3: pip install -r requirements-s3.txt.") from None
-    # Services of others do not know the newest checksums of Amazon's; the metadata holds ours.
+    # Other services do not support Amazon's newest checksums; the metadata contains ours.
     config = Config(
         retries={"mode": "standard", "max_attempts": 4},
         connect_timeout=10,
@@ -222,15 +222,15 @@ def _client(endpoint: str, region: str) -> Any:
 
 
 @contextlib.contextmanager
-def _service_in_words(key: str) -> Iterator[None]:
-    """Turn what the service says, or what becomes of the way to it, into the storage's errors."""
+def _service_errors(key: str) -> Iterator[None]:
+    """Translate errors of the service and of the connection to it into errors of the storage."""
     from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-untyped,unused-ignore]
 
     try:
         yield
     except ClientError as error:
-        told = error.response.get("Error", {})
-        code, message = str(told.get("Code", "")), str(told.get("Message", ""))
+        error_body = error.response.get("Error", {})
+        code, message = str(error_body.get("Code", "")), str(error_body.get("Message", ""))
         if code in _MISSING:
             raise KeyNotFound(key) from None
         if code in _BEYOND:
@@ -244,7 +244,7 @@ def _service_in_words(key: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _disk_in_words() -> Iterator[None]:
+def _disk_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -258,7 +258,7 @@ def _stat(key: str, answer: Mapping[str, Any]) -> Stat:
 
 
 def _skip(source: BinaryIO, count: int) -> None:
-    """Read so many bytes, or to the end."""
+    """Read and discard ``count`` bytes, or up to the end."""
     while count and (piece := source.read(min(_PIECE, count))):
         count -= len(piece)
 

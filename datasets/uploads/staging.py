@@ -1,10 +1,10 @@
-"""Where the parts of a file gather on this machine until it is whole: one file, each part at its own place.
+"""Staging of uploads: one file on this machine collects the parts of a file, each at its offset.
 
-A part is measured against its checksum while it streams. Where there is none of it yet it streams straight to its
-place, which is locked meanwhile: what lies there counts for nothing before it is noted. Where there is one, or somebody
-else brings one, or the sender is slow, it goes to a temporary file without a name, which a kill leaves nothing of, and
-only then is copied to its place; so whatever is cut off, or sent twice at once, never spoils what was there. A part is
-on the disk before anybody is told that it is there.
+The checksum of a part is computed while it streams. A new part is written directly to its range, which is locked
+meanwhile; the range is not valid until the part is recorded. A part goes to an unnamed temporary file first, and is
+then copied to its range, if its range holds data, another request writes it, or the sender is slow. A kill leaves
+nothing of that file. So an interrupted or duplicated transfer never damages existing data. A part is synced to disk
+before it is reported as received.
 """
 
 from __future__ import annotations
@@ -27,29 +27,30 @@ from datasets.errors import ChecksumMismatch, CutOff, WrongLength
 from datasets.storage.base import StorageError, StorageFull
 
 _PIECE = 1 << 20
-# Nobody else who brings the same part waits longer than so for one that comes slowly.
+# Other senders of the same part wait at most this long for a slow one.
 IN_PLACE_SECONDS = 10.0
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Copying inside the kernel is not possible between these files; then they are copied by hand.
+# The kernel cannot copy between these files; then they are copied in user space.
 _NO_COPY = frozenset({errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
 # struct flock: type, whence, start, length, pid.
 _LOCK = struct.Struct("hhqqi4x")
 
 
 class Body(Protocol):
-    """What gives the bytes of a part; fewer than asked for, but none only at its end."""
+    """Source of a part's bytes. It may return fewer than requested, but none only at its end."""
 
     def read(self, size: int, /) -> bytes: ...
 
 
 @dataclass(frozen=True)
 class Placing:
-    """What surrounds the writing of a part's place; all are called when nobody else can write or freeze it, ``vacant``
-    also before.
+    """Callbacks around writing a part to its range.
 
-    ``vacant``: nothing of the part is known to be there, and it may come. ``allow`` raises where it may not be written
-    any more, and is False where it need not be: the bytes are there.
-    ``note`` writes down that they are there, when they are on the disk.
+    All are called while nobody else can write or freeze the range; ``vacant`` is also called before that.
+
+    ``vacant`` returns whether the part may be written and no data of it is recorded. ``allow`` raises if the part may
+    no longer be written, and returns False if the same bytes are already there. ``note`` records the part once it is on
+    the disk.
     """
 
     vacant: Callable[[], bool]
@@ -58,19 +59,19 @@ class Placing:
 
 
 def take_part(folder: Path, name: UUID, body: Body, *, span: tuple[int, int], checksum: Checksum, by: Placing) -> None:
-    """Receive a part and put it at its place in the file ``name``; on the disk and noted when this returns. ``span`` is
-    offset and length.
+    """Receive a part into the file ``name``. On return it is on the disk and recorded.
 
-    Raises WrongLength, CutOff, ChecksumMismatch, StorageFull, StorageError; nothing has changed then.
+    ``span`` is offset and length. Raises WrongLength, CutOff, ChecksumMismatch, StorageFull, StorageError; in these
+    cases nothing has changed.
     """
-    with _in_words(), _Landing(folder, name, span, by) as landing:
-        found = _receive(body, landing.write, span[1], checksum)
+    with _storage_errors(), _PartWriter(folder, name, span, by) as writer:
+        found = _receive(body, writer.write, span[1], checksum)
         if found != checksum.text:
             raise ChecksumMismatch(
                 "The part has another checksum than was announced: it was damaged on its way. Send it again.",
                 checksum=found,
             )
-        landing.settle()
+        writer.settle()
 
 
 def _receive(body: Body, write: Callable[[bytes], None], length: int, checksum: Checksum) -> str:
@@ -95,8 +96,8 @@ def _read_piece(body: Body, size: int) -> bytes:
         raise CutOff(f"The part did not come whole: {error}. Send it again.") from error
 
 
-class _Landing:
-    """Where a part is received: at its place while that is vacant and locked, else aside."""
+class _PartWriter:
+    """Destination of a part: its range while that is vacant and locked, else a temporary file."""
 
     def __init__(self, folder: Path, name: UUID, span: tuple[int, int], by: Placing) -> None:
         self._folder = folder
@@ -105,10 +106,10 @@ class _Landing:
         self._by = by
         self._done = 0
         self._begun = time.monotonic()
-        self._place: int | None = None  # the file in which it has its place, while that is locked
-        self._aside: BinaryIO | None = None
+        self._place: int | None = None  # the file with the range, while that is locked
+        self._temporary: BinaryIO | None = None
 
-    def __enter__(self) -> _Landing:
+    def __enter__(self) -> _PartWriter:
         try:
             self._begin()
         except BaseException:
@@ -124,47 +125,47 @@ class _Landing:
             self._place = _open(self._folder, self._name)
             if _lock_at_once(self._place, self._offset, self._length) and self._by.vacant():
                 return
-        self._step_aside()
+        self._move_to_temporary()
 
     def write(self, piece: bytes) -> None:
         if self._place is not None and time.monotonic() > self._begun + IN_PLACE_SECONDS:
-            self._step_aside()
-        if self._aside is not None:
-            self._aside.write(piece)
+            self._move_to_temporary()
+        if self._temporary is not None:
+            self._temporary.write(piece)
         elif self._place is not None:
             _write(self._place, piece, self._offset + self._done)
         self._done += len(piece)
 
-    def _step_aside(self) -> None:
-        """Go on in a file of its own, with what has come so far, and let others have the place."""
-        self._aside = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  closed with the landing
+    def _move_to_temporary(self) -> None:
+        """Move what was received to a temporary file, continue there, and release the range."""
+        self._temporary = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  closed with the landing
         if self._place is not None:
-            _copy(self._place, self._offset, self._aside.fileno(), 0, self._done)
-            self._aside.seek(self._done)
+            _copy(self._place, self._offset, self._temporary.fileno(), 0, self._done)
+            self._temporary.seek(self._done)
             os.close(self._place)
             self._place = None
 
     def settle(self) -> None:
-        """All of it has come, and is what was announced: have it at its place, on the disk, and noted."""
+        """Finish a part that was received and verified: write it to its range, sync it, and record it."""
         is_there = self._place is not None
         if self._place is None:
             self._place = _open(self._folder, self._name)
             _lock(self._place, fcntl.F_WRLCK, self._offset, self._length)
         if self._by.allow():
-            if not is_there and self._aside is not None:
-                _copy(self._aside.fileno(), 0, self._place, self._offset, self._length)
+            if not is_there and self._temporary is not None:
+                _copy(self._temporary.fileno(), 0, self._place, self._offset, self._length)
             os.fdatasync(self._place)
             self._by.note()
 
     def _close(self) -> None:
         if self._place is not None:
             os.close(self._place)
-        if self._aside is not None:
-            self._aside.close()
+        if self._temporary is not None:
+            self._temporary.close()
 
 
 def _open(folder: Path, name: UUID) -> int:
-    """The file in which parts gather; it is there after a power cut too."""
+    """Open the staging file. Its name survives a power cut."""
     path = path_of(folder, name)
     is_new = not path.exists()
     target = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -174,16 +175,16 @@ def _open(folder: Path, name: UUID) -> int:
 
 
 def _lock_at_once(descriptor: int, offset: int, length: int) -> bool:
-    """Lock a place for writing, unless another request writes it."""
+    """Lock a range for writing, unless another request writes it. Return whether it is locked."""
     try:
         fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, length, 0))
-    except (BlockingIOError, PermissionError):  # EAGAIN, or EACCES where a file system says that
+    except (BlockingIOError, PermissionError):  # EAGAIN, or EACCES on some file systems
         return False
     return True
 
 
 def _lock(descriptor: int, kind: int, offset: int, length: int) -> None:
-    """Wait until no other request, of this or another process, writes this place. Ends with the descriptor."""
+    """Wait until no other request, of this or another process, writes this range. Closing the descriptor unlocks it."""
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLKW, _LOCK.pack(kind, os.SEEK_SET, offset, length, 0))
 
 
@@ -213,36 +214,40 @@ def _copy(source: int, start: int, target: int, offset: int, length: int) -> Non
 
 
 def settle(folder: Path, name: UUID) -> None:
-    """Wait until whoever writes a place at this moment is done. Nothing happens where nothing gathers."""
-    with _in_words(), contextlib.suppress(FileNotFoundError), path_of(folder, name).open("rb", buffering=0) as file:
+    """Wait for writes in progress. A missing staging file is not an error."""
+    with (
+        _storage_errors(),
+        contextlib.suppress(FileNotFoundError),
+        path_of(folder, name).open("rb", buffering=0) as file,
+    ):
         _lock(file.fileno(), fcntl.F_RDLCK, 0, 0)
 
 
 def path_of(folder: Path, name: UUID) -> Path:
-    """Where the parts of a file gather."""
+    """Return the path of the staging file."""
     return folder / name.hex
 
 
 def make_empty(folder: Path, name: UUID) -> None:
-    """The file without any part: an empty one."""
-    with _in_words():
+    """Create the staging file of an empty file, which has no parts."""
+    with _storage_errors():
         path_of(folder, name).touch(mode=0o600)
 
 
 def discard(folder: Path, name: UUID) -> None:
-    """Forget what has gathered. Nothing happens where nothing has."""
+    """Delete the staging file. A missing file is not an error."""
     path_of(folder, name).unlink(missing_ok=True)
 
 
 def gathered(folder: Path) -> Iterator[tuple[UUID, float]]:
-    """What gathers, by name, and when it was last written (seconds since the epoch)."""
+    """Yield the names of all staging files, and their modification times (seconds since the epoch)."""
     for path in folder.iterdir():
         with contextlib.suppress(ValueError, FileNotFoundError):
             yield UUID(path.name), path.stat().st_mtime
 
 
 @contextlib.contextmanager
-def _in_words() -> Iterator[None]:
+def _storage_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:

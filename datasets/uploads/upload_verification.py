@@ -1,9 +1,9 @@
-"""What gathers is read again from where it lies, for the checksum of the whole: while later parts are still on their
-way, so that little is left to be read when the last has come.
+"""Checksums of uploaded files, read back from the staging file.
 
-A part is told of by its mark, which is another one each time that its bytes are: whoever puts other bytes in the place
-of a part takes its mark away before (``datasets.uploads.uploads``). So what was read counts as long as the marks are
-the same.
+Reading starts while later parts are still arriving, so that little is left to read after the last one.
+
+A part is identified by its mark, which changes with its bytes: its mark is removed before other bytes replace it
+(``datasets.uploads.uploads``). So what was read stays valid as long as the marks are the same.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from datasets.manifest import Parts
 from datasets.storage.base import StorageError
 
 _PIECE = 1 << 20
-READINGS_LIMIT = 1000  # of files that come at the same time; of what is beyond, the oldest is read anew at its end
+READINGS_LIMIT = 1000  # files in progress at the same time; beyond that, the oldest is read again when it is completed
 
 
 @dataclass(frozen=True)
 class Gathering:
-    """A file whose parts come: ``name`` is another one whenever it is begun anew."""
+    """Staging file of an upload. ``name`` changes whenever the upload starts over."""
 
     name: UUID
     path: Path
@@ -35,7 +35,7 @@ class Gathering:
 
 @dataclass(frozen=True)
 class Progress:
-    """``done`` bytes are read; at the end there is ``sha256``."""
+    """Progress of a reading: ``done`` bytes are read. ``sha256`` is set at the end."""
 
     done: int
     sha256: str = ""
@@ -43,7 +43,7 @@ class Progress:
 
 @dataclass
 class _Reading:
-    """How far one file is: the parts of ``read``, of those of ``wanted``, from the first without a gap."""
+    """State of one file: ``read`` holds the marks of the parts that are read, a prefix of ``wanted``."""
 
     of: Gathering
     wanted: tuple[int, ...] = ()
@@ -55,32 +55,35 @@ class _Reading:
     failure: OSError | None = None
 
     def agrees(self, marks: Sequence[int]) -> bool:
-        """Whether what is read, or about to be, is still what is there."""
+        """Return whether what was read, or is about to be, is still current."""
         shared = min(len(self.wanted), len(marks))
         return self.wanted[:shared] == tuple(marks[:shared])
 
 
 class Readings:
-    """Reads files in threads of its own, each part once."""
+    """Reads files in background threads, each part once."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._readings: dict[UUID, _Reading] = {}
 
     def follow(self, file: Gathering, marks: Sequence[int]) -> None:
-        """The parts with these marks are there, from the first without a gap. Returns at once."""
+        """Read the parts with these marks, which are consecutive from the first. Returns immediately."""
         with self._changed:
-            self._want(file, marks)
+            self._request(file, marks)
 
     def is_followed(self, file: Gathering) -> bool:
         with self._changed:
             return file.name in self._readings
 
     def finish(self, file: Gathering, marks: Sequence[int], seconds: float) -> Progress:
-        """All parts are there. Back when the whole is read, which is then forgotten, or after ``seconds``; who asks
-        again waits for the same reading. Raises StorageError where it cannot be read."""
+        """Wait until all parts are read, at most ``seconds``. Return the progress.
+
+        The reading is then forgotten. A repeated call waits for the same reading. Raises StorageError if the file
+        cannot be read.
+        """
         with self._changed:
-            reading = self._want(file, marks)
+            reading = self._request(file, marks)
             over = self._changed.wait_for(lambda: reading.failure or len(reading.read) >= len(marks), seconds)
             if not over:
                 return Progress(reading.done)
@@ -89,13 +92,13 @@ class Readings:
                 raise StorageError(f"The parts cannot be read: {reading.failure.strerror}. Send the file again.")
             return Progress(reading.done, reading.digest.hexdigest())
 
-    def _want(self, file: Gathering, marks: Sequence[int]) -> _Reading:
+    def _request(self, file: Gathering, marks: Sequence[int]) -> _Reading:
         reading = self._readings.get(file.name)
         if reading is None or not reading.agrees(marks):
             if reading is not None:
                 reading.given_up = True
             reading = self._readings[file.name] = _Reading(file)
-            self._make_room()
+            self._drop_oldest()
         if len(marks) > len(reading.wanted):
             reading.wanted = tuple(marks)
         if not reading.running and len(reading.read) < len(reading.wanted):
@@ -109,7 +112,7 @@ class Readings:
         except RuntimeError as shortage:
             self._fail(reading, OSError(errno.EAGAIN, str(shortage)))
 
-    def _make_room(self) -> None:
+    def _drop_oldest(self) -> None:
         for name in list(self._readings)[:-READINGS_LIMIT]:
             self._readings.pop(name).given_up = True
 
@@ -135,7 +138,7 @@ class Readings:
                 self._fail(reading, OSError(errno.ENOMEM, "not enough memory"))
 
     def _fail(self, reading: _Reading, failure: OSError) -> None:
-        """Whoever waits for it is sent the failure, and the next one has it read anew."""
+        """Report the failure to all waiting callers. The next call reads the file again."""
         reading.failure, reading.running = failure, False
         self._forget(reading)
         self._changed.notify_all()
@@ -147,7 +150,7 @@ class Readings:
 
 
 def read_part(file: Gathering, number: int, digest: Running) -> None:
-    """Add the bytes of a part to the digest. Raises OSError, also where the file is shorter."""
+    """Add the bytes of a part to the digest. Raises OSError, also if the file is too short."""
     left = file.parts.span(number)[1]
     piece = memoryview(bytearray(min(_PIECE, left)))
     with file.path.open("rb", buffering=0) as stream:

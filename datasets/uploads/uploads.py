@@ -1,4 +1,4 @@
-"""How files come into a version: announced, received part by part, made whole. Each call may come twice, or late."""
+"""Uploads of files into a version: announce, receive parts, complete. All calls tolerate repetition and delay."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ from rbac.audit import log as audit_log
 from rbac.models import Namespace, User
 from rbac.scopes import Scope
 
-FILES_LIMIT = 200_000  # files of one version
-MISSING_LIMIT = 1000  # parts that a refusal names
-# An answer that takes longer than a proxy waits is lost: who completes a large file asks again.
+FILES_LIMIT = 200_000  # maximum number of files of a version
+MISSING_LIMIT = 1000  # maximum number of parts that an error lists
+# Below the usual timeout of a proxy: clients that complete a large file repeat the request.
 ANSWER_SECONDS = 20.0
 _WRITE = Scope.DATASET_WRITE
 _GONE = "{path!r} was taken out, or begun anew, while it was being uploaded. Announce it again."
@@ -39,18 +39,21 @@ _GONE = "{path!r} was taken out, or begun anew, while it was being uploaded. Ann
 
 @dataclass(frozen=True)
 class Place:
-    """A version as an address names it."""
+    """Version as named in a URL."""
 
     ns: str
     name: str
     number: int
 
 
-# --- Announcing ------------------------------------------------------------------------------------------------------
+# --- Announcement ----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Announced:
-    """``created`` is False where the file was announced before: the upload goes on. ``hash_first``: it was announced
-    without its checksum, and may be kept already; by the checksum the portal could tell."""
+    """Result of ``announce``.
+
+    ``created`` is False if the file was announced before and the upload continues. ``hash_first``: the file was
+    announced without a checksum and its content may be stored already; with the checksum the portal could tell.
+    """
 
     file: File
     created: bool
@@ -58,14 +61,14 @@ class Announced:
 
 
 def announce(*, actor: User, place: Place, path: str, size: int, sha256: str = "") -> Announced:
-    """Say that a file comes. What the namespace keeps already, by ``sha256``, need not be sent.
+    """Announce a file. Content that the namespace already stores, by ``sha256``, need not be sent.
 
-    Raises NotFound, Forbidden, Conflict, ValidationFailed, Exists where the path is taken, QuotaExceeded.
+    Raises NotFound, Forbidden, Conflict, ValidationFailed, Exists if the path is taken, QuotaExceeded.
     """
     wanted = _checked(path, size, sha256)
     version = version_for(actor, place.ns, place.name, place.number, _WRITE)
     with transaction.atomic():
-        # The namespace before the version, always in this order: nobody waits in a circle.
+        # Lock the namespace before the version, always in this order, to avoid a deadlock.
         storage_usage.hold(version.dataset)
         version = locked(version)
         fill(version)
@@ -75,9 +78,9 @@ def announce(*, actor: User, place: Place, path: str, size: int, sha256: str = "
             file = _resumed(earlier, wanted, size, sha256)
             return Announced(file, created=False, hash_first=_may_be_kept(file, sha256))
         _refuse_crossing(version, wanted)
-        known = _known(version.dataset.namespace, sha256, size)
+        known = _stored_blob(version.dataset.namespace, sha256, size)
         if known is None:
-            _draw(version, size)
+            _reserve(version, size)
         file = File.objects.create(
             version=version,
             path=wanted,
@@ -107,7 +110,7 @@ def _checked(path: str, size: int, sha256: str) -> str:
 
 
 def _resumed(file: File, path: str, size: int, sha256: str) -> File:
-    """The file that was announced before, if it is the same one."""
+    """Return the file that was announced before, if it is the same. Raises Exists if it is not."""
     other_content = bool(sha256 and file.sha256 and sha256 != file.sha256)
     if file.path != path or file.size != size or (file.complete and other_content):
         raise Exists(
@@ -115,17 +118,17 @@ def _resumed(file: File, path: str, size: int, sha256: str) -> File:
             "or another spelling. Take that one out first, or give this one another path.",
             id=file.pk,
         )
-    if other_content:  # it was changed since: what came of the old content is worth nothing
-        begin_anew(file)
+    if other_content:  # the file was changed: parts of the old content are invalid
+        start_over(file)
     if sha256 and not file.complete:
         file.sha256 = sha256
-        file.blob = _known(file.version.dataset.namespace, sha256, size)
+        file.blob = _stored_blob(file.version.dataset.namespace, sha256, size)
         file.save(update_fields=["sha256", "blob"])
     return file
 
 
 def _refuse_crossing(version: Version, path: str) -> None:
-    """A name cannot be a file and a folder at once."""
+    """Refuse a path that would make a name both a file and a folder. Raises Exists, ValidationFailed."""
     folders = manifest.ancestors(path)
     crossed = (
         version.files.filter(folded__in=folders).first()
@@ -139,22 +142,22 @@ def _refuse_crossing(version: Version, path: str) -> None:
         raise ValidationFailed({"path": [f"A version has {FILES_LIMIT} files at most. Pack small ones together."]})
 
 
-def _known(namespace: Namespace, sha256: str, size: int) -> Blob | None:
-    """The same content, if this namespace keeps it. What others keep is never told."""
+def _stored_blob(namespace: Namespace, sha256: str, size: int) -> Blob | None:
+    """Return the same content if this namespace stores it. Content of other namespaces is never revealed."""
     kept = Blob.objects.filter(namespace=namespace, kept__isnull=False, doomed=None)
     return kept.filter(sha256=sha256, size=size).first() if sha256 else None
 
 
 def _may_be_kept(file: File, sha256: str) -> bool:
-    """Whether its checksum, had it been told, could have spared sending it."""
+    """Return whether the checksum, had it been announced, could have made sending unnecessary."""
     if sha256 or not file.size:
         return False
     same_size = Blob.objects.filter(namespace=file.version.dataset.namespace, size=file.size)
     return file.complete or same_size.filter(kept__isnull=False, doomed=None).exists()
 
 
-def _draw(version: Version, size: int) -> None:
-    """Take the room for a file from what was asked for when the version was begun, the rest from the namespace's."""
+def _reserve(version: Version, size: int) -> None:
+    """Take the space for a file from the version's reservation, the rest from the namespace's quota."""
     drawn = min(size, version.reserved)
     storage_usage.claim(version.dataset, size - drawn)
     version.reserved -= drawn
@@ -165,9 +168,9 @@ def _draw(version: Version, size: int) -> None:
 def receive_part(
     *, actor: User, place: Place, file_id: int, number: int, checksum: Checksum, length: int | None, body: staging.Body
 ) -> list[int]:
-    """Take one part, whose bytes ``body`` gives. Returns the numbers of the parts that are there.
+    """Receive one part from ``body``. Return the numbers of the parts that are there.
 
-    No transaction is open while bytes come. Raises NotFound, Forbidden, Conflict, ValidationFailed, WrongLength,
+    No transaction is open while bytes arrive. Raises NotFound, Forbidden, Conflict, ValidationFailed, WrongLength,
     TooLarge, CutOff, ChecksumMismatch, StorageFull.
     """
     version = version_for(actor, place.ns, place.name, place.number, _WRITE)
@@ -180,11 +183,11 @@ def receive_part(
         placing = staging.Placing(
             vacant=lambda: _is_vacant(file, number),
             allow=lambda: _may_be_placed(file, number, checksum),
-            note=lambda: _note_part(version, file, number, checksum),
+            note=lambda: _record_part(version, file, number, checksum),
         )
         folder = default_storage().staging()
         staging.take_part(folder, file.staging, body, span=span, checksum=checksum, by=placing)
-        _read_along(file, number)
+        _hash_in_background(file, number)
     return numbers_of(file)
 
 
@@ -208,14 +211,17 @@ def _refuse_length(number: int, length: int | None, wanted: int) -> None:
 
 
 def _is_vacant(file: File, number: int) -> bool:
-    """Whether the part may come, and no bytes of it count."""
+    """Return whether the part may be written and is not recorded."""
     gathers = File.objects.filter(pk=file.pk, staging=file.staging, frozen=False)
     return gathers.exclude(parts__number=number).exists()
 
 
 def _may_be_placed(file: File, number: int, checksum: Checksum) -> bool:
-    """False where somebody else has brought these bytes meanwhile. Other bytes of the part that are there are forgotten
-    before they are written over: what a row tells of is on the disk, whoever is killed when."""
+    """Return False if another request has stored the same bytes meanwhile.
+
+    The record of other bytes of the part is deleted before they are overwritten, so that recorded parts are on the disk
+    even after a crash. Raises Conflict if the file is being completed or was started over.
+    """
     if not File.objects.filter(pk=file.pk, staging=file.staging, frozen=False).exists():
         raise Conflict(f"{file.path!r} is being made whole, or was begun anew: no part of it is taken now.")
     there = file.parts.filter(number=number).first()
@@ -227,17 +233,20 @@ def _may_be_placed(file: File, number: int, checksum: Checksum) -> bool:
 
 
 @transaction.atomic
-def _note_part(version: Version, file: File, number: int, checksum: Checksum) -> None:
-    """Raises NotFound where the file was taken out meanwhile, Conflict where its version was sealed or deleted."""
+def _record_part(version: Version, file: File, number: int, checksum: Checksum) -> None:
+    """Record a part. Raises NotFound if the file was removed meanwhile, Conflict if its version was closed or
+    deleted."""
     fill(locked(version))
     if not File.objects.select_for_update().filter(pk=file.pk, staging=file.staging).exists():
         raise NotFound(_GONE.format(path=file.path))
     Part.objects.create(file=file, number=number, checksum=checksum.text)
 
 
-def _read_along(file: File, number: int) -> None:
-    """Have the parts that are there read for the checksum of the whole, while others come. The process that took the
-    first part does so; where there are several, what they all read would be read as often."""
+def _hash_in_background(file: File, number: int) -> None:
+    """Have the existing parts read for the checksum of the file while others arrive.
+
+    Only the process that received the first part does so; otherwise each process would read every part.
+    """
     gathering = _gathering(file)
     if number == 0 or READINGS.is_followed(gathering):
         READINGS.follow(gathering, _marks(file))
@@ -249,38 +258,41 @@ def _gathering(file: File) -> Gathering:
 
 
 def _marks(file: File) -> list[int]:
-    """The keys of the rows of its parts, from the first part to the first that is missing. A part whose bytes are
-    replaced gets another row."""
+    """Return the primary keys of the part rows, from the first part up to the first missing one.
+
+    A part whose bytes are replaced gets a new row.
+    """
     rows = file.parts.order_by("number").values_list("number", "pk")
     return [pk for place, (number, pk) in enumerate(rows) if number == place]
 
 
 def numbers_of(file: File) -> list[int]:
-    """The parts that are there; all of them where the file is whole."""
+    """Return the numbers of the parts that are there; all of them if the file is complete."""
     if file.complete:
         return list(range(Parts(file.size, file.part_size).count))
     return list(file.parts.order_by("number").values_list("number", flat=True))
 
 
 def checksums_of(file: File) -> dict[int, str]:
-    """Of the parts that are there, how each came; nothing where the file is whole."""
+    """Return the checksums of the parts that are there; empty if the file is complete."""
     return dict(file.parts.order_by("number").values_list("number", "checksum"))
 
 
-# --- The whole -------------------------------------------------------------------------------------------------------
+# --- Completion ------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class Completed:
-    """``checked`` of the file's bytes have been read again; while that is not all, the caller has to ask again."""
+    """Result of ``complete``. ``checked`` bytes have been read again; while that is not all, the caller must repeat the
+    call."""
 
     file: File
     checked: int
 
 
 def complete(*, actor: User, place: Place, file_id: int, sha256: str, seconds: float = ANSWER_SECONDS) -> Completed:
-    """Make a file whole: compare what gathered with its checksum and hand it to the storage.
+    """Complete a file: verify the checksum of the staged bytes and hand them to the storage.
 
-    Raises NotFound, Forbidden, Conflict, ValidationFailed, Incomplete with the ``missing`` parts, ChecksumMismatch
-    (what gathered is then thrown away), StorageError.
+    Raises NotFound, Forbidden, Conflict, ValidationFailed, Incomplete with the ``missing`` parts, ChecksumMismatch (the
+    staged bytes are then discarded), StorageError.
     """
     version = version_for(actor, place.ns, place.name, place.number, _WRITE)
     file = file_for(actor, version, file_id)
@@ -291,7 +303,7 @@ def complete(*, actor: User, place: Place, file_id: int, sha256: str, seconds: f
     missing = _missing(file)
     if missing:
         file.refresh_from_db()
-        if file.complete:  # another request was quicker
+        if file.complete:  # another request was faster
             return _completed_before(file, sha256)
         raise missing
     File.objects.filter(pk=file.pk).update(frozen=True)
@@ -300,9 +312,9 @@ def complete(*, actor: User, place: Place, file_id: int, sha256: str, seconds: f
         return Completed(file, checked)
     if found != sha256:
         with transaction.atomic():
-            begin_anew(file)
+            start_over(file)
         raise _mismatch(file, found)
-    return Completed(_keep(version, file, found), file.size)
+    return Completed(_store(version, file, found), file.size)
 
 
 def _completed_before(file: File, sha256: str) -> Completed:
@@ -320,7 +332,7 @@ def _mismatch(file: File, found: str) -> ChecksumMismatch:
 
 
 def _missing(file: File) -> Incomplete | None:
-    """The refusal of a file whose parts are not all there."""
+    """Return the error for a file with missing parts, or None."""
     there = set(numbers_of(file))
     missing = Parts(file.size, file.part_size).missing(there)
     if not missing:
@@ -332,14 +344,16 @@ def _missing(file: File) -> Incomplete | None:
 
 
 def _content_of(file: File, seconds: float) -> tuple[str, int]:
-    """The checksum of what gathered, read from where it lies, and how many bytes were read for it; no checksum while
-    that goes on. The file is frozen. Raises Incomplete, StorageError."""
+    """Return the checksum of the staged bytes and the number of bytes read; an empty checksum while that continues.
+
+    The file must be frozen. Raises Incomplete, StorageError.
+    """
     folder = default_storage().staging()
-    if _is_handed_over(file, folder):  # a call that was cut off, or another one, had come so far
+    if _is_handed_over(file, folder):  # an interrupted or concurrent call got this far
         return file.sha256, file.size
     if file.size == 0:
         staging.make_empty(folder, file.staging)
-    staging.settle(folder, file.staging)  # a part may be on its way to its place still
+    staging.settle(folder, file.staging)  # a part may still be being written
     try:
         found = READINGS.finish(_gathering(file), _marks_of_all(file), seconds)
         _refuse_vanished(file, folder)
@@ -347,19 +361,20 @@ def _content_of(file: File, seconds: float) -> tuple[str, int]:
         file.refresh_from_db()
         if _is_handed_over(file, folder):
             return file.sha256, file.size
-        _thaw(file, folder)
+        _unfreeze(file, folder)
         raise
     return found.sha256, found.done
 
 
 def _refuse_vanished(file: File, folder: Path) -> None:
-    """All may have been read long before it was lost. Raises StorageError."""
+    """Raise StorageError if the staging file is missing: it may have been read long before it was lost."""
     if not staging.path_of(folder, file.staging).exists():
         raise StorageError(f"The parts cannot be read: {os.strerror(errno.ENOENT)}. Send the file again.")
 
 
 def _marks_of_all(file: File) -> list[int]:
-    """Raises Incomplete where a part was about to be replaced by other bytes, which never came."""
+    """Return the marks of all parts. Raises Incomplete if a part was about to be replaced and its new bytes never
+    came."""
     marks = _marks(file)
     if len(marks) < Parts(file.size, file.part_size).count:
         raise _missing(file) or Incomplete(f"The parts of {file.path!r} have changed. Announce it again.", missing=[])
@@ -367,12 +382,12 @@ def _marks_of_all(file: File) -> list[int]:
 
 
 @transaction.atomic
-def _thaw(file: File, folder: Path) -> None:
-    """Let parts come again; all of them, where what gathered is not there: a power cut can undo that it was noted."""
+def _unfreeze(file: File, folder: Path) -> None:
+    """Accept parts again. If the staging file is missing, accept all: a power cut can undo a recorded write."""
     if staging.path_of(folder, file.staging).exists():
         File.objects.filter(pk=file.pk, blob=None).update(frozen=False)
     elif not file.complete:
-        begin_anew(file)
+        start_over(file)
 
 
 def _is_handed_over(file: File, folder: Path) -> bool:
@@ -381,12 +396,13 @@ def _is_handed_over(file: File, folder: Path) -> bool:
 
 
 def _key(file: File, sha256: str) -> str:
-    """Where its content is kept: each arrival under a key of its own, so that no deletion meets a newcomer."""
+    """Return the storage key of the content. Each upload has its own key, so that a deletion never affects a new
+    upload."""
     return f"blobs/{file.version.dataset.namespace_id}/{sha256[:2]}/{sha256}-{file.staging.hex}"
 
 
-def begin_anew(file: File) -> None:
-    """Forget the parts that are there. Within a transaction."""
+def start_over(file: File) -> None:
+    """Forget all received parts. Call within a transaction."""
     old = file.staging
     file.parts.all().delete()
     file.staging, file.frozen = uuid.uuid4(), False
@@ -394,15 +410,15 @@ def begin_anew(file: File) -> None:
     transaction.on_commit(lambda: staging.discard(default_storage().staging(), old))
 
 
-def _keep(version: Version, file: File, sha256: str) -> File:
-    """Hand the content to the storage; the row that knows of it is there before and told after."""
-    blob = _intend(version, file, sha256)
+def _store(version: Version, file: File, sha256: str) -> File:
+    """Hand the content to the storage. Its row exists before that and is linked to the file afterwards."""
+    blob = _create_blob(version, file, sha256)
     storage = default_storage()
     storage.adopt(blob.key, staging.path_of(storage.staging(), file.staging), sha256)
     with transaction.atomic():
         storage_usage.hold(version.dataset)
         fill(locked(version))
-        # Files get their content under the lock of their version.
+        # Content is assigned to files under the lock of their version.
         found = File.objects.filter(pk=file.pk).first()
         if found is None:
             raise NotFound(_GONE.format(path=file.path))
@@ -416,7 +432,7 @@ def _keep(version: Version, file: File, sha256: str) -> File:
 
 
 @transaction.atomic
-def _intend(version: Version, file: File, sha256: str) -> Blob:
+def _create_blob(version: Version, file: File, sha256: str) -> Blob:
     File.objects.filter(pk=file.pk, blob=None).update(sha256=sha256)
     file.sha256 = sha256
     key = _key(file, sha256)
@@ -433,10 +449,10 @@ def _intend(version: Version, file: File, sha256: str) -> Blob:
 
 
 def _settle(blob: Blob) -> Blob:
-    """The blob, now kept; or, where the same content arrived from elsewhere meanwhile, that one."""
+    """Return the blob, now marked as stored; or an equal one that was stored from another upload meanwhile."""
     if blob.kept is not None:
         return blob
-    same = _known(blob.namespace, blob.sha256, blob.size)
+    same = _stored_blob(blob.namespace, blob.sha256, blob.size)
     now = wall_clock()
     if same is not None:
         Blob.objects.filter(pk=blob.pk).exclude(pk=same.pk).update(doomed=now)
@@ -448,7 +464,7 @@ def _settle(blob: Blob) -> Blob:
 
 @transaction.atomic
 def take_out(*, actor: User, place: Place, file_id: int, request: HttpRequest | None = None) -> None:
-    """Take a file out of a version that is being filled. Raises NotFound, Forbidden, Conflict."""
+    """Remove a file from a version that is being filled. Raises NotFound, Forbidden, Conflict."""
     version = locked(version_for(actor, place.ns, place.name, place.number, _WRITE))
     fill(version)
     file = file_for(actor, version, file_id)

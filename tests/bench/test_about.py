@@ -1,4 +1,4 @@
-"""The commit that results are labelled with."""
+"""The commit with which results are labelled."""
 
 from __future__ import annotations
 
@@ -40,5 +40,5 @@ def test_a_changed_module_is_marked(checkout: Path) -> None:
 def test_a_package_is_found_however_its_distribution_writes_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(about.peers, "PYTHON", "/")
     monkeypatch.setattr(about.peers, "PACKAGES", ("array_record", "mosaicml-streaming", "torch"))
-    monkeypatch.setattr(about, "_said", lambda *_: '{"array_record": "1", "mosaicml_streaming": "2"}')
+    monkeypatch.setattr(about, "_output", lambda *_: '{"array_record": "1", "mosaicml_streaming": "2"}')
     assert about._packages() == {"array_record": "1", "mosaicml-streaming": "2", "torch": "missing"}

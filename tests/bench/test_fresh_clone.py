@@ -1,5 +1,7 @@
-"""`make bench` in a fresh clone: with the packages of its requirements, no PYTHONPATH, no build/, nothing installed of
-the checkout itself."""
+"""`make bench` in a fresh clone.
+
+It has the packages of its requirements, no PYTHONPATH, no build/, and nothing installed of the checkout itself.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The committed state of this checkout, with an environment whose packages are those of this one.
+    """The committed state of this checkout, with an environment that has this one's packages.
 
-    A path in a file of site-packages is followed, but not the files of that name behind it: what is installed as
-    editable, as the client is for developers, is not there.
+    A path in a file of site-packages is followed, but not the files of that name behind it: editable installations,
+    such as that of the client for developers, are not there.
     """
     folder = tmp_path_factory.mktemp("clone") / "regatta"
     subprocess.run(["git", "clone", "--quiet", "--local", "--no-hardlinks", str(ROOT), str(folder)], check=True)
@@ -31,7 +33,7 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def measure(clone: Path, *rows: str) -> dict[str, list[dict[str, object]]]:
-    """What a quick run of these rows leaves, by letter."""
+    """Return the results of a quick run of these rows, by letter."""
     kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
     environment = {
         name: value for name, value in kept.items() if not name.startswith(("REGATTA_", "DJANGO_", "BENCH_"))
@@ -46,7 +48,7 @@ def measure(clone: Path, *rows: str) -> dict[str, list[dict[str, object]]]:
     return found
 
 
-def test_the_command_imports_nothing_of_a_letter_that_was_not_asked_for(clone: Path) -> None:
+def test_the_command_imports_nothing_of_a_letter_that_was_not_requested(clone: Path) -> None:
     script = (
         "import sys\n"
         "from bench import __main__\n"

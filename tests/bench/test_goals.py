@@ -1,4 +1,4 @@
-"""The goals that measurements judge by are those of the catalogue, which the page shows."""
+"""Measurements use the goals of the catalogue, which the page shows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from bench.catalogue import GOALS, MEASUREMENTS, ROWS
 
-# By row: what in its module evaluates to each goal.
+# By row: expressions in its module that evaluate to each goal.
 JUDGED_BY: Mapping[str, Sequence[str]] = {
     "R1": ["GOALS['socket'][2]", "GOALS['bf16'][2]"],
     "R1c": ["GOAL"],
@@ -55,7 +55,7 @@ JUDGED_BY: Mapping[str, Sequence[str]] = {
     "E9": ["MOST_STOPS", "0"],
     "X5": ["GOAL_KB"],
 }
-# Their goals are no figures: equal bits, and less than every peer.
+# Goals without figures: equal bits, and less than every peer.
 _WITHOUT_FIGURES = {"R10", "E8"}
 
 

@@ -1,4 +1,4 @@
-"""Hosts of R1n are apart and behind links of the given rate; R1c counts what processes really spend and move."""
+"""Hosts of R1n are separate and behind links of the given rate; R1c counts real CPU time and bytes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def star() -> Iterator[namespaces.Star]:
 
 
 @pytest.mark.processes
-def test_a_link_has_the_rate_that_was_asked_for(star: namespaces.Star) -> None:
+def test_a_link_has_the_requested_rate(star: namespaces.Star) -> None:
     here, there = star.places
     command = [*here.enter, sys.executable, "-c", _RECEIVE.format(address=here.address)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as receiver:
@@ -54,7 +54,7 @@ def test_a_link_has_the_rate_that_was_asked_for(star: namespaces.Star) -> None:
     assert seconds >= 0.8 * 8 * BYTES / BITS_A_SECOND
 
 
-def test_nothing_is_left_of_hosts() -> None:
+def test_all_hosts_are_removed() -> None:
     if os.geteuid():
         pytest.skip("network namespaces need root")
     try:
@@ -70,7 +70,7 @@ def _namespaces() -> str:
 
 
 @pytest.mark.processes
-def test_cpu_time_is_that_of_everybody_in_a_team() -> None:
+def test_cpu_time_includes_all_processes_of_a_team() -> None:
     busy = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ninput()"
     options = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     group = [subprocess.Popen([sys.executable, "-c", busy], **options) for _ in range(2)]  # type: ignore[call-overload]
@@ -83,6 +83,6 @@ def test_cpu_time_is_that_of_everybody_in_a_team() -> None:
             process.communicate("\n")
 
 
-def test_a_ring_of_two_moves_half_of_what_servers_move() -> None:
+def test_a_ring_of_two_moves_half_the_bytes_of_servers() -> None:
     assert processor_time.moved("gloo", 2) == processor_time.moved("ours", 2) / 2
     assert processor_time.moved("gloo", 4) == processor_time.moved("ours", 4) * 0.75

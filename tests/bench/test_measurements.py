@@ -1,4 +1,4 @@
-"""Measurements do what their rows say: who is killed, what alternates, what is compared, what is MISSED."""
+"""Measurements match their rows: what is killed, alternated, compared, and MISSED."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def notes(rows: Iterator[Row] | list[Row]) -> list[tuple[str, bool, str]]:
     return [(row.row, row.met, row.note) for row in rows]
 
 
-# --- What is absent is MISSED ----------------------------------------------------------------------------------------
+# --- Missing requirements --------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(("module", "row"), [(first_point, "K1"), (reaction, "K3")])
 def test_a_row_of_the_cluster_is_missed_without_one(module: Any, row: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -114,7 +114,7 @@ def test_lines_in_the_browser_are_missed_without_one(monkeypatch: pytest.MonkeyP
     def stretches() -> Any:
         raise Absent("chromium is not installed")
 
-    monkeypatch.setattr(live_log, "_stretches", stretches)
+    monkeypatch.setattr(live_log, "_windows", stretches)
     assert notes(live_log.measure()) == [("S1", False, "chromium is not installed")]
 
 
@@ -138,7 +138,7 @@ def test_the_time_of_a_decision_is_a_median(monkeypatch: pytest.MonkeyPatch) -> 
     assert elastic.seconds_to_decide(1, 1, clock=lambda: next(clock)) == 30.0
 
 
-def test_published_experiments_decide_as_late_as_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_experiments_decide_with_the_delay_of_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ours, the published policy and fixed sizes alike."""
     seen = []
     monkeypatch.setattr(elastic, "simulate", lambda workload, policy, timing, seed: seen.append(timing))
@@ -181,7 +181,7 @@ def test_submissions_beyond_a_limit_are_missed(excess: float) -> None:
 
 @pytest.mark.django_db
 def test_over_commitment_is_counted_by_namespace() -> None:
-    """Two reservations where the limit is one are one too many, whatever another namespace has left."""
+    """Two reservations with a limit of one are one too many, whatever another namespace has free."""
     full, empty = make_job(), make_job()
     for job, limit in ((full, 1), (empty, 5)):
         Limit.objects.update_or_create(namespace=job.namespace, resource="jobs", defaults={"amount": limit})
@@ -207,7 +207,7 @@ def test_a_lost_machine_takes_the_agent_and_all_its_processes(
 
 
 class _Played(recovery.RunningJob):
-    """A job that has gone on whenever it is looked at."""
+    """Job that has made progress at every query."""
 
     def points(self, first: float) -> recovery.Points:
         step = first + 2 * recovery.STEPS_AFTERWARDS

@@ -1,4 +1,4 @@
-"""The open traces are whole, and what the benchmark says of them holds on the smallest."""
+"""The open traces are complete, and the claims of the benchmark hold on the smallest."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_trace_has_all_its_jobs_within_eight_hours_and_each_fits(trace: str, j
 
 
 @pytest.mark.parametrize("trace", derived_traces.FILES)
-def test_a_derived_trace_is_what_is_made_of_its_source(trace: str, tmp_path: Path) -> None:
+def test_a_derived_trace_matches_its_source(trace: str, tmp_path: Path) -> None:
     derived_traces.write(trace, tmp_path / "again.csv")
     assert (tmp_path / "again.csv").read_text() == (open_traces.FOLDER / f"{trace}.csv").read_text()
     workload = open_traces.workload(trace)

@@ -1,4 +1,4 @@
-"""docs/benchmarks.md is made of the results: each row stands in it, with what it was measured on."""
+"""docs/benchmarks.md is generated from the results: each row is in it, with its environment."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def lines_of(text: str, row: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith(f"| {row} |")]
 
 
-def test_a_row_stands_with_value_peer_ratio_and_goal(results: Results) -> None:
+def test_a_row_is_shown_with_value_peer_ratio_and_goal(results: Results) -> None:
     row = Row("R4", "push_pull of 8 MB", 140.04, "<= 1.15 x", met=True, peer=134.0, ratio=1.045)
     results.keep(measurement_of("R4"), Part(RUN, [row]))
     assert lines_of(page.text(results), "R4") == [
@@ -48,7 +48,7 @@ def test_a_row_stands_with_value_peer_ratio_and_goal(results: Results) -> None:
     ]
 
 
-def test_a_row_that_is_not_reached_or_could_not_be_measured_says_why(results: Results) -> None:
+def test_a_row_that_is_not_reached_or_could_not_be_measured_has_a_reason(results: Results) -> None:
     rows = [at_most("R4", "late", 3.0, 2.0), missed("R4", "absent", "<= 2", "the peer torch is missing")]
     results.keep(measurement_of("R4"), Part(RUN, rows))
     late, absent = lines_of(page.text(results), "R4")
@@ -56,7 +56,7 @@ def test_a_row_that_is_not_reached_or_could_not_be_measured_says_why(results: Re
     assert absent.endswith("| <= 2 | **MISSED** the peer torch is missing |")
 
 
-def test_every_row_stands_in_the_page_also_where_none_was_measured(results: Results) -> None:
+def test_every_row_is_on_the_page_even_if_it_was_not_measured(results: Results) -> None:
     text = page.text(results)
     assert all(
         lines_of(text, row) == [f"| {row} | not measured |  |  |  |  | {GOALS[row]} | **MISSED** not measured |"]
@@ -64,7 +64,7 @@ def test_every_row_stands_in_the_page_also_where_none_was_measured(results: Resu
     )
 
 
-def test_the_page_says_what_was_measured_on_what(results: Results) -> None:
+def test_the_page_names_what_was_measured_on_which_machine(results: Results) -> None:
     results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
     text = page.text(results)
     assert "## Measured at `0123456789ab`\n\n- Machine: Some CPU, 2 cores" in text
@@ -72,7 +72,7 @@ def test_the_page_says_what_was_measured_on_what(results: Results) -> None:
     assert "| 2026-01-01 00:00 UTC | `python -m bench` | R4 | 0.4 |" in text
 
 
-def test_rows_of_two_commands_stand_under_what_each_was_measured_on(results: Results) -> None:
+def test_rows_of_two_commands_are_listed_with_their_own_runs(results: Results) -> None:
     later = {**RUN, "date": "2026-01-02 00:00 UTC", "command": "python -m bench R6"}
     results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
     results.keep(measurement_of("R6"), Part(later, [at_most("R6", "in time", 1.0, 2.0)]))
@@ -83,7 +83,7 @@ def test_rows_of_two_commands_stand_under_what_each_was_measured_on(results: Res
 
 
 @pytest.mark.parametrize(("field", "value"), [("commit", "fedcba987654"), ("machine", "Other"), ("versions", {})])
-def test_rows_of_another_commit_machine_or_version_stand_apart(results: Results, field: str, value: Any) -> None:
+def test_rows_of_another_commit_machine_or_version_are_separate(results: Results, field: str, value: Any) -> None:
     results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
     results.keep(measurement_of("R6"), Part({**RUN, field: value}, [at_most("R6", "in time", 1.0, 2.0)]))
     assert page.text(results).count("## Measured at") == 2
@@ -95,23 +95,23 @@ def test_a_quick_run_is_not_shown(results: Results) -> None:
     assert line.endswith("| **MISSED** not measured |")
 
 
-def test_the_page_says_how_long_measuring_takes_and_at_what_load(results: Results) -> None:
+def test_the_page_has_the_duration_and_the_load_of_the_measurement(results: Results) -> None:
     results.keep(measurement_of("R4"), Part(RUN, [at_most("R4", "in time", 1.0, 2.0)]))
     assert "| `bench/runtime/shaped.py` | R4 | 90 | 300 | 0.4 |" in page.text(results)
 
 
-def test_the_page_is_written_where_the_documents_are(tmp_path: Path, results: Results) -> None:
+def test_the_page_is_written_to_the_documents(tmp_path: Path, results: Results) -> None:
     where = page.write(tmp_path, tmp_path / "benchmarks.md")
     assert where.read_text() == page.text(results)
 
 
-def test_the_page_of_this_checkout_is_made_of_the_results_in_it() -> None:
+def test_the_page_of_this_checkout_matches_its_results() -> None:
     """``python -m bench.page`` writes it."""
     assert (ROOT / page.PAGE).read_text() == page.text(Results(ROOT / FOLDER))
 
 
 @pytest.mark.parametrize("measurement", MEASUREMENTS, ids=lambda each: each.name)
-def test_results_from_which_the_page_is_made_can_be_committed(measurement: Measurement) -> None:
+def test_the_results_of_the_page_are_not_ignored_by_git(measurement: Measurement) -> None:
     path = FOLDER / "parts" / f"{measurement.name}.json"
     done = subprocess.run(["git", "check-ignore", "--quiet", "--no-index", str(path)], cwd=ROOT, check=False)
     assert done.returncode == 1, f"git ignores {path}"

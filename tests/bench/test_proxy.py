@@ -1,4 +1,4 @@
-"""The network that misbehaves does so as it was told."""
+"""The fault-injecting proxy disturbs connections as configured."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SECONDS = 10.0
 
 
 class Echo:
-    """Answers every byte with itself; ``heard`` is what came, by connection."""
+    """Echoes every byte; ``arrived`` is the received data, by connection."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
-        self.heard: list[bytearray] = []
+        self.arrived: list[bytearray] = []
         threading.Thread(target=self._accept, daemon=True).start()
 
     @property
@@ -36,13 +36,13 @@ class Echo:
                 link, _peer = self._listener.accept()
             except OSError:
                 return
-            self.heard.append(bytearray())
-            threading.Thread(target=self._answer, args=(link, self.heard[-1]), daemon=True).start()
+            self.arrived.append(bytearray())
+            threading.Thread(target=self._answer, args=(link, self.arrived[-1]), daemon=True).start()
 
-    def _answer(self, link: socket.socket, heard: bytearray) -> None:
+    def _answer(self, link: socket.socket, arrived: bytearray) -> None:
         with link, contextlib.suppress(ConnectionError):
             while data := link.recv(65536):
-                heard += data
+                arrived += data
                 link.sendall(data)
 
 
@@ -87,19 +87,19 @@ def silent(link: socket.socket) -> bool:
         link.settimeout(SECONDS)
 
 
-def test_in_fair_weather_everything_passes(proxy: Proxy) -> None:
+def test_without_disturbances_everything_passes(proxy: Proxy) -> None:
     data = bytes(range(256)) * 1000
     assert echoed(dial(proxy), data) == data
 
 
 @pytest.mark.parametrize("direction", [UP, DOWN])
-def test_a_cut_is_silent_and_what_it_held_comes_when_it_heals(proxy: Proxy, echo: Echo, direction: str) -> None:
+def test_a_cut_is_silent_and_held_data_arrives_after_healing(proxy: Proxy, echo: Echo, direction: str) -> None:
     link = dial(proxy)
     assert echoed(link, b"a") == b"a"
     proxy.edge.cut(direction)
     link.sendall(b"b")
     assert silent(link)
-    assert bytes(echo.heard[0]) == (b"a" if direction == UP else b"ab")
+    assert bytes(echo.arrived[0]) == (b"a" if direction == UP else b"ab")
     proxy.edge.heal()
     assert received(link, 1) == b"b"
 
@@ -112,7 +112,7 @@ def test_a_reset_breaks_the_connection_at_once(proxy: Proxy) -> None:
         link.recv(1)
 
 
-def test_a_refusal_breaks_what_there_is_and_takes_no_more(proxy: Proxy) -> None:
+def test_a_refusal_ends_connections_and_accepts_no_more(proxy: Proxy) -> None:
     link = dial(proxy)
     assert echoed(link, b"a") == b"a"
     proxy.edge.refuse()
@@ -122,7 +122,7 @@ def test_a_refusal_breaks_what_there_is_and_takes_no_more(proxy: Proxy) -> None:
         dial(proxy).recv(1)
 
 
-def test_one_bit_is_flipped_where_it_was_asked_for_and_no_other(proxy: Proxy) -> None:
+def test_one_bit_is_flipped_at_the_requested_place_and_no_other(proxy: Proxy) -> None:
     proxy.edge.flip(UP, after=2)
     link = dial(proxy)
     assert echoed(link, b"aaaa") == b"aaqa"
@@ -130,12 +130,12 @@ def test_one_bit_is_flipped_where_it_was_asked_for_and_no_other(proxy: Proxy) ->
     assert proxy.edge.flipped == 1
 
 
-def test_a_doubled_connection_is_heard_twice_and_answered_once(proxy: Proxy, echo: Echo) -> None:
+def test_a_doubled_connection_arrives_twice_and_is_answered_once(proxy: Proxy, echo: Echo) -> None:
     proxy.edge.weather.doubling = True
     link = dial(proxy)
     assert echoed(link, b"abc") == b"abc"
     deadline = time.monotonic() + SECONDS
-    while [bytes(heard) for heard in echo.heard] != [b"abc"] * 2:
+    while [bytes(each) for each in echo.arrived] != [b"abc"] * 2:
         assert time.monotonic() < deadline
     assert silent(link)
 
@@ -156,7 +156,7 @@ def test_a_rate_is_not_exceeded(proxy: Proxy) -> None:
     assert time.monotonic() - began >= 0.1
 
 
-def test_a_client_that_names_its_target_meets_the_weather_of_that_edge(echo: Echo) -> None:
+def test_a_client_that_names_its_target_uses_that_edge(echo: Echo) -> None:
     other = Echo()
     proxy = Proxy(name_of={echo.address: "echo", other.address: "other"}.__getitem__)
     try:

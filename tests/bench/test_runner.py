@@ -20,9 +20,9 @@ FIRST, SECOND = catalogue.MEASUREMENTS[:2]
 
 
 def ran(folder: Path, body: str, *rows: str, limit: float = 60.0) -> runner.Outcome:
-    """What comes of a measurement whose module is this text.
+    """Return the outcome of a measurement whose module is this text.
 
-    In a process of its own, for the runner ends all descendants of its process, and the tests' has others.
+    It runs in a separate process, because the runner ends all descendants of its process, and the tests have others.
     """
     (folder / "made_up.py").write_text(body)
     script = (
@@ -36,8 +36,8 @@ def ran(folder: Path, body: str, *rows: str, limit: float = 60.0) -> runner.Outc
     paths = os.pathsep.join([str(runner.ROOT), str(folder)])
     environment = {**os.environ, "PYTHONPATH": paths}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, env=environment)
-    told = json.loads(done.stdout)
-    return runner.Outcome([from_json(row) for row in told["rows"]], told["error"], told["seconds"])
+    result = json.loads(done.stdout)
+    return runner.Outcome([from_json(row) for row in result["rows"]], result["error"], result["seconds"])
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_rows_are_those_that_the_measurement_yields(tmp_path: Path) -> None:
     assert (outcome.rows, outcome.error) == ([at_most("R1", "some case", 2.0, 3.0)], "")
 
 
-def test_an_error_keeps_what_was_measured_and_misses_the_rest(tmp_path: Path) -> None:
+def test_an_error_keeps_measured_rows_and_misses_the_rest(tmp_path: Path) -> None:
     body = (
         "from bench.report import at_most\n"
         "def measure():\n    yield at_most('R1', 'some case', 2.0, 3.0)\n    raise RuntimeError('no disk')\n"
@@ -98,7 +98,7 @@ def test_a_row_that_a_measurement_leaves_out_is_missed(tmp_path: Path) -> None:
     assert [(row.row, row.met, row.note) for row in outcome.rows] == [("R1", False, "the measurement left it out")]
 
 
-def test_a_measurement_ends_in_time_with_all_that_it_started(tmp_path: Path) -> None:
+def test_a_measurement_ends_in_time_with_all_its_processes(tmp_path: Path) -> None:
     left = tmp_path / "left"
     body = (
         "import subprocess, time\n"
@@ -130,7 +130,7 @@ def test_a_row_that_was_never_measured_is_missed(tmp_path: Path) -> None:
     assert (row.row, row.met, row.note) == ("R4", False, NOT_MEASURED)
 
 
-def test_a_part_is_read_as_it_was_kept(tmp_path: Path) -> None:
+def test_a_stored_part_is_read_back(tmp_path: Path) -> None:
     part = Part(RUN, [Row("R1", "some case", None, "<= 3", met=False, note="the peer torch is missing")])
     Results(tmp_path).keep(FIRST, part)
     assert Results(tmp_path).part(FIRST) == part
@@ -142,7 +142,7 @@ def test_without_a_peer_a_row_is_missed_and_keeps_its_value() -> None:
     assert (row.value, row.met, row.note) == (2.0, False, "the peer nginx is missing")
 
 
-def test_the_table_names_what_was_missed_and_why() -> None:
+def test_the_table_names_missed_rows_and_the_reasons() -> None:
     text = report.table([at_most("R4", "in time", 1.0, 2.0), missed("K1", "start", "<= 1.5 x", "there is no cluster")])
     assert text.splitlines()[1].endswith("<= 2")
     assert text.splitlines()[2].endswith("MISSED (there is no cluster)")

@@ -1,4 +1,4 @@
-"""A row of the bench measures what its text says, and is MISSED where it cannot."""
+"""A row of the benchmark measures what its text states, and is MISSED if it cannot."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_r3_without_accelerator_or_peer_is_missed(monkeypatch: pytest.MonkeyPatc
 
 
 def test_r3_runs_what_a_parameter_server_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not the compiled loop alone."""
+    """Not only the compiled loop."""
     seen: dict[str, Any] = {}
 
     def remember(rule: object, blocks: object, ways: dict[str, Any], *rest: object) -> dict[str, float]:
@@ -99,7 +99,7 @@ def test_r5_trains_on_records_of_a_dataset(monkeypatch: pytest.MonkeyPatch, tmp_
 
 
 def test_r7_kills_a_process_alone_and_a_whole_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Only the second way makes the lease run out."""
+    """Only the second way makes the lease expire."""
     killed: list[str] = []
     monkeypatch.setattr(recovery.process_sessions, "kill_children", lambda *given: killed.append("children"))
     monkeypatch.setattr(recovery.process_sessions, "kill", lambda *given: killed.append("session"))
@@ -202,44 +202,44 @@ def test_d1_compares_bytes_with_bytes_and_views_with_views(monkeypatch: pytest.M
 def test_d2_indexes_with_headers_in_the_page_cache_and_from_the_disk(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    story: list[str] = []
+    events: list[str] = []
     monkeypatch.setattr(data, "ROUNDS", 1)
     monkeypatch.setattr(data, "INDEXED", 4 << 20)
-    monkeypatch.setattr(data, "_forget", lambda path: story.append("forget"))
+    monkeypatch.setattr(data, "_forget", lambda path: events.append("forget"))
 
     def index(path: Path) -> tuple[float, float]:
-        story.append("index")
-        return (2.0 if story.count("index") == 1 else 0.5), 17.0
+        events.append("index")
+        return (2.0 if events.count("index") == 1 else 0.5), 17.0
 
     monkeypatch.setattr(data, "_index_apart", index)
     warm, cold, memory = data._indexing(tmp_path)
-    assert story == ["forget", "index", "index"]
+    assert events == ["forget", "index", "index"]
     assert ((warm.value, warm.met), (cold.value, cold.met), memory.met) == ((0.5, True), (2.0, False), False)
 
 
-def test_d4_looks_at_idle_before_the_first_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    story: list[str] = []
+def test_d4_reads_idle_memory_before_the_first_request(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    events: list[str] = []
 
     class Http:
         headers = {"Authorization": "Bearer x"}
 
         def put(self, *given: object, **named: object) -> None:
-            story.append("request")
+            events.append("request")
 
     @contextlib.contextmanager
     def started(name: str, thing: object) -> Iterator[object]:
-        story.append(name)
+        events.append(name)
         yield thing
 
     monkeypatch.setattr(uploads, "_SETTLE_SECONDS", 0.0)
     monkeypatch.setattr(portal, "running_here", lambda folder: started("start", SimpleNamespace()))
     monkeypatch.setattr(portal, "signed_in", lambda running: started("sign in", Http()))
-    monkeypatch.setattr(portal, "room_of", lambda http: "ada")
+    monkeypatch.setattr(portal, "namespace_of", lambda http: "ada")
     monkeypatch.setattr(portal, "answer_of", lambda answer: None)
-    monkeypatch.setattr(uploads, "_portal_memory", lambda running: story.append("look") or {})
+    monkeypatch.setattr(uploads, "_portal_memory", lambda running: events.append("look") or {})
     with uploads._portal(tmp_path):
         pass
-    assert story == ["start", "look", "sign in", "request"]
+    assert events == ["start", "look", "sign in", "request"]
 
 
 @pytest.mark.processes
@@ -273,7 +273,7 @@ def test_p2_submits_code_that_no_job_had_before(monkeypatch: pytest.MonkeyPatch)
         yield Http()
 
     monkeypatch.setattr(portal, "signed_in", signed_in)
-    monkeypatch.setattr(portal, "room_of", lambda http: "ada")
+    monkeypatch.setattr(portal, "namespace_of", lambda http: "ada")
     monkeypatch.setattr(portal, "answer_of", lambda answer: {"id": "job"})
     monkeypatch.setattr(portal, "wait_until", lambda *given: None)
     monkeypatch.setattr(portal, "cancel", lambda *given: None)
@@ -324,7 +324,7 @@ def test_without_a_cluster_its_row_is_missed(bench: Any, monkeypatch: pytest.Mon
     assert [(row.met, "names no cluster" in row.note) for row in bench.measure()] == [(False, True)]
 
 
-def test_k2_counts_passes_that_do_something() -> None:
+def test_k2_counts_passes_with_changes() -> None:
     controller = SimpleNamespace(look=lambda key: "settled")
     with pytest.raises(RuntimeError, match="acted"):
         paddlejobs._rate(controller, ["team/j0"], "acted")  # type: ignore[arg-type]
@@ -340,8 +340,8 @@ def test_k2_takes_the_median_of_rounds_of_each_kind(monkeypatch: pytest.MonkeyPa
     assert paddlejobs.passes_a_second() == (20.0, 2.0)
 
 
-def test_k5_stands_beside_kueue_with_the_database_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The published rate includes a control plane: what the policy takes in memory has no ratio to it."""
+def test_k5_is_compared_with_kueue_only_through_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The published rate includes a control plane: the policy's time in memory has no ratio to it."""
     monkeypatch.setattr(admission, "admissions_a_second", lambda: 1000.0)
     (alone,) = admission.measure()
     found = {**DECIDED, "seconds": 1, "cpu": 1, "rounds": 1, "transitions": 100, "attempts": 100, "held": 1}
@@ -355,7 +355,7 @@ def test_k5_stands_beside_kueue_with_the_database_alone(monkeypatch: pytest.Monk
 # --- Elastic jobs ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("name", ["regatta", "published", "fixed"])
 def test_e1_to_e6_decide_with_the_reaction_time_of_the_product(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An event waits for the next sweep, and for that to be over."""
+    """An event waits for the next sweep, and for the end of that sweep."""
     timings: list[float | None] = []
     monkeypatch.setattr(
         elastic, "simulate", lambda workload, policy, timing, seed: timings.append(timing.reaction) or workload
@@ -384,10 +384,8 @@ def test_e8_compares_all_policies_on_all_traces_with_one_timing(monkeypatch: pyt
     assert files == {*open_traces.OPEN, *open_traces.derived_traces.FILES}
 
 
-def test_s6_counts_no_lines_of_a_job_that_did_not_come_to_its_end(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Lines that were never printed are not lost; the row says what became of the job."""
+def test_s6_counts_no_lines_of_a_job_that_did_not_complete(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Lines that were never printed are not lost; the row gives the outcome of the job."""
     state = {"state": "FAILED", "why": "trainer-0 had not registered.", "finished": "2026-01-01T00:00:00Z"}
     monkeypatch.setattr(stream_faults.portal, "answer_of", lambda answer: state)
     monkeypatch.setattr(httpx.Client, "get", lambda *_: None)

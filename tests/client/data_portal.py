@@ -1,4 +1,4 @@
-"""A portal of paper that takes datasets in and gives them out, and can break off whenever it is told to."""
+"""Fake portal that accepts and returns datasets, and can break connections on request."""
 
 from __future__ import annotations
 
@@ -20,8 +20,11 @@ _VERSION = r"/api/v1/datasets/(?P<set>[^/]+/[^/]+)/versions/(?P<version>\d+)"
 
 
 class DataPortal(httpx.BaseTransport):
-    """``files`` is what was taken in, by path. ``sent`` counts the bytes of parts. ``breaks`` decides, request by
-    request, whether the connection breaks before it is taken."""
+    """Fake portal for datasets.
+
+    ``files`` is the received content by path. ``sent`` counts the bytes of parts. ``breaks`` decides for each request
+    whether the connection breaks before it is accepted.
+    """
 
     def __init__(self, breaks: Callable[[], bool] = lambda: False) -> None:
         self.files: dict[str, bytes] = {}
@@ -57,20 +60,20 @@ class DataPortal(httpx.BaseTransport):
         return problem(404, "not_found", f"Nothing at {request.url.path}.")
 
     def _get(self, request: httpx.Request) -> httpx.Response:
-        versions = [self._told()] if self.state else []
+        versions = [self._detail()] if self.state else []
         latest = 1 if self.state == "sealed" else None
         return ok({"namespace": "ada", "name": "mine", "versions": versions, "latest": latest})
 
-    def _told(self) -> dict[str, Any]:
+    def _detail(self) -> dict[str, Any]:
         size = sum(map(len, self.files.values()))
         return {"number": 1, "state": self.state, "why": "", "files": len(self.files), "size": size, "records": None}
 
     def _open(self, request: httpx.Request) -> httpx.Response:
         self.state = "open"
-        return ok(self._told(), 201)
+        return ok(self._detail(), 201)
 
     def _version(self, request: httpx.Request) -> httpx.Response:
-        return ok(self._told())
+        return ok(self._detail())
 
     def _begin(self, request: httpx.Request) -> httpx.Response:
         body = json.loads(request.content)
@@ -86,10 +89,10 @@ class DataPortal(httpx.BaseTransport):
         return ok({**self._upload(path, size), "hash_first": bool(same_size and not digest)}, 201)
 
     def _upload(self, path: str, size: int) -> dict[str, Any]:
-        told = {"id": path.encode().hex(), "path": path, "size": size, "part_size": PART}
+        described = {"id": path.encode().hex(), "path": path, "size": size, "part_size": PART}
         there = sorted(self.parts[path].items())
         checksums = {"parts": [part for part, _ in there], "checksums": [_crc32(content) for _, content in there]}
-        return {**told, **checksums, "complete": path in self.files}
+        return {**described, **checksums, "complete": path in self.files}
 
     def _part(self, request: httpx.Request, file: str, part: str) -> httpx.Response:
         if _crc32(request.content) != request.headers["X-Content-CRC32"]:
@@ -115,7 +118,7 @@ class DataPortal(httpx.BaseTransport):
 
     def _seal(self, request: httpx.Request) -> httpx.Response:
         self.state = "sealed"
-        return ok(self._told(), 202)
+        return ok(self._detail(), 202)
 
     def _files(self, request: httpx.Request) -> httpx.Response:
         found = [
@@ -142,6 +145,6 @@ def _sha256(content: bytes) -> str:
 
 
 def at_random(seed: int, share: float) -> Callable[[], bool]:
-    """Breaks a share of all requests, the same ones for a seed."""
+    """Return a function that is true for a share of all requests, the same ones for a seed."""
     dice = random.Random(seed)
     return lambda: dice.random() < share

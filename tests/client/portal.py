@@ -1,4 +1,4 @@
-"""A portal of paper: answers by a table, for tests of the client alone."""
+"""Fake portal that answers from a table, for tests of the client alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SERVER = "http://portal.test"
 
 
 class PaperPortal(httpx.BaseTransport):
-    """Gives the answers of a path one after the other, the last of them for ever; remembers what was asked."""
+    """Returns the responses of a path in order, the last of them repeatedly, and records the requests."""
 
     def __init__(self, answers: dict[str, list[Answer]]) -> None:
         self.answers = {path: list(given) for path, given in answers.items()}
@@ -27,7 +27,7 @@ class PaperPortal(httpx.BaseTransport):
         answer = given.pop(0) if len(given) > 1 else given[0]
         if isinstance(answer, BaseException):
             raise answer
-        # A response can be read once only; what is given for ever is made anew.
+        # A response can be read only once; a repeated one is created again.
         return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
 
     def bodies(self) -> list[Any]:
@@ -35,7 +35,7 @@ class PaperPortal(httpx.BaseTransport):
 
 
 class Clock:
-    """Time that passes only while somebody sleeps."""
+    """Clock that advances only by sleeping."""
 
     def __init__(self) -> None:
         self.now = 0.0

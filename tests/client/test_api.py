@@ -50,7 +50,7 @@ def test_wait_returns_the_ended_job() -> None:
     assert api.wait("j1").exit_code == 100
 
 
-def test_wait_gives_up_in_time_and_says_where_the_job_stands() -> None:
+def test_wait_times_out_with_the_state_of_the_job() -> None:
     api, _, clock = client({JOB: [ok(job("QUEUED", why="Waits for 2 cpu."))]})
     with pytest.raises(NotFinished, match=r"still QUEUED after 3 s\. Waits for 2 cpu"):
         api.wait("j1", timeout=3)
@@ -65,7 +65,7 @@ def test_the_outcome_has_its_exit_code(state: str, code: int) -> None:
     assert api.job("j1").exit_code == code
 
 
-def test_logs_goes_from_page_to_page_by_the_cursor() -> None:
+def test_logs_follows_the_pages_by_the_cursor() -> None:
     api, portal, _ = client({LOGS: [ok(lines(1, 2, more=True)), ok(lines(3))]})
     assert [line.seq for line in api.logs("j1")] == [1, 2, 3]
     assert [request.url.params["after"] for request in portal.asked] == ["0", "2"]
@@ -77,12 +77,12 @@ def test_a_page_that_a_filter_left_empty_is_not_the_end() -> None:
     assert portal.asked[1].url.params["after"] == "500"
 
 
-def test_follow_reads_what_came_with_the_end() -> None:
+def test_follow_reads_lines_that_arrived_with_the_end() -> None:
     api, _, _ = client({JOB: [ok(job()), ok(job("SUCCEEDED"))], LOGS: [ok(lines(1)), ok(lines(2, 3))]})
     assert [line.seq for line in api.follow("j1")] == [1, 2, 3]
 
 
-def test_follow_mends_a_cut_without_losing_or_doubling_a_line() -> None:
+def test_follow_reconnects_without_losing_or_doubling_a_line() -> None:
     answers: list[Answer] = [ok(lines(1)), httpx.ReadError("cut"), problem(502, "", ""), ok(lines(2))]
     api, portal, _ = client({JOB: [ok(job()), ok(job("SUCCEEDED"))], LOGS: answers})
     assert [line.seq for line in api.follow("j1")] == [1, 2]
@@ -94,7 +94,7 @@ def test_follow_mends_a_cut_without_losing_or_doubling_a_line() -> None:
     ]
 
 
-def test_a_lost_stream_is_an_error_and_no_end() -> None:
+def test_a_lost_stream_is_an_error_and_not_an_end() -> None:
     api, _, _ = client({JOB: [ok(job())], LOGS: [ok(lines(1)), httpx.ConnectError("refused")]})
     with pytest.raises(Unreachable):
         list(api.follow("j1"))
@@ -114,7 +114,7 @@ def artifact(content: bytes, name: str = "model.npz") -> Answer:
     return ok({"artifacts": [{"name": name, "size": len(content), "sha256": digest}]})
 
 
-def test_a_download_is_whole(tmp_path: Path) -> None:
+def test_a_download_is_complete(tmp_path: Path) -> None:
     fetch = "GET /api/v1/jobs/j1/artifacts/model.npz"
     api, _, _ = client({ARTIFACTS: [artifact(b"weights")], fetch: [httpx.Response(200, content=b"weights")]})
     api.download("j1", "model.npz", tmp_path / "m.npz")
@@ -129,13 +129,13 @@ def test_a_damaged_download_leaves_nothing(tmp_path: Path, answer: Answer) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-def test_artifacts_are_read_by_pages_to_the_last() -> None:
+def test_artifacts_of_all_pages_are_read() -> None:
     pages = [{"artifacts": [{"name": name, "size": 1, "sha256": "x"}], "next": more} for name, more in PAGES]
     api, _, _ = client({ARTIFACTS: [ok(page) for page in pages]})
     assert [artifact.name for artifact in api.artifacts("j1")] == ["a", "b"]
 
 
-def test_an_unknown_artifact_is_told(tmp_path: Path) -> None:
+def test_an_unknown_artifact_is_an_error(tmp_path: Path) -> None:
     api, _, _ = client({ARTIFACTS: [artifact(b"")]})
     with pytest.raises(Missing, match="no artifact 'other'"):
         api.download("j1", "other", tmp_path / "x")

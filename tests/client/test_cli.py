@@ -79,9 +79,9 @@ def test_every_wrong_field_is_named(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "passes: It must be at least 1." in capsys.readouterr().err
 
 
-def job_file(room: Path) -> Path:
-    (room / "train.py").write_text("print('hello')\n")
-    file = room / "job.yaml"
+def job_file(directory: Path) -> Path:
+    (directory / "train.py").write_text("print('hello')\n")
+    file = directory / "job.yaml"
     file.write_text("name: digits\nentrypoint: train.py\n")
     return file
 
@@ -112,7 +112,9 @@ def test_an_example_is_submitted_by_name() -> None:
     assert portal.bodies() == [{"name": "digits"}]
 
 
-def test_login_keeps_the_token_for_its_owner_alone(own_configuration: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_login_stores_the_token_readable_by_its_owner_alone(
+    own_configuration: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv(config.TOKEN)
     portal = PaperPortal({"POST /api/v1/auth/token": [ok({"token": "rgt_new"}, 201)], "GET /api/v1/me": [ok(ME)]})
     assert call(["login", "-u", "ada", "--password", "pass phrase"], portal) == 0
@@ -120,7 +122,7 @@ def test_login_keeps_the_token_for_its_owner_alone(own_configuration: Path, monk
     assert stat.S_IMODE(own_configuration.stat().st_mode) == 0o600
 
 
-def test_login_keeps_no_token_that_is_not_good(own_configuration: Path) -> None:
+def test_login_stores_no_invalid_token(own_configuration: Path) -> None:
     assert run("login --token rgt_bad", {"GET /api/v1/me": [problem(401, "not_signed_in", "Not known.")]}) == 3
     assert not own_configuration.exists()
 
@@ -142,20 +144,20 @@ def test_without_a_token_the_answer_is_to_sign_in(
     assert "regatta login" in capsys.readouterr().err
 
 
-def test_a_spoilt_configuration_is_told(own_configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_broken_configuration_is_an_error(own_configuration: Path, capsys: pytest.CaptureFixture[str]) -> None:
     own_configuration.parent.mkdir(parents=True)
     own_configuration.write_text("[")
     assert run("jobs", {}) == 2
     assert "regatta login" in capsys.readouterr().err
 
 
-def test_what_users_wrote_is_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_of_users_is_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
     listing = ok({"results": [job("FAILED", why="raised [red]KeyError[/]")], "next": None})
     assert run("jobs -n ada", {"GET /api/v1/namespaces/ada/jobs": [listing]}) == 0
     assert "raised [red]KeyError[/]" in capsys.readouterr().out
 
 
-def test_json_is_what_the_portal_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_is_the_portals_answer(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("get j1 -o json", {JOB: [ok(job(later="field"))]}) == 0
     assert json.loads(capsys.readouterr().out)["later"] == "field"
 

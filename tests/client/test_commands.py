@@ -1,4 +1,4 @@
-"""What the commands send and print."""
+"""Requests and output of the commands."""
 
 from __future__ import annotations
 
@@ -182,7 +182,7 @@ def test_a_program_with_arguments_after_the_dashes_is_a_command(tmp_path: Path) 
     )
 
 
-def test_flags_stand_in_the_place_of_what_the_file_says(tmp_path: Path) -> None:
+def test_flags_override_the_file(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print()")
     text = "name: a\nentrypoint: train.py\npasses: 1\nenv: {A: old}\nrequirements: [six]\n"
     (tmp_path / "job.yaml").write_text(text)
@@ -191,7 +191,7 @@ def test_flags_stand_in_the_place_of_what_the_file_says(tmp_path: Path) -> None:
     assert (wanted["requirements"], wanted["roles"]) == (["six", "attrs"], {"pserver": {"replicas": 2}})
 
 
-def test_the_program_of_an_image_is_no_file_here(tmp_path: Path) -> None:
+def test_the_program_of_an_image_is_not_a_local_file(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("name: a\nimage: team/train:1\nentrypoint: python3 /app/train.py\n")
     wanted = submitted("job.yaml")
     assert (wanted["image"], wanted["entrypoint"], wanted["files"]) == ("team/train:1", "python3 /app/train.py", {})
@@ -211,7 +211,7 @@ def test_submit_follows_the_log_and_ends_as_the_job_does(capsys: pytest.CaptureF
     assert (code, capsys.readouterr().out) == (100, "j1\ntrainer-0  line 1\n")
 
 
-def test_a_dry_run_submits_nothing_and_tells_the_verdict(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_dry_run_submits_nothing_and_prints_the_verdict(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print()")
     preview = {"verdict": "queued", "reason": "Needs 2 cpu.", "numbers": {}, "plan": {"replicas": [{}, {}]}}
     code, portal = regatta("submit --dry-run -- train.py", {SUBMIT: [ok(preview)]})
@@ -228,16 +228,16 @@ def test_a_dry_run_of_what_can_never_fit_is_5(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "arguments", ["submit", "submit a.yaml b.yaml", "submit a.yaml --example digits", "submit -e A -- x"]
 )
-def test_a_submit_that_says_too_little_or_too_much_is_2(arguments: str) -> None:
+def test_a_submit_with_too_few_or_too_many_arguments_is_2(arguments: str) -> None:
     assert regatta(arguments)[0] == 2
 
 
-# --- Forms of output -------------------------------------------------------------------------------------------------
+# --- Output formats --------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("form", "read"),
     [("json", json.loads), ("yaml", yaml.safe_load), ("name", lambda text: [{"id": text.strip()}])],
 )
-def test_every_form_tells_which_jobs_there_are(form: str, read: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_form_lists_the_jobs(form: str, read: Any, capsys: pytest.CaptureFixture[str]) -> None:
     regatta(f"jobs -o {form}", {"GET /api/v1/namespaces/ada/jobs": [ok({"results": [job()], "next": None})]})
     assert [each["id"] for each in read(capsys.readouterr().out)] == ["j1"]
 
@@ -250,7 +250,7 @@ def test_code_in_a_cloned_file_stays_readable(capsys: pytest.CaptureFixture[str]
     assert "train.py: |" in text
 
 
-def test_a_clone_is_submitted_with_what_the_flags_say() -> None:
+def test_a_clone_is_submitted_with_the_values_of_the_flags() -> None:
     spec = {"name": "digits", "roles": {"trainer": {"replicas": 1, "cpu": 1}}}
     answers: dict[str, list[Answer]] = {
         "POST /api/v1/jobs/j1/clone": [ok({"spec": spec})],
@@ -271,39 +271,39 @@ def test_without_options_the_last_lines_are_printed_and_how_to_see_all(capsys: p
     assert portal.asked[0].url.params["after"] == "-1"
 
 
-def test_tail_prints_as_many_lines_as_are_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_tail_prints_the_requested_number_of_lines(capsys: pytest.CaptureFixture[str]) -> None:
     regatta("logs --tail 2 j1", {LOGS: [ok({**lines(8, 9), "more": True}), ok(lines(8, 9))]})
     assert capsys.readouterr().out.splitlines() == ["trainer-0  line 8", "trainer-0  line 9"]
 
 
-def test_since_is_told_to_the_portal_as_a_moment() -> None:
+def test_since_is_sent_to_the_portal_as_a_moment() -> None:
     _, portal = regatta("logs --since 2026-01-31T12:00:00+00:00 j1", {LOGS: [ok(lines(1))]})
     assert portal.asked[0].url.params["since"] == "2026-01-31T12:00:00+00:00"
 
 
-def test_a_since_that_is_no_time_is_2() -> None:
+def test_an_invalid_since_is_2() -> None:
     assert regatta("logs --since yesterday j1")[0] == 2
 
 
-def test_lines_as_json_are_an_object_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_as_json_are_one_object_each(capsys: pytest.CaptureFixture[str]) -> None:
     regatta("logs --after 0 -o json j1", {LOGS: [ok(lines(1, 2))]})
     assert [json.loads(text)["seq"] for text in capsys.readouterr().out.splitlines()] == [1, 2]
 
 
 # --- metrics and events ----------------------------------------------------------------------------------------------
-def test_metrics_that_are_left_out_are_counted_with_the_way_to_see_them(capsys: pytest.CaptureFixture[str]) -> None:
+def test_omitted_metrics_are_counted_with_how_to_see_them(capsys: pytest.CaptureFixture[str]) -> None:
     left_out = [f"m{number}" for number in range(1204)]
     regatta("metrics j1", {METRICS: [ok({"series": SERIES, "next": 8, "left_out": left_out})]})
-    told = "1,204 further metrics are not shown. Name them to see them: regatta metrics j1 m0 m1 m2"
-    assert told in capsys.readouterr().err
+    message = "1,204 further metrics are not shown. Name them to see them: regatta metrics j1 m0 m1 m2"
+    assert message in capsys.readouterr().err
 
 
-def test_metrics_are_summed_up_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
+def test_metrics_are_summarised_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     regatta("metrics j1", {METRICS: [ok({"series": SERIES, "next": 8})]})
     assert "cost" in capsys.readouterr().out
 
 
-def test_every_value_comes_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_value_is_printed_as_csv(capsys: pytest.CaptureFixture[str]) -> None:
     pages: list[Answer] = [
         ok({"points": [point(1, 3.0)], "last": 1, "more": True}),
         ok({"points": [point(2, 0.5)], "last": 2, "more": False}),
@@ -329,7 +329,7 @@ def test_values_are_followed_to_the_end_of_the_job(capsys: pytest.CaptureFixture
     assert (code, [text.split()[-1] for text in capsys.readouterr().out.splitlines()]) == (0, ["3", "0.5"])
 
 
-def test_events_are_told_in_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_events_are_printed_as_messages(capsys: pytest.CaptureFixture[str]) -> None:
     event = {"time": "2026-01-01T00:00:00Z", "kind": "replica", "replica": "trainer-0", "text": "trainer-0 joined."}
     regatta("events j1", {EVENTS: [ok({"events": [event]})]})
     assert "trainer-0 joined." in capsys.readouterr().out
@@ -345,23 +345,23 @@ def test_events_of_all_pages_are_shown_the_oldest_first(capsys: pytest.CaptureFi
     assert [request.url.params.get("before") for request in portal.asked] == [None, "c", "b"]
 
 
-# --- The rest --------------------------------------------------------------------------------------------------------
+# --- Other commands --------------------------------------------------------------------------------------------------
 def test_scale_sends_each_role(capsys: pytest.CaptureFixture[str]) -> None:
     _, portal = regatta("scale j1 trainer=4", {"POST /api/v1/jobs/j1/scale": [ok(job(), 202)]})
     assert portal.bodies() == [{"trainer": 4}]
 
 
-@pytest.mark.parametrize("wish", ["trainer", "trainer=", "trainer=many"])
-def test_a_scale_that_names_no_number_is_2(wish: str) -> None:
-    assert regatta(f"scale j1 {wish}")[0] == 2
+@pytest.mark.parametrize("argument", ["trainer", "trainer=", "trainer=many"])
+def test_a_scale_that_names_no_number_is_2(argument: str) -> None:
+    assert regatta(f"scale j1 {argument}")[0] == 2
 
 
-def test_open_prints_the_page_where_no_browser_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_open_prints_the_page_without_a_browser(capsys: pytest.CaptureFixture[str]) -> None:
     assert regatta("open j1", {JOB: [ok(job())]})[0] == 0
     assert capsys.readouterr().out.strip() == f"{SERVER}/n/ada/jobs/j1"
 
 
-def test_quota_shows_bytes_and_numbers_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+def test_quota_shows_readable_bytes_and_numbers(capsys: pytest.CaptureFixture[str]) -> None:
     found = {"limits": {"cpu": 16, "memory": 2**34}, "used": {"cpu": 0.5, "memory": 0}, "reserved": {}, "headroom": {}}
     regatta("quota", {"GET /api/v1/namespaces/ada/quota": [ok(found)]})
     printed = capsys.readouterr().out
@@ -395,7 +395,7 @@ def test_completion_is_printed_for_a_shell(shell: str, capsys: pytest.CaptureFix
     assert "_REGATTA_COMPLETE" in capsys.readouterr().out
 
 
-def test_artifacts_are_fetched_into_a_folder_and_never_out_of_it(tmp_path: Path) -> None:
+def test_artifacts_are_downloaded_into_a_folder_and_never_outside(tmp_path: Path) -> None:
     listed = {"artifacts": [{"name": "../evil", "size": 1, "sha256": "x"}]}
     code, _ = regatta("artifacts j1 --all --to out", {"GET /api/v1/jobs/j1/artifacts": [ok(listed)]})
     assert (code, (tmp_path / "evil").exists()) == (2, False)
@@ -414,7 +414,7 @@ def test_artifacts_are_fetched_into_a_folder_and_never_out_of_it(tmp_path: Path)
     ids=["429", "500", "half a body", "nothing", "no answer", "403"],
 )
 @pytest.mark.parametrize("command", ["jobs -n ada", "get j1", "logs -f j1", "wait j1", "data ls", "token ls", "ns ls"])
-def test_no_answer_brings_a_command_down(
+def test_no_response_crashes_a_command(
     command: str, answer: Answer, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("regatta.http.TRIES", 2)

@@ -1,4 +1,4 @@
-"""Which portal is meant, as whom, and in which namespace."""
+"""Choice of portal, account and namespace."""
 
 from __future__ import annotations
 
@@ -21,13 +21,11 @@ def environ(tmp_path: Path) -> dict[str, str]:
     return kept
 
 
-def test_what_was_kept_is_read_again(environ: dict[str, str]) -> None:
+def test_saved_settings_are_read_back(environ: dict[str, str]) -> None:
     assert config.load(environ) == Settings("home", {"home": HOME, "work": WORK})
 
 
-def test_an_option_counts_before_the_environment_before_the_project_before_the_file(
-    environ: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_order_is_option_environment_project_file(environ: dict[str, str], tmp_path: Path) -> None:
     assert config.in_use("", environ, tmp_path) == HOME
     (tmp_path / ".regatta.yaml").write_text("context: work\n")
     assert config.in_use("", environ, tmp_path) == WORK
@@ -47,26 +45,26 @@ def test_a_project_names_no_server(environ: dict[str, str], tmp_path: Path) -> N
         config.in_use("", environ, tmp_path)
 
 
-def test_a_kept_token_goes_to_its_own_server_alone(environ: dict[str, str], tmp_path: Path) -> None:
+def test_a_stored_token_is_sent_to_its_own_server_alone(environ: dict[str, str], tmp_path: Path) -> None:
     assert config.in_use("", {**environ, config.SERVER: "http://elsewhere"}, tmp_path).token == ""
     assert config.in_use("", {**environ, config.SERVER: "http://home/"}, tmp_path).token == "rgt_home"
 
 
-def test_a_context_that_is_not_there_is_told_with_those_that_are(environ: dict[str, str], tmp_path: Path) -> None:
+def test_an_unknown_context_is_an_error_that_lists_the_known_ones(environ: dict[str, str], tmp_path: Path) -> None:
     with pytest.raises(NoSuchContext, match="Known contexts: home, work"):
         config.in_use("wrok", environ, tmp_path)
 
 
-def test_without_a_file_it_is_the_portal_of_this_machine(tmp_path: Path) -> None:
+def test_without_a_file_the_portal_of_this_machine_is_used(tmp_path: Path) -> None:
     assert config.in_use("", {"XDG_CONFIG_HOME": str(tmp_path)}, tmp_path) == Context("http://127.0.0.1:8000")
 
 
 @pytest.mark.parametrize("text", ["[", "- a list", "contexts: [home]", "contexts: {home: 1}"])
-def test_a_spoilt_file_is_told_with_what_to_do(environ: dict[str, str], tmp_path: Path, text: str) -> None:
+def test_a_broken_file_is_an_error_with_a_remedy(environ: dict[str, str], tmp_path: Path, text: str) -> None:
     config.path(environ).write_text(text)
     with pytest.raises(BadFile, match="Sign in again with `regatta login`, or remove"):
         config.load(environ)
 
 
-def test_no_token_shows_where_a_context_is_printed() -> None:
+def test_a_printed_context_shows_no_token() -> None:
     assert "rgt_home" not in repr(HOME)

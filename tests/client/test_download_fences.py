@@ -1,4 +1,4 @@
-"""What a download relies on: bytes that are right, on the disk before they have their name, and an end of trying."""
+"""Guarantees of a download: correct bytes, synced to disk before they are renamed, and a limit of retries."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def test_a_file_of_the_right_length_with_other_content_is_fetched_again(tmp_path
     assert (tmp_path / "a.bin").read_bytes() == b"content"
 
 
-class BeginsAnew(DataPortal):
-    """Gives the whole file whatever part of it was asked for, as a proxy that ignores ranges, and counts that."""
+class StartsOver(DataPortal):
+    """Returns the whole file whichever range is requested, as a proxy that ignores ranges, and counts this."""
 
     asked = 0
 
@@ -41,22 +41,22 @@ class BeginsAnew(DataPortal):
         return httpx.Response(200, content=self.files[path])
 
 
-def test_of_an_answer_that_begins_anew_what_is_there_is_passed_over(tmp_path: Path) -> None:
+def test_the_known_part_of_an_answer_that_starts_over_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(b"con")
-    portal = BeginsAnew()
+    portal = StartsOver()
     client(holding(b"content", portal)).fetch("ada/mine", tmp_path)
     assert ((tmp_path / "a.bin").read_bytes(), portal.asked) == (b"content", 1)
 
 
-def test_of_a_part_that_is_longer_than_the_file_the_beginning_is_used(tmp_path: Path) -> None:
+def test_the_beginning_of_a_partial_file_that_is_too_long_is_used(tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(b"content and more")
-    portal = BeginsAnew()
+    portal = StartsOver()
     client(holding(b"content", portal)).fetch("ada/mine", tmp_path)
     assert ((tmp_path / "a.bin").read_bytes(), portal.asked) == (b"content", 0)
 
 
 class Silent(DataPortal):
-    """Ends each answer before its first byte, and counts them."""
+    """Ends each response before its first byte, and counts them."""
 
     asked = 0
 
@@ -66,7 +66,7 @@ class Silent(DataPortal):
         raise httpx.ReadError("cut")
 
 
-def test_a_download_that_brings_nothing_ends(tmp_path: Path) -> None:
+def test_a_download_without_progress_ends(tmp_path: Path) -> None:
     portal = holding(b"content", Silent())
     with pytest.raises(Unreachable):
         client(portal).fetch("ada/mine", tmp_path)
@@ -74,7 +74,7 @@ def test_a_download_that_brings_nothing_ends(tmp_path: Path) -> None:
 
 
 class ChangesAtTheEnd(DataPortal):
-    """The file on the disk grows when its last part has been taken."""
+    """Appends to the file on the disk after its last part was received."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()

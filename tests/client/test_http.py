@@ -36,7 +36,7 @@ def test_every_answer_has_its_error_and_exit_code(status: int, code: str, kind: 
     assert (type(caught.value), caught.value.exit_code, caught.value.code) == (kind, exit_code, code)
 
 
-def test_the_fields_of_a_refusal_are_kept() -> None:
+def test_an_error_has_the_fields_of_the_refusal() -> None:
     client, _, _ = http(
         problem(422, "validation_failed", "no", errors={"roles.trainer.memory": ["12 potatoes is no size."]})
     )
@@ -52,7 +52,7 @@ def test_the_token_goes_with_every_request() -> None:
 
 
 @pytest.mark.parametrize("first", [problem(503, "", ""), problem(429, "", ""), httpx.ConnectError("refused")])
-def test_a_passing_failure_is_tried_again(first: Answer) -> None:
+def test_a_temporary_failure_is_retried(first: Answer) -> None:
     client, portal, _ = http(first, ok({"a": 1}))
     assert client.get("/x") == {"a": 1}
     assert len(portal.asked) == 2
@@ -70,34 +70,34 @@ def test_retries_end_and_wait_longer_each_time() -> None:
     ("retry_after", "waited"),
     [("7", 7.0), ("0", 0.0), ("86400", LONGEST_WAIT), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.0), ("soon", 0.25)],
 )
-def test_retry_after_is_heeded_within_reason(retry_after: str, waited: float) -> None:
+def test_retry_after_is_followed_up_to_a_limit(retry_after: str, waited: float) -> None:
     busy = httpx.Response(429, headers={"Retry-After": retry_after})
     client, _, clock = http(busy, ok({}))
     client.get("/x")
     assert clock.slept == [waited]
 
 
-def test_a_refusal_is_not_tried_again() -> None:
+def test_a_refusal_is_not_retried() -> None:
     client, portal, _ = http(problem(422, "validation_failed", "no"))
     with pytest.raises(Refused):
         client.get("/x")
     assert len(portal.asked) == 1
 
 
-def test_an_answer_that_is_no_json_is_not_the_portal() -> None:
+def test_a_response_that_is_not_json_is_not_the_portals() -> None:
     client, _, _ = http(httpx.Response(200, text="<html>Welcome to nginx"))
     with pytest.raises(Unreachable, match="is not a Regatta portal"):
         client.get("/x")
 
 
-def test_an_error_page_of_a_proxy_is_told_by_its_status() -> None:
+def test_an_error_page_of_a_proxy_is_reported_by_its_status() -> None:
     client, _, _ = http(httpx.Response(502, text="<html>Bad Gateway"))
     with pytest.raises(ServerFailed, match="502 Bad Gateway"):
         client.get("/x")
 
 
 @pytest.mark.parametrize("address", ["portal.test", "http://", "http://[", "ftp://portal.test"])
-def test_a_bad_address_is_told(address: str) -> None:
+def test_a_bad_address_is_an_error(address: str) -> None:
     with pytest.raises(PortalError, match="portal"):
         Http(address, sleep=Clock().sleep).get("/x")
 
@@ -105,7 +105,7 @@ def test_a_bad_address_is_told(address: str) -> None:
 PAGE = httpx.Response(404, html="<html>default backend - 404</html>")
 
 
-def test_a_proxy_that_knows_no_route_is_asked_again() -> None:
+def test_a_request_to_a_proxy_without_a_route_is_repeated() -> None:
     client, portal, _ = http(PAGE, ok({"a": 1}))
     assert client.get("/x") == {"a": 1}
     assert len(portal.asked) == 2
@@ -131,7 +131,7 @@ ELSEWHERE = httpx.Response(302, headers={"Location": "https://sso.example.org/"}
 
 
 @pytest.mark.parametrize("answer", [SIGN_IN, ELSEWHERE], ids=["page", "JSON"])
-def test_a_redirection_to_a_page_to_sign_in_is_no_success(answer: httpx.Response) -> None:
+def test_a_redirection_to_a_sign_in_page_is_no_success(answer: httpx.Response) -> None:
     portal = PaperPortal({"DELETE /x": [answer], "GET /x": [answer, answer]})
     client = Http(SERVER, transport=portal, sleep=Clock().sleep)
     with pytest.raises(Unreachable, match="is not a Regatta portal"):
@@ -142,7 +142,7 @@ def test_a_redirection_to_a_page_to_sign_in_is_no_success(answer: httpx.Response
         pass
 
 
-def test_json_of_another_server_is_no_answer_of_the_portal() -> None:
+def test_json_of_another_server_is_not_the_portals() -> None:
     client, _, _ = http(ok({"status": "ok"}))
     with pytest.raises(Unreachable, match="it has no 'results'"):
         client.get("/x")["results"]

@@ -58,20 +58,20 @@ def test_numbers_that_json_cannot_hold_come_as_numbers() -> None:
     assert np.isinf(series.max[1])
 
 
-def test_what_is_not_installed_is_told_with_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_an_error_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(NotInstalled, match="pip install pandas"):
         Series.from_json(COST).to_pandas()
 
 
 def test_a_callback_gets_every_value_once_until_the_job_ends() -> None:
-    told: list[Point] = []
+    received: list[Point] = []
     running = client({JOB: RUNS_THEN_ENDS, POINTS: [points(3.0), points(0.5, first=2)]}).job("j1")
-    running.on("cost", told.append).wait(SECONDS)
-    assert [(point.step, point.value) for point in told][:2] == [(1, 3.0), (2, 0.5)]
+    running.on("cost", received.append).wait(SECONDS)
+    assert [(point.step, point.value) for point in received][:2] == [(1, 3.0), (2, 0.5)]
 
 
-def test_what_goes_wrong_in_a_callback_is_raised_to_who_waits() -> None:
+def test_an_error_in_a_callback_is_raised_to_the_waiting_thread() -> None:
     def fails(_point: Point) -> None:
         raise KeyError("mine")
 
@@ -80,8 +80,8 @@ def test_what_goes_wrong_in_a_callback_is_raised_to_who_waits() -> None:
         running.on("cost", fails).wait(SECONDS)
 
 
-def test_a_watch_that_is_stopped_hands_over_nothing_more() -> None:
-    told: list[int] = []
+def test_a_stopped_watch_delivers_nothing_more() -> None:
+    received: list[int] = []
     known = threading.Event()
 
     def until_enough(enough: Any) -> Any:
@@ -91,7 +91,7 @@ def test_a_watch_that_is_stopped_hands_over_nothing_more() -> None:
             yield count
 
     def take(number: int) -> None:
-        told.append(number)
+        received.append(number)
         if number == 3:
             known.wait(SECONDS)
             watch.stop()
@@ -99,7 +99,7 @@ def test_a_watch_that_is_stopped_hands_over_nothing_more() -> None:
     watch = Watch(until_enough, take)
     known.set()
     watch.wait(SECONDS)
-    assert told == [1, 2, 3]
+    assert received == [1, 2, 3]
 
 
 def test_a_figure_shows_the_cost() -> None:
@@ -108,7 +108,7 @@ def test_a_figure_shows_the_cost() -> None:
     assert (line.name, list(line.x), list(line.y)) == ("cost", [0, 1], [3.0, 0.5])
 
 
-def test_a_figure_is_drawn_again_whenever_there_are_other_values() -> None:
+def test_a_figure_is_redrawn_when_values_change() -> None:
     from regatta.terminal.plot import snapshots
 
     later = {**COST, "last": [3.0, 0.1]}
@@ -120,7 +120,7 @@ def test_a_figure_is_drawn_again_whenever_there_are_other_values() -> None:
     assert [now["cost"].last[-1] for now in snapshots(running, ["cost"], lambda: False)] == [0.5, 0.1]
 
 
-def test_a_client_without_an_address_is_that_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_an_address_uses_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REGATTA_SERVER", "http://elsewhere/")
     monkeypatch.setenv("REGATTA_TOKEN", "rgt_env")
     assert Client().server == "http://elsewhere"

@@ -1,4 +1,4 @@
-"""Whole datasets, up and down."""
+"""Upload and download of whole datasets."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ both_ways = pytest.mark.usefixtures("_both_ways")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Files of no parts, of less than one, of exactly some, of many; in folders; with names of other scripts."""
+    """Files of zero, less than one, exactly some, and many parts; in folders; with non-Latin names."""
     dice = random.Random(7)
     for name, size in {"empty": 0, "a.bin": 10, "deep/b.bin": 3 * PART, "deep/数据.bin": 20 * PART + 1}.items():
         file = tmp_path / "data" / name
@@ -44,16 +44,16 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {file.relative_to(folder).as_posix(): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-# --- Up --------------------------------------------------------------------------------------------------------------
+# --- Upload ----------------------------------------------------------------------------------------------------------
 @both_ways
-def test_a_folder_arrives_whole_and_is_sealed(folder: Path) -> None:
+def test_a_folder_arrives_complete_and_is_sealed(folder: Path) -> None:
     portal = DataPortal()
     version = client(portal).upload("ada/mine", folder)
     assert (version.state, portal.files) == ("sealed", contents(folder))
 
 
 @both_ways
-def test_an_upload_that_is_killed_again_and_again_goes_on_where_it_was(folder: Path) -> None:
+def test_an_upload_that_is_killed_repeatedly_resumes(folder: Path) -> None:
     portal, api, kills = DataPortal(at_random(3, 0.7)), None, 0
     while portal.state != "sealed" and kills < 200:
         api = client(portal)
@@ -63,12 +63,12 @@ def test_an_upload_that_is_killed_again_and_again_goes_on_where_it_was(folder: P
             kills += 1
     assert (portal.files, portal.state) == (contents(folder), "sealed")
     assert kills >= 5
-    # No part came twice but those whose answer was lost.
+    # No part came twice except those whose response was lost.
     assert portal.sent == sum(map(len, contents(folder).values()))
 
 
 @both_ways
-def test_what_the_portal_has_is_not_sent_again(folder: Path) -> None:
+def test_content_that_the_portal_has_is_not_sent_again(folder: Path) -> None:
     portal = DataPortal()
     client(portal).upload("ada/mine", folder)
     before, portal.state = portal.sent, "open"
@@ -76,7 +76,7 @@ def test_what_the_portal_has_is_not_sent_again(folder: Path) -> None:
     assert portal.sent == before
 
 
-def test_of_a_file_that_was_broken_off_and_changed_since_nothing_old_is_kept(
+def test_nothing_old_is_kept_of_an_interrupted_file_that_changed_since(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transfer, "HASHED_BEFORE", -1)
@@ -104,12 +104,12 @@ def test_a_large_file_is_on_its_way_before_all_of_it_is_read(folder: Path, monke
     read: list[int] = []
     reads = tree.Checksums.__iter__
 
-    def noted(checksums: tree.Checksums) -> Iterator[tuple[int, str]]:
+    def counted(checksums: tree.Checksums) -> Iterator[tuple[int, str]]:
         for part in reads(checksums):
             read.append(part[0])
             yield part
 
-    monkeypatch.setattr(tree.Checksums, "__iter__", noted)
+    monkeypatch.setattr(tree.Checksums, "__iter__", counted)
     begun: list[int] = []
 
     class NotesHowMuchIsRead(DataPortal):
@@ -122,25 +122,25 @@ def test_a_large_file_is_on_its_way_before_all_of_it_is_read(folder: Path, monke
     assert len(begun) == 21 and begun[0] <= most < 21 and max(begun) == 21
 
 
-def test_progress_tells_hashing_and_sending_apart_and_comes_to_the_whole(folder: Path) -> None:
-    told: list[tuple[str, int]] = []
+def test_progress_separates_hashing_from_sending_and_reaches_the_total(folder: Path) -> None:
+    totals: list[tuple[str, int]] = []
     done: dict[str, int] = {}
 
-    class Told:
+    class Recorder:
         def begin(self, what: str, total: int) -> None:
-            told.append((what, total))
+            totals.append((what, total))
 
         def advance(self, count: int) -> None:
-            done[told[-1][0]] = done.get(told[-1][0], 0) + count
+            done[totals[-1][0]] = done.get(totals[-1][0], 0) + count
 
-    client(DataPortal()).upload("ada/mine", folder, progress=Told())
+    client(DataPortal()).upload("ada/mine", folder, progress=Recorder())
     total = sum(map(len, contents(folder).values()))
-    assert told == [("Hashing", total), ("Uploading", total)]
+    assert totals == [("Hashing", total), ("Uploading", total)]
     assert done == {"Hashing": total, "Uploading": total}
 
 
 class ReadsLargeFilesSlowly(DataPortal):
-    """Says of each file a few times that it is still being read."""
+    """Reports each file a few times as still being read."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,14 +154,14 @@ class ReadsLargeFilesSlowly(DataPortal):
         return super()._complete(request, file)
 
 
-def test_a_file_that_the_portal_still_reads_is_asked_for_again(folder: Path) -> None:
+def test_a_file_that_the_portal_still_reads_is_requested_again(folder: Path) -> None:
     portal = ReadsLargeFilesSlowly()
     client(portal).upload("ada/mine", folder / "deep" / "b.bin")
     assert (portal.state, set(portal.files)) == ("sealed", {"b.bin"})
 
 
 @both_ways
-def test_a_file_that_was_sent_before_and_is_another_now_takes_its_place(folder: Path) -> None:
+def test_a_changed_file_replaces_the_one_sent_before(folder: Path) -> None:
     portal = DataPortal()
     client(portal).upload("ada/mine", folder)
     portal.state = "open"
@@ -170,7 +170,7 @@ def test_a_file_that_was_sent_before_and_is_another_now_takes_its_place(folder: 
     assert portal.files == contents(folder)
 
 
-def test_what_is_hidden_in_a_folder_is_left_out(folder: Path) -> None:
+def test_hidden_files_of_a_folder_are_skipped(folder: Path) -> None:
     (folder / ".git").mkdir()
     (folder / ".git" / "config").write_text("x")
     (folder / ".DS_Store").write_text("x")
@@ -180,7 +180,7 @@ def test_what_is_hidden_in_a_folder_is_left_out(folder: Path) -> None:
 
 
 class ChangesAFile(DataPortal):
-    """Somebody writes into a file while its parts are sent."""
+    """Writes into a file while its parts are sent."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -219,9 +219,9 @@ def test_patterns_of_the_ignore_file_leave_files_out(folder: Path) -> None:
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
-    for room in ("a", "b"):
-        (tmp_path / room).mkdir()
-        (tmp_path / room / "same").write_text(room)
+    for directory in ("a", "b"):
+        (tmp_path / directory).mkdir()
+        (tmp_path / directory / "same").write_text(directory)
     with pytest.raises(BadFile, match="have the same name 'same'"):
         client(DataPortal()).upload("ada/mine", tmp_path / "a", tmp_path / "b")
 
@@ -235,18 +235,18 @@ def test_a_name_is_sent_in_one_form_of_unicode(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["mine", "/mine", "ada/", "ada/mine/more"])
-def test_a_name_that_is_none_is_told(folder: Path, name: str) -> None:
+def test_a_malformed_name_is_an_error(folder: Path, name: str) -> None:
     with pytest.raises(PortalError, match="namespace/name"):
         client(DataPortal()).upload(name, folder)
 
 
-def test_nothing_to_upload_is_told(tmp_path: Path) -> None:
+def test_nothing_to_upload_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="No files found in"):
         client(DataPortal()).upload("ada/mine", tmp_path)
 
 
 @both_ways
-def test_a_part_that_was_damaged_on_its_way_is_sent_again(folder: Path) -> None:
+def test_a_part_that_was_damaged_in_transit_is_sent_again(folder: Path) -> None:
     class Damaging(DataPortal):
         left = 1
 
@@ -261,7 +261,7 @@ def test_a_part_that_was_damaged_on_its_way_is_sent_again(folder: Path) -> None:
     assert portal.files == contents(folder)
 
 
-def test_a_part_is_read_a_little_at_a_time_and_anew_each_time(tmp_path: Path) -> None:
+def test_a_part_is_read_in_blocks_and_again_each_time(tmp_path: Path) -> None:
     file = tmp_path / "large"
     file.write_bytes(bytes(3 * tree.PIECE + 5))
     piece = tree.Piece(tree.LocalFile.of(file, "large"), 1, 3 * tree.PIECE)
@@ -277,19 +277,19 @@ def test_a_file_that_shrinks_while_a_part_of_it_is_sent_is_named(tmp_path: Path)
         list(piece)
 
 
-# --- Down ------------------------------------------------------------------------------------------------------------
+# --- Download --------------------------------------------------------------------------------------------------------
 def filled(folder: Path, portal: DataPortal | None = None) -> DataPortal:
     portal = portal or DataPortal()
     portal.files, portal.state = contents(folder), "sealed"
     return portal
 
 
-def test_a_data_set_comes_back_bit_for_bit(folder: Path, tmp_path: Path) -> None:
+def test_a_dataset_comes_back_bit_for_bit(folder: Path, tmp_path: Path) -> None:
     client(filled(folder)).fetch("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
 
 
-def test_what_is_there_and_right_is_not_fetched_again(folder: Path, tmp_path: Path) -> None:
+def test_correct_existing_files_are_not_fetched_again(folder: Path, tmp_path: Path) -> None:
     portal = filled(folder)
     client(portal).fetch("ada/mine", tmp_path / "copy")
     before = (tmp_path / "copy" / "a.bin").stat().st_ino
@@ -304,7 +304,7 @@ def ranges(answer: httpx.Response) -> dict[str, str]:
 
 
 class HalfABody(DataPortal):
-    """Every answer with content ends in its middle."""
+    """Every response with content ends in its middle."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         whole = super()._content(request, path)
@@ -318,13 +318,13 @@ class HalfABody(DataPortal):
         return httpx.Response(whole.status_code, content=half(), headers=ranges(whole))  # type: ignore[arg-type]
 
 
-def test_answers_that_end_in_the_middle_are_gone_on_with(folder: Path, tmp_path: Path) -> None:
+def test_answers_that_end_in_the_middle_are_continued(folder: Path, tmp_path: Path) -> None:
     client(filled(folder, HalfABody())).fetch("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
 
 
 class NoBody(DataPortal):
-    """Content never comes."""
+    """Content never arrives."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         raise httpx.ReadError("cut")
@@ -337,7 +337,7 @@ def test_content_that_never_comes_is_an_error_and_no_file(folder: Path, tmp_path
 
 
 class Damages(DataPortal):
-    """Gives other bytes than it promised."""
+    """Returns other bytes than announced."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         content = self.files[path]
@@ -351,7 +351,7 @@ def test_damaged_content_is_an_error_and_no_file(folder: Path, tmp_path: Path) -
 
 
 def part_of(folder: Path, name: str, content: bytes) -> Path:
-    """What an earlier download of the file has left."""
+    """Write what an earlier download of the file has left."""
     part = folder / "copy" / f"{name}.part"
     part.parent.mkdir(parents=True, exist_ok=True)
     part.write_bytes(content)
@@ -360,9 +360,7 @@ def part_of(folder: Path, name: str, content: bytes) -> Path:
 
 @pytest.mark.parametrize("left", ["longer", "as long", "shorter"])
 @pytest.mark.parametrize("beginning", ["the same", "another"])
-def test_what_an_earlier_download_of_another_version_left_does_not_get_into_the_file(
-    folder: Path, tmp_path: Path, left: str, beginning: str
-) -> None:
+def test_a_partial_file_of_another_version_is_not_used(folder: Path, tmp_path: Path, left: str, beginning: str) -> None:
     content = (folder / "deep" / "数据.bin").read_bytes()
     whole = {"longer": content + b"appended since", "as long": content, "shorter": content[:1234]}[left]
     part = part_of(tmp_path, "deep/数据.bin", whole if beginning == "the same" else bytes(len(whole)))
@@ -372,7 +370,7 @@ def test_what_an_earlier_download_of_another_version_left_does_not_get_into_the_
 
 
 class SizeIsWrong(DataPortal):
-    """Lists a size that its file does not have, with the right digest of what it gives."""
+    """Lists a wrong size for a file, with the right digest of its content."""
 
     def _files(self, request: httpx.Request) -> httpx.Response:
         body = super()._files(request).json()
@@ -388,33 +386,33 @@ def test_a_file_of_another_size_than_the_portal_lists_is_an_error_and_no_file(fo
 
 
 class IgnoresRange(DataPortal):
-    """A proxy in between sends the whole file whatever part is asked for."""
+    """A proxy that returns the whole file whichever range is requested."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         return httpx.Response(200, content=self.files[path])
 
 
-def test_where_ranges_are_ignored_the_file_is_whole_all_the_same(folder: Path, tmp_path: Path) -> None:
+def test_a_file_is_complete_even_if_ranges_are_ignored(folder: Path, tmp_path: Path) -> None:
     part_of(tmp_path, "deep/数据.bin", (folder / "deep" / "数据.bin").read_bytes()[:1234])
     client(filled(folder, IgnoresRange())).fetch("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
 
 
 class SendsMore(DataPortal):
-    """Every answer is longer than the file."""
+    """Every response is longer than the file."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         whole = super()._content(request, path)
         return httpx.Response(whole.status_code, content=whole.content + b"more", headers=ranges(whole))
 
 
-def test_what_follows_the_end_of_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:
+def test_bytes_after_the_end_of_a_file_are_not_written(folder: Path, tmp_path: Path) -> None:
     client(filled(folder, SendsMore())).fetch("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
 
 
 class OtherPart(DataPortal):
-    """Answers with a part that begins later than the one that was asked for."""
+    """Responds with a range that begins after the requested one."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         whole = super()._content(request, path)
@@ -430,13 +428,13 @@ def test_a_part_that_begins_elsewhere_is_refused(folder: Path, tmp_path: Path) -
 
 
 class EmptyBody(DataPortal):
-    """Says yes and sends nothing."""
+    """Responds with success and an empty body."""
 
     def _content(self, request: httpx.Request, path: str) -> httpx.Response:
         return httpx.Response(200)
 
 
-def test_an_answer_without_content_is_not_asked_for_for_ever(folder: Path, tmp_path: Path) -> None:
+def test_an_answer_without_content_is_not_requested_for_ever(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"ended after 0 of \d+ bytes"):
         client(filled(folder, EmptyBody())).fetch("ada/mine", tmp_path / "copy")
 

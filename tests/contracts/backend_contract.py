@@ -1,4 +1,4 @@
-"""What every backend must do with an attempt, whatever runs it beneath."""
+"""Contract of every backend."""
 
 from __future__ import annotations
 
@@ -17,26 +17,29 @@ from tests.waiting import until
 JOB = "0a1b2c3d-0000-4000-8000-000000000000"
 GRACE = timedelta(seconds=1)
 NO_GRACE = timedelta(0)
-# How long a backend may take to start or end a replica, and how long a call that returns at once.
+# Time limit for starting or ending a replica, and for a call that returns immediately.
 PATIENCE_SECONDS = 20.0
 AT_ONCE_SECONDS = 0.5
 
 
 class BackendContract:
-    """Derive, and provide the fixtures ``backend``, ``plan`` (makes a plan of two trainers that run a script),
-    ``portal`` (which their agents report to) and ``reopen`` (the same backend as a portal sees it that has just been
-    started).
+    """Derive from it, and provide these fixtures.
 
-    The scripts append a line to ``marker`` for every start, so that a second start is seen.
+    ``backend``; ``plan``, which returns a plan of two trainers that run a script; ``portal``, to which their agents
+    report; and ``reopen``, which returns the same backend as seen by a portal that was just started.
+
+    The scripts append a line to ``marker`` for every start, so that a second start is noticed.
     """
 
     ENDLESS = "mark(); import time; time.sleep(600)"
-    DEAF = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); mark(); import time; time.sleep(600)"
+    IGNORES_SIGTERM = (
+        "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); mark(); import time; time.sleep(600)"
+    )
     SHORT = "mark()"
     FAILING = "mark(); raise SystemExit(3)"
 
     # --- Launching -------------------------------------------------------------------------------------------------
-    def test_what_was_never_launched_is_gone(self, backend: ClusterBackend) -> None:
+    def test_an_attempt_that_was_never_launched_is_gone(self, backend: ClusterBackend) -> None:
         assert backend.observe(AttemptRef("job", "never", 1)) == AttemptView(gone=True)
 
     def test_every_replica_of_the_plan_runs_to_its_end(self, backend: ClusterBackend, plan: Any) -> None:
@@ -54,8 +57,8 @@ class BackendContract:
         assert sorted(marker.read_text().split()) == ["trainer-0", "trainer-1"]
         assert all_exited(backend.observe(attempt.ref))
 
-    # --- Looking ---------------------------------------------------------------------------------------------------
-    def test_how_a_replica_ended_is_told(self, backend: ClusterBackend, plan: Any) -> None:
+    # --- Observing -------------------------------------------------------------------------------------------------
+    def test_the_end_of_a_replica_is_reported(self, backend: ClusterBackend, plan: Any) -> None:
         attempt = plan(self.FAILING)
         backend.launch(attempt)
         view = wait_until(backend, attempt.ref, all_exited)
@@ -86,11 +89,11 @@ class BackendContract:
         view = wait_until(backend, attempt.ref, all_exited)
         assert {one.why for one in view.replicas} == {"was asked to stop"}
 
-    def test_who_does_not_listen_is_killed_after_the_grace(
+    def test_a_replica_that_ignores_sigterm_is_killed_after_the_grace(
         self, backend: ClusterBackend, plan: Any, marker: Path, portal: IngestServer
     ) -> None:
-        """What an agent reports of an end counts for more than what is seen of it."""
-        attempt = plan(self.DEAF)
+        """An agent's report of an end takes precedence over the observed end."""
+        attempt = plan(self.IGNORES_SIGTERM)
         backend.launch(attempt)
         wait_until(backend, attempt.ref, lambda view: all_running(view) and len(started(marker)) == 2)
         backend.stop(attempt.ref, timedelta(seconds=0.1))
@@ -103,7 +106,7 @@ class BackendContract:
         backend.stop(attempt.ref, NO_GRACE)
         wait_until(backend, attempt.ref, all_exited)
 
-    def test_a_late_launch_does_not_start_what_was_stopped(
+    def test_a_late_launch_does_not_start_a_stopped_attempt(
         self, backend: ClusterBackend, plan: Any, marker: Path
     ) -> None:
         attempt = plan(self.SHORT)
@@ -113,11 +116,11 @@ class BackendContract:
         backend.launch(attempt)
         assert marker.read_text().split() == ["trainer-0"]
 
-    def test_stopping_what_is_gone_is_nothing(self, backend: ClusterBackend) -> None:
+    def test_stopping_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
         backend.stop(AttemptRef("job", "never", 1), GRACE)
 
     def test_a_killed_replica_is_seen_with_its_signal(self, backend: ClusterBackend, plan: Any) -> None:
-        attempt = plan(self.DEAF)
+        attempt = plan(self.IGNORES_SIGTERM)
         backend.launch(attempt)
         wait_until(backend, attempt.ref, all_running)
         backend.kill(attempt.ref, "trainer-1")
@@ -127,11 +130,11 @@ class BackendContract:
         backend.stop(attempt.ref, NO_GRACE)
         wait_until(backend, attempt.ref, all_exited)
 
-    def test_killing_what_is_gone_is_nothing(self, backend: ClusterBackend) -> None:
+    def test_killing_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
         backend.kill(AttemptRef("job", "never", 1), "trainer-0")
 
     # --- Scaling ---------------------------------------------------------------------------------------------------
-    def test_scaling_adds_replicas_and_takes_the_highest_away(
+    def test_scaling_adds_replicas_and_removes_the_highest(
         self, backend: ClusterBackend, plan: Any, reopen: Callable[[], ClusterBackend]
     ) -> None:
         attempt = plan(self.ENDLESS)
@@ -144,7 +147,7 @@ class BackendContract:
         backend.stop(attempt.ref, NO_GRACE)
         wait_until(backend, attempt.ref, all_exited)
 
-    def test_who_has_ended_starts_again_in_its_place(
+    def test_an_ended_replica_starts_again_in_its_place(
         self, backend: ClusterBackend, plan: Any, marker: Path, reopen: Callable[[], ClusterBackend]
     ) -> None:
         attempt = plan(self.SHORT)
@@ -157,7 +160,7 @@ class BackendContract:
         assert [(one.start_number, one.code) for one in view.replicas] == [(1, 0), (2, 0)]
         assert sorted(marker.read_text().split()) == ["trainer-0", "trainer-1", "trainer-1"]
 
-    def test_who_still_runs_is_not_started_again(self, backend: ClusterBackend, plan: Any, marker: Path) -> None:
+    def test_a_running_replica_is_not_started_again(self, backend: ClusterBackend, plan: Any, marker: Path) -> None:
         attempt = plan(self.ENDLESS)
         backend.launch(attempt)
         wait_until(backend, attempt.ref, lambda view: all_running(view) and marker.exists())
@@ -168,7 +171,7 @@ class BackendContract:
         backend.restart(attempt.ref, "trainer-0", 2)
         assert all_exited(backend.observe(attempt.ref)), "a stopped attempt stays stopped"
 
-    def test_who_was_taken_away_comes_back(self, backend: ClusterBackend, plan: Any) -> None:
+    def test_a_removed_replica_comes_back(self, backend: ClusterBackend, plan: Any) -> None:
         attempt = plan(self.ENDLESS)
         backend.launch(attempt)
         wait_until(backend, attempt.ref, all_running)
@@ -181,12 +184,12 @@ class BackendContract:
         backend.stop(attempt.ref, NO_GRACE)
         wait_until(backend, attempt.ref, all_exited)
 
-    def test_scaling_what_is_gone_is_nothing(self, backend: ClusterBackend) -> None:
+    def test_scaling_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
         backend.scale(AttemptRef("job", "never", 1), "trainer", 3)
 
 
 def make_plan(bundle: Path, environment: dict[str, str], attempt_id: str = "attempt") -> LaunchPlan:
-    """Two trainers that run the bundle's ``train.py``."""
+    """Return a plan of two trainers that run the bundle's ``train.py``."""
     replicas = tuple(
         ReplicaPlan(f"trainer-{index}", "trainer", index, (sys.executable, "train.py"), environment, 1, 512 * 2**20)
         for index in range(2)
@@ -195,7 +198,7 @@ def make_plan(bundle: Path, environment: dict[str, str], attempt_id: str = "atte
 
 
 def restart(backend: ClusterBackend, ref: AttemptRef, name: str, start_number: int) -> None:
-    """An earlier life that has ended may hold its place for a moment, and the call comes again."""
+    """Restart a replica, repeatedly: an ended start may hold its place for a moment."""
 
     def begun(view: AttemptView) -> bool:
         backend.restart(ref, name, start_number)
@@ -205,7 +208,7 @@ def restart(backend: ClusterBackend, ref: AttemptRef, name: str, start_number: i
 
 
 def started(marker: Path) -> list[str]:
-    """The replica of every start so far."""
+    """Return the replica of every start so far."""
     return marker.read_text().split() if marker.exists() else []
 
 

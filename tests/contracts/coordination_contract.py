@@ -1,4 +1,4 @@
-"""What every coordination store must do: subclass it and give the fixtures ``connect``, ``advance``, ``forget``."""
+"""Contract of every coordination store: subclass it with the fixtures ``connect``, ``advance``, ``forget``."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ DEADLINE = 5.0
 
 
 class Watcher:
-    """Reads a watch on a thread of its own and lets a test wait for what it has seen."""
+    """Reads a watch in a separate thread and lets a test wait for its events."""
 
     def __init__(self, store: CoordinationStore, prefix: str, after: int) -> None:
         self.seen: list[Change | Relisted] = []
-        self._news = threading.Condition()
+        self._changed = threading.Condition()
         self._watch = store.watch(prefix, after)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def _read(self) -> None:
         for change in self._watch:
-            with self._news:
+            with self._changed:
                 self.seen.append(change)
-                self._news.notify_all()
+                self._changed.notify_all()
 
     def until(self, predicate: Callable[[list[Change | Relisted]], bool]) -> list[Change | Relisted]:
-        with self._news:
-            assert self._news.wait_for(lambda: predicate(self.seen), DEADLINE), f"seen only {self.seen}"
+        with self._changed:
+            assert self._changed.wait_for(lambda: predicate(self.seen), DEADLINE), f"seen only {self.seen}"
             return list(self.seen)
 
     def stop(self) -> None:
@@ -51,13 +51,15 @@ class Watcher:
 
 
 def eventually(condition: Callable[[], object]) -> None:
-    """A store may be late to end what has run out."""
+    """Wait for a condition: a store may end expired leases late."""
     until("the store comes to that", condition, DEADLINE)
 
 
 class CoordinationContract:
-    """``connect`` opens one more client of the same store; ``advance`` lets that many seconds pass for its leases;
-    ``forget`` has the store drop its history up to now."""
+    """``connect`` opens another client of the same store; ``advance`` passes seconds for its leases.
+
+    ``forget`` makes the store drop its history up to now.
+    """
 
     @pytest.fixture
     def connect(self) -> Callable[[], CoordinationStore]:
@@ -162,7 +164,7 @@ class CoordinationContract:
             thread.join(DEADLINE)
         assert len(won) == 1
 
-    def test_the_keys_of_a_lease_go_when_it_runs_out(self, connect, advance):
+    def test_the_keys_of_a_lease_are_removed_when_it_expires(self, connect, advance):
         holder, other = connect(), connect()
         lease = holder.grant(2.0)
         holder.put("/held", b"1", lease=lease)
@@ -174,7 +176,7 @@ class CoordinationContract:
         eventually(lambda: other.get("/held") is None)
         assert [entry.key for entry in other.list("/").entries] == ["/free"]
 
-    def test_a_kept_lease_lives_on(self, store, advance):
+    def test_a_lease_that_is_kept_alive_stays(self, store, advance):
         lease = store.grant(2.0)
         store.put("/held", b"1", lease=lease)
         for _ in range(4):
@@ -183,16 +185,16 @@ class CoordinationContract:
         assert lease.alive
         assert store.get("/held") is not None
 
-    def test_revoking_removes_the_keys_at_once_and_tells_nobody(self, connect):
+    def test_revoking_removes_the_keys_at_once_and_notifies_nobody(self, connect):
         holder, other = connect(), connect()
-        told = []
-        lease = holder.grant(30.0, told.append)
+        reasons = []
+        lease = holder.grant(30.0, reasons.append)
         holder.put("/held", b"1", lease=lease)
         lease.revoke()
         lease.revoke()
         assert other.get("/held") is None
         assert not lease.alive
-        assert told == []
+        assert reasons == []
 
     def test_a_put_without_the_lease_lets_the_key_outlive_it(self, store):
         lease = store.grant(30.0)
@@ -211,14 +213,14 @@ class CoordinationContract:
         with pytest.raises(LeaseLost):
             other.put("/a", b"1", lease=lease)
 
-    def test_the_holder_is_told_before_another_can_own_the_key(self, connect, advance):
+    def test_the_holder_is_notified_before_another_can_own_the_key(self, connect, advance):
         holder, other = connect(), connect()
-        owner_when_told = []
-        lease = holder.grant(5.0, lambda why: owner_when_told.append(other.get("/lock").value))
+        owner_when_notified = []
+        lease = holder.grant(5.0, lambda why: owner_when_notified.append(other.get("/lock").value))
         holder.put("/lock", b"mine", lease=lease)
         advance(4.1)  # past the fence, before the deadline
         lease.beat()
-        assert owner_when_told == [b"mine"]
+        assert owner_when_notified == [b"mine"]
         assert not lease.alive
 
     def test_a_watch_sees_puts_and_deletes_in_order(self, store):
@@ -243,7 +245,7 @@ class CoordinationContract:
         assert [change.key for change in seen] == ["/w/a", "/w/b"]
         assert seen[1].entry == later
 
-    def test_a_watch_sees_a_lease_run_out_though_nobody_else_looks(self, store, advance):
+    def test_a_watch_sees_an_expired_lease_without_other_requests(self, store, advance):
         lease = store.grant(1.0)
         held = store.put("/w/a", b"1", lease=lease)
         watcher = Watcher(store, "/w/", held.mod_revision)
@@ -259,7 +261,7 @@ class CoordinationContract:
         assert len(listing.entries) == 1700
         assert {entry.mod_revision for entry in listing.entries} == {answer.revision}
 
-    def test_a_watch_from_before_the_history_lists_anew(self, store, forget):
+    def test_a_watch_from_before_the_history_lists_again(self, store, forget):
         start = store.put("/w/kept", b"1").mod_revision
         store.put("/w/gone", b"")
         store.delete("/w/gone")
@@ -270,8 +272,8 @@ class CoordinationContract:
         assert isinstance(seen[0], Relisted)
         assert [entry.key for entry in seen[0].entries] == ["/w/kept"]
 
-    def test_a_watch_from_a_revision_that_the_store_has_not_reached_lists_anew(self, store):
-        """Whoever remembers the revision of a store that was set up anew since, or restored from a backup."""
+    def test_a_watch_from_a_revision_that_the_store_has_not_reached_lists_again(self, store):
+        """A client may remember the revision of a store that was recreated or restored from a backup since."""
         held = store.put("/w/a", b"1")
         watcher = Watcher(store, "/w/", held.mod_revision + 1000)
         seen = watcher.until(lambda seen: len(seen) == 1)

@@ -1,4 +1,4 @@
-"""What every doorbell does. A subclass says through ``elsewhere`` how another process rings."""
+"""Contract of every doorbell. A subclass implements ``elsewhere``, which rings from another process."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from django.db import transaction
 from portal.common.doorbell import Doorbell, ring
 
 
-def run(story: Callable[[Doorbell], Awaitable[None]]) -> None:
-    """Play a story on a loop and a doorbell of its own."""
+def run(scenario: Callable[[Doorbell], Awaitable[None]]) -> None:
+    """Run a scenario with its own event loop and doorbell."""
 
     async def play() -> None:
         doorbell = Doorbell()
         try:
-            await story(doorbell)
+            await scenario(doorbell)
         finally:
             doorbell.close()
 
@@ -28,51 +28,51 @@ class DoorbellContract:
     """Mix into a test class that has a database."""
 
     def elsewhere(self, *topics: str) -> None:
-        """Ring from another process; returns when it has ended."""
+        """Ring from another process. Returns when that has ended."""
         raise NotImplementedError
 
     def test_a_ring_in_this_process_wakes_a_waiting_reader(self) -> None:
-        async def story(doorbell: Doorbell) -> None:
+        async def scenario(doorbell: Doorbell) -> None:
             with doorbell.subscribe("logs:1") as bell:
                 threading.Thread(target=ring, args=("logs:1",)).start()
                 assert await bell.wait(10)
 
-        run(story)
+        run(scenario)
 
     def test_a_ring_in_another_process_wakes_a_waiting_reader(self) -> None:
-        async def story(doorbell: Doorbell) -> None:
+        async def scenario(doorbell: Doorbell) -> None:
             with doorbell.subscribe("logs:1") as bell:
                 await asyncio.to_thread(self.elsewhere, "logs:1")
                 assert await bell.wait(10)
 
-        run(story)
+        run(scenario)
 
     def test_a_ring_before_the_wait_is_kept(self) -> None:
-        async def story(doorbell: Doorbell) -> None:
+        async def scenario(doorbell: Doorbell) -> None:
             with doorbell.subscribe("logs:1") as bell:
                 await asyncio.to_thread(ring, "logs:1")
                 await asyncio.sleep(0)
                 assert await bell.wait(10)
 
-        run(story)
+        run(scenario)
 
     def test_a_ring_for_another_topic_wakes_nobody(self) -> None:
-        async def story(doorbell: Doorbell) -> None:
+        async def scenario(doorbell: Doorbell) -> None:
             with doorbell.subscribe("logs:1") as bell:
                 await asyncio.to_thread(ring, "logs:2")
                 assert not await bell.wait(0.05)
 
-        run(story)
+        run(scenario)
 
-    def test_many_rings_at_once_wake_everybody(self) -> None:
-        async def story(doorbell: Doorbell) -> None:
+    def test_many_rings_at_once_wake_all_readers(self) -> None:
+        async def scenario(doorbell: Doorbell) -> None:
             topics = [f"logs:{number}" for number in range(100)]
             bells = [doorbell.subscribe(topic) for topic in topics]
             ears = [bell.__enter__() for bell in bells]
             await asyncio.to_thread(self.elsewhere, *topics)
             assert all(await asyncio.gather(*(ear.wait(10) for ear in ears)))
 
-        run(story)
+        run(scenario)
 
     def test_a_ring_inside_a_transaction_comes_after_the_commit(self) -> None:
         committed = threading.Event()
@@ -82,13 +82,13 @@ class DoorbellContract:
                 ring("logs:1")
                 committed.set()
 
-        async def story(doorbell: Doorbell) -> None:
+        async def scenario(doorbell: Doorbell) -> None:
             with doorbell.subscribe("logs:1") as bell:
                 await asyncio.to_thread(change)
                 assert await bell.wait(10)
                 assert committed.is_set()
 
-        run(story)
+        run(scenario)
 
     def test_a_rolled_back_change_rings_nothing(self) -> None:
         def change() -> None:
@@ -96,12 +96,12 @@ class DoorbellContract:
                 ring("logs:1")
                 transaction.set_rollback(True)
 
-        async def story(doorbell: Doorbell) -> None:
+        async def scenario(doorbell: Doorbell) -> None:
             with doorbell.subscribe("logs:1") as bell:
                 await asyncio.to_thread(change)
                 assert not await bell.wait(0.05)
 
-        run(story)
+        run(scenario)
 
-    def test_ringing_where_nobody_listens_does_nothing(self) -> None:
+    def test_ringing_without_a_listener_does_nothing(self) -> None:
         ring("logs:1")

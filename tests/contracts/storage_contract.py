@@ -1,4 +1,4 @@
-"""What every storage must do, whatever lies beneath it."""
+"""Contract of every storage."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from datasets.storage.base import BadKey, KeyNotFound, Stat, Storage, StorageErr
 
 
 class BrokenStream(io.RawIOBase):
-    """Gives some bytes and then fails, as a connection does that is cut in the middle."""
+    """Stream that returns some bytes and then fails, like a connection that breaks in the middle."""
 
     def __init__(self) -> None:
         self.given = False
@@ -27,7 +27,7 @@ class BrokenStream(io.RawIOBase):
 
 
 class StorageContract:
-    """Derive, and provide the fixture ``storage``: an empty one."""
+    """Derive from it, and provide the fixture ``storage``: an empty storage."""
 
     storage: Any
 
@@ -40,14 +40,14 @@ class StorageContract:
         with storage.open(key, offset) as file:
             return file.read()
 
-    def test_what_is_put_is_read(self, storage: Storage) -> None:
+    def test_put_content_is_read_back(self, storage: Storage) -> None:
         self.put(storage, "a/b.bin", b"\x00\xff" * 9)
         assert self.read(storage, "a/b.bin") == b"\x00\xff" * 9
 
-    def test_put_tells_size_and_hash(self, storage: Storage) -> None:
+    def test_put_returns_size_and_hash(self, storage: Storage) -> None:
         assert self.put(storage, "a", b"abc") == Stat("a", 3, hashlib.sha256(b"abc").hexdigest())
 
-    def test_stat_tells_what_put_told(self, storage: Storage) -> None:
+    def test_stat_returns_what_put_returned(self, storage: Storage) -> None:
         assert self.put(storage, "a", b"abc") == storage.stat("a")
 
     def test_an_empty_file_is_a_file(self, storage: Storage) -> None:
@@ -60,7 +60,7 @@ class StorageContract:
         assert self.read(storage, "a") == b"new"
         assert storage.stat("a").sha256 == hashlib.sha256(b"new").hexdigest()
 
-    def test_a_reader_of_the_old_content_goes_on_with_it(self, storage: Storage) -> None:
+    def test_a_reader_of_the_old_content_keeps_reading_it(self, storage: Storage) -> None:
         self.put(storage, "a", b"old")
         with storage.open("a") as reader:
             self.put(storage, "a", b"new")
@@ -84,10 +84,10 @@ class StorageContract:
         assert [stat.key for stat in storage.list("jobs")] == ["jobs/1/log", "jobs/2/log"]
         assert [stat.key for stat in storage.list()] == ["jobs-old/1", "jobs/1/log", "jobs/2/log", "other"]
 
-    def test_list_of_nothing_is_empty(self, storage: Storage) -> None:
+    def test_listing_an_empty_prefix_is_empty(self, storage: Storage) -> None:
         assert list(storage.list("nowhere")) == []
 
-    def test_what_is_deleted_is_gone(self, storage: Storage) -> None:
+    def test_a_deleted_key_is_gone(self, storage: Storage) -> None:
         self.put(storage, "a", b"x")
         storage.delete("a")
         with pytest.raises(KeyNotFound, match="'a'"):
@@ -96,11 +96,11 @@ class StorageContract:
     def test_delete_may_come_twice(self, storage: Storage) -> None:
         storage.delete("never/there")
 
-    def test_open_of_nothing_says_so(self, storage: Storage) -> None:
+    def test_opening_a_missing_key_is_an_error(self, storage: Storage) -> None:
         with pytest.raises(KeyNotFound, match="holds nothing under 'a/b'"):
             storage.open("a/b")
 
-    def test_a_directory_is_no_file(self, storage: Storage) -> None:
+    def test_a_directory_is_not_a_file(self, storage: Storage) -> None:
         self.put(storage, "a/b", b"x")
         with pytest.raises(KeyNotFound):
             storage.open("a")
@@ -117,33 +117,33 @@ class StorageContract:
         self.put(storage, "a//./b", b"x")
         assert storage.stat("a/b").key == "a/b"
 
-    def test_a_file_of_this_machine_is_taken_over(self, storage: Storage) -> None:
+    def test_a_local_file_is_taken_over(self, storage: Storage) -> None:
         path = self.staged(storage, b"grown")
         digest = hashlib.sha256(b"grown").hexdigest()
         assert storage.adopt("a/b", path, digest) == Stat("a/b", 5, digest) == storage.stat("a/b")
         assert self.read(storage, "a/b") == b"grown" and not path.exists()
 
-    def test_taking_over_may_be_asked_again(self, storage: Storage) -> None:
+    def test_taking_over_is_idempotent(self, storage: Storage) -> None:
         path, digest = self.staged(storage, b"grown"), hashlib.sha256(b"grown").hexdigest()
         assert storage.adopt("a", path, digest) == storage.adopt("a", path, digest)
 
-    def test_what_is_there_stays_when_another_is_to_be_taken_over(self, storage: Storage) -> None:
+    def test_existing_content_stays_when_another_file_is_taken_over(self, storage: Storage) -> None:
         self.put(storage, "a", b"first")
         path = self.staged(storage, b"other")
         storage.adopt("a", path, hashlib.sha256(b"other").hexdigest())
         assert self.read(storage, "a") == b"first" and not path.exists()
 
-    def test_taking_over_nothing_says_so(self, storage: Storage) -> None:
+    def test_taking_over_a_missing_file_is_an_error(self, storage: Storage) -> None:
         with pytest.raises(KeyNotFound):
             storage.adopt("a", storage.staging() / "nothing", "0" * 64)
 
-    def test_what_is_laid_out_can_be_read_on_this_machine(self, storage: Storage) -> None:
+    def test_laid_out_content_can_be_read_on_this_machine(self, storage: Storage) -> None:
         self.put(storage, "a/b", b"content")
         path = storage.shelf() / "mine.csv"
         storage.place("a/b", path)
         assert path.read_bytes() == b"content"
 
-    def test_what_is_laid_out_stays_when_the_key_is_deleted_and_goes_without_it(self, storage: Storage) -> None:
+    def test_laid_out_content_is_independent_of_its_key(self, storage: Storage) -> None:
         self.put(storage, "a", b"content")
         one, other = storage.shelf() / "one", storage.shelf() / "other"
         storage.place("a", one)
@@ -153,11 +153,11 @@ class StorageContract:
         storage.delete("a")
         assert other.read_bytes() == b"content"
 
-    def test_nothing_cannot_be_laid_out(self, storage: Storage) -> None:
+    def test_a_missing_key_cannot_be_laid_out(self, storage: Storage) -> None:
         with pytest.raises(KeyNotFound):
             storage.place("a", storage.shelf() / "a")
 
-    def test_staging_and_shelf_are_no_content(self, storage: Storage) -> None:
+    def test_staging_and_shelf_are_not_listed(self, storage: Storage) -> None:
         self.staged(storage, b"x")
         (storage.shelf() / "y").write_bytes(b"y")
         assert list(storage.list()) == []
@@ -168,7 +168,7 @@ class StorageContract:
         path.write_bytes(content)
         return path
 
-    def test_a_signed_url_is_an_address_or_nothing(self, storage: Storage) -> None:
+    def test_a_signed_url_is_an_address_or_none(self, storage: Storage) -> None:
         self.put(storage, "a", b"x")
         url = storage.signed_url("a", timedelta(minutes=5))
         assert url is None or url.startswith(("http://", "https://"))

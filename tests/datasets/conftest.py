@@ -1,4 +1,4 @@
-"""A storage of the test's own, parts of a few bytes, and a developer's dataset to fill."""
+"""Fixtures: an empty storage, parts of a few bytes, and a developer's dataset to fill."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Uploader:
-    """Somebody who fills versions of ``team/mine``."""
+    """Client that fills versions of ``team/mine``."""
 
     actor: User
     ns: str = "team"

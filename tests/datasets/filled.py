@@ -1,4 +1,4 @@
-"""Sealed datasets, quickly."""
+"""Quick creation of sealed datasets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROWS = {"train.csv": b"x,y\n1,2\n3,4\n", "test.csv": b"x,y\n5,6\n"}
 
 
 def seal(actor: User, ns: str = "team", name: str = "mine", files: Mapping[str, bytes] = ROWS) -> Version:
-    """Another version of the dataset, which is made if need be; sealed."""
+    """Add a sealed version to the dataset, which is created if necessary."""
     uploader = Uploader(actor, ns, name)
     if not Version.objects.filter(dataset__namespace__name=ns, dataset__name=name).exists():
         services.create_dataset(actor=actor, namespace_name=ns, name=name)

@@ -1,4 +1,4 @@
-"""What is taken away after its grace, and what never is."""
+"""What is deleted after its grace period, and what never is."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ LATER = timedelta(days=8)
 
 
 def kept() -> int:
-    """How many contents the storage holds."""
+    """Return the number of blobs in the storage."""
     return len(list(default_storage().list("blobs")))
 
 
-def test_a_deleted_data_set_keeps_its_content_until_its_grace_is_over(uploader: Uploader) -> None:
+def test_a_deleted_dataset_keeps_its_content_until_its_grace_is_over(uploader: Uploader) -> None:
     uploader.upload("a", CONTENT)
     services.delete_dataset(actor=uploader.actor, ns="team", name="mine")
     garbage_collection.tidy(now() + timedelta(days=6))
@@ -47,7 +47,7 @@ def test_a_deleted_version_that_a_job_needs_stays_until_it_is_needed_no_more(upl
     assert (kept(), Version.objects.count()) == (0, 0)
 
 
-def test_content_that_another_version_has_stays(uploader: Uploader) -> None:
+def test_content_of_another_version_stays(uploader: Uploader) -> None:
     uploader.upload("a", CONTENT)
     uploader.begin()
     uploader.upload("b", CONTENT)
@@ -59,7 +59,7 @@ def test_content_that_another_version_has_stays(uploader: Uploader) -> None:
     assert File.objects.get().path == "b"
 
 
-def test_who_uploads_a_content_that_is_on_its_way_out_gets_it_kept_anew(uploader: Uploader) -> None:
+def test_uploading_a_content_that_is_being_deleted_stores_it_again(uploader: Uploader) -> None:
     file = uploader.upload("a", CONTENT)
     uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk)
     garbage_collection.doom(now())
@@ -71,7 +71,7 @@ def test_who_uploads_a_content_that_is_on_its_way_out_gets_it_kept_anew(uploader
         assert stream.read() == CONTENT
 
 
-def test_a_version_that_nobody_goes_on_filling_is_given_up(uploader: Uploader) -> None:
+def test_a_version_that_is_no_longer_filled_is_deleted(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.part(file, 0, CONTENT[:10])
     garbage_collection.tidy(now() + timedelta(days=6))
@@ -80,7 +80,7 @@ def test_a_version_that_nobody_goes_on_filling_is_given_up(uploader: Uploader) -
     assert not File.objects.exists()
 
 
-def test_a_version_that_is_filled_after_it_was_found_idle_is_not_given_up(
+def test_a_version_that_is_filled_after_it_was_found_idle_is_not_deleted(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = uploader.announce("a", CONTENT)
@@ -97,7 +97,7 @@ def test_a_version_that_is_filled_after_it_was_found_idle_is_not_given_up(
     assert File.objects.get().parts.count() == 1
 
 
-def test_a_sealed_version_is_never_given_up(uploader: Uploader) -> None:
+def test_a_sealed_version_is_never_deleted_as_idle(uploader: Uploader) -> None:
     uploader.upload("a", CONTENT)
     indexing.index(uploader.seal().pk)
     garbage_collection.tidy(now() + timedelta(days=1000))
@@ -105,7 +105,7 @@ def test_a_sealed_version_is_never_given_up(uploader: Uploader) -> None:
     assert kept() == 1
 
 
-def test_what_gathers_for_no_file_is_discarded_once_it_has_settled(uploader: Uploader) -> None:
+def test_staged_data_without_a_file_is_discarded_after_its_minimum_age(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.part(file, 0, CONTENT[:10])
     folder = default_storage().staging()
@@ -116,7 +116,7 @@ def test_what_gathers_for_no_file_is_discarded_once_it_has_settled(uploader: Upl
     assert {name for name, _ in staging.gathered(folder)} == {file.staging}
 
 
-def test_what_gathers_for_a_file_stays_however_long_nothing_has_come(uploader: Uploader) -> None:
+def test_staged_data_of_a_file_stays_at_any_age(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.part(file, 0, CONTENT[:10])
     folder = default_storage().staging()
@@ -125,7 +125,7 @@ def test_what_gathers_for_a_file_stays_however_long_nothing_has_come(uploader: U
     assert staging.path_of(folder, file.staging).exists()
 
 
-def test_content_that_is_being_handed_over_is_not_let_go(uploader: Uploader, dataset: Dataset) -> None:
+def test_content_that_is_being_handed_over_is_not_deleted(uploader: Uploader, dataset: Dataset) -> None:
     Blob.objects.create(namespace=dataset.namespace, sha256="0" * 64, size=1, key="blobs/1/00/new", created=now())
     garbage_collection.tidy(now() + timedelta(seconds=1))
     assert Blob.objects.get().doomed is None
@@ -149,7 +149,7 @@ def test_content_that_cannot_be_deleted_keeps_its_row_for_the_next_round(
     assert Blob.objects.count() == 0
 
 
-def test_content_that_was_to_be_handed_over_and_was_not_is_let_go(uploader: Uploader, dataset: Dataset) -> None:
+def test_content_that_was_never_handed_over_is_deleted(uploader: Uploader, dataset: Dataset) -> None:
     Blob.objects.create(
         namespace=dataset.namespace, sha256="0" * 64, size=1, key="blobs/1/00/left", created=now() - timedelta(hours=2)
     )
@@ -162,11 +162,11 @@ def test_a_version_whose_hint_was_lost_is_hinted_again(uploader: Uploader, monke
     version = uploader.seal()
     hinted: list[int] = []
     monkeypatch.setattr(tasks, "hint", hinted.append)
-    garbage_collection.Stewardship().when_due(now())
+    garbage_collection.Maintenance().when_due(now())
     assert hinted == [version.pk]
 
 
-def test_what_a_dead_worker_had_laid_out_is_removed(uploader: Uploader) -> None:
+def test_directories_of_a_dead_worker_are_removed(uploader: Uploader) -> None:
     folder = default_storage().shelf() / f"{chunk_index.SCRATCH}1"
     folder.mkdir()
     garbage_collection.tidy(now())

@@ -1,4 +1,4 @@
-"""Paths, parts and the manifest: what is refused, and that what is taken comes back as it was."""
+"""Paths, parts and the manifest: invalid ones are refused, and valid ones are read back unchanged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
         ("a\\b", "backslash"),
         ("a\x00b", "cannot be seen"),
         ("a\nb", "cannot be seen"),
-        ("a\u202eb", "cannot be seen"),  # turns the direction of writing
+        ("a\u202eb", "cannot be seen"),  # changes the writing direction
         ("a\u200bb", "cannot be seen"),
         ("a\ud800b", "cannot be seen"),
         (".hidden", "begins with a dot"),
@@ -46,22 +46,22 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
         ("/".join("a" * 17), "folders deep"),
     ],
 )
-def test_a_path_that_could_do_harm_is_refused_with_its_reason(path: str, why: str) -> None:
+def test_a_harmful_path_is_refused_with_its_reason(path: str, why: str) -> None:
     with pytest.raises(BadPath, match=why):
         manifest.normalise(path)
 
 
 @pytest.mark.parametrize("path", ["a", "train/0001.tar", "图像/猫.png", "a..b/c", "two words/x.csv", "e\u0301.txt"])
-def test_ordinary_paths_are_taken(path: str) -> None:
+def test_ordinary_paths_are_accepted(path: str) -> None:
     assert manifest.normalise(path) == unicodedata.normalize("NFC", path)
 
 
 @given(st.text(max_size=60))
-def test_what_is_taken_stays_inside_and_is_taken_again_as_it_is(path: str) -> None:
+def test_an_accepted_path_stays_inside_and_is_canonical(path: str) -> None:
     try:
         taken = manifest.normalise(path)
     except BadPath:
-        return  # refused: that is the other test
+        return  # refused: covered by the other test
     assert manifest.normalise(taken) == taken
     assert not taken.startswith("/") and ".." not in taken.split("/") and taken.isprintable()
 
@@ -71,7 +71,7 @@ def test_composed_and_decomposed_are_one_path(path: str) -> None:
     try:
         taken = manifest.normalise(path)
     except BadPath:
-        return  # refused: that is the other test
+        return  # refused: covered by the other test
     assert manifest.normalise(unicodedata.normalize("NFD", path)) == taken
 
 
@@ -106,7 +106,7 @@ def test_there_are_never_too_many_parts_and_their_length_is_whole_mib(size: int)
     ("size", "part_size"),
     [(0, 8), (512 * MIB, 8), (512 * MIB + 1, 9), (2048 * MIB, 32), (10 * 1024 * MIB, 32), (320_000 * MIB + 1, 33)],
 )
-def test_larger_files_come_in_larger_parts_within_reason(size: int, part_size: int) -> None:
+def test_larger_files_have_larger_parts_within_limits(size: int, part_size: int) -> None:
     assert manifest.part_size_for(size) == part_size * MIB
 
 
@@ -127,12 +127,12 @@ def test_a_part_that_the_file_does_not_have_is_refused(number: int) -> None:
         Parts(10, 5).span(number)
 
 
-def test_what_is_missing_is_what_is_not_there() -> None:
+def test_missing_parts_are_those_that_are_not_there() -> None:
     assert Parts(10, 3).missing({0, 3, 99}) == [1, 2]
     assert Parts(0, 3).missing(set()) == []
 
 
-# --- The document ----------------------------------------------------------------------------------------------------
+# --- Manifest --------------------------------------------------------------------------------------------------------
 @st.composite
 def entries(draw: st.DrawFn) -> tuple[Entry, ...]:
     made = []
@@ -151,7 +151,7 @@ def entries(draw: st.DrawFn) -> tuple[Entry, ...]:
 
 
 @given(entries())
-def test_a_manifest_comes_back_as_it_was(files: tuple[Entry, ...]) -> None:
+def test_a_manifest_is_read_back_unchanged(files: tuple[Entry, ...]) -> None:
     made = Manifest("team/mine", 2, files)
     assert manifest.load(made.dump()) == made
     assert made.size == sum(entry.size for entry in files)
@@ -173,7 +173,7 @@ GOOD = Entry("a.recordio", 100, SHA, "recordio", 5, (Chunk(0, 60, 3), Chunk(60, 
         (replace(GOOD, records=4), "other records"),
     ],
 )
-def test_a_manifest_that_contradicts_itself_is_not_written(entry: Entry, why: str) -> None:
+def test_an_inconsistent_manifest_is_not_written(entry: Entry, why: str) -> None:
     with pytest.raises(BadManifest, match=why):
         Manifest("team/mine", 1, (entry,)).dump()
 
@@ -185,7 +185,7 @@ def test_a_manifest_has_no_two_files_in_one_place(one: str, other: str) -> None:
 
 
 @given(st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)))
-def test_other_documents_are_refused_in_words(body: object) -> None:
+def test_other_documents_are_refused_with_a_message(body: object) -> None:
     for document in (json.dumps(body), json.dumps({"format": 2, "dataset": "a/b", "version": 1, "files": body})):
         try:
             manifest.load(document.encode())

@@ -1,4 +1,4 @@
-"""Sealed versions as the processes of a job find them."""
+"""Layout of sealed versions for the processes of a job."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def test_a_trainer_finds_it_by_name_and_reads_every_record(version: Version) -> 
     assert rows == [{"x": "1", "y": "2"}, {"x": "3", "y": "4"}]
 
 
-def test_its_bytes_are_not_kept_twice(version: Version) -> None:
+def test_its_bytes_are_not_stored_twice(version: Version) -> None:
     materialization.prepare(version)
     (laid_out,) = materialization.root_of(version.pk).rglob("train.csv")
     assert laid_out.stat().st_nlink == 2
 
 
-def test_its_root_holds_nothing_of_others(personas: Personas, version: Version) -> None:
+def test_its_root_contains_nothing_of_others(personas: Personas, version: Version) -> None:
     other = seal(personas.stranger, "elsewhere", "theirs", {"a.csv": b"x\n9\n"})
     materialization.prepare(version)
     materialization.prepare(other)
@@ -52,7 +52,7 @@ def test_its_root_holds_nothing_of_others(personas: Personas, version: Version) 
     assert found == {"manifest.json", "version.json", *ROWS}
 
 
-def test_who_died_while_laying_out_is_gone_on_for(version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_layout_of_a_dead_process_is_finished_by_another(version: Version, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, placed = LocalStorage.place, []
 
     def place(self: LocalStorage, key: str, path: Path) -> None:
@@ -92,7 +92,7 @@ def test_a_lock_that_was_removed_while_it_was_waited_for_keeps_nobody_out(
 
 @pytest.fixture
 def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
-    """A storage that lays nothing out before it is told to."""
+    """Storage that lays out nothing until it is released."""
     go_on, whole = threading.Event(), LocalStorage.place
 
     def place(self: LocalStorage, key: str, path: Path) -> None:
@@ -104,16 +104,16 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     go_on.set()
 
 
-def test_nobody_waits_long_for_what_takes_long(version: Version, slow: threading.Event) -> None:
+def test_a_caller_does_not_wait_long_for_a_slow_layout(version: Version, slow: threading.Event) -> None:
     assert not materialization.prepare(version, patience=0.01)
     slow.set()
     assert materialization.prepare(version, patience=60)
 
 
-def test_it_is_laid_out_once_however_many_ask(version: Version, slow: threading.Event) -> None:
+def test_it_is_laid_out_once_for_many_callers(version: Version, slow: threading.Event) -> None:
     folder = default_storage().shelf()
     assert not materialization.prepare(version, patience=0.01)
-    # Another process: it does not know of the thread, and meets the lock.
+    # Simulates another process, which does not know the thread and meets the lock.
     other = materialization._layout(version, materialization.root_of(version.pk))
     other.make()
     assert not materialization.root_of(version.pk).exists()
@@ -122,7 +122,7 @@ def test_it_is_laid_out_once_however_many_ask(version: Version, slow: threading.
     assert [path.name for path in folder.iterdir()] == [f"version-{version.pk}"]
 
 
-def test_what_nobody_has_asked_for_lately_is_removed_unless_it_is_needed(version: Version) -> None:
+def test_a_layout_that_was_not_requested_lately_is_removed_unless_it_is_needed(version: Version) -> None:
     assert materialization.prepare(version)
     assert materialization.clear(now(), ()) == 0
     assert materialization.clear(now() + LATER, {version.pk}) == 0
@@ -139,7 +139,7 @@ def test_a_version_that_is_needed_outlives_its_grace(version: Version, settings)
     assert not Version.objects.exists()
 
 
-def test_without_a_thread_to_spare_it_is_laid_out_when_asked_for_again(
+def test_without_a_free_thread_it_is_laid_out_at_the_next_request(
     version: Version, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_thread(thread: threading.Thread) -> None:

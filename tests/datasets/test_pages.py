@@ -1,4 +1,4 @@
-"""The pages about datasets: what they show to whom, and what their forms do."""
+"""Pages about datasets: what they show to which user, and what their forms do."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def text(client: Client, path: str = MINE, status: int = 200) -> str:
     return answer.content.decode()
 
 
-# --- What is shown ---------------------------------------------------------------------------------------------------
+# --- Content of pages ------------------------------------------------------------------------------------------------
 def test_the_page_shows_the_first_records_the_files_and_how_much_it_is(sealed: Version, personas: Personas) -> None:
     page = text(personas.client("viewer"))
     for shown in ("team/mine", "height", "number", "&lt;ada&gt;", "train.csv", "dataset: team/mine@1"):
@@ -60,7 +60,7 @@ def test_a_version_of_the_past_is_shown_by_its_number(sealed: Version, personas:
         assert "has no version" in text(viewer, f"{MINE}?version={wrong}", 404)
 
 
-def test_why_a_version_could_not_be_sealed_is_told(uploader: Uploader, personas: Personas) -> None:
+def test_the_reason_why_a_version_could_not_be_sealed_is_shown(uploader: Uploader, personas: Personas) -> None:
     uploader.upload("a.csv", b'a\n"open\n')
     indexing.index(uploader.seal().pk)
     page = text(personas.client("developer"))
@@ -92,14 +92,14 @@ def test_the_api_names_the_jobs_that_use_it_to_those_who_may_see_them(sealed: Ve
     assert personas.client("stranger").get("/api/v1/datasets/team/mine/uses").json() == {"uses": []}
 
 
-def test_the_jobs_on_a_shipped_data_set_are_named_too(personas: Personas) -> None:
+def test_the_jobs_on_a_shipped_dataset_are_named_too(personas: Personas) -> None:
     make_job(personas.namespace, personas.developer, name="ours", spec={"dataset": "public/digits"})
     uses = personas.client("viewer").get("/api/v1/datasets/public/digits/uses").json()["uses"]
     assert [use["name"] for use in uses] == ["ours"]
     assert personas.client("viewer").get("/api/v1/datasets/public/nothing/uses").status_code == 404
 
 
-def test_the_types_of_columns_are_told_in_the_readers_language(uploader: Uploader, personas: Personas) -> None:
+def test_the_types_of_columns_are_in_the_readers_language(uploader: Uploader, personas: Personas) -> None:
     uploader.upload("a.csv", b"height,name\n1.5,ada\n2,x\nhigh,y\n")
     indexing.index(uploader.seal().pk)
     assert "number or text" in " ".join(text(personas.client("viewer")).split())
@@ -107,7 +107,7 @@ def test_the_types_of_columns_are_told_in_the_readers_language(uploader: Uploade
     assert "数字 或 文本" in " ".join(chinese.split())
 
 
-def test_only_who_may_write_is_offered_to(sealed: Version, personas: Personas) -> None:
+def test_forms_are_shown_to_members_with_write_permission_alone(sealed: Version, personas: Personas) -> None:
     offered = {name: f"{MINE}/delete" in text(personas.client(name)) for name in ("developer", "viewer")}
     assert offered == {"developer": True, "viewer": False}
     assert f"{MINE}/upload" in text(personas.client("developer"))
@@ -150,7 +150,7 @@ def test_a_new_one_leads_to_its_upload(personas: Personas) -> None:
 
 
 @pytest.mark.parametrize(("name", "status"), [("Not A Label", 422), ("mine", 409)])
-def test_one_that_cannot_be_is_refused_and_what_was_written_stays(
+def test_an_invalid_form_is_refused_and_keeps_its_input(
     dataset: Dataset, personas: Personas, name: str, status: int
 ) -> None:
     answer = post(personas.client("developer"), "/n/team/datasets/new", name=name, description="kept words")
@@ -158,18 +158,18 @@ def test_one_that_cannot_be_is_refused_and_what_was_written_stays(
     assert answer.status_code == status and "kept words" in page and 'role="alert"' in page
 
 
-def test_who_reads_it_is_changed_by_a_form(sealed: Version, personas: Personas) -> None:
+def test_the_readers_are_changed_by_a_form(sealed: Version, personas: Personas) -> None:
     developer = personas.client("developer")
     post(developer, f"{MINE}/readers", visibility="private", namespaces=" elsewhere , ")
     assert personas.client("stranger").get(MINE).status_code == 200
     post(developer, f"{MINE}/readers", visibility="public", namespaces="")
     row = Dataset.objects.get()
     assert (row.visibility, row.shares.count()) == ("public", 0)
-    told = developer.post(f"{MINE}/readers", {"visibility": "private", "namespaces": "No Where"}, follow=True)
-    assert "does not do" in told.content.decode()
+    shown = developer.post(f"{MINE}/readers", {"visibility": "private", "namespaces": "No Where"}, follow=True)
+    assert "does not do" in shown.content.decode()
 
 
-def test_what_is_deleted_says_so_and_comes_back(sealed: Version, personas: Personas) -> None:
+def test_a_deleted_dataset_is_marked_and_can_be_restored(sealed: Version, personas: Personas) -> None:
     developer = personas.client("developer")
     post(developer, f"{MINE}/delete")
     assert "has been deleted" in text(developer)
@@ -194,7 +194,7 @@ def test_an_upload_goes_on_with_the_version_that_is_open(uploader: Uploader, per
     assert developer.get(f"{MINE}/upload?version=1").headers["Location"] == MINE
 
 
-def test_what_is_in_the_way_of_sealing_can_be_taken_out(uploader: Uploader, personas: Personas) -> None:
+def test_a_file_that_prevents_sealing_can_be_removed(uploader: Uploader, personas: Personas) -> None:
     uploader.upload("good.txt", b"x\n")
     half = uploader.announce("half.txt", b"0123456789abc")
     developer = personas.client("developer")

@@ -1,4 +1,4 @@
-"""Which version of which dataset a job means, and who may mean it."""
+"""Which version of which dataset a job's mention resolves to, and for whom."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.personas import Personas
 pytestmark = pytest.mark.django_db
 
 
-def test_the_newest_sealed_version_is_meant_unless_another_is_named(personas: Personas) -> None:
+def test_the_newest_sealed_version_is_resolved_unless_another_is_named(personas: Personas) -> None:
     first, second = seal(personas.developer), seal(personas.developer)
     services.begin_version(actor=personas.developer, ns="team", name="mine")
     assert selectors.resolve(personas.developer, "team", "team/mine") == Resolved("team/mine@2", second)
@@ -25,7 +25,7 @@ def test_the_newest_sealed_version_is_meant_unless_another_is_named(personas: Pe
 
 
 @pytest.mark.parametrize("mention", ["public/digits", "public/digits@1"])
-def test_what_is_shipped_has_one_version(personas: Personas, mention: str) -> None:
+def test_a_shipped_dataset_has_one_version(personas: Personas, mention: str) -> None:
     assert selectors.resolve(personas.developer, "team", mention) == Resolved("public/digits", None)
 
 
@@ -40,25 +40,25 @@ def test_what_is_shipped_has_one_version(personas: Personas, mention: str) -> No
         ("team/mine@0", "There is no dataset"),
     ],
 )
-def test_what_is_not_there_is_told(personas: Personas, mention: str, why: str) -> None:
+def test_a_missing_dataset_is_an_error(personas: Personas, mention: str, why: str) -> None:
     seal(personas.developer)
     with pytest.raises(NotFound, match=why):
         selectors.resolve(personas.developer, "team", mention)
 
 
-def test_a_data_set_without_a_sealed_version_is_told(personas: Personas) -> None:
+def test_a_dataset_without_a_sealed_version_is_an_error(personas: Personas) -> None:
     services.create_dataset(actor=personas.developer, namespace_name="team", name="mine")
     with pytest.raises(NotFound, match=r"no sealed version\. Fill one and seal it first"):
         selectors.resolve(personas.developer, "team", "team/mine")
 
 
-def test_files_without_records_are_nothing_to_train_on(personas: Personas) -> None:
+def test_files_without_records_cannot_be_trained_on(personas: Personas) -> None:
     seal(personas.developer, files={"a.docx": b"x"})
     with pytest.raises(NotFound, match="has no records that a job can read"):
         selectors.resolve(personas.developer, "team", "team/mine")
 
 
-def test_deleted_data_sets_and_versions_are_not_meant(personas: Personas) -> None:
+def test_deleted_datasets_and_versions_are_not_resolved(personas: Personas) -> None:
     seal(personas.developer)
     seal(personas.developer)
     services.delete_version(actor=personas.developer, ns="team", name="mine", number=2)
@@ -79,8 +79,8 @@ def test_others_use_it_when_it_is_shared_with_the_namespace_of_the_job_or_public
     assert selectors.resolve(personas.stranger, "elsewhere", "team/mine").version == version
 
 
-def test_whoever_reads_it_does_not_show_it_to_a_namespace_that_does_not(personas: Personas) -> None:
-    """Everybody who sees a job sees what it printed."""
+def test_a_reader_cannot_show_it_to_a_namespace_without_access(personas: Personas) -> None:
+    """Everyone who sees a job sees what it printed."""
     seal(personas.developer)
     namespace = personas.stranger.memberships.get(namespace__name="elsewhere").namespace
     make_member(namespace, personas.developer, Role.DEVELOPER)
@@ -98,14 +98,14 @@ def test_a_form_offers_what_may_be_used(personas: Personas) -> None:
     assert offered == ["team/own", "elsewhere/shared", "public/diabetes", "public/digits"]
 
 
-def test_a_version_that_is_being_filled_is_not_meant_by_its_number_either(personas: Personas) -> None:
+def test_an_open_version_is_not_resolved_by_its_number(personas: Personas) -> None:
     seal(personas.developer)
     services.begin_version(actor=personas.developer, ns="team", name="mine")
     with pytest.raises(NotFound, match="no sealed version 2"):
         selectors.resolve(personas.developer, "team", "team/mine@2")
 
 
-def test_a_token_without_the_scope_reads_no_data_set_not_even_a_public_one(personas: Personas) -> None:
+def test_a_token_without_the_scope_reads_no_dataset_not_even_a_public_one(personas: Personas) -> None:
     version = seal(personas.developer)
     Dataset.objects.filter(pk=version.dataset_id).update(visibility=Visibility.PUBLIC)
     assert list(selectors.readable(personas.stranger)) == [version.dataset]

@@ -1,4 +1,4 @@
-"""The life of a version: every pair of state and event, and what must never happen."""
+"""Lifecycle of a version: every pair of state and event, and transitions that must never happen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_what_is_sealed_is_only_ever_deleted(events: list[Event]) -> None:
         assert not was_sealed or state in (VersionState.SEALED, VersionState.DELETED)
 
 
-def test_a_version_that_failed_can_be_mended_and_sealed_again() -> None:
+def test_a_failed_version_can_be_corrected_and_sealed_again() -> None:
     state = VersionState.OPEN
     for event in (Event.SEAL, Event.REFUSED, Event.FILL, Event.SEAL, Event.INDEXED):
         state = step(state, event, 1)

@@ -1,4 +1,4 @@
-"""What the documents say is held against the code."""
+"""Documents are checked against the code."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def blocks(document: Path, language: str) -> list[str]:
 
 
 def headings(document: Path) -> set[str]:
-    """The anchors of a document's headings."""
+    """Return the anchors of a document's headings."""
     titles = re.findall(r"^#+ (.*)$", document.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", title).strip().lower().replace(" ", "-") for title in titles}
 
@@ -49,7 +49,7 @@ def links() -> Iterator[tuple[Path, str]]:
 
 
 @pytest.mark.parametrize(("document", "target"), list(links()), ids=lambda value: getattr(value, "name", value))
-def test_a_link_leads_somewhere(document: Path, target: str) -> None:
+def test_links_have_targets(document: Path, target: str) -> None:
     path, _, anchor = target.partition("#")
     found = (document.parent / path).resolve() if path else document
     assert found.exists()
@@ -70,7 +70,7 @@ def test_json_in_a_document_is_json(document: Path) -> None:
 
 
 @pytest.mark.parametrize("document", [README, GUIDE], ids=lambda document: document.name)
-def test_the_three_lines_train_a_model_alone(document: Path, tmp_path: Path) -> None:
+def test_the_three_lines_train_a_model_outside_a_job(document: Path, tmp_path: Path) -> None:
     script = next(block for block in blocks(document, "python") if "job.save_model" in block)
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
     subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, check=True, timeout=60)
@@ -78,7 +78,7 @@ def test_the_three_lines_train_a_model_alone(document: Path, tmp_path: Path) -> 
         assert {name: model[name].shape for name in model.files} == {"w": (64, 10), "b": (10,)}
 
 
-def test_the_description_in_the_guide_is_taken() -> None:
+def test_the_specification_in_the_guide_is_accepted() -> None:
     (described,) = blocks(GUIDE, "yaml")
     assert specifications.parse(described).trainer.replicas == 2
 
@@ -95,12 +95,12 @@ def test_a_documented_call_has_a_route(call: str) -> None:
         pytest.fail(f"{call} is documented and leads nowhere")
 
 
-def test_the_guide_knows_every_state() -> None:
+def test_the_guide_describes_every_state() -> None:
     described = set(re.findall(r"^\| ([A-Z]+) \|", GUIDE.read_text(), re.MULTILINE))
     assert described == {str(state) for state in JobState}
 
 
-def test_the_guide_knows_every_exit_code() -> None:
+def test_the_guide_describes_every_exit_code() -> None:
     described = {int(code) for code in re.findall(r"^\| (\d+) \|", GUIDE.read_text(), re.MULTILINE)}
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.PortalError)]
     known = {kind.exit_code for kind in kinds} | set(errors.EXIT_OF_STATE.values()) | {errors.EXIT_INTERRUPTED}
@@ -108,22 +108,22 @@ def test_the_guide_knows_every_exit_code() -> None:
 
 
 def test_every_setting_is_in_a_table_for_operators() -> None:
-    """A variable is what a string of the portal's code consists of, whole."""
+    """A string constant of the portal's code that consists of a variable's name counts as a setting."""
     read = {
         name
         for file in (ROOT / "portal").rglob("*.py")
         for name in re.findall(r'"(REGATTA_[A-Z_]+|PORT)"', file.read_text())
     }
     tables = (ROOT / "deploy" / "README.md", ROOT / "docs" / "kubernetes.md")
-    told = {
+    documented = {
         name
         for table in tables
         for name in re.findall(r"^\| `(REGATTA_[A-Z_]+|PORT)` \|", table.read_text(), re.MULTILINE)
     }
-    assert sorted(told) == sorted(read)
+    assert sorted(documented) == sorted(read)
 
 
-# What an operator would otherwise take for granted.
+# Limits that an operator would otherwise not expect.
 UNPROMISED = [
     ("docs/security.md", "169.254.169.254"),
     ("docs/security.md", "services on the loopback device"),
@@ -133,7 +133,7 @@ UNPROMISED = [
 
 
 @pytest.mark.parametrize(("page", "words"), UNPROMISED)
-def test_what_is_not_promised_is_said(page: str, words: str) -> None:
+def test_the_limits_of_the_guarantees_are_documented(page: str, words: str) -> None:
     assert words in (ROOT / page).read_text()
 
 
@@ -141,21 +141,22 @@ PAGES = [ROOT / "ARCHITECTURE.md", *sorted(ROOT.glob("docs/architecture/*.md"))]
 
 
 def named_places() -> list[str]:
-    """Names in code type on the architecture pages that look like a file, a folder, or a name in a module."""
+    """Return names in code type on the architecture pages that look like a file, a folder, or a name in a module."""
     top = {path.name for path in ROOT.iterdir()}
     named = [name for page in PAGES for name in re.findall(r"`([^`\s]+)`", page.read_text())]
     return [name for name in dict.fromkeys(named) if name.split("/")[0] in top and "/" in name and "<" not in name]
 
 
 def is_defined(name: str, path: Path) -> bool:
-    """Whether a function, class or constant of this name is defined in the file, or in a file below the folder."""
+    """Return whether a function, class or constant of this name is defined in the file, or in a file below the
+    folder."""
     pattern = re.compile(rf"^\s*(async def|def|class) {name}\b|^{name}\b", re.MULTILINE)
     sources = path.rglob("*.py") if path.is_dir() else [path]
     return any(pattern.search(source.read_text()) for source in sources)
 
 
 @pytest.mark.parametrize("place", named_places())
-def test_what_the_architecture_names_is_there(place: str) -> None:
+def test_names_in_the_architecture_exist(place: str) -> None:
     path, _, name = place.partition("::")
     if not (ROOT / path).exists():  # jobs/services/jobs.submit_job: a name in a module
         module, _, name = path.rpartition(".")
@@ -165,7 +166,7 @@ def test_what_the_architecture_names_is_there(place: str) -> None:
 
 
 def named_functions() -> list[tuple[str, str]]:
-    """The files and functions of the rows of the architecture pages' tables "step, file, function"."""
+    """Return the files and functions of the rows of the architecture pages' tables "step, file, function"."""
     rows = [
         row for page in PAGES for row in re.findall(r"^\| [^|`]+ \| (`[^|]+`) \| (`[^|]+`) \|", page.read_text(), re.M)
     ]

@@ -1,4 +1,4 @@
-"""One portal for all cases; those that kill it start it again."""
+"""One portal for all cases; tests that kill it start it again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.end_to_end.support.portal import RunningPortal
 
 @pytest.fixture(scope="session")
 def running_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
-    """A running portal, the same for all."""
+    """A running portal, shared by all tests."""
     made = RunningPortal(
         tmp_path_factory.mktemp("running_portal") / "data",
         REGATTA_REGISTRATION_SECONDS="25",
@@ -35,14 +35,14 @@ def portal(running_portal: RunningPortal) -> Iterator[Client]:
 
 @pytest.fixture
 def http(running_portal: RunningPortal) -> Iterator[httpx.Client]:
-    """Bare requests in the admin's name."""
+    """Plain HTTP requests as the admin."""
     with running_portal.http() as client:
         yield client
 
 
 @pytest.fixture
 def digits(portal: Client) -> dict[str, Any]:
-    """The example "Recognise digits" with two trainers, as the page offers it."""
+    """The example "Recognise digits" with two trainers, as on the page."""
     spec = portal.example("digits")
     spec["roles"]["trainer"]["replicas"] = 2
     return spec

@@ -1,4 +1,4 @@
-"""Bad code gets a clear end and takes nothing else with it."""
+"""Faulty code ends with a clear message and affects nothing else."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Submitted:
 
 @pytest.fixture(scope="module")
 def submitted(running_portal: RunningPortal) -> Submitted:
-    """All of them at once: they must not hinder each other."""
+    """All of them at once: they must not affect each other."""
     with running_portal.client() as portal:
         return Submitted({name: portal.submit(code.job(name, script)) for name, script in SCRIPTS.items()})
 
@@ -53,20 +53,20 @@ def test_a_script_that_raises_fails_with_its_traceback(portal: Client, submitted
     assert "trainer-0" in job.why
 
 
-def test_an_exit_code_is_told(portal: Client, submitted: Submitted) -> None:
+def test_an_exit_code_is_reported(portal: Client, submitted: Submitted) -> None:
     job = submitted.end(portal, "exits-3")
     assert job.state == "FAILED"
     assert "3" in job.why
     assert "leaving" in text_of(portal, job)
 
 
-def test_bytes_that_are_no_text_are_shown_as_such(portal: Client, submitted: Submitted) -> None:
+def test_invalid_utf8_is_shown_as_such(portal: Client, submitted: Submitted) -> None:
     job = submitted.end(portal, "not-utf-8")
     (line,) = [line for line in text_of(portal, job).splitlines() if line.startswith("before")]
     assert line.endswith("after")
 
 
-def test_a_line_without_end_is_cut_and_says_so(portal: Client, submitted: Submitted) -> None:
+def test_an_endless_line_is_cut_and_marked(portal: Client, submitted: Submitted) -> None:
     job = submitted.end(portal, "long-line")
     long, *_, after = [line for line in text_of(portal, job).splitlines() if line.startswith(("xxx", "after"))]
     assert len(long) < 100_000
@@ -102,7 +102,7 @@ def test_a_hundred_thousand_lines_are_all_there_and_the_portal_answers(portal: C
     assert slowest < 3
 
 
-def test_a_fork_bomb_meets_its_limit(running_portal: RunningPortal, portal: Client, http: httpx.Client) -> None:
+def test_a_fork_bomb_is_limited(running_portal: RunningPortal, portal: Client, http: httpx.Client) -> None:
     job = portal.submit(code.job("bomb", code.FORKS_WITHOUT_END))
     until("it is launched", lambda: running_portal.attempts(job.id), 30)
     (attempt,) = running_portal.attempts(job.id)
@@ -115,5 +115,6 @@ def test_a_fork_bomb_meets_its_limit(running_portal: RunningPortal, portal: Clie
 
 
 def kinds(found: list[Process]) -> set[str]:
-    """Which of agents and code are among them, by their commands: agents are forks and keep an older environment."""
+    """Return which of agent and code are among the processes, by command: agents are forks with an older
+    environment."""
     return {kind for kind in ("runtime.agent", "train.py") if any(kind in one.command for one in found)}

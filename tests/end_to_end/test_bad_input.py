@@ -1,4 +1,4 @@
-"""What a script gives the runtime that cannot be: the reader is told what, where, and what to do, in their language."""
+"""Invalid input of a script to the runtime: the message says what, where, and what to do, in the reader's language."""
 
 from __future__ import annotations
 
@@ -95,8 +95,8 @@ def test_what_cannot_be_is_told_in_the_readers_language(
 ) -> None:
     job = portal.wait(submitted[name].id, END_SECONDS)
     assert CASES[name].english in job.why, job
-    told = http.get(f"/api/v1/jobs/{job.id}", headers={"Accept-Language": "zh-hans"}).json()["why"]
-    assert CASES[name].chinese in told
+    message = http.get(f"/api/v1/jobs/{job.id}", headers={"Accept-Language": "zh-hans"}).json()["why"]
+    assert CASES[name].chinese in message
 
 
 def test_only_a_script_that_never_joined_counts_as_done(portal: Client, submitted: dict[str, Job]) -> None:

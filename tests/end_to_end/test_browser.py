@@ -1,4 +1,4 @@
-"""The same way, as a person goes it."""
+"""The way from sign-in to a model, in a browser."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def chromium() -> Iterator[Browser]:
 
 @pytest.fixture
 def person(chromium: Browser, running_portal: RunningPortal) -> Iterator[Callable[[], Person]]:
-    """Makes a signed-in person; at the end none of their browsers may have had anything to complain of."""
+    """Function that creates a signed-in user; at the end none of their browsers may have reported errors."""
     people: list[Person] = []
 
     def arrive() -> Person:
@@ -41,10 +41,10 @@ def person(chromium: Browser, running_portal: RunningPortal) -> Iterator[Callabl
         return people[-1]
 
     yield arrive
-    said = [(somebody.violations(), somebody.real_complaints()) for somebody in people]
+    complaints = [(somebody.violations(), somebody.real_complaints()) for somebody in people]
     for somebody in people:
         somebody.leave()
-    assert said == [([], [])] * len(said)
+    assert complaints == [([], [])] * len(complaints)
 
 
 def test_from_sign_in_to_a_trained_model(
@@ -59,7 +59,7 @@ def test_from_sign_in_to_a_trained_model(
     page.get_by_label("Trainers", exact=True).fill("2")
     ada.photograph("new-job")
     page.locator("code-editor .cm-content").click()
-    # It trains until all is seen that can be seen of a job that runs, however slow this browser is.
+    # It trains until the test has seen everything of a running job, however slow this browser is.
     page.keyboard.press("Control+A")
     ada.paste(code.unhurried(portal.example("digits")["files"]["train.py"]))
     page.keyboard.press("Control+Enter")
@@ -206,13 +206,13 @@ def test_two_browsers_and_twenty_cuts_show_one_log(
         ada.cut_socket()
     running_portal.release(job.id)
     assert portal.wait(job.id, 60).state == "SUCCEEDED"
-    told = [(line.seq, line.text) for line in portal.logs(job.id)]
+    recorded = [(line.seq, line.text) for line in portal.logs(job.id)]
     for somebody in (ada, grace):
-        last = told[-1][0]
+        last = recorded[-1][0]
         somebody.page.wait_for_function(
             "(last) => document.querySelector('log-view').lines.at(-1)?.seq === last", arg=last
         )
-        assert [(line["seq"], line["text"]) for line in somebody.lines()] == told
+        assert [(line["seq"], line["text"]) for line in somebody.lines()] == recorded
 
 
 def test_the_command_signs_in_by_the_browser(

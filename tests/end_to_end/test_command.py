@@ -20,7 +20,7 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 @pytest.fixture
 def regatta(running_portal: RunningPortal, tmp_path: Path) -> Run:
-    """The command, as one who has signed in runs it."""
+    """The command of a signed-in user."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("REGATTA_")}
     environment |= {"XDG_CONFIG_HOME": str(tmp_path), "PYTHONPATH": str(ROOT / "client")}
 
@@ -59,14 +59,14 @@ def test_an_unknown_job_is_4(regatta: Run) -> None:
 
 
 def test_a_folder_goes_up_and_comes_back_bit_for_bit(regatta: Run, tmp_path: Path) -> None:
-    room = tmp_path / "pictures"
+    directory = tmp_path / "pictures"
     for name, content in {"a.bin": b"a" * 10, "empty": b"", "deep/数据.bin": bytes(range(256)) * 4096 * 9}.items():
-        (room / name).parent.mkdir(parents=True, exist_ok=True)
-        (room / name).write_bytes(content)
+        (directory / name).parent.mkdir(parents=True, exist_ok=True)
+        (directory / name).write_bytes(content)
     sent = regatta("data", "upload", "mine", "pictures")
     assert (sent.returncode, sent.stdout) == (0, f"{ADMIN}/mine@1\n"), sent.stderr
     assert regatta("data", "download", "mine", "copy").returncode == 0
-    whole = {file.relative_to(room): file.read_bytes() for file in room.rglob("*") if file.is_file()}
+    whole = {file.relative_to(directory): file.read_bytes() for file in directory.rglob("*") if file.is_file()}
     assert {path: (tmp_path / "copy" / path).read_bytes() for path in whole} == whole
     assert regatta("data", "ls", "mine", "-o", "name").stdout == "1\n"
     assert regatta("data", "rm", "mine", "-y").returncode == 0

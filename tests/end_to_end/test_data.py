@@ -1,4 +1,4 @@
-"""A person's own data, from files on a disk to every trainer of a job."""
+"""A user's own data, from files on a disk to every trainer of a job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 90.0
 ROWS, FILES, PASSES = 60, 3, 2
 
-# Trains on columns without a decode= of its own, says which rows it was given, and what else it can reach.
+# Trains on columns without its own decode=, and prints the rows that it received and what else it can read.
 SCRIPT = """\
 import os
 import numpy as np
@@ -66,9 +66,9 @@ def test_uploaded_csv_reaches_the_trainers_every_record_once_a_pass(portal: Clie
     assert (version.state, version.records, version.files) == ("sealed", ROWS, FILES + 1)
     job = portal.wait(portal.submit(spec(name, name), namespace=own).id, END_SECONDS)
     assert job.state == "SUCCEEDED", job.why
-    told = [line.text for line in portal.logs(job.id)]
-    seen = Counter(int(match[1]) for text in told if (match := re.fullmatch(r"row (\d+)", text)))
+    texts = [line.text for line in portal.logs(job.id)]
+    seen = Counter(int(match[1]) for text in texts if (match := re.fullmatch(r"row (\d+)", text)))
     assert seen == dict.fromkeys(range(ROWS), PASSES)
-    assert {text for text in told if text.startswith("shelf")} == {"shelf []"}
+    assert {text for text in texts if text.startswith("shelf")} == {"shelf []"}
     with pytest.raises(Refused, match=f"{name} has no sealed version 9"):
         portal.submit(spec(name, f"{name}@9"), namespace=own)

@@ -1,4 +1,5 @@
-"""Elastic jobs share what there is: a newcomer gets its least from the others, and they grow again when it has gone."""
+"""Elastic jobs share the capacity: a new job gets its minimum from the others, and they grow again when it has
+ended."""
 
 from __future__ import annotations
 
@@ -16,12 +17,12 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 60.0
-# Of a job: its master and its parameter server, and each of its trainers.
+# Cores of a job: its master and its parameter server, and each of its trainers.
 CORE, TRAINER = 0.5 + 0.1, 0.3
 
 
 @pytest.fixture
-def room(http: httpx.Client) -> Iterator[float]:
+def free_cpu(http: httpx.Client) -> Iterator[float]:
     """Cores for three jobs with two trainers each, whatever this machine has."""
     cores = round(3 * CORE + 6 * TRAINER, 3)
     body = {"capacity": {"cpu": cores, "memory": 64 * 1024**3}}
@@ -31,7 +32,7 @@ def room(http: httpx.Client) -> Iterator[float]:
 
 
 def elastic(portal: Client, name: str) -> dict[str, Any]:
-    """The example that learns to read digits, in small steps and as an elastic job."""
+    """Return the example that learns to read digits, in small steps and as an elastic job."""
     spec = code.shortened(portal.example("digits"), passes=20)
     script = code.unhurried(spec["files"]["train.py"])
     trainer = {"replicas": 1, "min": 1, "max": 4, "cpu": TRAINER, "memory": "256Mi"}
@@ -39,35 +40,35 @@ def elastic(portal: Client, name: str) -> dict[str, Any]:
     return {**spec, "name": name, "elastic": True, "files": {"train.py": script}, "roles": roles}
 
 
-def wanted(http: httpx.Client, job: str) -> int:
-    """How many trainers it is to have."""
+def desired_trainers(http: httpx.Client, job: str) -> int:
+    """Return the desired number of trainers."""
     return int(http.get(f"/api/v1/jobs/{job}").json()["trainers"] or 1)
 
 
 def trains(portal: Client, job: str) -> int:
-    """How many trainers are at work."""
+    """Return the number of registered trainers."""
     replicas = portal.job(job).replicas
     return sum(one.role == "trainer" and one.state == "registered" for one in replicas)
 
 
 def held(http: httpx.Client) -> float:
-    return sum(room["reserved"]["cpu"] for room in [http.get("/api/v1/namespaces/admin/quota").json()])
+    return sum(usage["reserved"]["cpu"] for usage in [http.get("/api/v1/namespaces/admin/quota").json()])
 
 
 @pytest.mark.invariant("Elastic jobs that share a machine all end with the right model.")
 def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_the_right_model(
-    running_portal: RunningPortal, portal: Client, http: httpx.Client, room: float
+    running_portal: RunningPortal, portal: Client, http: httpx.Client, free_cpu: float
 ) -> None:
     jobs = [portal.submit(elastic(portal, f"third-{number}")).id for number in range(3)]
 
     def together() -> tuple[int, int]:
-        return sum(wanted(http, job) for job in jobs), sum(trains(portal, job) for job in jobs)
+        return sum(desired_trainers(http, job) for job in jobs), sum(trains(portal, job) for job in jobs)
 
     until("they have all that there is", lambda: together() == (6, 6), END_SECONDS)
-    assert held(http) == pytest.approx(room)
+    assert held(http) == pytest.approx(free_cpu)
     fourth = portal.submit(elastic(portal, "fourth")).id
     until("the fourth trains", lambda: trains(portal, fourth), END_SECONDS)
-    assert (sum(wanted(http, job) for job in jobs), held(http) <= room + 1e-6) == (3, True)
+    assert (sum(desired_trainers(http, job) for job in jobs), held(http) <= free_cpu + 1e-6) == (3, True)
     running_portal.release(fourth)
     assert portal.wait(fourth, END_SECONDS).state == "SUCCEEDED"
     until("the others have its place", lambda: together() == (6, 6), END_SECONDS)
@@ -80,6 +81,6 @@ def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_t
 
 
 def accuracy(portal: Client, job: str) -> float:
-    """On digits that the model has not seen."""
+    """Return the accuracy on digits that the model was not trained on."""
     text = "\n".join(line.text for line in portal.logs(job))
     return float(re.findall(r"test accuracy: ([01]\.\d+)", text)[-1])

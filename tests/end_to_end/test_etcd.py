@@ -1,4 +1,4 @@
-"""A portal whose jobs meet in an etcd that asks for users."""
+"""A portal whose jobs use an etcd with authentication."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_the_example_is_trained_though_etcd_is_killed_meanwhile_and_leaves_nothi
         until("the replicas are there", lambda: len(root.list(members).entries) >= 4, END_SECONDS, every=0.05)
         user = f"regatta-{job.id}-1"
         assert user in guarded.ctl("user", "list", account=account)
-        _check_who_knows_what(running_portal)
+        _check_keys_and_rights(running_portal)
         guarded.kill()
         guarded.start()
         ended = portal.wait(job.id, END_SECONDS)
@@ -58,7 +58,7 @@ def test_the_example_is_trained_though_etcd_is_killed_meanwhile_and_leaves_nothi
     until("the keys are gone", lambda: not root.list("/").entries, 10)
 
 
-def test_a_job_that_meets_in_etcd_goes_on_though_its_server_and_its_master_are_killed(
+def test_a_job_on_etcd_continues_after_its_server_and_its_master_are_killed(
     running_portal: RunningPortal,
 ) -> None:
     with running_portal.client() as portal:
@@ -74,14 +74,16 @@ def test_a_job_that_meets_in_etcd_goes_on_though_its_server_and_its_master_are_k
         until("both are back", lambda: sum(again in one["text"] for one in portal.events(job.id)) == 2, END_SECONDS)
         running_portal.release(job.id)
         ended = portal.wait(job.id, END_SECONDS)
-        told = [event["text"] for event in portal.events(job.id)]
-    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told
+        messages = [event["text"] for event in portal.events(job.id)]
+    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
     for victim in ("pserver-0", "master-0"):
-        assert any(text.startswith(f"{victim} was ended by signal 9 (SIGKILL); started again") for text in told), told
+        assert any(text.startswith(f"{victim} was ended by signal 9 (SIGKILL); started again") for text in messages), (
+            messages
+        )
 
 
-def _check_who_knows_what(running_portal: RunningPortal) -> None:
-    """The root of etcd is known to no process of a job, and etcd to no user's code."""
+def _check_keys_and_rights(running_portal: RunningPortal) -> None:
+    """No process of a job has etcd's root credentials, and no user code has etcd's address."""
     of_replicas = [process for process in running_portal.processes() if is_of_a_replica(process)]
     assert of_replicas
     for process in of_replicas:

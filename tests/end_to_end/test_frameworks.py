@@ -1,4 +1,4 @@
-"""Jobs that are written for something else than the platform's own runtime, on a real portal."""
+"""Jobs of other frameworks than the platform's own runtime, on a real portal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from regatta import Client, Job
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 END_SECONDS = 120.0
-# What is installed with the platform is used where a job asks for nothing of its own.
+# Packages installed with the platform are used if a job requests none.
 HERE: dict[str, Any] = {"requirements": []}
 
 ONE_FAILS = """\
@@ -24,7 +24,7 @@ parallel.barrier()
 INIT = "from runtime import dist\ndist.init()\n"
 ONE_IS_KILLED = ONE_FAILS.replace('raise KeyError("rate")', "os.kill(os.getpid(), 9)")
 
-# One collective operation, and what the process finds around itself.
+# One collective operation, and the process's view of its environment.
 ISOLATED = """\
 import os, torch, torch.distributed as parallel
 parallel.init_process_group("gloo")
@@ -63,7 +63,7 @@ def fell(portal: Client, job: Job, key: str = "cost") -> bool:
 
 
 @pytest.mark.torch
-def test_pytorch_s_processes_meet_within_namespaces(portal: Client) -> None:
+def test_pytorch_processes_rendezvous_within_namespaces(portal: Client) -> None:
     job = succeeded(portal, torch_job("isolated", ISOLATED))
     for replica in ("trainer-0", "trainer-1"):
         assert f"isolated 2 1 2 {'0' * 16} 2 []" in printed(portal, job, replica)
@@ -87,13 +87,13 @@ def test_one_process_that_fails_ends_the_others_and_is_named(portal: Client) -> 
 
 
 @pytest.mark.torch
-def test_one_process_that_is_killed_takes_the_attempt_along_and_the_job_begins_anew(portal: Client) -> None:
+def test_one_killed_process_ends_the_attempt_and_the_job_starts_again(portal: Client) -> None:
     job = ended(portal, torch_job("one-is-killed", ONE_IS_KILLED, retries=1))
     assert (job.state, job.reason, job.attempt) == ("FAILED", "killed", 2)
     assert job.why == "trainer-1 was ended by signal 9 (SIGKILL), and the others cannot go on without it."
 
 
-def test_a_job_that_does_not_ask_for_its_framework_is_told_how_to(portal: Client) -> None:
+def test_a_job_without_its_framework_is_refused_with_what_to_add(portal: Client) -> None:
     job = ended(portal, {"name": "forgot", "framework": "paddle", "files": {"train.py": "import paddle\n"}})
     assert (job.state, job.reason) == ("FAILED", "build_failed")
     assert "Add it, such as paddlepaddle==3.3.1 and setuptools." in job.why
@@ -108,6 +108,6 @@ def test_any_program_runs_alone_and_what_it_prints_becomes_the_curve(portal: Cli
 
 
 def test_what_a_script_of_the_platform_s_own_runtime_prints_is_no_curve(portal: Client) -> None:
-    told = "import time\nprint('cost 1', flush=True)\nprint('loss 2', flush=True)\n"
-    job = succeeded(portal, {"name": "prints", "framework": "native", "files": {"train.py": INIT + told}})
+    script = "import time\nprint('cost 1', flush=True)\nprint('loss 2', flush=True)\n"
+    job = succeeded(portal, {"name": "prints", "framework": "native", "files": {"train.py": INIT + script}})
     assert portal.metrics(job.id).keys() <= {"records_per_second"}

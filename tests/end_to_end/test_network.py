@@ -1,4 +1,4 @@
-"""Jobs on networks of their own: they train, and reach nothing of the machine. As root and as an ordinary user."""
+"""Jobs on separate networks: they train, and cannot reach the machine. As root and as an ordinary user."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ for port in ({port}, 80):
 
 @pytest.fixture(scope="module", params=USERS)
 def networked(request: pytest.FixtureRequest) -> Iterator[RunningPortal]:
-    # An ordinary user enters no directory that pytest makes for root.
+    # An ordinary user cannot enter directories that pytest creates for root.
     with tempfile.TemporaryDirectory(prefix="regatta-network-", dir="/srv" if os.geteuid() == 0 else None) as directory:
         Path(directory).chmod(0o755)
         ordinary = request.param == "ordinary"
@@ -51,11 +51,11 @@ def test_a_job_trains_on_a_network_of_its_own_and_is_restarted_on_it(networked: 
         for process in networked.replica(job.id, "pserver-1"):
             kill(process.pid)
         ended = portal.wait(job.id, END_SECONDS)
-        said = {line.text for line in portal.logs(job.id, replica="trainer-0")}
-        assert ended.state == "SUCCEEDED", (ended, said)
+        lines = {line.text for line in portal.logs(job.id, replica="trainer-0")}
+        assert ended.state == "SUCCEEDED", (ended, lines)
         assert ended.attempt == 1
-        assert f"refused {networked.port} Connection refused" in said
-        assert not any(text.startswith("reached") for text in said)
+        assert f"refused {networked.port} Connection refused" in lines
+        assert not any(text.startswith("reached") for text in lines)
         until("nothing of it is left", lambda: not of_attempt(attempt) and not keepers(networked), 10)
 
 

@@ -23,8 +23,8 @@ from tests.framework_jobs import (
 )
 from tests.waiting import until
 
-# What the process finds around itself: no new privileges, a filter, no capabilities, and its own numbers of processes.
-SAY_WALLS = """\
+# The process's view of its isolation: no new privileges, a filter, no capabilities, and its own process numbers.
+PRINT_ISOLATION = """\
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
 print("walls", *(status[name].strip() for name in ("NoNewPrivs", "Seccomp", "CapEff", "Pid")), flush=True)
 """
@@ -39,9 +39,9 @@ USERS = ["root", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
 
 @pytest.fixture(scope="module", params=USERS)
 def spacious(request: pytest.FixtureRequest) -> Iterator[RunningPortal]:
-    """A portal that keeps what it has installed for all tests of this file."""
+    """A portal that keeps its installations for all tests of this file."""
     ordinary = request.param == "ordinary"
-    # An ordinary user enters no directory that pytest makes for root.
+    # An ordinary user cannot enter directories that pytest creates for root.
     parent = "/srv" if os.geteuid() == 0 else None
     with tempfile.TemporaryDirectory(prefix="regatta-paddle-", dir=parent) as directory:
         Path(directory).chmod(0o755)
@@ -59,15 +59,15 @@ def portal(spacious: RunningPortal) -> Iterator[Client]:
 
 
 def walled(portal: Client, name: str) -> dict[str, Any]:
-    """The example, which says what is around it."""
+    """Return the example, which prints its isolation."""
     spec = example(portal, name)
-    return {**spec, "files": {"train.py": SAY_WALLS + spec["files"]["train.py"]}}
+    return {**spec, "files": {"train.py": PRINT_ISOLATION + spec["files"]["train.py"]}}
 
 
 def walls(portal: Client, job: Job) -> dict[str, list[str]]:
-    """What the process of each replica says of them."""
+    """Return what the process of each replica prints about its isolation."""
     lines = {replica.name: printed(portal, job, replica.name).splitlines() for replica in job.replicas}
-    return {name: [line for line in said if line.startswith("walls ")] for name, said in lines.items()}
+    return {name: [line for line in lines_of if line.startswith("walls ")] for name, lines_of in lines.items()}
 
 
 @pytest.mark.invariant("PaddlePaddle jobs train unchanged, and their servers end when their trainers have ended.")
@@ -77,7 +77,7 @@ def test_a_fleet_trains_within_walls_and_its_servers_end_when_its_trainers_have(
     assert walls(portal, job) == {replica.name: [WALLS] for replica in job.replicas}
 
 
-def test_workers_train_collectively_within_walls_with_another_numpy(portal: Client, tmp_path: Path) -> None:
+def test_isolated_workers_train_collectively_with_another_numpy(portal: Client, tmp_path: Path) -> None:
     job = succeeded(portal, walled(portal, "paddle_collective"))
     workers_have_trained_collectively(portal, job, tmp_path)
     assert walls(portal, job) == {replica.name: [WALLS] for replica in job.replicas}
@@ -91,7 +91,7 @@ def test_a_server_that_is_killed_ends_the_attempt_and_the_next_one_trains(
     for process in spacious.replica(job.id, "pserver-1"):
         kill(process.pid)
     until("it begins anew", lambda: portal.job(job.id).attempt == 2, 60)
-    told = " ".join(event["text"] for event in portal.events(job.id))
-    assert "pserver-1 was ended by signal 9 (SIGKILL), and the others cannot go on without it." in told
+    messages = " ".join(event["text"] for event in portal.events(job.id))
+    assert "pserver-1 was ended by signal 9 (SIGKILL), and the others cannot go on without it." in messages
     portal.cancel(job.id)
     assert portal.wait(job.id, 60).state == "CANCELLED"

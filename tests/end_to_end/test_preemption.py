@@ -1,4 +1,4 @@
-"""Capacity that was lent is called back: with real processes, and told on the page."""
+"""Lent capacity is reclaimed: with real processes, and shown on the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWNERS = "lenders"
 
 @pytest.fixture
 def lent(http: httpx.Client) -> Iterator[None]:
-    """The platform has room for one job; it belongs to ``lenders``, and the admin's own namespace may borrow it."""
+    """The platform has capacity for one job; it belongs to ``lenders``, and the admin's own namespace may borrow it."""
     limits = {ADMIN: {"limits": {"cpu": 0}, "borrow": {"cpu": 8}}, OWNERS: {"limits": {"cpu": 8}}}
     assert http.post("/api/v1/namespaces", json={"name": OWNERS, "owner": ADMIN}).status_code == 201
     for name, body in limits.items():
@@ -35,7 +35,7 @@ def lent(http: httpx.Client) -> Iterator[None]:
 
 
 def let_an_hour_pass(running_portal: RunningPortal, job: str) -> None:
-    """A borrower may keep what it has for ten minutes at least; it began an hour ago."""
+    """Set the start to an hour ago: a borrower keeps its capacity for at least ten minutes."""
     with closing(sqlite3.connect(running_portal.directory / "regatta.sqlite3", timeout=20)) as database, database:
         moved = "UPDATE quota_reservation SET created = datetime(created, '-1 hour') WHERE job = ?"
         assert database.execute(moved, [job.replace("-", "")]).rowcount == 1
@@ -56,7 +56,7 @@ def trains(portal: Client, job: str, step: int, attempt: int) -> bool:
 
 
 def steps(portal: Client, job: str) -> int:
-    """How many its last attempt made."""
+    """Return the number of steps of its last attempt."""
     return int([line.text for line in portal.logs(job) if line.text.startswith("steps ")][-1].split()[1])
 
 
@@ -75,9 +75,9 @@ def test_what_was_lent_is_given_back_and_the_borrower_goes_on_from_its_checkpoin
     assert "Waiting for quota. Needs 2.5 cpu; 0.5 of 3 are free on the platform" in page_of(running_portal, borrower.id)
     assert portal.wait(made["id"], END_SECONDS).attempt == 1
     ended = portal.wait(borrower.id, END_SECONDS)
-    story = [event["text"] for event in portal.events(borrower.id)]
-    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story
-    assert f"It ran on capacity that `{OWNERS}` had lent and needs now." in " ".join(story)
-    assert any("goes on from version" in text or "goes on in pass" in text for text in story), story
+    messages = [event["text"] for event in portal.events(borrower.id)]
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
+    assert f"It ran on capacity that `{OWNERS}` had lent and needs now." in " ".join(messages)
+    assert any("goes on from version" in text or "goes on in pass" in text for text in messages), messages
     a_pass = steps(portal, made["id"])
     assert steps(portal, borrower.id) < 4 * a_pass, "the second attempt began anew"

@@ -1,4 +1,4 @@
-"""Replicas that are killed in mid-run: the job goes on within the same attempt and tells what happened."""
+"""Replicas that are killed during a run: the job continues within the same attempt and reports what happened."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ def trains(portal: Client, job: Job, replica: str, steps: int) -> bool:
 
 
 def steps(portal: Client, job: Job) -> int:
-    """How many all trainers have made so far."""
+    """Return the number of steps of all trainers so far."""
     return sum(line.text.startswith("step ") for line in portal.logs(job.id))
 
 
-def tells(portal: Client, job: Job, beginning: str) -> bool:
-    return any(text.startswith(beginning) for text in story(portal, job))
+def reports(portal: Client, job: Job, beginning: str) -> bool:
+    return any(text.startswith(beginning) for text in messages_of(portal, job))
 
 
-def story(portal: Client, job: Job) -> list[str]:
+def messages_of(portal: Client, job: Job) -> list[str]:
     return [event["text"] for event in portal.events(job.id)]
 
 
 def killed(portal: Client, job: Job) -> int:
-    """How often the rehearsal has killed so far."""
-    return sum(": admin rehearses failure (" in text for text in story(portal, job))
+    """Return how often the rehearsal has killed so far."""
+    return sum(": admin rehearses failure (" in text for text in messages_of(portal, job))
 
 
 def all_are_registered(http: httpx.Client, job: Job) -> bool:
@@ -45,7 +45,7 @@ def all_are_registered(http: httpx.Client, job: Job) -> bool:
 
 
 def wait_for_all(http: httpx.Client, job: Job) -> None:
-    """Wait until every replica counts as taking part: one that registers just before the job's end does not."""
+    """Wait until every replica is registered: one that registers just before the job's end does not count."""
     until("all are registered", lambda: all_are_registered(http, job), END_SECONDS)
     let_pass(MASTER_REPORT_DELAY.total_seconds())
 
@@ -65,26 +65,28 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(
         processes.kill(process.pid)
     for victim in victims:
         again = f"{victim} was ended by signal 9 (SIGKILL); started again (1 of 3)"
-        until(f"{victim} is back", lambda again=again: tells(portal, job, again), END_SECONDS)
+        until(f"{victim} is back", lambda again=again: reports(portal, job, again), END_SECONDS)
     made = steps(portal, job)
     until("it trains on", lambda: steps(portal, job) > made + 10, END_SECONDS)
     rate = until("its rate is told", lambda: portal.metrics(job.id).get("records_per_second"), END_SECONDS)
-    # Two trainers with 64 records in each pause at most: no loss and no comeback makes it look faster, or negative.
+    # Two trainers with 64 records in each pause at most: no loss and no restart may make it look faster, or negative.
     assert 0 < min(rate.min) <= max(rate.max) < 1.2 * 2 * 64 / PAUSE
     wait_for_all(http, job)
     running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
-    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), story(portal, ended)
+    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages_of(
+        portal, ended
+    )
     lines = list(portal.logs(job.id))
     assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
 
 
-def test_a_master_that_stands_by_goes_on_when_the_first_is_lost(
+def test_a_standby_master_takes_over_when_the_first_is_lost(
     running_portal: RunningPortal, portal: Client, http: httpx.Client
 ) -> None:
-    wish = code.slow("two-masters", pause=PAUSE)
-    wish["roles"] = {**wish["roles"], "master": {"replicas": 2}}
-    job = portal.submit(wish)
+    spec = code.slow("two-masters", pause=PAUSE)
+    spec["roles"] = {**spec["roles"], "master": {"replicas": 2}}
+    job = portal.submit(spec)
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
     masters = [one for one in http.get(f"/api/v1/jobs/{job.id}").json()["replicas"] if one["role"] == "master"]
     [second] = [one["name"] for one in masters if one["why"].startswith("Stands by, and takes over if ")]
@@ -97,11 +99,11 @@ def test_a_master_that_stands_by_goes_on_when_the_first_is_lost(
     until("it trains on", lambda: steps(portal, job) > made + 10, END_SECONDS)
     running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
-    told = story(portal, ended)
-    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told
+    messages = messages_of(portal, ended)
+    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
 
 
-def test_a_job_whose_processes_are_all_killed_goes_on_as_its_next_attempt(tmp_path: Path) -> None:
+def test_a_job_whose_processes_are_all_killed_continues_as_its_next_attempt(tmp_path: Path) -> None:
     running_portal = RunningPortal(tmp_path / "portal", REGATTA_CHECKPOINT_SECONDS="0.5")
     try:
         running_portal.start()
@@ -113,13 +115,13 @@ def test_a_job_whose_processes_are_all_killed_goes_on_as_its_next_attempt(tmp_pa
                 if is_of_a_replica(process):
                     processes.kill(process.pid)
             goes_on = "Parameter server 0 goes on from version"
-            until("it goes on", lambda: tells(portal, job, goes_on), END_SECONDS)
+            until("it goes on", lambda: reports(portal, job, goes_on), END_SECONDS)
             running_portal.release(job.id)
             ended = portal.wait(job.id, END_SECONDS)
-            told = story(portal, ended)
-            assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), told
-            assert any(text.startswith("The data goes on in pass") for text in told), told
-        # The backend is asked to forget once the job's end is committed.
+            messages = messages_of(portal, ended)
+            assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
+            assert any(text.startswith("The data goes on in pass") for text in messages), messages
+        # The backend is called to forget once the job's end is committed.
         checkpoints = tmp_path / "portal" / "attempts" / "checkpoints"
         until("its checkpoints are removed", lambda: not list(checkpoints.iterdir()))
     finally:
@@ -132,14 +134,18 @@ def test_a_job_survives_its_rehearsal(running_portal: RunningPortal, portal: Cli
     path = f"/api/v1/jobs/{job.id}/rehearse"
     assert http.post(path, json={"kill": "trainer", "every": "2s"}).status_code == 202
     again = "started again (as it was rehearsed)"
-    until("two have been killed", lambda: sum(again in text for text in story(portal, job)) >= 2, END_SECONDS)
+    until("two have been killed", lambda: sum(again in text for text in messages_of(portal, job)) >= 2, END_SECONDS)
     assert http.delete(path).json()["rehearsal"] is None
-    # Not sooner: the others may end the job before one that was just killed is back, and it is told as theirs alone.
-    until("all are back", lambda: killed(portal, job) == sum(again in text for text in story(portal, job)), END_SECONDS)
+    # Not earlier: the others may end the job before a killed replica is back, and only theirs would be reported.
+    until(
+        "all are back",
+        lambda: killed(portal, job) == sum(again in text for text in messages_of(portal, job)),
+        END_SECONDS,
+    )
     wait_for_all(http, job)
     running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
-    told = story(portal, ended)
-    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), told
-    assert "trainer-1 is killed: admin rehearses failure (1 of 20)." in told
-    assert "admin ends the rehearsal." in told
+    messages = messages_of(portal, ended)
+    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
+    assert "trainer-1 is killed: admin rehearses failure (1 of 20)." in messages
+    assert "admin ends the rehearsal." in messages

@@ -1,4 +1,4 @@
-"""What is refused, in words, and what belongs to somebody else."""
+"""Refusals with their messages, and access to objects of others."""
 
 from __future__ import annotations
 
@@ -86,7 +86,9 @@ def stranger(running_portal: RunningPortal, http: httpx.Client) -> Iterator[http
         yield client
 
 
-def test_a_stranger_finds_nothing(portal: Client, http: httpx.Client, stranger: httpx.Client, jobs_path: str) -> None:
+def test_another_account_finds_nothing(
+    portal: Client, http: httpx.Client, stranger: httpx.Client, jobs_path: str
+) -> None:
     job = next(portal.jobs(), None) or portal.submit(code.job("mine", code.INIT))
     mine = f"/api/v1/jobs/{job.id}"
     reads = ["", "/logs", "/logs/download", "/metrics", "/metrics.csv", "/events", "/artifacts", "/artifacts/model.npz"]
@@ -96,6 +98,6 @@ def test_a_stranger_finds_nothing(portal: Client, http: httpx.Client, stranger: 
     assert set(found.values()) == {404}, found
 
 
-def test_nobody_is_asked_to_sign_in(running_portal: RunningPortal, jobs_path: str) -> None:
+def test_without_a_token_requests_are_refused(running_portal: RunningPortal, jobs_path: str) -> None:
     with running_portal.http("") as nobody:
         assert nobody.get(jobs_path).status_code == 401

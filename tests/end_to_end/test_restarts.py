@@ -1,4 +1,4 @@
-"""The portal dies or is stopped in the middle of a run; nothing that was printed or measured may be lost or doubled."""
+"""The portal crashes or is stopped during a run; printed and measured data must not be lost or doubled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def trains(portal: Client, job: Job, steps: int) -> bool:
 
 
 def steps_by_replica(portal: Client, job: Job) -> dict[str, list[int]]:
-    """The numbers that each trainer printed, in the order of the log."""
+    """Return the numbers that each trainer printed, in the order of the log."""
     found: dict[str, list[int]] = defaultdict(list)
     for line in portal.logs(job.id):
         if line.text.startswith("step "):
@@ -31,8 +31,8 @@ def steps_by_replica(portal: Client, job: Job) -> dict[str, list[int]]:
     return found
 
 
-def story(portal: Client, job: Job) -> str:
-    """What to read when a test fails."""
+def messages_of(portal: Client, job: Job) -> str:
+    """Return the text to show when a test fails."""
     return "\n".join([f"{job.state}: {job.why}", *map(str, job.replicas), *map(str, portal.events(job.id))])
 
 
@@ -51,7 +51,7 @@ def test_a_killed_portal_loses_and_doubles_nothing(
     running_portal.start()
     running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
-    assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), story(portal, ended)
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), messages_of(portal, ended)
 
     steps = steps_by_replica(portal, job)
     assert set(steps) == {"trainer-0", "trainer-1"}
@@ -73,8 +73,8 @@ def test_an_interrupted_portal_stops_all_and_goes_on_later(running_portal: Runni
         until("its code runs again", lambda: running_portal.replica(job.id, "trainer-0"), END_SECONDS)
     except AssertionError as late:
         raise AssertionError(
-            f"{late}\n{story(portal, portal.job(job.id))}\n{running_portal.printed()[-3000:]}"
+            f"{late}\n{messages_of(portal, portal.job(job.id))}\n{running_portal.printed()[-3000:]}"
         ) from None
     running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
-    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story(portal, ended)
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages_of(portal, ended)

@@ -1,4 +1,4 @@
-"""Trainers that join and leave in mid-run, in both modes."""
+"""Trainers that join and leave during a run, in both modes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def scale(http: httpx.Client, job_id: str, trainers: int) -> None:
     assert http.post(f"/api/v1/jobs/{job_id}/scale", json={"trainer": trainers}).status_code == 202
 
 
-def test_the_next_attempt_goes_on_with_another_number_of_parameter_servers(
+def test_the_next_attempt_continues_with_another_number_of_parameter_servers(
     running_portal: RunningPortal, portal: Client, http: httpx.Client
 ) -> None:
     job = portal.submit(code.slow("resized", passes=2, trainers=1))
@@ -38,12 +38,12 @@ def test_the_next_attempt_goes_on_with_another_number_of_parameter_servers(
     until("it trains again", lambda: running_portal.replica(job.id, "trainer-0"), END_SECONDS)
     running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
-    story = [event["text"] for event in portal.events(job.id)]
-    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), story
-    assert "Scaled from 1 to 2 parameter servers by admin. This takes effect with the next attempt." in story
+    messages = [event["text"] for event in portal.events(job.id)]
+    assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
+    assert "Scaled from 1 to 2 parameter servers by admin. This takes effect with the next attempt." in messages
     for server in (0, 1):
         goes_on = re.compile(rf"Parameter server {server} goes on from version [1-9]\d* of 1 servers\.")
-        assert any(map(goes_on.fullmatch, story)), story
+        assert any(map(goes_on.fullmatch, messages)), messages
 
 
 @pytest.mark.invariant("Trainers join and leave while the job runs.")
@@ -61,9 +61,9 @@ def test_trainers_join_and_leave_while_the_job_runs(
     until("both have left", lambda: [one.why for one in portal.job(job.id).replicas].count(ASKED) == 2, END_SECONDS)
     running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
-    story = [event["text"] for event in portal.events(job.id)]
-    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 1 trainer."), story
-    assert [text for text in story if text.startswith("Scaled")] == [
+    messages = [event["text"] for event in portal.events(job.id)]
+    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 1 trainer."), messages
+    assert [text for text in messages if text.startswith("Scaled")] == [
         "Scaled from 1 to 3 trainers by admin.",
         "Scaled from 3 to 1 trainer by admin.",
     ]

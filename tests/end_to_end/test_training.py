@@ -1,4 +1,4 @@
-"""A job's way from POST to the model, over the public contract alone."""
+"""A job from POST to the model, using only the public API."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 60.0
-# A machine that is idle starts a trainer's interpreter in a third of a second; one that is busy is asked for less.
+# An idle machine starts a trainer's interpreter in a third of a second; for a busy one the limit is longer.
 SOON_SECONDS, SOON_STARTS = 10.0, 30
 
 
 @pytest.fixture(scope="module")
 def start_seconds() -> float:
-    """How long this machine takes to start a trainer's interpreter, as it is now."""
+    """Return the seconds that this machine currently takes to start a trainer's interpreter."""
     began = time.monotonic()
     subprocess.run([sys.executable, "-c", "import runtime.dist"], cwd=ROOT, check=True)
     return time.monotonic() - began
@@ -80,8 +80,8 @@ def test_every_replica_has_its_row(trained: tuple[Job, float]) -> None:
 
 def test_the_test_accuracy_is_printed_and_good(portal: Client, trained: tuple[Job, float]) -> None:
     text = "\n".join(line.text for line in portal.logs(trained[0].id))
-    said = re.findall(r"test accuracy[^0-9]*([01]?\.\d+)", text, re.IGNORECASE)
-    assert said and float(said[-1]) >= 0.95, text[-1000:]
+    printed = re.findall(r"test accuracy[^0-9]*([01]?\.\d+)", text, re.IGNORECASE)
+    assert printed and float(printed[-1]) >= 0.95, text[-1000:]
 
 
 def test_the_model_loads_with_numpy(portal: Client, trained: tuple[Job, float], tmp_path: Path) -> None:
@@ -103,18 +103,18 @@ def test_a_synchronous_run_repeats_bit_for_bit(portal: Client, digits: dict[str,
 @pytest.mark.invariant("A killed trainer does not end the job.")
 def test_a_killed_trainer_is_missed_but_not_needed(running_portal: RunningPortal, portal: Client) -> None:
     job = portal.submit(code.slow("one-less"))
-    until("trainer-1 trains", lambda: _said(portal, job.id, "trainer-1", "step 3"), END_SECONDS)
+    until("trainer-1 trains", lambda: _printed(portal, job.id, "trainer-1", "step 3"), END_SECONDS)
     (victim, *_) = running_portal.replica(job.id, "trainer-1")
     processes.kill(victim.pid)
     until("it is told", lambda: any("trainer-1 was" in str(event) for event in portal.events(job.id)), END_SECONDS)
     running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
-    told = " ".join(str(event) for event in portal.events(job.id))
-    assert ended.state == "SUCCEEDED", (ended, told)
-    assert "trainer-1" in told
+    messages = " ".join(str(event) for event in portal.events(job.id))
+    assert ended.state == "SUCCEEDED", (ended, messages)
+    assert "trainer-1" in messages
 
 
-def _said(portal: Client, job_id: str, replica: str, text: str) -> list[Line]:
+def _printed(portal: Client, job_id: str, replica: str, text: str) -> list[Line]:
     return [line for line in portal.logs(job_id, replica=replica) if line.text == text]
 
 
@@ -122,9 +122,9 @@ def _processes_of(running_portal: RunningPortal, job_id: str) -> list[processes.
     return [process for process in running_portal.processes() if process.environment.get("REGATTA_JOB_ID") == job_id]
 
 
-def test_cancel_ends_a_job_with_a_word(running_portal: RunningPortal, portal: Client) -> None:
+def test_cancel_ends_a_job_with_a_message(running_portal: RunningPortal, portal: Client) -> None:
     job = portal.submit(code.slow("cancelled", passes=200))
-    until("it trains", lambda: _said(portal, job.id, "trainer-0", "step 1"), END_SECONDS)
+    until("it trains", lambda: _printed(portal, job.id, "trainer-0", "step 1"), END_SECONDS)
     portal.cancel(job.id)
     ended = portal.wait(job.id, 20)
     assert ended.state == "CANCELLED"

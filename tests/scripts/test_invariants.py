@@ -1,4 +1,4 @@
-"""The page of invariants is made from the markers on the tests, and a stale or ambiguous page is refused."""
+"""The page of invariants is generated from the markers on the tests, and a stale or ambiguous page is refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def invariants(monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A root with three packages, and folders for tests and documents."""
+    """Root with three packages, and folders for tests and documents."""
     for path, text in {**TREE, "docs/testing.md": "", "tests/__init__.py": ""}.items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
@@ -38,7 +38,7 @@ def tree(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def mark(tree: Path) -> Mark:
-    """Write a test below ``tests`` with a marker for each text."""
+    """Function that writes a test below ``tests`` with a marker for each text."""
 
     def write(path: str, *texts: str) -> None:
         file = tree / "tests" / path
@@ -49,7 +49,7 @@ def mark(tree: Path) -> Mark:
     return write
 
 
-def test_each_package_has_a_table_and_the_whole_system_is_last(invariants, tree: Path, mark: Mark) -> None:  # type: ignore[no-untyped-def]
+def test_each_package_has_a_table_and_the_system_is_last(invariants, tree: Path, mark: Mark) -> None:  # type: ignore[no-untyped-def]
     mark("quota/test_b.py", "Hours count once.", "A | b holds.")
     mark("quota/test_a.py", "Hours count once.")
     mark("jobs/elastic/test_policy.py", "Jobs rest.")
@@ -151,7 +151,7 @@ def test_two_spellings_of_one_text_are_refused(  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize("text", ["no capital.", "No stop", "Long " + "word " * 24 + "end.", "", "Two\nlines."])
-def test_a_text_that_is_no_short_statement_is_refused(  # type: ignore[no-untyped-def]
+def test_a_text_that_is_not_a_short_statement_is_refused(  # type: ignore[no-untyped-def]
     invariants, tree: Path, mark: Mark, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
     mark("quota/test_a.py", text)
@@ -171,7 +171,7 @@ def test_a_text_that_is_no_short_statement_is_refused(  # type: ignore[no-untype
     ],
     ids=["variable", "keyword", "helper", "module", "no text", "parameter"],
 )
-def test_a_marker_that_cannot_be_read_is_refused_with_its_place(  # type: ignore[no-untyped-def]
+def test_an_invalid_marker_is_refused_with_its_place(  # type: ignore[no-untyped-def]
     invariants, tree: Path, capsys: pytest.CaptureFixture[str], source: str
 ) -> None:
     (tree / "tests" / "test_a.py").write_text(source)

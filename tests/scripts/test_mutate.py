@@ -1,4 +1,4 @@
-"""Mutation testing, tried on a tree of three lines."""
+"""Mutation testing on a tree of three lines."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def test_every_mutation_of_the_table_applies_to_the_code(mutate) -> None:  # typ
     assert list(mutate.faults(mutate.read_table(mutate.TABLE), ROOT)) == []
 
 
-def test_a_mutation_whose_place_or_test_is_gone_is_a_fault(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_mutation_with_a_missing_place_or_test_is_a_fault(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
     (tree / "table" / "product.toml").write_text(TABLE.replace('"test_product.py"', '"test_gone.py"'))
     found = list(mutate.faults(mutate.read_table(tree / "table"), tree))
     assert "product-gone: its place is not in product.py exactly once." in found
@@ -150,7 +150,7 @@ def test_the_tests_that_name_the_module_most_run_first(mutate, tree: Path) -> No
     assert order == ["test_product", "test_c", "test_b", "test_a"]
 
 
-def test_a_survivor_is_known_until_code_or_tests_change(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_survivor_is_stored_until_code_or_tests_change(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
     [first, *_] = mutate.read_table(tree / "table")
     mutate.Record(tree / "results").add(first, tree, mutate.Result("survived"))
     again = mutate.Record(tree / "results")
@@ -159,7 +159,7 @@ def test_a_survivor_is_known_until_code_or_tests_change(mutate, tree: Path) -> N
     assert again.find(first, tree) is None
 
 
-def test_a_killed_one_is_known_until_the_code_or_its_killer_changes(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
+def test_a_killed_mutation_is_stored_until_the_code_or_its_killer_changes(mutate, tree: Path) -> None:  # type: ignore[no-untyped-def]
     [first, *_] = mutate.read_table(tree / "table")
     killed = mutate.Result("killed", "FAILED test_product.py::test_largest - assert 1 == 2")
     mutate.Record(tree / "results").add(first, tree, killed)

@@ -37,7 +37,7 @@ def test_parts_of_other_words_and_of_identifiers_are_no_uses(text: str) -> None:
 
 @pytest.fixture
 def main(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Iterator[Callable[[str], int]]:
-    """The check of a tree with one file of this text."""
+    """Function that checks a tree with one file of this text."""
     monkeypatch.setattr(retired_words, "ROOT", tmp_path)
     monkeypatch.setattr(retired_words, "files", lambda excepted: iter([tmp_path / "a.py"]))
 

@@ -1,4 +1,4 @@
-"""A private etcd for tests: started on free ports of the loopback, with its data in a directory of the test."""
+"""Private etcd for tests, on free ports of the loopback, with its data in a directory of the test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START_SECONDS = 20.0
 
 
 class EtcdServer:
-    """One server. ``peers`` are all members of its cluster by name, with itself, as addresses of the peer port."""
+    """One server. ``peers`` maps the names of all members of its cluster, itself included, to their peer addresses."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class EtcdServer:
             *("--listen-metrics-urls", f"http://127.0.0.1:{self._health_port}"),
             *("--listen-peer-urls", peers[name], "--initial-advertise-peer-urls", peers[name]),
             *("--initial-cluster", ",".join(f"{member}={address}" for member, address in peers.items())),
-            # Leases of one second, and a leader soon.
+            # Leases of one second, and a quick leader election.
             *("--heartbeat-interval", "50", "--election-timeout", "250", "--log-level", "error"),
             *arguments,
         ]
@@ -66,7 +66,7 @@ class EtcdServer:
             self._process = subprocess.Popen(self._command, stdout=log, stderr=log)
 
     def wait(self) -> None:
-        """Until it answers. Whoever else looks for a free port holds one for a moment: an etcd that meets it ends."""
+        """Wait until it answers. Starts it again if it ended because another port search held its port for a moment."""
 
         def is_up() -> bool:
             if self._process and self._process.poll() is not None:
@@ -82,13 +82,13 @@ class EtcdServer:
             self._process = None
 
     def freeze(self) -> None:
-        """It keeps its connections and answers nothing."""
+        """Suspend it: it keeps its connections and answers nothing."""
         assert self._process
         self._process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WNOWAIT)  # all of its threads have stopped
 
     def ctl(self, *arguments: str, account: str = "") -> str:
-        """What etcdctl says."""
+        """Return the output of etcdctl."""
         command = ["etcdctl", "--endpoints", self.server, *(("--user", account) if account else ()), *arguments]
         environment = {"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin:/usr/local/bin"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=20)
@@ -101,7 +101,7 @@ class EtcdServer:
         self.ctl("compact", str(status[0]["Status"]["header"]["revision"]))
 
     def switch_authentication_on(self) -> None:
-        """From now on only ``root``, with ``password``, may do everything."""
+        """Enable authentication: from now on only ``root``, with ``password``, has full access."""
         self.ctl("user", "add", f"root:{self.password}")
         self.ctl("user", "grant-role", "root", "root")
         self.ctl("auth", "enable")
@@ -118,7 +118,7 @@ class EtcdServer:
 
 
 def make_certificate(directory: Path, name: str) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that vouches for itself, and its key."""
+    """Create a self-signed certificate for 127.0.0.1, and its key."""
     certificate, key = directory / f"{name}.pem", directory / f"{name}.key"
     command = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=etcd -addext subjectAltName=IP:127.0.0.1"
     command += f" -out {certificate} -keyout {key}"
@@ -127,7 +127,7 @@ def make_certificate(directory: Path, name: str) -> tuple[Path, Path]:
 
 
 def cluster(directory: Path, members: Sequence[str]) -> dict[str, EtcdServer]:
-    """A started cluster, its servers by name."""
+    """Start a cluster. Returns its servers by name."""
     peers = {name: peer_address() for name in members}
     servers = {name: EtcdServer(directory, name=name, peers=peers) for name in members}
     for server in servers.values():

@@ -1,4 +1,4 @@
-"""A GlusterFS volume of the test's own, mounted by FUSE. Needs root, /dev/fuse and Debian's glusterfs-server."""
+"""Private GlusterFS volume, mounted by FUSE. Needs root, /dev/fuse and Debian's glusterfs-server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UP_SECONDS = 60.0
 
 
 def missing() -> str:
-    """What is not here that the volume needs; empty where all is."""
+    """Return what the volume needs and this machine lacks; empty if nothing."""
     lacking = [name for name in PROGRAMS if shutil.which(name) is None]
     if lacking:
         return f"there is no {lacking[0]} (Debian: apt-get install glusterfs-server)"
@@ -23,14 +23,15 @@ def missing() -> str:
 
 
 def own_address() -> str:
-    """An address of this machine that is no loopback: glusterd takes no other. Nothing is sent."""
+    """Return an address of this machine other than loopback, which glusterd refuses. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))
         return str(probe.getsockname()[0])
 
 
 class Volume:
-    """``start`` makes and mounts it below ``directory``, with quotas that count at once; ``remove`` ends all of it."""
+    """Volume below a directory. ``start`` creates and mounts it, with immediate quotas; ``remove`` removes
+    everything."""
 
     def __init__(self, directory: Path, name: str) -> None:
         self.mount = directory / "mount"
@@ -55,7 +56,7 @@ class Volume:
         subprocess.run(["mount", "-t", "glusterfs", f"{self._address}:/{self._name}", str(self.mount)], check=True)
 
     def limit(self, folder: str, size: str) -> None:
-        """Let a folder of the volume, such as ``blobs/7``, hold no more than ``size``, such as ``1MB``."""
+        """Limit a folder of the volume, such as ``blobs/7``, to ``size``, such as ``1MB``."""
         self._gluster("volume", "quota", self._name, "limit-usage", f"/{folder}", size)
 
     def remove(self) -> None:

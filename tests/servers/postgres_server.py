@@ -1,4 +1,4 @@
-"""A private PostgreSQL for tests: its data in a directory of its own, reached by a socket in there and nothing else."""
+"""Private PostgreSQL for tests: its data in a separate directory, reachable only through a socket in there."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from urllib.parse import quote
 
 _DEBIAN = Path("/usr/lib/postgresql")
 _USER = "postgres"
-# Nothing of this has to survive the machine.
+# The data need not survive a crash of the machine.
 _QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300")
 
 
 def programs() -> Path | None:
-    """The directory of the server's programs; the newest, where there are several. None: there is no server."""
+    """Return the directory of the server's programs (the newest version), or None if it is not installed."""
     versions = [path for path in _DEBIAN.glob("*/bin") if _is_whole(path)]
     on_path = [Path(path) for path in os.get_exec_path() if _is_whole(Path(path))]
     return max(versions, key=lambda path: float(path.parent.name), default=next(iter(on_path), None))
@@ -28,7 +28,8 @@ def _is_whole(directory: Path) -> bool:
 
 
 class PostgresServer:
-    """One server with an empty database ``regatta``. PostgreSQL refuses to run as root: it is ``postgres`` then."""
+    """One server with an empty database ``regatta``. Runs as ``postgres`` if the user is root, which PostgreSQL
+    refuses."""
 
     def __init__(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="regatta-postgres-"))

@@ -1,4 +1,4 @@
-"""A small provider of sign-in, on a port of its own: OpenID Connect, and OAuth 2.0 in the manner of Baidu."""
+"""Small sign-in provider on its own port: OpenID Connect, and OAuth 2.0 in Baidu's variant."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jwt.algorithms import RSAAlgorithm
 
 CLIENT_ID, CLIENT_SECRET = "regatta", "the portal's secret"
 _KEY_ID = "key-1"
-# The ways in which the portal asks it, and what each is called there.
+# Protocols of the portal, and the backend class of each.
 BACKENDS = {
     "oidc": "social_core.backends.open_id_connect.OpenIdConnectAuth",
     "baidu": "rbac.sign_in.baidu.BaiduOAuth2",
@@ -26,7 +26,7 @@ BACKENDS = {
 
 @dataclass
 class Person:
-    """Who signs in there: what the provider tells of them."""
+    """User of the provider: the data that the provider reports."""
 
     sub: str = "1001"
     username: str = "grace"
@@ -36,8 +36,11 @@ class Person:
 
 @dataclass
 class Provider:
-    """Runs while the block does. ``refuses``: the person says no there. ``asked`` are the paths in their order.
-    ``damaged``: the body of the answer to requests for a path, in place of the right one."""
+    """Runs inside the block.
+
+    ``refuses``: the user declines. ``asked`` are the requested paths in order. ``damaged`` replaces the response body
+    of a path.
+    """
 
     person: Person = field(default_factory=Person)
     refuses: bool = False
@@ -105,7 +108,7 @@ class Provider:
         return {"access_token": "token-of-the-provider", "token_type": "Bearer", "expires_in": 300, "id_token": signed}
 
     def back(self, asked: dict[str, str]) -> str:
-        """Where the browser goes after the person has said yes or no."""
+        """Return the URL to which the browser is redirected after the user accepts or declines."""
         answer = {"state": asked.get("state", "")}
         if self.refuses:
             answer["error"] = "access_denied"
@@ -149,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(404)
 
     def _page(self, query: dict[str, str]) -> None:
-        """The page of the provider, with its one button."""
+        """Page of the provider, with its one button."""
         back = self.provider.back(query).replace("&", "&amp;")
         self._send(f'<title>Provider</title><a id="yes" href="{back}">Sign in as somebody</a>', "text/html")
 
@@ -165,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing: the tests look at ``asked``."""
+        """Log nothing: the tests use ``asked``."""
 
 
 def _flat(query: str) -> dict[str, str]:
@@ -173,7 +176,7 @@ def _flat(query: str) -> dict[str, str]:
 
 
 def configure(settings: Any, provider: Provider) -> None:
-    """Have the portal offer both ways of asking this provider."""
+    """Configure the portal to offer both protocols of this provider."""
     settings.SIGN_IN_PROVIDERS = {"oidc": "Example", "baidu": "Baidu"}
     settings.AUTHENTICATION_BACKENDS = [
         "axes.backends.AxesStandaloneBackend",

@@ -1,1 +1,1 @@
-"""The commands of ``regatta``, a file a subject."""
+"""Commands of ``regatta``, one module per subject."""

@@ -13,7 +13,7 @@ from regatta.config import Context
 from regatta.errors import NotSignedIn, PortalError
 from regatta.session import Session, take
 from regatta.terminal import output
-from regatta.terminal.output import Listing, joined, say
+from regatta.terminal.output import Listing, joined, print_message
 
 _TIMES = ("expires", "last_used")
 BYTES = ("memory", "storage")
@@ -55,7 +55,7 @@ def login(
 
 
 def _bare(session: Session, server: str | None) -> Context:
-    """The context that is to be signed in to, without the token that it may have."""
+    """Return the context to sign in to, without its token."""
     kept = session.context()
     if server and server.rstrip("/") != kept.server.rstrip("/"):
         return Context(server.rstrip("/"))
@@ -63,11 +63,11 @@ def _bare(session: Session, server: str | None) -> Context:
 
 
 def _keep(session: Session, context: Context) -> None:
-    """Keep a token that is good. Raises NotSignedIn where it is not."""
+    """Store a token after testing it. Raises NotSignedIn if it is not valid."""
     with session.reach(context) as portal:
         me = portal.me()
     session.keep(session.name, context)
-    say(f"Signed in to {context.server} as {me['username']} (context {session.name!r}).")
+    print_message(f"Signed in to {context.server} as {me['username']} (context {session.name!r}).")
 
 
 @click.command()
@@ -76,20 +76,20 @@ def logout(session: Session) -> None:
     """Revoke the stored access token and remove it from the configuration file."""
     context = session.context()
     if not context.token:
-        say(f"You are not signed in to {context.server}.")
+        print_message(f"You are not signed in to {context.server}.")
         return
     try:
         with session.reach(context) as portal:
             portal.revoke_own_token()
     except NotSignedIn:
-        say("The token was already invalid.")
+        print_message("The token was already invalid.")
     except PortalError as error:
-        say(
+        print_message(
             f"The token could not be revoked ({error.detail}). It was only removed from this computer. "
             "Revoke it in the portal, on the page Access tokens."
         )
     session.keep(session.name, replace(context, token=""))
-    say("Signed out.")
+    print_message("Signed out.")
 
 
 @click.command()
@@ -99,10 +99,10 @@ def whoami(session: Session, form: str) -> None:
     """Show your account, your namespaces and your role in each."""
     with session.portal() as portal:
         me = portal.me()
-    rooms = me["namespaces"]
+    own = me["namespaces"]
     if form == "table":
         click.echo(me["username"] + (" (admin)" if me["is_admin"] else ""))
-    rows = [(room["name"], room["role"]) for room in rooms]
+    rows = [(one["name"], one["role"]) for one in own]
     output.show(form, Listing(("NAMESPACE", "ROLE"), rows, me, [me["username"]]))
 
 
@@ -119,8 +119,8 @@ def list_namespaces(session: Session, form: str) -> None:
     with session.portal() as portal:
         found = list(portal.namespaces())
         meant = portal.own_namespace()
-    rows = [("*" if room["name"] == meant else "", room["name"], str(room.get("role") or "")) for room in found]
-    output.show(form, Listing(("", "NAME", "ROLE"), rows, found, [room["name"] for room in found]))
+    rows = [("*" if one["name"] == meant else "", one["name"], str(one.get("role") or "")) for one in found]
+    output.show(form, Listing(("", "NAME", "ROLE"), rows, found, [one["name"] for one in found]))
 
 
 @ns.command()
@@ -129,9 +129,9 @@ def list_namespaces(session: Session, form: str) -> None:
 def use(session: Session, name: str) -> None:
     """Make NAME the current namespace."""
     with session.portal() as portal:
-        portal.quota(name)  # it is there, and one may see it
+        portal.quota(name)  # checks that it exists and is visible
     session.keep(session.name, replace(session.context(), namespace=name))
-    say(f"Current namespace: {name}.")
+    print_message(f"Current namespace: {name}.")
 
 
 @click.command()
@@ -187,7 +187,7 @@ def create_token(session: Session, name: str, scopes: tuple[str, ...], days: int
     with session.portal() as portal:
         made = portal.create_token(name, scopes=scopes, days=days)
     click.echo(made["token"])
-    say(f"Save it now; it is not shown again. To revoke it: regatta token revoke {made['id']}")
+    print_message(f"Save it now; it is not shown again. To revoke it: regatta token revoke {made['id']}")
 
 
 @token.command("revoke")
@@ -197,7 +197,7 @@ def revoke_token(session: Session, token_id: str) -> None:
     """Revoke an access token immediately."""
     with session.portal() as portal:
         portal.revoke_token(token_id)
-    say("The token is revoked.")
+    print_message("The token is revoked.")
 
 
 COMMANDS = (login, logout, whoami, ns, quota, token)

@@ -13,7 +13,7 @@ from regatta.errors import PortalError
 from regatta.models import DataSet, Version
 from regatta.session import Session, take
 from regatta.terminal import output, progress
-from regatta.terminal.output import Listing, joined, say
+from regatta.terminal.output import Listing, joined, print_message
 
 LONGEST_CELL = 60
 
@@ -24,7 +24,7 @@ def data() -> None:
 
 
 def _full(portal: Any, name: str) -> str:
-    """A name without a namespace is of the one in use."""
+    """Add the current namespace to a name without one."""
     return name if "/" in name else f"{portal.own_namespace()}/{name}"
 
 
@@ -57,7 +57,7 @@ def _show_versions(found: DataSet, form: str) -> None:
 
 
 def _amounts(one: DataSet | Version) -> tuple[str, str]:
-    """Size and number of records."""
+    """Return size and number of records."""
     return output.size(one.size), "" if one.records is None else f"{one.records:,}"
 
 
@@ -75,7 +75,7 @@ def upload(session: Session, name: str, sources: tuple[Path, ...], fresh: bool, 
     with session.portal() as portal, progress.shown() as bar:
         full = _full(portal, name)
         version: Version = portal.upload(full, *sources, fresh=fresh, progress=bar)
-    say(f"Version {version.number} of {full} is sealed: {version.files} files, {output.size(version.size)}.")
+    print_message(f"Version {version.number} of {full} is sealed: {version.files} files, {output.size(version.size)}.")
     if form == "table":
         click.echo(f"{full}@{version.number}")
         return
@@ -91,7 +91,7 @@ def download(session: Session, name: str, target: Path, version: int | None) -> 
     """Download the dataset NAME to the folder TARGET. Files that are already there are skipped."""
     with session.portal() as portal, progress.shown() as bar:
         files = portal.fetch(_full(portal, name), target, version=version, progress=bar)
-    say(f"Downloaded {len(files)} files to {target}.")
+    print_message(f"Downloaded {len(files)} files to {target}.")
 
 
 @data.command()
@@ -108,7 +108,7 @@ def preview(session: Session, name: str, version: int | None, limit: int, form: 
         if number is None:
             raise PortalError(f"{full} has no sealed version yet. To upload one: regatta data upload {full} FILES")
         found = portal.data.preview(full, number, limit=limit)
-    say(_summary(f"{full}@{number}", found))
+    print_message(_summary(f"{full}@{number}", found))
     heads = [column["name"] for column in found["columns"]] or ["RECORD"]
     rows = [[_short(value) for value in record] for record in found["records"]]
     output.show(
@@ -117,13 +117,13 @@ def preview(session: Session, name: str, version: int | None, limit: int, form: 
 
 
 def _summary(name: str, found: Mapping[str, Any]) -> str:
-    """What the version is as a whole, which file is shown, and why there is no more of it."""
+    """Return a summary of the version, the file that is shown, and why no more is shown."""
     whole = found["statistics"]
     records = "" if whole["records"] is None else f"records {whole['records']:,}, chunks {whole['chunks']:,}, "
-    told = f"{name}: {found['format']}, {records}files {whole['files']:,}, {output.size(whole['size'])}."
+    summary = f"{name}: {found['format']}, {records}files {whole['files']:,}, {output.size(whole['size'])}."
     shown = f" The first of {found['file']}:" if found["file"] else ""
     further = f" {found['more_columns']} further columns are not shown." if found["more_columns"] else ""
-    return f"{told}{further} {found['why']}".rstrip() + shown
+    return f"{summary}{further} {found['why']}".rstrip() + shown
 
 
 def _short(value: Any) -> str:
@@ -162,7 +162,7 @@ def share(session: Session, name: str, namespaces: tuple[str, ...], public: bool
         if found.visibility != ("public" if public else "private"):
             found = portal.data.change(full, visibility="public" if public else "private")
     readers = "everyone" if found.visibility == "public" else joined(found.shared_with) or "no one else"
-    say(f"{full} can be read by its namespace and {readers}.")
+    print_message(f"{full} can be read by its namespace and {readers}.")
 
 
 @data.command("rm")
@@ -176,7 +176,7 @@ def remove(session: Session, name: str, yes: bool) -> None:
         if not yes:
             click.confirm(f"Delete {full} with all its versions?", abort=True, err=True)
         portal.data.remove(full)
-    say(f"Deleted {full}. To restore it: regatta data restore {full}")
+    print_message(f"Deleted {full}. To restore it: regatta data restore {full}")
 
 
 @data.command()
@@ -186,7 +186,7 @@ def restore(session: Session, name: str) -> None:
     """Restore a deleted dataset."""
     with session.portal() as portal:
         found = portal.data.restore(_full(portal, name))
-    say(f"Restored {found.full_name}.")
+    print_message(f"Restored {found.full_name}.")
 
 
 COMMANDS = (data,)

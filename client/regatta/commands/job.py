@@ -15,13 +15,13 @@ from regatta.errors import QuotaExceeded
 from regatta.job import Job
 from regatta.session import Session, take
 from regatta.terminal import output
-from regatta.terminal.output import Listing, say
+from regatta.terminal.output import Listing, print_message
 
 namespace_option = click.option("-n", "--namespace", default="", help="Namespace. Default: the current one.")
 
 
 class Pair(click.ParamType[tuple[str, str]]):
-    """``name=value``."""
+    """Parameter ``name=value``."""
 
     name = "name=value"
 
@@ -36,7 +36,7 @@ class Pair(click.ParamType[tuple[str, str]]):
 
 PAIR = Pair()
 
-# What stands in the place of the file's, by the key of the specification. A dot leads into a mapping.
+# Options that override the file, by key of the specification. A dot separates the keys of nested mappings.
 _OVERRIDES = (
     click.option("--name", default=None, help="Name of the job."),
     click.option("--framework", default=None, help="Framework: native, paddle, torch or command."),
@@ -84,15 +84,15 @@ def overrides(command: Any) -> Any:
 
 
 def _changed(spec: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The specification with what the flags say."""
+    """Return the specification with the values of the flags."""
     for name, value in given.items():
         if value is None:
             continue
         *way, last = _PLACES.get(name, (name,))
-        room = spec
+        target = spec
         for step in way:
-            room = room.setdefault(step, {})
-        room[last] = value
+            target = target.setdefault(step, {})
+        target[last] = value
     return spec
 
 
@@ -100,7 +100,7 @@ AFTER_DASHES = "regatta.after_dashes"
 
 
 class WithProgram(click.Command):
-    """A command that leaves what stands after the first ``--`` as it is: it belongs to the program."""
+    """Command that leaves the arguments after the first ``--`` unparsed: they belong to the program."""
 
     def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
         if "--" in arguments:
@@ -163,10 +163,10 @@ def submit(
         spec = _changed(spec, given)
         _offer_requirements(spec, program, code)
         if dry_run:
-            _tell_preview(portal.preview(spec, namespace=namespace), form)
+            _show_preview(portal.preview(spec, namespace=namespace), form)
             return
         job = portal.submit(spec, namespace=namespace)
-        _tell_submitted(portal, job, form, detach=detach)
+        _show_submitted(portal, job, form, detach=detach)
         if not detach:
             stream.follow(portal, job.id)
 
@@ -185,11 +185,11 @@ def _offer_requirements(spec: Mapping[str, Any], program: Sequence[str], code: S
     """Name the requirements file that the job does not use."""
     found = jobfile.requirements_beside(program, code)
     if found and not spec.get("requirements"):
-        say(f"{found} is not installed. To install its packages, add: --requirements {found}")
+        print_message(f"{found} is not installed. To install its packages, add: --requirements {found}")
 
 
-def _tell_preview(preview: Mapping[str, Any], form: str) -> None:
-    """What would come of it; a job that can never fit is an error."""
+def _show_preview(preview: Mapping[str, Any], form: str) -> None:
+    """Print the expected outcome. Raises an error for a job that can never fit."""
     replicas = preview["plan"].get("replicas") or []
     rows = [[str(value) for value in (preview["verdict"], len(replicas), preview["reason"])]]
     output.show(form, Listing(("VERDICT", "REPLICAS", "REASON"), rows, preview, [preview["verdict"]]))
@@ -197,15 +197,15 @@ def _tell_preview(preview: Mapping[str, Any], form: str) -> None:
         raise QuotaExceeded(preview["reason"])
 
 
-def _tell_submitted(portal: Client, job: Job, form: str, *, detach: bool) -> None:
+def _show_submitted(portal: Client, job: Job, form: str, *, detach: bool) -> None:
     if form == "table":
         click.echo(job.id)
     else:
         output.show(form, output.one((), (), job.raw, job.id))
-    say(f"{job.name} is {job.state}. {job.why}".strip())
-    say(f"Page: {portal.page_of(job)}")
+    print_message(f"{job.name} is {job.state}. {job.why}".strip())
+    print_message(f"Page: {portal.page_of(job)}")
     if detach:
-        say(f"Log: regatta logs -f {job.id}\nWait: regatta wait {job.id}\nCancel: regatta cancel {job.id}")
+        print_message(f"Log: regatta logs -f {job.id}\nWait: regatta wait {job.id}\nCancel: regatta cancel {job.id}")
 
 
 @click.command()
@@ -258,7 +258,7 @@ def wait(session: Session, job_id: str, timeout: float | None) -> None:
 def cancel(session: Session, job_id: str) -> None:
     """Cancel a job."""
     with session.portal() as portal:
-        _tell(portal.cancel(job_id))
+        _show(portal.cancel(job_id))
 
 
 @click.command()
@@ -272,7 +272,7 @@ def delete(session: Session, job_id: str, yes: bool) -> None:
         if not yes:
             click.confirm(f"Delete the job {job.name} with everything it kept?", abort=True, err=True)
         portal.delete(job_id)
-    say(f"The job {job.name} has been deleted.")
+    print_message(f"The job {job.name} has been deleted.")
 
 
 @click.command()
@@ -281,23 +281,23 @@ def delete(session: Session, job_id: str, yes: bool) -> None:
 def retry(session: Session, job_id: str) -> None:
     """Run a job that has ended again, as its next attempt."""
     with session.portal() as portal:
-        _tell(portal.retry(job_id))
+        _show(portal.retry(job_id))
 
 
 @click.command()
 @click.argument("job_id")
-@click.argument("wishes", nargs=-1, required=True, type=PAIR, metavar="ROLE=NUMBER...")
+@click.argument("numbers", nargs=-1, required=True, type=PAIR, metavar="ROLE=NUMBER...")
 @take
-def scale(session: Session, job_id: str, wishes: tuple[tuple[str, str], ...]) -> None:
+def scale(session: Session, job_id: str, numbers: tuple[tuple[str, str], ...]) -> None:
     """Change the number of replicas of a running job, for example trainer=4."""
-    if odd := next((f"{role}={number}" for role, number in wishes if not number.isdigit()), None):
+    if odd := next((f"{role}={number}" for role, number in numbers if not number.isdigit()), None):
         raise click.UsageError(f"{odd} is not a number of replicas.")
     with session.portal() as portal:
-        _tell(portal.scale(job_id, **{role: int(number) for role, number in wishes}))
+        _show(portal.scale(job_id, **{role: int(number) for role, number in numbers}))
 
 
-def _tell(job: Job) -> None:
-    say(f"{job.name} is {job.state}. {job.why}".strip())
+def _show(job: Job) -> None:
+    print_message(f"{job.name} is {job.state}. {job.why}".strip())
 
 
 @click.command()
@@ -316,7 +316,7 @@ def clone(session: Session, /, job_id: str, again: bool, namespace: str, **given
             click.echo(output.to_yaml(spec), nl=False)
             return
         job = portal.submit(spec, namespace=namespace or portal.job(job_id).namespace)
-        _tell_submitted(portal, job, "table", detach=True)
+        _show_submitted(portal, job, "table", detach=True)
 
 
 @click.command("open")
@@ -328,7 +328,7 @@ def browse(session: Session, job_id: str) -> None:
         page = portal.page_of(portal.job(job_id))
     click.echo(page)
     if not session.outside.browse(page):
-        say("No browser could be opened. Open the address above.")
+        print_message("No browser could be opened. Open the address above.")
 
 
 @click.command()

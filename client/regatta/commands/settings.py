@@ -11,7 +11,7 @@ from regatta import config
 from regatta.config import Settings
 from regatta.session import Session, take
 from regatta.terminal import output
-from regatta.terminal.output import Listing, say
+from regatta.terminal.output import Listing, print_message
 
 SHELLS = ("bash", "zsh", "fish")
 KEYS = ("server", "namespace")
@@ -47,7 +47,7 @@ def use(name: str) -> None:
     settings = config.load()
     settings.named(name)
     config.save(replace(settings, current=name))
-    say(f"Current context: {name} ({settings.named(name).server}).")
+    print_message(f"Current context: {name} ({settings.named(name).server}).")
 
 
 @configuration.command("set")
@@ -60,7 +60,7 @@ def put(session: Session, key: str, value: str) -> None:
     kept = settings.contexts.get(session.name, config.Context())
     changed = replace(kept, server=value, token="") if key == "server" else replace(kept, namespace=value)
     config.save(settings.with_context(session.name, changed))
-    say(f"Set {key} of context {session.name!r} to {value}.")
+    print_message(f"Set {key} of context {session.name!r} to {value}.")
 
 
 @configuration.command("rm")
@@ -69,7 +69,7 @@ def remove(name: str) -> None:
     """Delete a context. Its token stays valid; run `regatta logout` first to revoke it."""
     settings: Settings = config.load().without(name)
     config.save(settings)
-    say(f"Deleted context {name!r}.")
+    print_message(f"Deleted context {name!r}.")
 
 
 @configuration.command("path")

@@ -17,16 +17,16 @@ from regatta.models import Line, Point
 from regatta.series import Series
 from regatta.session import Session, take
 from regatta.terminal import output
-from regatta.terminal.output import Listing, say
+from regatta.terminal.output import Listing, print_message
 
-# Lines that are printed of a log that is not followed, unless others are asked for.
+# Lines printed of a log that is not followed, by default.
 TAIL = 1000
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS: Mapping[str, float] = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Moment(click.ParamType[datetime]):
-    """A length of time before now (10m, 2h), or a moment of ISO 8601."""
+    """Duration before now (10m, 2h), or an ISO 8601 time."""
 
     name = "time"
 
@@ -96,7 +96,7 @@ def _begin(
     after: int | None,
     replica: str | None,
 ) -> int:
-    """The cursor to read from. A log that is not followed begins near its end, as a person wants it, and says so."""
+    """Return the cursor to read from. A log that is not followed begins near its end; a message says so."""
     if after is not None or (tail is None and (follows or since is not None)):
         return after or 0
     wanted = TAIL if tail is None else tail
@@ -105,19 +105,19 @@ def _begin(
     lines = portal.tail(job_id, wanted, replica=replica)
     begin = lines[0].seq - 1 if lines else 0
     if tail is None and len(lines) == wanted and begin:
-        say(f"Showing the last {wanted} lines. For all lines: regatta logs --after 0 {job_id}")
+        print_message(f"Showing the last {wanted} lines. For all lines: regatta logs --after 0 {job_id}")
     return begin
 
 
 def follow(portal: Client, job_id: str) -> None:
-    """Print the log to its end, then exit with the job's outcome."""
+    """Print the log to its end, then exit with the outcome of the job."""
     for line in portal.follow(job_id):
         _plain(line)
     exit_with(portal.job(job_id))
 
 
 def exit_with(job: Job) -> None:
-    say(f"{job.name} is {job.state}. {job.why}".strip())
+    print_message(f"{job.name} is {job.state}. {job.why}".strip())
     sys.exit(job.exit_code)
 
 
@@ -163,7 +163,7 @@ def metrics(
             found = portal.chart(job_id, wanted, buckets=buckets)
             _show_series(found.series, form)
             if found.left_out:
-                say(_left_out(job_id, found.left_out))
+                print_message(_left_out(job_id, found.left_out))
             return
         if follows:
             exit_with(portal.job(job_id))

@@ -1,1 +1,1 @@
-"""What the command prints: tables, charts and progress."""
+"""Terminal output: tables, charts and progress."""

@@ -1,6 +1,6 @@
-"""What the command prints: a table for people, or JSON, YAML and bare names for programs.
+"""Output of commands: tables for people, or JSON, YAML and bare names for programs.
 
-What a program may want goes to standard output, the rest to standard error.
+Results go to standard output, everything else to standard error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rich.text import Text
 
 STYLES = {"SUCCEEDED": "green", "FAILED": "red", "CANCELLED": "yellow", "RUNNING": "cyan"}
 UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
-# A pipe gets whole columns; only a person's window has a width.
+# A pipe gets untruncated columns; only a terminal window has a width.
 WIDE = 240
 
 
@@ -30,7 +30,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", 
 
 
 def csv_line(cells: Iterable[Any]) -> str:
-    """One line of CSV, without its end. Text that a spreadsheet would run gets an apostrophe in front."""
+    """Return one line of CSV without its end. Text that a spreadsheet would run gets an apostrophe in front."""
     line = io.StringIO()
     inert = (f"'{cell}" if isinstance(cell, str) and cell.startswith(_FORMULA) else cell for cell in cells)
     csv.writer(line, lineterminator="").writerow(inert)
@@ -39,23 +39,23 @@ def csv_line(cells: Iterable[Any]) -> str:
 
 @dataclass(frozen=True)
 class Listing:
-    """Things of one kind. ``raw`` is what the portal told of each, ``rows`` the same as cells, ``names`` what a command
-    takes for each."""
+    """Objects of one kind. ``raw`` is the portal's data, ``rows`` are table cells, ``names`` the arguments for other
+    commands."""
 
     heads: Sequence[str]
     rows: Sequence[Sequence[str]]
     raw: Any
     names: Sequence[str]
-    empty: str = ""  # what people are told where there is nothing
+    empty: str = ""  # message for people if there is nothing
 
 
 def _table(listing: Listing) -> None:
     if not listing.rows and listing.empty:
-        say(listing.empty)
+        print_message(listing.empty)
         return
     table = Table(*listing.heads, box=None, pad_edge=False)
     for row in listing.rows:
-        # Cells are shown as they are: what users wrote is no markup.
+        # Cells are shown literally: user text is not markup.
         table.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
     Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(table)
 
@@ -90,12 +90,12 @@ def show(form: str, listing: Listing) -> None:
 
 
 def one(heads: Sequence[str], row: Sequence[str], raw: Any, name: str) -> Listing:
-    """A single thing."""
+    """Return the listing of a single object."""
     return Listing(heads, [row], raw, [name])
 
 
 def to_yaml(raw: Any) -> str:
-    """Texts of several lines stay readable: a job's code is one of them."""
+    """Return YAML in which multi-line texts, such as a job's code, stay readable."""
     return yaml.dump(raw, Dumper=_Dumper, allow_unicode=True, sort_keys=False, width=WIDE)
 
 
@@ -110,12 +110,12 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 _Dumper.add_representer(str, _text)
 
 
-def say(text: str) -> None:
+def print_message(text: str) -> None:
     click.echo(text, err=True)
 
 
 def size(count: float) -> str:
-    """Bytes for people."""
+    """Format a number of bytes for people."""
     for unit in UNITS:
         if count < 1024 or unit == UNITS[-1]:
             break

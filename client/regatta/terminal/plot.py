@@ -1,4 +1,4 @@
-"""A Plotly figure of a job's metrics. In a notebook it goes on by itself while the job runs."""
+"""Plotly figure of a job's metrics. In a notebook it updates itself while the job runs."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from regatta.terminal.watch import Watch
 if TYPE_CHECKING:
     from regatta.job import Job
 
-# As many as a screen has columns: more would not be seen.
+# As many as a screen has columns: more would not be visible.
 BUCKETS = 1000
-LOOK_SECONDS = 1.0
+POLL_SECONDS = 1.0
 
 
 def figure_of(job: Job, keys: Sequence[str], *, live: bool) -> Any:
-    """A figure with a line a key. A ``FigureWidget`` that is kept up to date where the job goes on, ``live`` is wished
-    for and anywidget is installed; else a ``Figure`` of what there is. Raises NotInstalled without plotly."""
+    """Return a figure with a line per key. Raises NotInstalled without plotly.
+
+    It is a ``FigureWidget`` that is kept up to date if the job is still running, ``live`` is true and anywidget is
+    installed; else a ``Figure`` of the current values.
+    """
     graph = package("plotly.graph_objects")
     moves = live and not job.ended and importlib.util.find_spec("anywidget") is not None
     figure = (graph.FigureWidget if moves else graph.Figure)()
@@ -27,7 +30,7 @@ def figure_of(job: Job, keys: Sequence[str], *, live: bool) -> Any:
         figure.add_scatter(name=key, mode="lines", x=[], y=[])
     figure.update_layout(title=f"{job.name} ({job.namespace})", xaxis_title="step", template="plotly_white")
     if moves:
-        # Kept by the figure: the one ends with the other.
+        # Stored in the figure, so that the watch ends with it.
         figure._regatta_watch = Watch(lambda enough: snapshots(job, keys, enough), lambda now: draw(figure, now))
     else:
         draw(figure, snapshot(job, keys))
@@ -35,7 +38,7 @@ def figure_of(job: Job, keys: Sequence[str], *, live: bool) -> Any:
 
 
 def draw(figure: Any, now: Mapping[str, Series]) -> None:
-    """Put the present values into the figure, in one message to the browser."""
+    """Put the current values into the figure, in one message to the browser."""
     with figure.batch_update():
         for line in figure.data:
             line.x, line.y = now[line.name].x, now[line.name].last
@@ -46,14 +49,14 @@ def snapshot(job: Job, keys: Sequence[str]) -> dict[str, Series]:
 
 
 def snapshots(job: Job, keys: Sequence[str], enough: Callable[[], bool]) -> Iterator[Mapping[str, Series]]:
-    """The values whenever there are other ones, until the job has ended."""
-    told: Mapping[str, Series] = {}
+    """Yield the values whenever they have changed, until the job has ended."""
+    shown: Mapping[str, Series] = {}
     while not enough():
         ended = job.refresh().ended
         now = snapshot(job, keys)
-        if now != told:
-            told = now
+        if now != shown:
+            shown = now
             yield now
         if ended:
             return
-        job.pause(LOOK_SECONDS)
+        job.pause(POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""How far a transfer is: a bar with rate and time left on a terminal, a plain line now and then elsewhere."""
+"""Progress of a transfer: a bar with rate and remaining time on a terminal, occasional plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TaskID, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
-from regatta.terminal.output import say, size
+from regatta.terminal.output import print_message, size
 
 LINE_SECONDS = 5.0
 
 
 class Shown(Protocol):
-    """Shows a transfer while it is entered."""
+    """Context manager that shows a transfer."""
 
     def __enter__(self) -> Shown: ...
 
@@ -33,12 +33,12 @@ class Shown(Protocol):
 
 
 def shown() -> Shown:
-    """What fits to where standard error goes."""
+    """Return the display that fits standard error."""
     return Bar() if sys.stderr.isatty() else Lines()
 
 
 class Bar:
-    """On a terminal. Each phase, hashing and sending, has a bar of its own."""
+    """Progress bar on a terminal. The phases, hashing and sending, have separate bars."""
 
     def __init__(self) -> None:
         columns = (TextColumn("{task.description:<11}"), BarColumn(), DownloadColumn(binary_units=True))
@@ -64,13 +64,13 @@ class Bar:
 
 
 class Lines:
-    """In a file or a pipe: at the beginning and the end of a phase, and every few seconds between."""
+    """Progress lines for a file or a pipe: at the beginning and the end of a phase, and every few seconds between."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._lock = threading.Lock()
         self._what, self._done, self._total = "", 0, 0
-        self._began = self._told = 0.0
+        self._began = self._printed = 0.0
 
     def __enter__(self) -> Lines:
         return self
@@ -78,21 +78,21 @@ class Lines:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing is left to be put right."""
+        """Do nothing."""
 
     def begin(self, what: str, total: int) -> None:
         with self._lock:
             self._what, self._done, self._total = what, 0, total
-            self._began = self._told = self._clock()
-            say(f"{what}: {size(total)}")
+            self._began = self._printed = self._clock()
+            print_message(f"{what}: {size(total)}")
 
     def advance(self, count: int) -> None:
         with self._lock:
             self._done += count
             now = self._clock()
-            if count and (now - self._told >= LINE_SECONDS or self._done == self._total):
-                self._told = now
-                say(self._line(now))
+            if count and (now - self._printed >= LINE_SECONDS or self._done == self._total):
+                self._printed = now
+                print_message(self._line(now))
 
     def _line(self, now: float) -> str:
         seconds = max(now - self._began, 1e-3)

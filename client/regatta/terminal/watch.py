@@ -1,4 +1,4 @@
-"""A thread that hands over what comes until its source ends or somebody has had enough."""
+"""Background thread that passes items to a callback until its source ends or it is stopped."""
 
 from __future__ import annotations
 
@@ -10,12 +10,16 @@ Item = TypeVar("Item")
 
 
 class Watch(Generic[Item]):
-    """Calls ``deed`` with each item of ``source``, which is given a way to ask whether it is enough. What either raises
-    ends the watch and is kept for ``wait``."""
+    """Calls ``action`` with each item of ``source``, which receives a function that returns whether to stop.
 
-    def __init__(self, source: Callable[[Callable[[], bool]], Iterator[Item]], deed: Callable[[Item], object]) -> None:
+    An exception of either ends the watch and is stored for ``wait``.
+    """
+
+    def __init__(
+        self, source: Callable[[Callable[[], bool]], Iterator[Item]], action: Callable[[Item], object]
+    ) -> None:
         self._source = source
-        self._deed = deed
+        self._deed = action
         self._error: BaseException | None = None
         self._enough = threading.Event()
         self._thread = threading.Thread(target=self._run, name="regatta-watch", daemon=True)
@@ -26,11 +30,11 @@ class Watch(Generic[Item]):
         return self._thread.is_alive()
 
     def stop(self) -> None:
-        """No further item. Returns at once; safe to call twice, and from ``deed``."""
+        """Stop after the current item. Returns immediately; may be called twice, and from ``action``."""
         self._enough.set()
 
     def wait(self, timeout: float | None = None) -> None:
-        """Return when it has ended. Raises what it ended of, TimeoutError after ``timeout`` seconds."""
+        """Return when the watch has ended. Raises its error, or TimeoutError after ``timeout`` seconds."""
         self._thread.join(timeout)
         if self._thread.is_alive():
             raise TimeoutError(f"The watch has not finished after {timeout:g} s.")
@@ -43,5 +47,5 @@ class Watch(Generic[Item]):
                 if self._enough.is_set():
                     return
                 self._deed(item)
-        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to the one who waits
+        except Exception as error:  # noqa: BLE001  every error is raised to the waiting caller
             self._error = error

@@ -25,7 +25,7 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def handle(self, *args: Any, **options: Any) -> None:
-        from datasets.garbage_collection import Stewardship
+        from datasets.garbage_collection import Maintenance
         from jobs.elastic.controller.controller import Controller
         from jobs.launch.cluster_namespaces import NamespaceUpdates
         from jobs.launch.coordination_accounts import AccountCleanup
@@ -53,7 +53,7 @@ class Command(BaseCommand):
             Task("retention", Retaining().when_due),
             Task("coordination", AccountCleanup().when_due),
             Task("storage", Accounting().when_due),
-            Task("datasets", Stewardship(versions_in_use).when_due),
+            Task("datasets", Maintenance(versions_in_use).when_due),
             Task("namespaces", NamespaceUpdates().when_due),
             Task("e-mail", Outbox().when_due),
             Task("sign-in attempts", SignInAttempts().when_due),

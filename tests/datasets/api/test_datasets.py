@@ -1,4 +1,4 @@
-"""Datasets over HTTP, as people of the namespace and others see them."""
+"""HTTP API of datasets, for members of the namespace and others."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def send(client: Client, file: dict[str, Any], number: int, piece: bytes, base: 
     )
 
 
-# --- The whole way ---------------------------------------------------------------------------------------------------
+# --- Complete workflow -----------------------------------------------------------------------------------------------
 def test_from_nothing_to_a_sealed_version(developer: Client, small_parts: None) -> None:
     made = developer.post("/api/v1/namespaces/team/datasets", {"name": "mine", "description": "ours"}, JSON)
     assert (made.status_code, made.json()["full_name"], made.json()["latest"]) == (201, "team/mine", None)
@@ -82,8 +82,8 @@ def test_from_nothing_to_a_sealed_version(developer: Client, small_parts: None) 
 
     assert developer.post(f"{MINE}/versions/1/seal").json()["state"] == "indexing"
     indexing.index(Version.objects.get().pk)
-    told = developer.get(MINE).json()
-    assert (told["latest"], told["size"], told["versions"][0]["state"]) == (1, 20, "sealed")
+    answered = developer.get(MINE).json()
+    assert (answered["latest"], answered["size"], answered["versions"][0]["state"]) == (1, 20, "sealed")
     assert developer.get(files).json()["results"] == [
         {
             "path": "a.bin",
@@ -128,7 +128,7 @@ def test_a_part_that_is_wrong_is_refused_with_its_code(
         ({"name": "ok", "description": "x" * 2001}, "description"),
     ],
 )
-def test_a_data_set_that_cannot_be_is_refused_by_field(
+def test_an_invalid_dataset_is_refused_by_field(
     developer: Client, personas: Personas, body: dict[str, Any], field: str
 ) -> None:
     answer = developer.post("/api/v1/namespaces/team/datasets", body, JSON)
@@ -140,19 +140,17 @@ def test_a_name_is_taken_once(developer: Client, dataset: Dataset) -> None:
     assert (again.status_code, again.json()["code"]) == (409, "exists")
 
 
-# --- Who sees what ---------------------------------------------------------------------------------------------------
-def test_what_is_not_sealed_is_seen_by_those_who_may_write_alone(uploader: Uploader, personas: Personas) -> None:
-    told = {
+# --- Visibility ------------------------------------------------------------------------------------------------------
+def test_open_versions_are_visible_to_writers_alone(uploader: Uploader, personas: Personas) -> None:
+    answered = {
         name: personas.client(name).get(f"{MINE}/versions/1").status_code
         for name in ("admin", "owner", "developer", "viewer", "stranger", "nobody")
     }
-    assert told == {"admin": 200, "owner": 200, "developer": 200, "viewer": 404, "stranger": 404, "nobody": 401}
+    assert answered == {"admin": 200, "owner": 200, "developer": 200, "viewer": 404, "stranger": 404, "nobody": 401}
     assert personas.client("viewer").get(MINE).json()["versions"] == []
 
 
-def test_a_stranger_sees_it_once_it_is_shared_and_no_longer_when_it_is_not(
-    sealed: Version, personas: Personas, developer: Client
-) -> None:
+def test_another_account_sees_it_while_it_is_shared(sealed: Version, personas: Personas, developer: Client) -> None:
     stranger = personas.client("stranger")
     content = f"{MINE}/versions/1/content/folder/数据.bin"
     assert [stranger.get(MINE).status_code, stranger.get(content).status_code] == [404, 404]
@@ -165,7 +163,9 @@ def test_a_stranger_sees_it_once_it_is_shared_and_no_longer_when_it_is_not(
     assert stranger.get(MINE).status_code == 404
 
 
-def test_sharing_does_not_say_which_namespaces_exist(developer: Client, dataset: Dataset, personas: Personas) -> None:
+def test_sharing_does_not_reveal_which_namespaces_exist(
+    developer: Client, dataset: Dataset, personas: Personas
+) -> None:
     answers = [developer.put(f"{MINE}/shares", {"namespaces": [name]}, JSON) for name in ("elsewhere", "nowhere")]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert [answer.json()["shared_with"] for answer in answers] == [["elsewhere"], ["nowhere"]]
@@ -174,7 +174,7 @@ def test_sharing_does_not_say_which_namespaces_exist(developer: Client, dataset:
 def test_a_namespace_that_gets_a_shared_name_later_reads_nothing(
     sealed: Version, developer: Client, personas: Personas
 ) -> None:
-    """A name was shared with before anybody had it; whoever takes it is nobody that was meant."""
+    """The name was shared before the namespace existed; its later owner was not meant."""
     developer.put(f"{MINE}/shares", {"namespaces": ["nowhere"]}, JSON)
     namespace = make_namespace("nowhere")
     make_member(namespace, personas.stranger)
@@ -184,7 +184,7 @@ def test_a_namespace_that_gets_a_shared_name_later_reads_nothing(
     assert "team/mine" not in [offer.name for offer in selectors.catalogue(personas.stranger, "nowhere")]
     developer.put(f"{MINE}/shares", {"namespaces": ["nowhere", "elsewhere-too"]}, JSON)  # another change
     assert stranger.get(MINE).status_code == 404
-    for wanted in ([], ["nowhere"]):  # shared anew, and meant
+    for wanted in ([], ["nowhere"]):  # removed and shared again, for the new namespace
         developer.put(f"{MINE}/shares", {"namespaces": wanted}, JSON)
     assert stranger.get(MINE).status_code == 200
 
@@ -194,15 +194,13 @@ def test_a_name_that_no_namespace_can_have_is_not_shared_with(developer: Client,
     assert answer.status_code == 422 and "No Where" in answer.json()["detail"]
 
 
-def test_a_namespace_that_was_closed_shares_nothing_any_more(
-    sealed: Version, personas: Personas, developer: Client
-) -> None:
+def test_a_closed_namespace_shares_nothing(sealed: Version, personas: Personas, developer: Client) -> None:
     developer.put(f"{MINE}/shares", {"namespaces": ["elsewhere"]}, JSON)
     Namespace.objects.filter(name="elsewhere").update(closed=now())
     assert personas.client("stranger").get(MINE).status_code == 404
 
 
-def test_what_is_public_is_read_by_everybody_and_changed_by_its_own(
+def test_a_public_dataset_is_readable_by_all_and_changed_by_its_namespace(
     sealed: Version, personas: Personas, developer: Client
 ) -> None:
     developer.patch(MINE, {"visibility": "public"}, JSON)
@@ -241,7 +239,7 @@ def content(client: Client, **headers: str) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("asked", "status", "given", "told"),
+    ("asked", "status", "given", "answered"),
     [
         ("", 200, CONTENT, None),
         ("bytes=0-3", 206, b"0123", "bytes 0-3/20"),
@@ -255,21 +253,21 @@ def content(client: Client, **headers: str) -> Any:
     ],
 )
 def test_a_file_or_a_range_of_it(
-    sealed: Version, developer: Client, asked: str, status: int, given: bytes, told: str | None
+    sealed: Version, developer: Client, asked: str, status: int, given: bytes, answered: str | None
 ) -> None:
     answer = content(developer, Range=asked)
     assert (answer.status_code, whole(answer)) == (status, given)
-    assert answer.headers.get("Content-Range") == told
+    assert answer.headers.get("Content-Range") == answered
     assert answer.headers["ETag"] == f'"{sha(CONTENT)}"'
     assert answer.headers["Content-Disposition"].startswith("attachment")
 
 
 @pytest.mark.parametrize("asked", ["bytes=20-", "bytes=99-100", "bytes=-0"])
-def test_a_range_behind_the_end_is_refused(sealed: Version, developer: Client, asked: str) -> None:
+def test_a_range_beyond_the_end_is_refused(sealed: Version, developer: Client, asked: str) -> None:
     assert content(developer, Range=asked).status_code == 416
 
 
-def test_who_has_the_content_gets_no_bytes(sealed: Version, developer: Client) -> None:
+def test_a_client_that_has_the_content_gets_no_bytes(sealed: Version, developer: Client) -> None:
     assert content(developer, **{"If-None-Match": f'"{sha(CONTENT)}"'}).status_code == 304
 
 
@@ -285,7 +283,7 @@ def test_a_download_that_has_begun_outlives_the_deletion(
 
 
 # --- Deleting --------------------------------------------------------------------------------------------------------
-def test_what_is_deleted_can_be_restored(sealed: Version, developer: Client, personas: Personas) -> None:
+def test_a_deleted_dataset_can_be_restored(sealed: Version, developer: Client, personas: Personas) -> None:
     gone = developer.delete(MINE)
     assert gone.status_code == 202 and gone.json()["gone_after"] > gone.json()["deleted_at"]
     assert names(developer) == ["public/diabetes", "public/digits"]
@@ -296,7 +294,7 @@ def test_what_is_deleted_can_be_restored(sealed: Version, developer: Client, per
     assert names(developer)[-1] == "team/mine"
 
 
-def test_what_is_deleted_is_gone_for_those_it_was_shared_with(
+def test_a_deleted_dataset_is_gone_for_namespaces_it_was_shared_with(
     sealed: Version, developer: Client, personas: Personas
 ) -> None:
     developer.put(f"{MINE}/shares", {"namespaces": ["elsewhere"]}, JSON)
@@ -304,7 +302,7 @@ def test_what_is_deleted_is_gone_for_those_it_was_shared_with(
     assert personas.client("stranger").get(MINE).status_code == 404
 
 
-def test_every_change_is_in_the_trail(sealed: Version, developer: Client) -> None:
+def test_every_change_is_in_the_audit_log(sealed: Version, developer: Client) -> None:
     developer.patch(MINE, {"visibility": "public"}, JSON)
     developer.put(f"{MINE}/shares", {"namespaces": []}, JSON)
     developer.delete(MINE)
@@ -321,7 +319,7 @@ def test_every_change_is_in_the_trail(sealed: Version, developer: Client) -> Non
     ]
 
 
-def test_whose_namespace_is_closed_has_no_data_sets(sealed: Version, developer: Client, personas: Personas) -> None:
+def test_a_member_of_a_closed_namespace_has_no_datasets(sealed: Version, developer: Client, personas: Personas) -> None:
     developer.patch(MINE, {"visibility": "public"}, JSON)
     sealed.dataset.namespace.closed = sealed.created
     sealed.dataset.namespace.save()
@@ -332,8 +330,8 @@ def test_whose_namespace_is_closed_has_no_data_sets(sealed: Version, developer: 
 def test_membership_in_the_namespace_that_it_is_shared_with_counts_with_its_role(
     sealed: Version, developer: Client, personas: Personas
 ) -> None:
-    room = make_namespace("third")
-    make_member(room, personas.stranger)
+    third = make_namespace("third")
+    make_member(third, personas.stranger)
     developer.put(f"{MINE}/shares", {"namespaces": ["third"]}, JSON)
     assert personas.client("stranger").get(MINE).status_code == 200
     assert personas.client("stranger").post(f"{MINE}/versions", {}, JSON).status_code == 403

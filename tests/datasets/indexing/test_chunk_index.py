@@ -1,4 +1,4 @@
-"""The chunks of files of every format, as the manifest of a version names them."""
+"""Chunks of files of every format in the manifest of a version."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ EVERY_FORMAT = [
 
 @pytest.fixture(autouse=True)
 def _files_in_one_part(small_parts: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tar files are of ten thousand bytes at least."""
+    """Tar files have at least ten thousand bytes."""
     monkeypatch.setattr(manifest, "part_size_for", lambda size: 1 << 20)
 
 
@@ -58,7 +58,7 @@ def make(name: str, folder: Path) -> list[Path]:
 
 @pytest.mark.parametrize("name", EVERY_FORMAT)
 def test_the_chunks_of_every_format_are_those_that_trainers_read(uploader: Uploader, tmp_path: Path, name: str) -> None:
-    if name in {"features", "example", "image"}:  # nothing in one file says so
+    if name in {"features", "example", "image"}:  # cannot be detected from a single file
         Dataset.objects.update(format=name)
     paths = make(name, tmp_path)
     for path in paths:
@@ -79,7 +79,7 @@ def test_the_chunks_of_every_format_are_those_that_trainers_read(uploader: Uploa
     assert makers.plain(read[0]) == makers.plain(rows[0]) or name == "features"
 
 
-def test_chunks_that_say_nothing_of_their_bytes_are_given_a_digest(uploader: Uploader, tmp_path: Path) -> None:
+def test_chunks_without_a_checksum_are_given_a_digest(uploader: Uploader, tmp_path: Path) -> None:
     (path,) = make("npy", tmp_path)
     uploader.upload("a.npy", path.read_bytes())
     (chunk,) = entries(sealed(uploader))["a.npy"].chunks
@@ -90,7 +90,7 @@ def test_chunks_that_say_nothing_of_their_bytes_are_given_a_digest(uploader: Upl
         list(registry.named("npy").read(path, Span(*(chunk.offset, chunk.length, chunk.records), chunk.digest)))
 
 
-def test_a_file_that_no_format_knows_is_kept_and_told_of(uploader: Uploader) -> None:
+def test_a_file_of_no_known_format_is_kept_and_reported(uploader: Uploader) -> None:
     uploader.upload("a.csv", b"x,y\n1,2\n")
     uploader.upload("notes.docx", b"what we did")
     version = sealed(uploader)
@@ -120,7 +120,7 @@ def test_a_broken_file_fails_the_version_with_its_name_and_the_place(
     assert str(default_storage().shelf()) not in version.why
 
 
-def test_what_needs_a_package_that_is_not_there_says_who_can_help(
+def test_a_file_that_needs_a_missing_package_names_the_operator(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uploader.upload("a.parquet", b"PAR1")
@@ -137,13 +137,13 @@ def test_a_file_of_countless_chunks_is_refused(uploader: Uploader, monkeypatch: 
     assert "'b.csv', offset 0: the version has more than 1 chunks" in version.why
 
 
-def test_nothing_is_left_of_looking_through(uploader: Uploader) -> None:
+def test_indexing_leaves_no_scratch_files(uploader: Uploader) -> None:
     uploader.upload("a.csv", b"1,2\n")
     sealed(uploader)
     assert list(default_storage().shelf().iterdir()) == []
 
 
-def test_what_is_said_counts_for_the_next_version(uploader: Uploader) -> None:
+def test_a_format_that_is_set_applies_to_the_next_version(uploader: Uploader) -> None:
     uploader.upload("rows.dat", b"1,2\n3,4\n")
     assert sealed(uploader).format == "files"
     Dataset.objects.update(format="csv")
@@ -153,33 +153,33 @@ def test_what_is_said_counts_for_the_next_version(uploader: Uploader) -> None:
     assert (version.format, version.records) == ("csv", 2)
 
 
-def test_a_format_that_there_is_none_of_is_refused(uploader: Uploader) -> None:
+def test_an_unknown_format_is_refused(uploader: Uploader) -> None:
     with pytest.raises(ValidationFailed) as refused:
         services.create_dataset(actor=uploader.actor, namespace_name="team", name="other", format="cvs")
     assert "Choose one of" in refused.value.errors["format"][0]
 
 
-# --- What would fill the memory of whoever looks through it --------------------------------------------------------
+# --- Files that would exhaust memory -------------------------------------------------------------------------------
 def zip_bomb() -> bytes:
-    """Two arrays that are packed to a thousandth."""
+    """Two arrays that are compressed to a thousandth."""
     file = io.BytesIO()
     np.savez_compressed(file, x=np.zeros(40_000_000, "u1"), y=np.zeros(40_000_000, "u1"))
     return file.getvalue()
 
 
 def tar_bomb() -> bytes:
-    """A member that announces more than the file has."""
+    """A member whose announced size exceeds the file."""
     info = tarfile.TarInfo("a.bin")
     info.size = 2**40
     return info.tobuf() + bytes(512)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [("a.npz", zip_bomb, "cannot be read at once"), ("a.tar", tar_bomb, "the file ends inside this member")],
 )
 def test_a_bomb_is_refused_within_bounds(
-    uploader: Uploader, monkeypatch: pytest.MonkeyPatch, name: str, content: Callable[[], bytes], told: str
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch, name: str, content: Callable[[], bytes], message: str
 ) -> None:
     monkeypatch.setattr(arrays, "MAX_CHUNK_BYTES", 1 << 20)
     uploader.upload(name, content())
@@ -189,10 +189,10 @@ def test_a_bomb_is_refused_within_bounds(
         assert tracemalloc.get_traced_memory()[1] < 20 << 20
     finally:
         tracemalloc.stop()
-    assert version.state == VersionState.FAILED and told in version.why
+    assert version.state == VersionState.FAILED and message in version.why
 
 
-def test_what_is_packed_as_a_whole_is_kept_and_never_unpacked(uploader: Uploader) -> None:
+def test_an_archive_is_kept_and_never_unpacked(uploader: Uploader) -> None:
     uploader.upload("a.csv.bz2", bz2.compress(b"a,b\n1,2\n"))
     assert (sealed(uploader).state, File.objects.get().unread) == ("sealed", "packed")
 
@@ -205,7 +205,7 @@ def test_a_bomb_of_gzip_is_refused_with_its_name(uploader: Uploader, monkeypatch
     assert "'a.csv.gz'" in version.why and "unpacks to more than 200 times its size" in version.why
 
 
-def test_packed_files_have_chunks_in_what_they_unpack_to(uploader: Uploader, tmp_path: Path) -> None:
+def test_compressed_files_have_chunks_of_the_uncompressed_data(uploader: Uploader, tmp_path: Path) -> None:
     content = b"a,b\n" + b"1,2\n" * 1000
     packed = gzip.compress(content)
     uploader.upload("train/a.csv.gz", packed)
@@ -284,7 +284,7 @@ def upload_saved(uploader: Uploader, name: str, but: str = "") -> Version:
 
 
 @pytest.mark.formats
-def test_saved_splits_have_records_and_the_list_says_which_have_none(uploader: Uploader) -> None:
+def test_saved_splits_have_records_and_the_list_names_those_without(uploader: Uploader) -> None:
     version = upload_saved(uploader, "saved_dict")
     assert (version.state, version.why, version.format, version.records) == ("sealed", "", "arrow", 4)
     unread = dict(File.objects.filter(path__endswith=".arrow").values_list("path", "unread"))

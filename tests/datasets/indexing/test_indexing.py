@@ -1,4 +1,4 @@
-"""What becomes of a version that is sealed."""
+"""Indexing of a sealed version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from datasets import manifest, services
 from datasets.indexing import indexing
-from datasets.indexing.chunk_index import Look
+from datasets.indexing.chunk_index import Inspection
 from datasets.models import File, Version
 from datasets.states import VersionState
 from datasets.storage import default_storage
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.django_db
 
 
 def records(count: int) -> bytes:
-    """A RecordIO file with two records a chunk."""
+    """A RecordIO file with two records per chunk."""
     file = io.BytesIO()
     with recordio.Writer(file, max_chunk_bytes=8) as writer:
         for index in range(count):
@@ -85,9 +85,7 @@ def test_a_worker_whose_claim_has_run_out_changes_nothing(uploader: Uploader) ->
     assert (version.state, version.why) == (VersionState.INDEXING, "")
 
 
-def test_a_storage_that_is_away_is_tried_again_and_then_told(
-    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_storage_is_retried_and_then_reported(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
     uploader.upload("a", b"x")
     version = uploader.seal()
 
@@ -108,13 +106,13 @@ def test_a_version_that_is_deleted_while_it_is_indexed_stays_deleted(uploader: U
     claimed = indexing._claim(version.pk)
     assert claimed is not None
     services.delete_version(actor=uploader.actor, ns="team", name="mine", number=1)
-    look = Look(claimed, lambda: None)
-    indexing._seal(claimed, look, look.manifest(), "manifests/x")
+    inspection = Inspection(claimed, lambda: None)
+    indexing._seal(claimed, inspection, inspection.manifest(), "manifests/x")
     version.refresh_from_db()
     assert version.state == VersionState.DELETED
 
 
-def test_whoever_indexes_for_long_keeps_the_claim(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_indexes_for_long_keeps_the_claim(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
     uploader.upload("a", b"x")
     version = uploader.seal()
     monkeypatch.setattr(indexing, "RENEW", timedelta(0))
@@ -126,7 +124,7 @@ def test_whoever_indexes_for_long_keeps_the_claim(uploader: Uploader, monkeypatc
     assert version.claimed_until == claimed.claimed_until != before
 
 
-def test_whoever_is_not_wanted_any_more_stops(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_without_a_claim_stops(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
     uploader.upload("a", b"x")
     version = uploader.seal()
     monkeypatch.setattr(indexing, "RENEW", timedelta(0))
@@ -137,7 +135,7 @@ def test_whoever_is_not_wanted_any_more_stops(uploader: Uploader, monkeypatch: p
         indexing._renewal(claimed)()
 
 
-def test_a_version_on_which_every_worker_dies_fails_and_says_so(uploader: Uploader) -> None:
+def test_a_version_on_which_every_worker_dies_fails_with_a_message(uploader: Uploader) -> None:
     uploader.upload("a", b"x")
     version = uploader.seal()
     for _ in range(indexing.TRIES):

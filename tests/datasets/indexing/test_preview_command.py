@@ -22,7 +22,7 @@ CSV = b"height,name\n1.5,ada\n2,\n"
 
 
 class InProcess(httpx.BaseTransport):
-    """The portal in this process."""
+    """Transport to the portal in this process."""
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         path = request.url.raw_path.decode()
@@ -41,33 +41,31 @@ def signed_in(personas: Personas, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv(config.TOKEN, make_token(personas.viewer))
 
 
-def test_the_first_records_are_a_table_with_what_the_whole_is(
-    uploader: Uploader, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_first_records_are_a_table_with_the_totals(uploader: Uploader, capsys: pytest.CaptureFixture[str]) -> None:
     uploader.upload("train.csv", CSV)
     indexing.index(uploader.seal().pk)
     assert regatta("data preview team/mine") == 0
-    told = capsys.readouterr()
-    assert [line.split() for line in told.out.splitlines()] == [["height", "name"], ["1.5", "ada"], ["2"]]
-    assert "team/mine@1: csv, records 2, chunks 1, files 1, 23 B. The first of train.csv:" in told.err
+    output = capsys.readouterr()
+    assert [line.split() for line in output.out.splitlines()] == [["height", "name"], ["1.5", "ada"], ["2"]]
+    assert "team/mine@1: csv, records 2, chunks 1, files 1, 23 B. The first of train.csv:" in output.err
     assert regatta("data preview team/mine --limit 1 -o json") == 0
     assert json.loads(capsys.readouterr().out)["records"] == [["1.5", "ada"]]
 
 
-def test_what_is_shipped_is_shown_as_well(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_shipped_dataset_is_shown_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert regatta("data preview public/digits --limit 3") == 0
-    told = capsys.readouterr()
-    assert len(told.out.splitlines()) == 4 and "records 1,797, chunks 25, files 2" in told.err
+    output = capsys.readouterr()
+    assert len(output.out.splitlines()) == 4 and "records 1,797, chunks 25, files 2" in output.err
 
 
-def test_without_a_sealed_version_it_says_what_to_do(uploader: Uploader, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_sealed_version_it_prints_what_to_do(uploader: Uploader, capsys: pytest.CaptureFixture[str]) -> None:
     assert regatta("data preview team/mine") == 1
     assert "has no sealed version yet" in capsys.readouterr().err
     assert regatta("data preview team/mine --version 7") == 4
 
 
-# --- Who uses it -----------------------------------------------------------------------------------------------------
-def test_the_jobs_that_use_a_data_set_are_listed(personas: Personas, capsys: pytest.CaptureFixture[str]) -> None:
+# --- Uses ------------------------------------------------------------------------------------------------------------
+def test_the_jobs_that_use_a_dataset_are_listed(personas: Personas, capsys: pytest.CaptureFixture[str]) -> None:
     make_job(personas.namespace, personas.developer, name="ours", spec={"dataset": "public/digits"})
     assert regatta("data uses public/digits") == 0
     head, job = capsys.readouterr().out.splitlines()
@@ -77,7 +75,7 @@ def test_the_jobs_that_use_a_data_set_are_listed(personas: Personas, capsys: pyt
     assert regatta("data uses public/nothing") == 4
 
 
-def test_of_a_data_set_that_nobody_uses_it_is_told(uploader: Uploader, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dataset_without_jobs_is_reported_as_such(uploader: Uploader, capsys: pytest.CaptureFixture[str]) -> None:
     assert regatta("data uses team/mine") == 0
-    told = capsys.readouterr()
-    assert "No jobs found that use it." in told.out + told.err
+    output = capsys.readouterr()
+    assert "No jobs found that use it." in output.out + output.err

@@ -1,4 +1,4 @@
-"""Previews as they are made when a version is sealed, and given to whoever may read it."""
+"""Previews: created when a version is sealed, and visible to users who may read it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def preview(client: Client, path: str = PREVIEW, **query: Any) -> Any:
     return answer.json()
 
 
-def test_a_sealed_version_shows_its_first_records_and_what_it_is(uploader: Uploader, personas: Personas) -> None:
+def test_a_sealed_version_shows_its_first_records_and_totals(uploader: Uploader, personas: Personas) -> None:
     seal(uploader, train__a_csv=CSV, train__b_csv=CSV, README_md=b"read me")
     assert preview(personas.client("viewer")) == {
         "format": "csv",
@@ -52,7 +52,7 @@ def test_a_sealed_version_shows_its_first_records_and_what_it_is(uploader: Uploa
     }
 
 
-def test_as_many_records_are_given_as_are_asked_for(uploader: Uploader, personas: Personas) -> None:
+def test_the_requested_number_of_records_is_returned(uploader: Uploader, personas: Personas) -> None:
     seal(uploader, a_txt=b"".join(b"%d\n" % number for number in range(200)))
     viewer = personas.client("viewer")
     assert [len(preview(viewer, **query)["records"]) for query in ({}, {"limit": 1}, {"limit": 100})] == [20, 1, 100]
@@ -75,13 +75,13 @@ def test_pictures_without_a_list_are_shown_all_the_same(uploader: Uploader, pers
     assert len(found["pictures"]) == 2 and found["statistics"]["records"] is None
 
 
-def test_nothing_to_show_is_shown_as_nothing(uploader: Uploader, personas: Personas) -> None:
+def test_an_empty_preview_is_shown_as_empty(uploader: Uploader, personas: Personas) -> None:
     seal(uploader, b_bin=b"\0\1")
     found = preview(personas.client("viewer"))
     assert (found["records"], found["columns"], found["statistics"]["files"]) == ([], [], 1)
 
 
-def test_what_is_shipped_has_a_preview_too(personas: Personas) -> None:
+def test_a_shipped_dataset_has_a_preview_too(personas: Personas) -> None:
     digits = preview(personas.client("stranger"), "/api/v1/datasets/public/digits/versions/1/preview", limit=3)
     assert (len(digits["records"]), len(digits["pictures"])) == (3, 3)
     assert digits["statistics"] == {"records": 1797, "size": 57918 + 14441, "files": 2, "chunks": 25}
@@ -91,14 +91,14 @@ def test_what_is_shipped_has_a_preview_too(personas: Personas) -> None:
 
 def test_a_preview_is_seen_by_those_who_may_read_the_version(uploader: Uploader, personas: Personas) -> None:
     everybody = ("admin", "developer", "viewer", "stranger", "nobody")
-    told = {name: personas.client(name).get(PREVIEW).status_code for name in everybody}
-    assert told == dict.fromkeys(everybody[:4], 404) | {"nobody": 401}
+    statuses = {name: personas.client(name).get(PREVIEW).status_code for name in everybody}
+    assert statuses == dict.fromkeys(everybody[:4], 404) | {"nobody": 401}
     seal(uploader, a_csv=CSV)
-    told = {name: personas.client(name).get(PREVIEW).status_code for name in everybody}
-    assert told == dict.fromkeys(everybody[:3], 200) | {"stranger": 404, "nobody": 401}
+    statuses = {name: personas.client(name).get(PREVIEW).status_code for name in everybody}
+    assert statuses == dict.fromkeys(everybody[:3], 200) | {"stranger": 404, "nobody": 401}
 
 
-def test_why_nothing_more_is_shown_is_told_in_the_readers_language(uploader: Uploader, personas: Personas) -> None:
+def test_the_reason_for_a_short_preview_is_in_the_readers_language(uploader: Uploader, personas: Personas) -> None:
     seal(uploader, a_jsonl=b'{"a": 1}\n{"a"\n')
     client = personas.client("viewer")
     assert "is no JSON" in preview(client)["why"]
@@ -106,19 +106,19 @@ def test_why_nothing_more_is_shown_is_told_in_the_readers_language(uploader: Upl
     assert "JSON" in chinese and "is no" not in chinese
 
 
-def test_a_storage_that_keeps_no_preview_holds_up_no_version(
+def test_a_failed_preview_does_not_stop_sealing(
     uploader: Uploader, personas: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise StorageError("The disk is full.")
 
-    monkeypatch.setattr(previews, "_seen", fail)
+    monkeypatch.setattr(previews, "_first_records", fail)
     seal(uploader, a_csv=CSV)
     answer = personas.client("viewer").get(PREVIEW)
     assert answer.status_code == 404 and "no preview" in answer.json()["detail"]
 
 
-def test_a_preview_goes_with_its_version(uploader: Uploader, personas: Personas) -> None:
+def test_a_preview_is_deleted_with_its_version(uploader: Uploader, personas: Personas) -> None:
     seal(uploader, a_csv=CSV)
     assert [stat.key.partition("/")[0] for stat in default_storage().list("previews")] == ["previews"]
     personas.client("developer").delete(MINE)
@@ -126,7 +126,7 @@ def test_a_preview_goes_with_its_version(uploader: Uploader, personas: Personas)
     assert list(default_storage().list("previews")) == []
 
 
-def test_a_preview_that_cannot_be_deleted_holds_up_no_clean_up(
+def test_a_preview_that_cannot_be_deleted_does_not_stop_the_clean_up(
     uploader: Uploader, personas: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""What is shown of the first records of a file, in every format; and of files that mean harm."""
+"""Table of the first records of a file, in every format, and of malicious files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from datasets.indexing import image_previews, previews, record_table
-from datasets.indexing.record_table import Glance
+from datasets.indexing.record_table import RecordTable
 from runtime.data.recordio import Writer
 from tests.properties import examples
 from tests.runtime.data.formats import makers
@@ -29,18 +29,18 @@ PNG = base64.b64decode(
 GIF = base64.b64decode("R0lGODlhAQABAAAAACwAAAAAAQABAAA=")
 
 
-def shown(folder: Path, name: str, rows: list[Any] | None = None) -> Glance:
+def shown(folder: Path, name: str, rows: list[Any] | None = None) -> RecordTable:
     path, _ = makers.make(name, folder, rows)
-    return record_table.look(path, name, f"train/{path.name}")
+    return record_table.first_records(path, name, f"train/{path.name}")
 
 
-def columns(seen: Glance) -> dict[str, str]:
+def columns(seen: RecordTable) -> dict[str, str]:
     return {column["name"]: column["type"] for column in seen.columns}
 
 
 # --- Every format ----------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
-    ("name", "told", "records"),
+    ("name", "types", "records"),
     [
         ("csv", {"a": "integer or text", "b": "text"}, [["1", 'x "y"\r\nz, w'], ["数字", ""], [" ", "\n"]]),
         ("features", {"features": "float32 15 or float32 1", "label": "integer"}, [[ANY, 3], ["[4]", 6]]),
@@ -77,10 +77,10 @@ def columns(seen: Glance) -> dict[str, str]:
     ],
 )
 def test_the_first_records_of_every_format_are_shown(
-    tmp_path: Path, name: str, told: dict[str, str], records: list[Any]
+    tmp_path: Path, name: str, types: dict[str, str], records: list[Any]
 ) -> None:
     seen = shown(tmp_path, name)
-    assert (columns(seen), seen.records, seen.why, seen.more_columns) == (told, records, "", 0)
+    assert (columns(seen), seen.records, seen.why, seen.more_columns) == (types, records, "", 0)
 
 
 def test_no_format_is_without_a_vector() -> None:
@@ -89,7 +89,7 @@ def test_no_format_is_without_a_vector() -> None:
     assert {getattr(vector, "values", vector)[0] for vector in vectors} == set(makers.FILES)
 
 
-def test_the_cells_of_csv_tell_what_they_are(tmp_path: Path) -> None:
+def test_the_types_of_csv_columns_come_from_their_cells(tmp_path: Path) -> None:
     rows = [{"n": "1", "x": "1.5", "e": "", "m": "7"}, {"n": "-2", "x": "3", "e": " ", "m": "y"}]
     assert columns(shown(tmp_path, "csv", rows)) == {
         "n": "integer",
@@ -99,13 +99,13 @@ def test_the_cells_of_csv_tell_what_they_are(tmp_path: Path) -> None:
     }
 
 
-def test_numbers_that_no_browser_knows_are_text(tmp_path: Path) -> None:
+def test_numbers_that_no_browser_can_represent_are_text(tmp_path: Path) -> None:
     seen = shown(tmp_path, "npz", [{"x": [np.nan], "y": 2**60}, {"x": [np.inf], "y": -(2**60)}])
     assert seen.records == [["[nan]", str(2**60)], ["[inf]", str(-(2**60))]]
     assert shown(tmp_path, "jsonl", [float("nan"), float("inf")]).records == [["nan"], ["inf"]]
 
 
-def test_what_is_long_is_cut(tmp_path: Path) -> None:
+def test_long_values_are_cut(tmp_path: Path) -> None:
     wide = shown(tmp_path, "jsonl", [{f"c{number}": "x" * 5000 for number in range(60)}])
     assert (len(wide.columns), wide.more_columns) == (record_table.COLUMNS, 10)
     assert {len(cell) for cell in wide.records[0]} == {record_table.TEXT_LIMIT}
@@ -141,14 +141,14 @@ def test_arrays_that_are_pictures_are_drawn(shape: tuple[int, ...], size: tuple[
 
 
 def _unpacked(source: str) -> bytes:
-    """The rows of pixels of a drawn picture, each after its filter's byte."""
+    """Return the rows of pixels of a drawn picture, each without its filter byte."""
     data, at = base64.b64decode(source.partition(",")[2]), 8
     while data[at + 4 : at + 8] != b"IDAT":
         at += 12 + struct.unpack_from(">I", data, at)[0]
     return zlib.decompress(data[at + 8 : at + 8 + struct.unpack_from(">I", data, at)[0]])
 
 
-def test_numbers_are_spread_from_black_to_white() -> None:
+def test_numbers_are_scaled_from_black_to_white() -> None:
     drawn = image_previews.of_array(np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 8))
     assert drawn is not None
     rows = _unpacked(drawn.source)
@@ -179,7 +179,7 @@ def test_the_sizes_of_pictures_are_read_from_their_heads() -> None:
     [
         b"",
         PNG[:20],
-        PNG[:16] + struct.pack(">II", 50_000, 50_000) + PNG[24:],  # a few bytes, and gigabytes once it is drawn
+        PNG[:16] + struct.pack(">II", 50_000, 50_000) + PNG[24:],  # a few bytes, and gigabytes when drawn
         jpeg(0, 9),
         b"\xff\xd8\xff\xfe\x00\x00" * 9,
         b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>",
@@ -187,63 +187,63 @@ def test_the_sizes_of_pictures_are_read_from_their_heads() -> None:
     ],
     ids=["nothing", "cut", "bomb", "flat", "loop", "svg", "long"],
 )
-def test_what_no_browser_should_draw_is_no_picture(data: bytes) -> None:
+def test_files_unsuitable_for_a_browser_are_not_pictures(data: bytes) -> None:
     assert image_previews.of_file(data) is None
 
 
-def test_pictures_are_no_more_than_a_page_bears(tmp_path: Path) -> None:
+def test_the_number_of_pictures_is_limited(tmp_path: Path) -> None:
     seen = shown(tmp_path, "npy", [[[[0] * 8] * 8] * 1] * 90)
     assert len(seen.records) == 90 and len(seen.pictures) == record_table.PICTURES
 
 
-# --- Harm ------------------------------------------------------------------------------------------------------------
-def test_a_record_that_makes_no_sense_ends_what_is_shown_with_the_message(tmp_path: Path) -> None:
+# --- Malicious files -------------------------------------------------------------------------------------------------
+def test_an_invalid_record_ends_the_table_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text('{"a": 1}\n{"a"\n')
-    seen = record_table.look(tmp_path / "data.jsonl", "jsonl", "train/data.jsonl")
+    seen = record_table.first_records(tmp_path / "data.jsonl", "jsonl", "train/data.jsonl")
     assert seen.records == [[1]]
     assert seen.why.startswith("train/data.jsonl, chunk at 0, record 1: this line is no JSON")
 
 
-def test_what_is_nested_too_deeply_is_refused_in_words(tmp_path: Path) -> None:
+def test_a_record_that_is_nested_too_deeply_is_refused_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text("[" * 100_000 + "\n")
-    assert "is no JSON" in record_table.look(tmp_path / "data.jsonl", "jsonl", "a").why
+    assert "is no JSON" in record_table.first_records(tmp_path / "data.jsonl", "jsonl", "a").why
 
 
 def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array([{"a": 1}], dtype=object), allow_pickle=True)
-    seen = record_table.look(tmp_path / "a.npy", "npy", "a.npy")
+    seen = record_table.first_records(tmp_path / "a.npy", "npy", "a.npy")
     assert (seen.records, seen.why) == (
         [],
         "a.npy: the array holds Python objects, which are not read. Save numbers or text.",
     )
 
 
-def test_a_chunk_that_is_too_long_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_chunk_that_is_too_long_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_table, "MOST_BYTES", 100)
     assert "a preview reads up to 100" in shown(tmp_path, "npy", [[7] * 100]).why
 
 
 @pytest.mark.invariant("A preview of a file that expands takes no memory of the worker.")
 def test_a_file_that_swells_is_read_apart_and_ended(tmp_path: Path) -> None:
-    """Some kilobytes that stand for many megabytes of zeros."""
+    """Some kilobytes that expand to many megabytes of zeros."""
     path, size = tmp_path / "bomb.npz", 80 << 20
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("x.npy", "w") as member:
         header = {"descr": "|u1", "fortran_order": False, "shape": (size, 1)}
         np.lib.format.write_array_header_1_0(member, header)
         for _ in range(size >> 20):
             member.write(bytes(1 << 20))
-    assert path.stat().st_size < 1 << 20 and record_table.swells(path, "npz")
-    seen = previews.apart(path, "npz", "bomb.npz", memory=120 << 20)
+    assert path.stat().st_size < 1 << 20 and record_table.is_compressed(path, "npz")
+    seen = previews.in_child_process(path, "npz", "bomb.npz", memory=120 << 20)
     assert seen["records"] == [] and "take more than 120 MiB" in seen["why"]
 
 
-def test_what_swells_and_is_harmless_is_shown_as_everything_else(tmp_path: Path) -> None:
+def test_harmless_compressed_files_are_shown_like_others(tmp_path: Path) -> None:
     with (tmp_path / "a.recordio").open("wb") as file, Writer(file, compressor="gzip") as writer:
         writer.write(b"one")
-    assert record_table.swells(tmp_path / "a.recordio", "recordio")
-    assert previews.apart(tmp_path / "a.recordio", "recordio", "a")["records"] == [["one"]]
+    assert record_table.is_compressed(tmp_path / "a.recordio", "recordio")
+    assert previews.in_child_process(tmp_path / "a.recordio", "recordio", "a")["records"] == [["one"]]
     path, _ = makers.make("recordio", tmp_path)
-    assert not record_table.swells(path, "recordio")
+    assert not record_table.is_compressed(path, "recordio")
 
 
 @pytest.mark.parametrize(
@@ -255,14 +255,14 @@ def test_what_swells_and_is_harmless_is_shown_as_everything_else(tmp_path: Path)
 )
 @settings(max_examples=examples(25), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(noise=st.binary(max_size=200), at=st.floats(0, 1), keep=st.booleans())
-def test_whatever_is_in_a_file_it_is_shown_or_refused_in_words(
+def test_any_file_is_shown_or_refused_with_a_message(
     tmp_path: Path, name: str, noise: bytes, at: float, keep: bool
 ) -> None:
     path, _ = makers.make(name, tmp_path)
     content = path.read_bytes()
     place = int(at * len(content))
     path.write_bytes(content[:place] + noise + (content[place + len(noise) :] if keep else b""))
-    seen = record_table.look(path, name, "a file")
+    seen = record_table.first_records(path, name, "a file")
     json.dumps(asdict(seen), allow_nan=False)
     assert seen.records or seen.why or not seen.columns
     assert str(tmp_path) not in seen.why

@@ -1,4 +1,4 @@
-"""The storage on a shared file system: a real GlusterFS volume. Apart from all others, by ``make test-glusterfs``."""
+"""Storage on a shared file system: a real GlusterFS volume. Run separately by ``make test-glusterfs``."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class TestDataSetOnAVolume:
             mode = (on_volume / blob.key).stat()
             assert stat.S_IMODE(mode.st_mode) == 0o600 and mode.st_uid == os.getuid()
 
-    def test_a_namespace_that_has_used_up_its_quota_on_the_volume_is_told_and_others_go_on(
+    def test_a_namespace_without_quota_on_the_volume_gets_an_error_and_others_go_on(
         self, personas: Personas, volume: Volume, on_volume: Path
     ) -> None:
         seal(personas.developer, files={"small.csv": b"x\n1\n"})

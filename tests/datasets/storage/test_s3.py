@@ -1,4 +1,4 @@
-"""The storage in a bucket, of a service that runs as a server of its own."""
+"""Storage in a bucket of an S3 service that runs as a separate server."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def endpoint() -> Iterator[str]:
 
 @pytest.fixture
 def address(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Address]:
-    """An empty bucket."""
+    """Address of an empty bucket."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
     _client.cache_clear()
@@ -63,7 +63,7 @@ class TestS3Storage(StorageContract):
         return S3Storage(address, tmp_path / "scratch")
 
 
-def test_a_large_file_goes_in_parts_and_comes_back_whole(storage: S3Storage) -> None:
+def test_a_large_file_is_sent_in_parts_and_read_back_complete(storage: S3Storage) -> None:
     content = os.urandom(MANY)
     assert storage.put("large", io.BytesIO(content)) == Stat("large", MANY, sha(content)) == storage.stat("large")
     storage.place("large", storage.shelf() / "large")
@@ -76,7 +76,7 @@ def test_a_signed_address_is_read_by_anybody(storage: S3Storage) -> None:
     assert url is not None and httpx.get(url).content == b"content"
 
 
-def test_two_portals_in_one_bucket_see_nothing_of_each_other(storage: S3Storage, address: Address) -> None:
+def test_two_portals_in_one_bucket_are_isolated(storage: S3Storage, address: Address) -> None:
     other = S3Storage(Address(address.bucket, "portal/other", address.endpoint, address.region), storage.staging())
     storage.put("a", io.BytesIO(b"x"))
     assert list(other.list()) == []
@@ -89,20 +89,20 @@ def test_nothing_is_left_on_this_machine(storage: S3Storage) -> None:
     assert [path.name for path in storage.shelf().iterdir()] == ["a"]
 
 
-def test_a_bucket_that_is_not_there_is_told(address: Address, tmp_path: Path) -> None:
+def test_a_missing_bucket_is_an_error(address: Address, tmp_path: Path) -> None:
     storage = S3Storage(Address("nowhere", "", address.endpoint, address.region), tmp_path)
     with pytest.raises(StorageError, match="NoSuchBucket"):
         storage.put("a", io.BytesIO(b"x"))
 
 
-def test_a_service_that_is_away_is_told(address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unreachable_service_is_an_error(address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     storage = S3Storage(Address(address.bucket, "", "http://127.0.0.1:9", address.region), tmp_path)
     with pytest.raises(StorageError, match="cannot be reached"):
         storage.stat("a")
 
 
-def test_a_full_disk_on_the_way_is_told(storage: S3Storage) -> None:
+def test_a_full_disk_on_the_way_is_an_error(storage: S3Storage) -> None:
     class Full(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             raise OSError(28, "No space left on device")
@@ -120,7 +120,7 @@ def in_bucket(settings: Settings, address: Address, tmp_path: Path) -> None:
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("in_bucket", "small_parts")
-def test_a_data_set_is_uploaded_sealed_and_laid_out_for_a_job(personas: Personas) -> None:
+def test_a_dataset_is_uploaded_sealed_and_laid_out_for_a_job(personas: Personas) -> None:
     version: Version = seal(personas.developer)
     assert materialization.prepare(version, patience=60)
     info = catalogue.find("team/mine", [materialization.root_of(version.pk)])
@@ -130,7 +130,7 @@ def test_a_data_set_is_uploaded_sealed_and_laid_out_for_a_job(personas: Personas
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("in_bucket", "small_parts")
-def test_what_is_deleted_leaves_the_bucket(personas: Personas, settings: Settings) -> None:
+def test_deleted_content_is_removed_from_the_bucket(personas: Personas, settings: Settings) -> None:
     seal(personas.developer)
     services.delete_dataset(actor=personas.developer, ns="team", name="mine")
     for days in (settings.KEEP_DELETED_DATASETS_DAYS + 1, settings.KEEP_DELETED_DATASETS_DAYS + 2):

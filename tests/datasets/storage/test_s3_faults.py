@@ -1,4 +1,4 @@
-"""What an S3 service, or what stands before it, answers that is no answer."""
+"""Invalid responses of an S3 service or of a proxy in front of it."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ ERROR = b"<Error><Code>%s</Code><Message>Please reduce your request rate.</Messa
 
 
 class Service(http.server.ThreadingHTTPServer):
-    """Answers each method as ``answers`` says: status, headers and body; a body that is longer than its
-    ``Content-Length`` says is cut off."""
+    """Answers each method with ``answers``: status, headers and body.
+
+    A body longer than its ``Content-Length`` is cut off.
+    """
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -50,7 +52,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _answer
 
     def log_message(self, *_: object) -> None:
-        """Nobody reads it."""
+        """Discard the log."""
 
 
 @pytest.fixture
@@ -71,19 +73,19 @@ def storage(service: Service, tmp_path: Path) -> S3Storage:
     return S3Storage(Address("bucket", "", f"http://127.0.0.1:{service.server_port}", "us-east-1"), tmp_path)
 
 
-def test_a_page_that_takes_the_place_of_the_service_has_kept_nothing(storage: S3Storage, service: Service) -> None:
+def test_a_page_of_a_proxy_is_not_taken_for_stored_content(storage: S3Storage, service: Service) -> None:
     page = 200, {"Content-Type": "text/html", "ETag": '"x"'}, b"<html>Sign in</html>"
     service.answers = {"PUT": page, "HEAD": page}
     with pytest.raises(StorageError, match="20 bytes of 'a' where 10 were sent"):
         storage.put("a", io.BytesIO(CONTENT))
 
 
-def test_a_service_without_ranges_is_read_from_where_it_was_asked(storage: S3Storage, service: Service) -> None:
+def test_a_service_without_ranges_is_read_from_the_requested_offset(storage: S3Storage, service: Service) -> None:
     service.answers = {"GET": (200, {}, CONTENT)}
     assert storage.open("a", 4).read() == CONTENT[4:]
 
 
-def test_a_service_with_ranges_is_read_from_where_it_was_asked(storage: S3Storage, service: Service) -> None:
+def test_a_service_with_ranges_is_read_from_the_requested_offset(storage: S3Storage, service: Service) -> None:
     service.answers = {"GET": (206, {"Content-Range": "bytes 4-9/10"}, CONTENT[4:])}
     assert storage.open("a", 4).read() == CONTENT[4:]
 
@@ -95,8 +97,8 @@ def test_content_that_is_cut_off_is_not_laid_out(storage: S3Storage, service: Se
     assert list(storage.shelf().iterdir()) == []
 
 
-def test_parts_that_are_put_together_with_an_error_are_taken_back(storage: S3Storage, service: Service) -> None:
-    """S3 answers 200 before it knows, and says in the body that it failed."""
+def test_parts_of_a_failed_completion_are_removed(storage: S3Storage, service: Service) -> None:
+    """S3 answers 200 before it knows the outcome, and reports the error in the body."""
     service.answers = {
         "POST uploads": (200, {}, b"<R><UploadId>one</UploadId></R>"),
         "PUT partNumber": (200, {"ETag": '"x"'}, b""),
@@ -112,7 +114,7 @@ def test_parts_that_are_put_together_with_an_error_are_taken_back(storage: S3Sto
 @pytest.mark.parametrize(
     ("status", "body"), [(503, ERROR % b"SlowDown"), (502, b"<html>Bad gateway</html>"), (503, b"")]
 )
-def test_a_service_that_has_too_much_to_do_may_answer_soon(
+def test_an_overloaded_service_is_a_temporary_error(
     storage: S3Storage, service: Service, status: int, body: bytes
 ) -> None:
     service.answers = {"GET": (status, {}, body)}
@@ -120,7 +122,7 @@ def test_a_service_that_has_too_much_to_do_may_answer_soon(
         storage.open("a")
 
 
-def test_a_refusal_is_for_good(storage: S3Storage, service: Service) -> None:
+def test_a_refusal_is_a_permanent_error(storage: S3Storage, service: Service) -> None:
     service.answers = {"GET": (403, {}, ERROR % b"AccessDenied")}
     with pytest.raises(StorageError) as refused:
         storage.open("a")

@@ -21,7 +21,7 @@ class TestLocalStorage(StorageContract):
 
 
 class FullDisk(io.BytesIO):
-    """A stream whose copying fails as writing to a full disk does."""
+    """Stream whose copying fails like writing to a full disk."""
 
     def read(self, size: int | None = -1) -> bytes:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -43,19 +43,19 @@ def test_a_failed_put_leaves_no_temporary_file(storage: LocalStorage) -> None:
     assert [path.name for path in storage.root.rglob("*") if path.is_file()] == []
 
 
-def test_a_file_where_a_directory_is_needed_is_told(storage: LocalStorage) -> None:
+def test_a_file_where_a_directory_is_needed_is_an_error(storage: LocalStorage) -> None:
     storage.put("a", io.BytesIO(b"x"))
     with pytest.raises(StorageError, match="could not be written"):
         storage.put("a/b", io.BytesIO(b"x"))
 
 
-def test_the_hash_is_taken_anew_when_the_file_was_changed_behind_our_back(storage: LocalStorage) -> None:
+def test_the_hash_is_computed_again_if_the_file_was_changed_outside_the_portal(storage: LocalStorage) -> None:
     before = storage.put("a", io.BytesIO(b"one"))
     (storage.root / "a").write_bytes(b"other")
     assert storage.stat("a").sha256 != before.sha256
 
 
-def test_losing_the_kept_hash_costs_nothing_but_time(storage: LocalStorage) -> None:
+def test_a_lost_hash_is_computed_again(storage: LocalStorage) -> None:
     before = storage.put("a", io.BytesIO(b"one"))
     (storage.root / ".sums" / "a").unlink()
     assert storage.stat("a") == before
@@ -71,7 +71,7 @@ def test_content_that_cannot_be_linked_is_copied(storage: LocalStorage, monkeypa
     assert (storage.shelf() / "a").read_bytes() == b"x"
 
 
-def test_of_a_copy_that_finds_no_space_nothing_is_left(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_without_space_leaves_nothing(storage: LocalStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path, target: Path) -> None:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
 
@@ -87,13 +87,13 @@ def test_of_a_copy_that_finds_no_space_nothing_is_left(storage: LocalStorage, mo
     assert list(storage.shelf().iterdir()) == []
 
 
-def test_the_default_storage_lies_where_the_settings_say(settings, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_the_default_storage_is_in_the_configured_directory(settings, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     settings.STORAGE_DIR = tmp_path / "elsewhere"
     default_storage().put("a", io.BytesIO(b"x"))
     assert (tmp_path / "elsewhere" / "a").read_bytes() == b"x"
 
 
-def test_the_hash_is_taken_anew_when_other_content_has_the_same_length(storage: LocalStorage) -> None:
+def test_the_hash_is_computed_again_if_other_content_has_the_same_length(storage: LocalStorage) -> None:
     before = storage.put("a", io.BytesIO(b"one"))
     (storage.root / "a").write_bytes(b"two")
     os.utime(storage.root / "a", ns=(1, 1))

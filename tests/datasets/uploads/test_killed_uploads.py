@@ -1,4 +1,4 @@
-"""Uploads that are killed, wherever they are: they go on, and end with the bytes that were sent."""
+"""Uploads that are killed at any place: they resume, and end with the bytes that were sent."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ pytestmark = pytest.mark.django_db
 
 
 class Killed(BaseException):
-    """The process ends here."""
+    """Simulated kill of the process."""
 
 
 def killed_at(monkeypatch: pytest.MonkeyPatch, module: Any, name: str, *, after: bool) -> None:
-    """Let the next call of a function end the process, before or after its work."""
+    """Kill the process at the next call of a function, before or after its work."""
     works = getattr(module, name)
 
     def dies(*arguments: Any, **named: Any) -> Any:
@@ -36,16 +36,16 @@ STEPS = [
     (staging, "_open"),
     (staging, "_write"),
     (staging, "_sync_directory"),
-    (uploads, "_note_part"),
-    (uploads, "_intend"),
-    (uploads, "_keep"),
+    (uploads, "_record_part"),
+    (uploads, "_create_blob"),
+    (uploads, "_store"),
     (uploads, "_settle"),
 ]
 
 
 @pytest.mark.invariant("A killed upload continues, and ends with the bytes that were sent.")
 def test_fifty_kills_at_random_places_end_bit_equal(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sends asks what is there after each kill and goes on with the rest."""
+    """After each kill the sender queries what is there and sends the rest."""
     dice = random.Random(5)
     content = dice.randbytes(25)
     kills = 0
@@ -80,7 +80,7 @@ def test_a_kill_loses_no_more_than_the_part_in_flight(uploader: Uploader, monkey
     assert uploads.numbers_of(uploader.announce("a", CONTENT)) == [0, 1]
 
 
-def test_a_large_file_that_is_read_for_long_is_asked_for_again(
+def test_a_large_file_that_is_read_for_long_is_requested_again(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = threading.Event()
@@ -107,8 +107,8 @@ def test_a_part_that_was_forgotten_and_never_replaced_is_asked_for(
     killed_at(monkeypatch, staging, "_copy", after=True)
     with pytest.raises(Killed):
         uploader.part(file, 1, b"!" * 10)
-    with pytest.raises(Incomplete) as told:
+    with pytest.raises(Incomplete) as error:
         uploader.complete(file, CONTENT)
-    assert told.value.extra["missing"] == [1]
+    assert error.value.extra["missing"] == [1]
     uploader.part(file, 1, CONTENT[10:20])
     assert stored(uploader.complete(file, CONTENT)) == CONTENT

@@ -1,4 +1,4 @@
-"""Where parts gather: each at its place, whoever brings it when, and however long that takes."""
+"""Staging file of an upload: parts at their offsets, from any sender, at any time and speed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OURS, THEIRS, OTHERS = b"0123456789", b"abcdefghij", b"zyxwvutsrq"
 
 
 class Pieces:
-    """A body of some pieces, and something that happens before each of them."""
+    """Body of some pieces, with a callback before each of them."""
 
     def __init__(self, *pieces: bytes, before: Sequence[Callable[[], object]] = ()) -> None:
         self._pieces = list(pieces)
@@ -34,8 +34,8 @@ class Pieces:
         return self._pieces.pop(0) if self._pieces else b""
 
 
-class Noted:
-    """What is known of the parts of a file, as the database would."""
+class Records:
+    """Records of the parts of a file, as in the database."""
 
     def __init__(self) -> None:
         self.parts: dict[int, str] = {}
@@ -57,49 +57,49 @@ def content(folder: Path) -> bytes:
 def nothing() -> None: ...
 
 
-def test_a_part_is_at_its_place_before_the_last_of_it_has_come(tmp_path: Path) -> None:
+def test_a_part_is_written_to_its_range_while_it_arrives(tmp_path: Path) -> None:
     seen: list[bytes] = []
     body = Pieces(OURS[:4], OURS[4:], before=[nothing, lambda: seen.append(content(tmp_path))])
-    Noted().take(tmp_path, body, OURS)
+    Records().take(tmp_path, body, OURS)
     assert (seen, content(tmp_path)) == ([OURS[:4]], OURS)
 
 
-def test_what_was_noted_stays_as_it_was_while_other_bytes_of_it_come(tmp_path: Path) -> None:
-    noted, seen = Noted(), list[bytes]()
-    noted.take(tmp_path, Pieces(OURS), OURS)
+def test_a_recorded_part_stays_unchanged_while_other_bytes_arrive(tmp_path: Path) -> None:
+    records, seen = Records(), list[bytes]()
+    records.take(tmp_path, Pieces(OURS), OURS)
     late = Pieces(THEIRS[:4], THEIRS[4:], b"", before=[nothing, nothing, lambda: seen.append(content(tmp_path))])
-    noted.take(tmp_path, late, THEIRS)
+    records.take(tmp_path, late, THEIRS)
     assert (seen, content(tmp_path)) == ([OURS], THEIRS)
 
 
-def test_a_part_that_was_damaged_on_its_way_is_not_noted_and_another_takes_its_place(tmp_path: Path) -> None:
-    noted = Noted()
+def test_a_part_that_was_damaged_in_transit_is_not_recorded_and_is_replaced(tmp_path: Path) -> None:
+    records = Records()
     with pytest.raises(ChecksumMismatch):
-        noted.take(tmp_path, Pieces(b"0123!56789"), OURS)
-    assert noted.parts == {}
-    noted.take(tmp_path, Pieces(OURS), OURS)
+        records.take(tmp_path, Pieces(b"0123!56789"), OURS)
+    assert records.parts == {}
+    records.take(tmp_path, Pieces(OURS), OURS)
     assert content(tmp_path) == OURS
 
 
 @pytest.mark.invariant("A slow sender of a part delays no other sender.")
 def test_a_slow_sender_leaves_its_place_to_a_quick_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    noted = Noted()
+    records = Records()
 
     def overtake() -> None:
-        noted.take(tmp_path, Pieces(OURS), OURS)
+        records.take(tmp_path, Pieces(OURS), OURS)
 
     def grow_late() -> None:
         monkeypatch.setattr(staging, "IN_PLACE_SECONDS", -1.0)
 
-    noted.take(tmp_path, Pieces(OURS[:3], OURS[3:6], OURS[6:], before=[nothing, grow_late, overtake]), OURS)
+    records.take(tmp_path, Pieces(OURS[:3], OURS[3:6], OURS[6:], before=[nothing, grow_late, overtake]), OURS)
     assert content(tmp_path) == OURS
 
 
-def test_what_a_slow_sender_brings_is_whole_wherever_it_went(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_of_a_slow_sender_are_complete_in_either_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def grow_late() -> None:
         monkeypatch.setattr(staging, "IN_PLACE_SECONDS", -1.0)
 
-    Noted().take(tmp_path, Pieces(OURS[:3], OURS[3:6], OURS[6:], before=[nothing, grow_late]), OURS)
+    Records().take(tmp_path, Pieces(OURS[:3], OURS[3:6], OURS[6:], before=[nothing, grow_late]), OURS)
     assert content(tmp_path) == OURS
 
 
@@ -107,19 +107,20 @@ def test_what_a_slow_sender_brings_is_whole_wherever_it_went(tmp_path: Path, mon
 def test_of_two_who_bring_a_part_at_once_neither_mixes_with_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    noted, failed = Noted(), list[BaseException]()
-    waiting, lock = threading.Event(), staging._lock  # set when theirs waits for the place, or is done with it
+    records, failed = Records(), list[BaseException]()
+    # set when the other request waits for the range, or has finished with it
+    waiting, lock = threading.Event(), staging._lock
 
-    def waited_for(*place: int) -> None:
+    def wait_for_lock(*place: int) -> None:
         waiting.set()
         lock(*place)
 
-    monkeypatch.setattr(staging, "_lock", waited_for)
+    monkeypatch.setattr(staging, "_lock", wait_for_lock)
 
     def bring_theirs() -> None:
         try:
-            noted.take(tmp_path, Pieces(THEIRS[:5], THEIRS[5:]), THEIRS)
-        except BaseException as error:  # noqa: BLE001  told below
+            records.take(tmp_path, Pieces(THEIRS[:5], THEIRS[5:]), THEIRS)
+        except BaseException as error:  # noqa: BLE001  reported below
             failed.append(error)
         finally:
             waiting.set()
@@ -130,38 +131,38 @@ def test_of_two_who_bring_a_part_at_once_neither_mixes_with_the_other(
         other.start()
         assert waiting.wait(10)
 
-    noted.take(tmp_path, Pieces(OURS[:5], OURS[5:], before=[nothing, meanwhile]), OURS)
+    records.take(tmp_path, Pieces(OURS[:5], OURS[5:], before=[nothing, meanwhile]), OURS)
     other.join(10)
     assert not failed
-    assert (content(tmp_path), noted.parts) == (THEIRS, {0: sha(THEIRS)})
+    assert (content(tmp_path), records.parts) == (THEIRS, {0: sha(THEIRS)})
 
 
-def test_parts_of_a_file_come_at_once_each_at_its_place(tmp_path: Path) -> None:
-    noted = Noted()
+def test_parts_of_a_file_arrive_concurrently_each_in_its_range(tmp_path: Path) -> None:
+    records = Records()
     inner = Pieces(OTHERS[:5], OTHERS[5:])
-    body = Pieces(OURS[:5], OURS[5:], before=[nothing, lambda: noted.take(tmp_path, inner, OTHERS, number=1)])
-    noted.take(tmp_path, body, OURS)
+    body = Pieces(OURS[:5], OURS[5:], before=[nothing, lambda: records.take(tmp_path, inner, OTHERS, number=1)])
+    records.take(tmp_path, body, OURS)
     assert content(tmp_path) == OURS + OTHERS
 
 
-def test_a_part_that_another_noted_before_the_place_was_locked_is_received_aside(tmp_path: Path) -> None:
-    """Its bytes lie where they are noted until these others are whole and allowed."""
-    noted, seen, looks = Noted(), list[bytes](), list[bool]()
+def test_a_part_recorded_before_the_lock_is_received_in_a_temporary_file(tmp_path: Path) -> None:
+    """The recorded bytes stay in place until the other bytes are complete and allowed."""
+    records, seen, looks = Records(), list[bytes](), list[bool]()
 
     def vacant() -> bool:
-        looks.append(0 not in noted.parts)
+        looks.append(0 not in records.parts)
         if len(looks) == 1:
-            noted.take(tmp_path, Pieces(OURS), OURS)
+            records.take(tmp_path, Pieces(OURS), OURS)
         return looks[-1]
 
-    placing = Placing(vacant=vacant, allow=lambda: True, note=lambda: noted.parts.update({0: sha(THEIRS)}))
+    placing = Placing(vacant=vacant, allow=lambda: True, note=lambda: records.parts.update({0: sha(THEIRS)}))
     body = Pieces(THEIRS[:4], THEIRS[4:], before=[nothing, lambda: seen.append(content(tmp_path))])
     staging.take_part(tmp_path, NAME, body, span=(0, 10), checksum=Checksum(SHA256, sha(THEIRS)), by=placing)
     assert (looks, seen, content(tmp_path)) == ([True, False], [OURS], THEIRS)
 
 
 @pytest.mark.parametrize("system", ["copies", "cannot copy", "copies nothing"])
-def test_a_part_that_cannot_be_read_back_whole_is_an_error(
+def test_a_part_that_cannot_be_read_back_completely_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
     def cannot(*_: object) -> int:

@@ -1,4 +1,4 @@
-"""Uploads whose writers meet at a named point, and what must be on the disk before it is known."""
+"""Concurrent writers that meet at a defined point, and what must be on the disk before it is visible."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 
 
 def when_synced(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
-    """``happens`` once, when the bytes of a part are on the disk and before they are noted."""
+    """Call ``happens`` once, when the bytes of a part are on the disk and before they are recorded."""
     sync, pending = staging.os.fdatasync, [happens]
 
     def interrupted(descriptor: int) -> None:
@@ -35,17 +35,17 @@ def when_synced(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) 
     monkeypatch.setattr(staging.os, "fdatasync", interrupted)
 
 
-def test_a_part_of_a_file_that_is_begun_anew_before_it_is_noted_does_not_count(
+def test_a_part_of_a_file_that_starts_over_before_it_is_recorded_does_not_count(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = uploader.announce("a", CONTENT)
-    when_synced(monkeypatch, lambda: uploads.begin_anew(File.objects.get(pk=file.pk)))
+    when_synced(monkeypatch, lambda: uploads.start_over(File.objects.get(pk=file.pk)))
     with pytest.raises(NotFound, match="begun anew"):
         uploader.part(file, 0, CONTENT[:10])
     assert not Part.objects.exists()
 
 
-def test_a_part_of_a_file_that_is_taken_out_before_it_is_noted_does_not_count(
+def test_a_part_of_a_file_that_is_removed_before_it_is_recorded_does_not_count(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = uploader.announce("a", CONTENT)
@@ -55,10 +55,10 @@ def test_a_part_of_a_file_that_is_taken_out_before_it_is_noted_does_not_count(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_whoever_completes_a_file_waits_for_the_part_that_is_on_its_way_to_its_place(
+def test_completing_a_file_waits_for_a_part_that_is_being_written(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bytes of part 0 are replaced: the replacing request has its place, and has not noted it yet."""
+    """The bytes of part 0 are replaced: the replacing request holds the range, and has not recorded the part yet."""
     file = uploader.announce("a", CONTENT)
     uploader.parts(file, b"?" * 10 + CONTENT[10:])
     placed, may_note = threading.Event(), threading.Event()
@@ -103,7 +103,9 @@ def test_whoever_completes_a_file_waits_for_the_part_that_is_on_its_way_to_its_p
     assert failed == []
 
 
-def test_no_part_is_taken_once_a_file_is_being_made_whole(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_part_is_accepted_once_a_file_is_being_completed(
+    uploader: Uploader, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.parts(file, CONTENT)
     content_of, refused = uploads._content_of, list[str]()
@@ -119,17 +121,17 @@ def test_no_part_is_taken_once_a_file_is_being_made_whole(uploader: Uploader, mo
     assert "is being made whole" in refused[0]
 
 
-# --- The disk --------------------------------------------------------------------------------------------------------
-def test_a_part_is_on_the_disk_before_it_is_noted(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+# --- Durability ------------------------------------------------------------------------------------------------------
+def test_a_part_is_synced_before_it_is_recorded(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
     file = uploader.announce("a", CONTENT)
     disk = RecordingDisk(monkeypatch)
-    note = uploads._note_part
+    note = uploads._record_part
 
     def noting(*given: Any) -> None:
         disk.steps.append("note")
         note(*given)
 
-    monkeypatch.setattr(uploads, "_note_part", noting)
+    monkeypatch.setattr(uploads, "_record_part", noting)
     uploader.part(file, 0, CONTENT[:10])
     assert disk.steps == ["sync .staging/", f"sync {file.staging.hex}", "note"]
 
@@ -144,7 +146,7 @@ def test_only_the_first_part_has_the_name_of_the_file_synced(
     assert disk.steps == [f"sync {file.staging.hex}"]
 
 
-def test_what_is_put_is_on_the_disk_before_it_has_its_name_and_the_name_before_it_is_told(
+def test_a_stored_file_is_synced_before_it_is_renamed_and_its_name_before_it_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = RecordingDisk(monkeypatch)
@@ -152,7 +154,7 @@ def test_what_is_put_is_on_the_disk_before_it_has_its_name_and_the_name_before_i
     assert disk.steps[:3] == ["sync .put-*", "rename .put-* a.bin", "sync folder/"]
 
 
-def test_what_is_adopted_is_on_the_disk_before_it_has_its_name_and_the_name_before_it_is_told(
+def test_an_adopted_file_is_synced_before_it_is_renamed_and_its_name_before_it_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = LocalStorage(tmp_path)

@@ -1,4 +1,4 @@
-"""Files from a real browser into a sealed version: paused, the page loaded anew, and gone on with."""
+"""Upload of files from a real browser to a sealed version: paused, the page reloaded, and resumed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def developer(people: Personas, watch: Watch, page: Page, live_server: LiveServe
 
 
 class Line:
-    """Counts the parts that are sent, and lets through as many as it is told; the others hang."""
+    """Counts the parts that are sent, and lets the given number through; the others hang."""
 
     def __init__(self, page: Page, let_through: int) -> None:
         self.sent: list[int] = []
@@ -91,7 +91,7 @@ def test_an_upload_that_was_paused_goes_on_after_the_page_was_loaded_anew(
     expect(developer.get_by_role("cell", name="some words to make it longer").first).to_be_visible()
 
 
-def test_a_folder_is_dropped_and_one_that_is_in_the_way_is_taken_out(
+def test_a_folder_is_dropped_and_a_conflicting_file_is_removed(
     developer: Page, live_server: LiveServer, tmp_path: Path
 ) -> None:
     for name in ("set/.hidden", "set/train/a.txt", "set/b.txt"):
@@ -111,7 +111,7 @@ def test_a_folder_is_dropped_and_one_that_is_in_the_way_is_taken_out(
     assert files.get(path="b.txt").size == len("another one")
 
 
-def test_the_page_of_a_data_set_shows_by_itself_that_a_version_was_looked_through(
+def test_the_page_of_a_dataset_updates_itself_when_a_version_is_indexed(
     developer: Page, people: Personas, live_server: LiveServer
 ) -> None:
     uploader = Uploader(people.developer)
@@ -121,7 +121,7 @@ def test_the_page_of_a_data_set_shows_by_itself_that_a_version_was_looked_throug
     developer.goto(f"{live_server.url}/datasets/team/mine?version={version.number}")
     expect(developer.get_by_text("Indexing: records are counted")).to_be_visible()
 
-    # Where the portal is away for a moment, it is asked again.
+    # If the portal is unreachable for a moment, the request is repeated.
     away = f"**/api/v1/datasets/team/mine/versions/{version.number}"
     with developer.expect_request(away):
         developer.route(away, lambda route: route.abort())

@@ -1,4 +1,4 @@
-"""The checksum of a whole that is made while its parts come."""
+"""Checksum of a file, computed while its parts arrive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def file(tmp_path: Path) -> Gathering:
 
 @pytest.fixture
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The parts that were read, in order."""
+    """Return the numbers of the parts that were read, in order."""
     numbers: list[int] = []
     reads = upload_verification.read_part
 
@@ -46,7 +46,7 @@ def sha(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def test_the_checksum_is_that_of_the_bytes_that_lie_there(file: Gathering) -> None:
+def test_the_checksum_is_that_of_the_stored_bytes(file: Gathering) -> None:
     found = Readings().finish(file, [1, 2, 3, 4], PATIENCE)
     assert (found.sha256, found.done) == (sha(CONTENT), len(CONTENT))
 
@@ -56,7 +56,7 @@ def test_an_empty_file_has_a_checksum_too(tmp_path: Path) -> None:
     assert (found.sha256, found.done) == (sha(b""), 0)
 
 
-def test_what_was_read_along_is_not_read_again_at_the_end(file: Gathering, read: list[int]) -> None:
+def test_parts_that_were_read_early_are_not_read_again_at_the_end(file: Gathering, read: list[int]) -> None:
     readings = Readings()
     for there in ([1], [1, 2], [1, 2, 3]):
         readings.follow(file, there)
@@ -87,7 +87,7 @@ def test_a_part_that_was_replaced_after_it_was_read_is_read_again(
     assert readings.finish(file, [1, 7, 3, 4], PATIENCE).sha256 == sha(changed)
 
 
-def test_whoever_asks_again_waits_for_the_same_reading(
+def test_a_repeated_request_waits_for_the_same_reading(
     file: Gathering, read: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = threading.Event()
@@ -100,7 +100,7 @@ def test_whoever_asks_again_waits_for_the_same_reading(
     assert read == [0, 1, 2, 3]
 
 
-def test_what_cannot_be_read_is_told_and_read_anew_when_it_can(file: Gathering) -> None:
+def test_an_unreadable_file_is_reported_and_read_again_once_it_is_readable(file: Gathering) -> None:
     readings = Readings()
     file.path.write_bytes(CONTENT[:15])
     with pytest.raises(StorageError, match="shorter than its parts"):
@@ -109,16 +109,16 @@ def test_what_cannot_be_read_is_told_and_read_anew_when_it_can(file: Gathering) 
     assert readings.finish(file, [1, 2, 3, 4], PATIENCE).sha256 == sha(CONTENT)
 
 
-def test_a_file_that_is_gone_while_it_is_followed_harms_nobody(file: Gathering) -> None:
+def test_a_file_that_is_removed_while_it_is_read_does_no_harm(file: Gathering) -> None:
     readings = Readings()
     file.path.unlink()
     readings.follow(file, [1])
-    with pytest.raises(StorageError) as told:
+    with pytest.raises(StorageError) as error:
         readings.finish(file, [1, 2, 3, 4], PATIENCE)
-    assert "No such file" in str(told.value)
+    assert "No such file" in str(error.value)
 
 
-def test_of_very_many_files_at_once_the_oldest_are_read_anew_at_their_end(
+def test_the_oldest_of_very_many_files_are_read_again_at_their_end(
     file: Gathering, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(upload_verification, "READINGS_LIMIT", 2)
@@ -134,9 +134,7 @@ def no_thread(thread: threading.Thread) -> None:
     raise RuntimeError("can't start new thread")
 
 
-def test_without_a_thread_to_spare_it_is_read_when_asked_for_again(
-    file: Gathering, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_a_free_thread_it_is_read_at_the_next_request(file: Gathering, monkeypatch: pytest.MonkeyPatch) -> None:
     readings = Readings()
     with monkeypatch.context() as shortage:
         shortage.setattr(threading.Thread, "start", no_thread)
@@ -146,7 +144,7 @@ def test_without_a_thread_to_spare_it_is_read_when_asked_for_again(
     assert readings.finish(file, [1, 2, 3, 4], PATIENCE).sha256 == sha(CONTENT)
 
 
-def test_without_memory_it_is_read_when_asked_for_again(file: Gathering, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_memory_it_is_read_at_the_next_request(file: Gathering, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_memory(file: Gathering, number: int, digest: Running) -> None:
         raise MemoryError
 

@@ -1,4 +1,4 @@
-"""Files that come in: announced, part by part, made whole; again, late and damaged."""
+"""Uploads of files: announced, received in parts, completed; also repeated, late and damaged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.personas import Personas
 pytestmark = pytest.mark.django_db
 
 
-# --- The ordinary way ------------------------------------------------------------------------------------------------
+# --- Normal upload ---------------------------------------------------------------------------------------------------
 def test_a_file_arrives_as_it_was_sent(uploader: Uploader) -> None:
     assert stored(uploader.upload("a/b.bin", CONTENT)) == CONTENT
 
@@ -50,7 +50,7 @@ def test_parts_come_by_their_crc_32_too(uploader: Uploader) -> None:
     assert stored(uploader.complete(file, CONTENT)) == CONTENT
 
 
-def test_the_whole_is_read_while_its_parts_come(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_is_read_while_its_parts_arrive(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
     third = threading.Event()
     reads = upload_verification.read_part
@@ -71,20 +71,20 @@ def test_the_whole_is_read_while_its_parts_come(uploader: Uploader, monkeypatch:
     assert read == [0, 1, 2, 3]
 
 
-def test_nothing_gathers_any_more_once_a_file_is_whole(uploader: Uploader) -> None:
+def test_a_complete_file_leaves_nothing_in_staging(uploader: Uploader) -> None:
     uploader.upload("a", CONTENT)
     assert gathered() == []
     assert Part.objects.count() == 0
 
 
-def test_an_upload_goes_on_where_it_was(uploader: Uploader) -> None:
+def test_an_upload_resumes_where_it_stopped(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.part(file, 1, CONTENT[10:20])
     again = uploader.announce("a", CONTENT)
     assert (again.pk, uploads.numbers_of(again)) == (file.pk, [1])
 
 
-def test_making_whole_twice_is_making_whole_once(uploader: Uploader) -> None:
+def test_completing_a_file_is_idempotent(uploader: Uploader) -> None:
     file = uploader.upload("a", CONTENT)
     assert uploader.complete(file, CONTENT).blob == file.blob
     assert Blob.objects.count() == 1
@@ -119,7 +119,7 @@ def by_crc(uploader: Uploader, file: File, number: int, piece: bytes, crc: str) 
 
 
 # --- Bad input -------------------------------------------------------------------------------------------------------
-def test_a_damaged_part_is_refused_and_what_was_there_stays(uploader: Uploader) -> None:
+def test_a_damaged_part_is_refused_and_the_earlier_one_stays(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.part(file, 0, CONTENT[:10])
     with pytest.raises(ChecksumMismatch, match="Send it again"):
@@ -141,10 +141,10 @@ def test_a_part_that_does_not_fit_its_crc_32_is_refused(uploader: Uploader) -> N
         ({"X-Content-SHA256": "no", "X-Content-CRC32": "00000000"}, "X-Content-SHA256"),
     ],
 )
-def test_a_part_without_a_checksum_that_is_one_is_refused(headers: dict[str, str], named: str) -> None:
-    with pytest.raises(checksums.BadChecksum, match="hexadecimal") as told:
+def test_a_part_without_a_valid_checksum_is_refused(headers: dict[str, str], named: str) -> None:
+    with pytest.raises(checksums.BadChecksum, match="hexadecimal") as caught:
         checksums.announced(headers)
-    assert told.value.header == named
+    assert caught.value.header == named
 
 
 def test_a_part_that_is_sent_again_with_other_bytes_replaces_what_was_read_of_it(uploader: Uploader) -> None:
@@ -156,7 +156,7 @@ def test_a_part_that_is_sent_again_with_other_bytes_replaces_what_was_read_of_it
 
 
 def until_read(file: File) -> None:
-    """Until the portal has read behind the parts what came of the file."""
+    """Wait until the portal has read back the parts of the file that have arrived."""
     readings = upload_verification.READINGS
     with readings._changed:
         of = readings._readings[file.staging]
@@ -164,7 +164,7 @@ def until_read(file: File) -> None:
 
 
 @pytest.mark.parametrize("read", [False, True], ids=["before it was read", "after it was read"])
-def test_what_a_power_cut_took_from_the_disk_is_asked_for_again(uploader: Uploader, read: bool) -> None:
+def test_a_part_lost_in_a_power_cut_is_requested_again(uploader: Uploader, read: bool) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.parts(file, CONTENT)
     if read:
@@ -206,12 +206,12 @@ def test_a_part_that_the_file_does_not_have_is_not_there(uploader: Uploader) -> 
         uploader.part(uploader.announce("a", CONTENT), 4, b"x")
 
 
-def test_a_file_is_not_whole_while_parts_are_missing(uploader: Uploader) -> None:
+def test_a_file_is_not_complete_while_parts_are_missing(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.part(file, 1, CONTENT[10:20])
-    with pytest.raises(Incomplete) as told:
+    with pytest.raises(Incomplete) as caught:
         uploader.complete(file, CONTENT)
-    assert told.value.extra["missing"] == [0, 2, 3]
+    assert caught.value.extra["missing"] == [0, 2, 3]
 
 
 def test_a_file_that_changed_while_it_was_sent_is_sent_again_from_the_start(
@@ -236,9 +236,9 @@ def test_a_file_announced_with_another_content_forgets_the_parts_of_the_old_one(
 
 @pytest.mark.parametrize("path", ["../a", "/a", "a\x00", ".a", ""])
 def test_a_bad_path_is_refused(uploader: Uploader, path: str) -> None:
-    with pytest.raises(ValidationFailed) as told:
+    with pytest.raises(ValidationFailed) as caught:
         uploader.announce(path, CONTENT)
-    assert "path" in told.value.errors
+    assert "path" in caught.value.errors
 
 
 @pytest.mark.parametrize("path", ["A/B", "a/B", "a/b/c", "a", "ａ/b"])
@@ -255,24 +255,26 @@ def test_the_two_ways_to_write_an_accent_are_one_path(uploader: Uploader) -> Non
 
 def test_another_size_at_the_same_path_is_refused_with_the_one_that_is_there(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
-    with pytest.raises(Exists) as told:
+    with pytest.raises(Exists) as caught:
         uploader.announce("a", CONTENT + b"x")
-    assert told.value.extra["id"] == file.pk
+    assert caught.value.extra["id"] == file.pk
 
 
-# --- One content, kept once ------------------------------------------------------------------------------------------
+# --- Deduplication ---------------------------------------------------------------------------------------------------
 def test_the_same_content_is_kept_once(uploader: Uploader) -> None:
     one, other = uploader.upload("a", CONTENT), uploader.upload("b", CONTENT)
     assert one.blob == other.blob
     assert Blob.objects.filter(doomed=None).count() == 1
 
 
-def test_what_the_namespace_keeps_need_not_be_sent(uploader: Uploader) -> None:
+def test_content_of_the_namespace_need_not_be_sent(uploader: Uploader) -> None:
     uploader.upload("a", CONTENT)
     assert uploader.announce("b", CONTENT, digest=sha(CONTENT)).complete
 
 
-def test_who_announces_without_a_checksum_is_told_where_one_could_spare_sending(uploader: Uploader) -> None:
+def test_announcing_without_a_checksum_is_answered_with_hash_first_where_it_may_save_sending(
+    uploader: Uploader,
+) -> None:
     uploader.upload("a", CONTENT)
     first = uploader.begin()
 
@@ -285,13 +287,13 @@ def test_who_announces_without_a_checksum_is_told_where_one_could_spare_sending(
     assert not asked("known", CONTENT, sha(CONTENT)) and asked("known", CONTENT)
 
 
-def test_nobody_learns_by_a_length_what_another_namespace_keeps(uploader: Uploader, personas: Personas) -> None:
+def test_a_length_reveals_nothing_about_other_namespaces(uploader: Uploader, personas: Personas) -> None:
     uploader.upload("a", CONTENT)
     services.create_dataset(actor=personas.stranger, namespace_name="elsewhere", name="mine")
     stranger = Uploader(personas.stranger, ns="elsewhere")
     stranger.begin()
-    told = uploads.announce(actor=stranger.actor, place=stranger.place, path="b", size=len(CONTENT))
-    assert not told.hash_first
+    caught = uploads.announce(actor=stranger.actor, place=stranger.place, path="b", size=len(CONTENT))
+    assert not caught.hash_first
 
 
 @pytest.mark.invariant("A checksum reveals nothing about the datasets of another namespace.")
@@ -309,7 +311,7 @@ def test_a_checksum_with_another_size_is_not_the_same_content(uploader: Uploader
     assert not uploader.announce("b", CONTENT[1:], digest=sha(CONTENT)).complete
 
 
-# --- Who may ---------------------------------------------------------------------------------------------------------
+# --- Permissions -----------------------------------------------------------------------------------------------------
 def test_a_viewer_cannot_send_and_a_stranger_sees_nothing(uploader: Uploader, personas: Personas) -> None:
     file = uploader.announce("a", CONTENT)
     with pytest.raises(Forbidden):
@@ -329,9 +331,9 @@ def test_a_file_of_another_version_is_not_reached_through_this_one(uploader: Upl
 def test_more_than_the_quota_is_refused_before_any_byte(uploader: Uploader, dataset: Dataset) -> None:
     limit(dataset, 40)
     uploader.announce("a", CONTENT)
-    with pytest.raises(QuotaExceeded) as told:
+    with pytest.raises(QuotaExceeded) as caught:
         uploader.announce("b", CONTENT)
-    assert told.value.extra["numbers"]["storage"] == {
+    assert caught.value.extra["numbers"]["storage"] == {
         "needed": 34,
         "held": 34,
         "limit": 40,
@@ -340,7 +342,7 @@ def test_more_than_the_quota_is_refused_before_any_byte(uploader: Uploader, data
     assert not File.objects.filter(path="b").exists()
 
 
-def test_what_is_expected_is_kept_free_until_the_version_is_sealed(uploader: Uploader, dataset: Dataset) -> None:
+def test_expected_bytes_are_reserved_until_the_version_is_sealed(uploader: Uploader, dataset: Dataset) -> None:
     limit(dataset, 100)
     second = Uploader(uploader.actor)
     second.begin(expected_bytes=60)
@@ -357,7 +359,7 @@ def test_the_same_content_costs_once(uploader: Uploader, dataset: Dataset) -> No
     assert uploader.announce("b", CONTENT, digest=sha(CONTENT)).complete
 
 
-def test_what_is_taken_out_gives_its_room_back(uploader: Uploader, dataset: Dataset) -> None:
+def test_removing_a_file_frees_its_storage(uploader: Uploader, dataset: Dataset) -> None:
     limit(dataset, 40)
     file = uploader.announce("a", CONTENT)
     uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk)
@@ -365,16 +367,16 @@ def test_what_is_taken_out_gives_its_room_back(uploader: Uploader, dataset: Data
 
 
 # --- Sealing ---------------------------------------------------------------------------------------------------------
-def test_nothing_is_sealed_that_is_not_whole(uploader: Uploader) -> None:
+def test_an_incomplete_version_is_not_sealed(uploader: Uploader) -> None:
     with pytest.raises(Incomplete, match="no files"):
         uploader.seal()
     uploader.announce("half", CONTENT)
-    with pytest.raises(Incomplete) as told:
+    with pytest.raises(Incomplete) as caught:
         uploader.seal()
-    assert told.value.extra["files"] == ["half"]
+    assert caught.value.extra["files"] == ["half"]
 
 
-def test_what_is_sealed_takes_no_more(uploader: Uploader) -> None:
+def test_a_sealed_version_accepts_no_files(uploader: Uploader) -> None:
     file = uploader.upload("a", CONTENT)
     uploader.seal()
     for deed in (
@@ -394,7 +396,7 @@ def test_a_part_that_comes_after_the_version_is_gone_is_refused(uploader: Upload
 
 
 def test_a_member_of_two_namespaces_keeps_them_apart(uploader: Uploader, personas: Personas) -> None:
-    """Reading in one and writing in the other brings no content across."""
+    """Reading in one and writing in the other transfers no content."""
     uploader.upload("a", CONTENT)
     make_member(personas.stranger.memberships.get().namespace, personas.developer)
     services.create_dataset(actor=personas.developer, namespace_name="elsewhere", name="mine")

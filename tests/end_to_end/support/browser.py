@@ -1,4 +1,4 @@
-"""A person at a browser: what they do, and what their browser complains of meanwhile."""
+"""A user at a browser: their actions, and the errors that the browser reports meanwhile."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import Watch
 from tests.end_to_end.support.portal import ADMIN, PASSWORD, ROOT, RunningPortal
 
-# For what a page shall show some day: replicas may take their time to start on a machine that is busy.
+# Timeout for what a page shall show eventually: replicas may start slowly on a busy machine.
 WAIT_MILLISECONDS = 20_000
 expect.set_options(timeout=WAIT_MILLISECONDS)
 SCREENSHOTS = ROOT / "build" / "screenshots"
 
-# Runs before the page's own scripts: remembers its sockets so that a test can cut them.
+# Runs before the page's own scripts: records its sockets so that a test can cut them.
 _SOCKETS = """
 window.__sockets = [];
 window.WebSocket = class extends WebSocket {
   constructor(...given) { super(...given); window.__sockets.push(this); }
 };
 """
-# Cuts the socket and, once it is gone, tells the page that there is a network, as a browser does after a change of it.
+# Cuts the socket and, once it is closed, sends the page the event that the network is back, like a browser.
 _CUT = """
 () => new Promise((resolve) => {
   const socket = window.__sockets.at(-1);
@@ -30,7 +30,7 @@ _CUT = """
   socket.close();
 })
 """
-# What a browser does to the place of the cursor when somebody pastes.
+# Inserts text at the cursor, like a browser when the user pastes.
 _PASTE = """
 (text) => {
   const clipboardData = new DataTransfer();
@@ -45,7 +45,7 @@ class Person:
 
     def __init__(self, browser: Browser, running_portal: RunningPortal) -> None:
         self.running_portal = running_portal
-        # What moves for ever is drawn for ever, by this machine's processors.
+        # Endless animations are drawn continuously, by this machine's processors.
         self._context = browser.new_context(
             base_url=running_portal.address, viewport={"width": 1280, "height": 900}, reduced_motion="reduce"
         )
@@ -79,14 +79,14 @@ class Person:
         self.page.wait_for_url("**/jobs")
 
     def paste(self, text: str) -> None:
-        """Where the cursor is, in place of what is selected."""
+        """Insert text at the cursor, replacing the selection."""
         self.page.evaluate(_PASTE, text)
 
     def watch(self, namespace: str, job_id: str) -> None:
         self.page.goto(f"/n/{namespace}/jobs/{job_id}")
 
     def wait_for_state(self, *states: str, seconds: float = 60) -> str:
-        """Until the chip shows one of the states."""
+        """Wait until the chip shows one of the states."""
         known = " || ".join(f"state === '{state}'" for state in states)
         look = (
             "() => { const state = document.querySelector('[data-state-chip]')?.dataset.state; return (%s) && state; }"
@@ -94,7 +94,7 @@ class Person:
         return str(self.page.wait_for_function(look % known, timeout=seconds * 1000).json_value())
 
     def wait_for_socket(self) -> None:
-        """Until the socket is open; by then the page's scripts have run."""
+        """Wait until the socket is open; by then the page's scripts have run."""
         self.page.wait_for_function("() => window.__sockets.at(-1)?.readyState === 1")
 
     def cut_socket(self) -> None:
@@ -103,7 +103,7 @@ class Person:
         self.page.evaluate(_CUT)
 
     def lines(self) -> list[dict[str, Any]]:
-        """What the log on the page holds, in its order: more than what is in view."""
+        """Return the lines of the log on the page, in order, including those out of view."""
         held: list[dict[str, Any]] = self.page.evaluate(
             "() => document.querySelector('log-view').lines.map(({seq, replica, text}) => ({seq, replica, text}))"
         )
@@ -114,12 +114,14 @@ class Person:
         self.page.wait_for_function(look, arg=text, timeout=seconds * 1000)
 
     def violations(self) -> list[str]:
-        """What the policy refused on any page since the person came."""
+        """Return what the content security policy has refused on any page of this user."""
         return self._watch.violations
 
     def real_complaints(self) -> list[str]:
-        """Without the browser's own notes, which no page can keep back: of a refused question, and of a header that
-        counts over HTTPS alone."""
+        """Return errors other than the browser's own notes.
+
+        Pages cannot avoid those: a note of a refused request, and of a header that applies to HTTPS only.
+        """
         noted = re.compile("status of (409|422)|Cross-Origin-Opener-Policy header has been ignored")
         return [text for text in self.complaints if not noted.search(text)]
 

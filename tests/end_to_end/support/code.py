@@ -1,12 +1,12 @@
-"""What people submit: good, slow, and bad."""
+"""User code for tests: good, slow, and faulty."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-# Trains for a while, or until a test has seen enough (``RunningPortal.release``). It numbers its lines, so that a
-# reader can tell a missing one from a doubled one.
+# Trains for a while, or until the test releases it (``RunningPortal.release``). It numbers its lines, so that a reader
+# can distinguish missing from doubled ones.
 SLOW = """\
 import os
 import time
@@ -37,7 +37,7 @@ print(f"steps {step}", flush=True)
 job.save_model("model.npz")
 """
 
-# What an example does after each step until a test has seen enough (``RunningPortal.release``).
+# Added after each step of an example until the test releases it (``RunningPortal.release``).
 _PATIENCE = """
     if not os.path.exists("enough"):
         time.sleep(PAUSE)
@@ -51,12 +51,12 @@ PRINTS_100_000_LINES = INIT + "for n in range(1, 100_001):\n    print('line', n)
 NOT_UTF_8 = INIT + "import sys\nsys.stdout.buffer.write(b'before \\xff\\xfe after\\n')\nsys.stdout.flush()\n"
 TEN_MEGABYTE_LINE = INIT + "print('x' * 10_000_000)\nprint('after the long line')\n"
 NEVER_REGISTERS = "import time\nprint('waiting', flush=True)\ntime.sleep(600)\n"
-# Its children sleep, and it gives up at 3,000: a bomb that a test may set off.
+# Its children sleep, and it stops at 3,000: a fork bomb that is safe for a test.
 FORKS_WITHOUT_END = (
     INIT
     + "import os, time\nfor n in range(3000):\n    if os.fork() == 0:\n        time.sleep(600)\nprint('all 3000')\n"
 )
-# Meets a limit, of threads or of memory for them, and leaves those that it has started behind.
+# Exceeds a limit of threads or of their memory, and leaves the started ones behind.
 STARTS_3000_THREADS = (
     INIT
     + "import threading, time\nfor n in range(3000):\n    threading.Thread(target=time.sleep, args=(600,)).start()\n"
@@ -65,7 +65,7 @@ SYNTAX_ERROR = "x = 1\nif x == 1\n    print(x)\n"
 
 
 def job(name: str, code: str, *, trainers: int = 1, pservers: int = 1, **fields: Any) -> dict[str, Any]:
-    """A specification with one file."""
+    """Return a specification with one file."""
     return {
         "name": name,
         "framework": "native",
@@ -81,13 +81,13 @@ def job(name: str, code: str, *, trainers: int = 1, pservers: int = 1, **fields:
 
 
 def slow(name: str, *, passes: int = 8, pause: float = 0.1, trainers: int = 2) -> dict[str, Any]:
-    """A job that trains for about ``passes * 40 * pause / trainers`` seconds, or until it is released."""
+    """Return a job that trains for about ``passes * 40 * pause / trainers`` seconds, or until it is released."""
     code = SLOW.replace("PASSES", str(passes)).replace("PAUSE", str(pause))
     return job(name, code, trainers=trainers, passes=passes)
 
 
 def unhurried(script: str, pause: float = 0.25) -> str:
-    """The script of the example that reads digits, with a pause after each step until it is released."""
+    """Return the script of the example that reads digits, with a pause after each step until it is released."""
     begun = script.replace("import numpy", "import os, time\nimport numpy", 1)
     reported = "    job.report(cost=cost)\n"
     assert reported in begun
@@ -95,6 +95,6 @@ def unhurried(script: str, pause: float = 0.25) -> str:
 
 
 def shortened(example: dict[str, Any], passes: int) -> dict[str, Any]:
-    """The example with fewer passes than its code names."""
+    """Return the example with fewer passes than its code names."""
     files = {name: re.sub(r"passes=\d+", f"passes={passes}", text) for name, text in example["files"].items()}
     return {**example, "files": files, "passes": passes}

@@ -1,4 +1,4 @@
-"""A whole portal, started as an operator starts it: ``manage.py up`` with a data directory and a port of its own."""
+"""A whole portal, started like by an operator: ``manage.py up`` with its own data directory and port."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ STOP_SECONDS = 10.0
 
 
 class RunningPortal:
-    """``start``, then ``interrupt`` (as Ctrl-C does) or ``crash`` (SIGKILL to all that is the portal's), and again.
+    """``start``, then ``interrupt`` (like Ctrl-C) or ``crash`` (SIGKILL to all processes of the portal), and again.
 
-    ``ordinary``: the portal runs as an ordinary user, who owns the directory, also where the tests run as root.
+    ``ordinary``: the portal runs as an ordinary user, who owns the directory, even if the tests run as root.
     """
 
     def __init__(self, directory: Path, *, host: str = "127.0.0.1", ordinary: bool = False, **settings: str) -> None:
@@ -48,9 +48,9 @@ class RunningPortal:
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._token = ""
 
-    # --- life --------------------------------------------------------------------------------------------------------
+    # --- start and stop ----------------------------------------------------------------------------------------------
     def start(self) -> None:
-        """Start it and wait for the line that says that it is ready."""
+        """Start it and wait for its ready line."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if self._as_user:
             os.chown(self.directory, unprivileged.UID, unprivileged.UID)
@@ -87,7 +87,7 @@ class RunningPortal:
 
     @contextmanager
     def open(self) -> Iterator[RunningPortal]:
-        """Running; at the end it is stopped as with Ctrl-C, and nothing may be left."""
+        """Run it inside the block; at the end it is stopped like with Ctrl-C, and no process may be left."""
         try:
             self.start()
             yield self
@@ -96,7 +96,7 @@ class RunningPortal:
             self.kill_all()
 
     def interrupt(self) -> float:
-        """Ctrl-C. Returns the seconds until nothing of it was left; fails where something is."""
+        """Send Ctrl-C. Returns the seconds until no process is left; fails if one is."""
         assert self._supervisor is not None
         began = time.monotonic()
         self._supervisor.send_signal(signal.SIGINT)
@@ -107,7 +107,7 @@ class RunningPortal:
         return took
 
     def crash(self) -> None:
-        """SIGKILL to the supervisor and its children at once; the agents and what they started live on."""
+        """Send SIGKILL to the supervisor and its children; the agents and their processes keep running."""
         assert self._supervisor is not None
         victims = [process for process in self.processes() if not is_of_a_replica(process)]
         processes.kill(self._supervisor.pid)
@@ -117,7 +117,7 @@ class RunningPortal:
         until("the portal is dead", lambda: not [p for p in self.processes() if not is_of_a_replica(p)], 10)
 
     def remove(self) -> None:
-        """End it whatever state it is in, and fail where an orderly end leaves something."""
+        """End it in any state, and fail if an orderly end leaves something."""
         try:
             if self._supervisor is not None and self._supervisor.poll() is None:
                 self.interrupt()
@@ -125,7 +125,7 @@ class RunningPortal:
             self.kill_all()
 
     def kill_all(self) -> None:
-        """What the tests started must not outlive them, however they ended."""
+        """Kill everything that the tests started, however they ended."""
 
         def are_gone() -> bool:
             for process in self.processes():
@@ -138,25 +138,25 @@ class RunningPortal:
         return processes.of(self.directory)
 
     def replica(self, job_id: str, name: str) -> list[Process]:
-        """The processes of a replica that run its code; the agent beside them is not among them."""
+        """Return the processes of a replica that run its code, without its agent."""
         return [p for p in self.processes() if is_code_of(p, job_id, name)]
 
     def attempts(self, job_id: str) -> list[Path]:
-        """The directories of the job's attempts, which are there until each has ended."""
+        """Return the directories of the job's attempts, which exist until each has ended."""
         plans = (self.directory / "attempts").glob("*/plan.json")
         return [plan.parent for plan in plans if json.loads(plan.read_text())["ref"][0] == job_id]
 
     def release(self, job_id: str) -> None:
-        """The test has seen enough: what runs of a slow job makes its remaining steps without a pause."""
+        """Let a slow job make its remaining steps without a pause."""
         ours = (one.environment for one in self.processes() if one.environment.get("REGATTA_JOB_ID") == job_id)
-        # Of every replica of the attempt: the code of some may not run yet.
+        # For every replica of the attempt: the code of some may not run yet.
         for attempt in {Path(one["REGATTA_WORK_DIR"]).parent.parent for one in ours if "REGATTA_WORK_DIR" in one}:
             for work in attempt.glob("*/work"):
                 (work / "enough").touch()
 
-    # --- people ------------------------------------------------------------------------------------------------------
+    # --- clients -----------------------------------------------------------------------------------------------------
     def client(self, username: str = ADMIN, password: str = PASSWORD) -> Client:
-        """A signed-in client."""
+        """Return a signed-in client."""
         return Client(self.address, self.token(username, password))
 
     def token(self, username: str = ADMIN, password: str = PASSWORD) -> str:
@@ -168,13 +168,13 @@ class RunningPortal:
         return token
 
     def http(self, token: str | None = None) -> httpx.Client:
-        """Bare requests with the token of an account, for what the client hides."""
+        """Return a plain HTTP client with the token of an account, for what the client hides."""
         headers = {"Authorization": f"Bearer {self.token() if token is None else token}"}
         return httpx.Client(base_url=self.address, headers=headers if token != "" else {}, timeout=30)
 
 
 def is_of_a_replica(process: Process) -> bool:
-    """An agent, or what an agent started: the launcher of the isolation has no environment."""
+    """Return whether it is an agent or started by one: the launcher of the isolation has no environment."""
     return "REGATTA_REPLICA" in process.environment or any(name in process.command for name in _OF_REPLICAS)
 
 

@@ -1,4 +1,4 @@
-"""What runs on this machine, read from /proc: whose it is, and how to end it."""
+"""Processes of this machine, read from /proc: their owner, and how to end them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Process:
     cgroups: str
 
     def belongs_to(self, directory: Path) -> bool:
-        """Whether it was started for that data directory: it says so, works there, or was told so."""
+        """Return whether it was started for that data directory, by its environment, working directory or arguments."""
         text = str(directory)
         return self.directory.startswith(text) or text in self.command or text in self.environment.values()
 
@@ -47,13 +47,16 @@ def _read(entry: Path) -> Process:
 
 
 def of(directory: Path) -> list[Process]:
-    """All that was started for the data directory, but not this process itself."""
+    """Return all processes that were started for the data directory, except this one."""
     return [process for process in running() if process.belongs_to(directory) and process.pid != os.getpid()]
 
 
 def of_attempt(directory: Path) -> list[Process]:
-    """All that runs of an attempt, by its directory: agents, which work there; what is in the cgroup of a replica; and
-    what they have started, launchers among it, which have neither variables nor a directory."""
+    """Return all processes of an attempt, by its directory.
+
+    These are its agents, which work there; the processes in the cgroup of a replica; and what they have started,
+    including launchers, which have neither variables nor a directory.
+    """
     everything = list(running())
     found = {one.pid: one for one in everything if str(directory) in one.directory or directory.name in one.cgroups}
     while more := [one for one in everything if one.parent in found and one.pid not in found]:

@@ -54,7 +54,7 @@ def test_announcing_a_file_and_storing_another_artifact_do_not_deadlock(uploader
     def take() -> None:
         storage.take(namespace, Thing(namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex), 10)
 
-    announced, taken = meet("datasets.uploads.uploads._known", lambda: uploader.announce("a.csv", CONTENT), take)
+    announced, taken = meet("datasets.uploads.uploads._stored_blob", lambda: uploader.announce("a.csv", CONTENT), take)
     assert isinstance(announced, File)
     assert taken is None
 
@@ -62,15 +62,15 @@ def test_announcing_a_file_and_storing_another_artifact_do_not_deadlock(uploader
 def test_a_part_does_not_count_for_a_file_that_is_restarted(uploader: Uploader, meet: Meet) -> None:
     file = uploader.announce("a.csv", CONTENT)
 
-    def restart() -> None:
+    def start_over() -> None:
         with transaction.atomic():
-            uploads.begin_anew(File.objects.get(pk=file.pk))
+            uploads.start_over(File.objects.get(pk=file.pk))
             uploads.wall_clock()
 
     def note_part() -> None:
-        uploads._note_part(Version.objects.get(), file, 0, by_sha(sha(CONTENT)))
+        uploads._record_part(Version.objects.get(), file, 0, by_sha(sha(CONTENT)))
 
-    begun, refused = meet("datasets.uploads.uploads.wall_clock", restart, note_part)
+    begun, refused = meet("datasets.uploads.uploads.wall_clock", start_over, note_part)
     assert begun is None
     assert isinstance(refused, NotFound)
     assert not Part.objects.exists()

@@ -182,7 +182,7 @@ def runs(pid: int) -> bool:
 
 
 def test_a_second_request_to_stop_may_shorten_the_grace(backend: LocalBackend, plan: Callable, marker: Path) -> None:
-    attempt = plan(BackendContract.DEAF)
+    attempt = plan(BackendContract.IGNORES_SIGTERM)
     backend.launch(attempt)
     wait_until(backend, attempt.ref, lambda view: marker.exists() and len(marker.read_text().split()) == 2)
     backend.stop(attempt.ref, timedelta(minutes=10))
