@@ -31,7 +31,9 @@ def measure() -> list[Row]:
 
 def admissions_a_second() -> float:
     """Return the admissions per second of decision time, until all jobs are admitted."""
-    namespaces = {f"q{number}": NamespaceQuota(f"q{number}", {"cpu": NOMINAL}, {"cpu": BORROW}) for number in range(QUEUES)}
+    namespaces = {
+        f"q{number}": NamespaceQuota(f"q{number}", {"cpu": NOMINAL}, {"cpu": BORROW}) for number in range(QUEUES)
+    }
     waiting = {claim.key: claim for name in namespaces for claim in _queue(name)}
     held: dict[object, Holding] = {}
     total, now, spent, rules = len(waiting), 10.0, 0.0, Rules(shortest_run=60)
