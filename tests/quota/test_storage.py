@@ -145,7 +145,7 @@ def test_the_quota_page_shows_what_uses_storage(personas: Personas, settings) ->
 
 
 @pytest.mark.parametrize(
-    ("size", "told"),
+    ("size", "text"),
     [
         (0, "0 GiB"),
         (1, "1 B"),
