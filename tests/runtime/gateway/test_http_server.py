@@ -83,7 +83,7 @@ def test_records_come_as_text_and_as_bytes(send):
 @pytest.mark.parametrize("dataset", [datasets.NAME])
 def test_records_of_a_missing_file_are_reported_to_the_master_and_end_the_job(dataset, tmp_path, request):
     file = datasets.make(tmp_path / "data", 2)
-    send = request.getfixturevalue("ask")
+    send = request.getfixturevalue("send")
     file.unlink()
     for _ in range(2):
         _status, task = send("GET", "/v1/task")
