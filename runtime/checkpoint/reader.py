@@ -99,7 +99,7 @@ def _raise_shortage(error: Damaged | OSError) -> None:
 
 
 def generation(heads: Mapping[str, Header]) -> Generation:
-    """The same, from the headers of the files by name."""
+    """The checkpoints of every server, from the headers of the files by name."""
     entries: dict[int, list[Entry]] = {}
     for name, header in heads.items():
         entry = Entry("", name, "", 0, header.version, header.incarnation, 0.0)

@@ -18,8 +18,9 @@ from runtime.parameters.declaration import Mode
 
 @dataclass(frozen=True)
 class Seen:
-    """A file. Without a ``header`` it is not a checkpoint; ``why`` is why it cannot be used; ``md5`` is set once every
-    byte was read.
+    """A file. Without a ``header`` it is not a checkpoint.
+
+    ``why`` is the reason if it cannot be used; ``md5`` is set once every byte was read.
     """
 
     name: str

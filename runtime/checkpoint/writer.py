@@ -37,8 +37,10 @@ def file_name(header: Header, unique: str) -> str:
 
 
 def save(files: Files, book: Book, header: Header, blocks: Iterable[Block], owner: Compare, timestamp: float) -> Entry:
-    """Write a checkpoint and record it. Raises OSError, StoreUnavailable, and Lost if another process is this server
-    now. On an error the checkpoint before still counts.
+    """Write a checkpoint and record it.
+
+    Raises OSError, StoreUnavailable, and Lost if another process is this server now. On an error the checkpoint before
+    still counts.
 
     Unrecorded files are also deleted before the file is written: otherwise a disk full of unrecorded files would stay
     full. While the store does not answer nothing is written, so that no such files accumulate.
@@ -98,8 +100,9 @@ def _parts(header: Header, blocks: Iterable[Block]) -> Iterable[Buffer]:
 
 
 class _Digest:
-    """MD5 on a thread of its own, because it takes longer than all the rest. The queue is long enough that writing
-    never waits.
+    """MD5 on a thread of its own, because it takes longer than all the rest.
+
+    The queue is long enough that writing never waits.
     """
 
     def __init__(self) -> None:

@@ -72,8 +72,9 @@ class Prefetch:
         return tuple(map(board.foretold, hand[:MOST_FORETOLD]))
 
     def _fill(self, trainer: Trainer, usual: float | None) -> bool:
-        """Prefetch tasks. Return whether none is left for this trainer. In ``sync`` mode no other trainer takes its
-        hand.
+        """Prefetch tasks; return whether none is left for this trainer.
+
+        In ``sync`` mode a trainer keeps its hand in any case, so none of it is held back for the others.
         """
         plan, assigner, held = self._board.plan, self._assigner, self._board.held[trainer]
         if not plan.prefetch:

@@ -68,7 +68,7 @@ class Master:
         self._patience = patience
         self._inbox: SimpleQueue[Ticket] = SimpleQueue()
         self._due: list[Ticket] = []  # for the next commit
-        self._flying: list[Ticket] = []  # in the current commit
+        self._committing: list[Ticket] = []  # in the current commit
         self._batches: SimpleQueue[list[Ticket] | None] = SimpleQueue()
         self._outcomes: SimpleQueue[Committed | RegattaError] = SimpleQueue()
         self._held: list[tuple[float, Call]] = []  # waiting calls, and until when they are held
@@ -157,7 +157,7 @@ class Master:
         try:
             while not self._closing:
                 self._turn(self._pause())
-            self._take_leave()
+            self._finish_pending()
         except Exception:
             log.exception("The master broke off.")
             self.lost = Lost("The master broke off while it answered; it has to be started again.")
@@ -167,7 +167,7 @@ class Master:
     def _pause(self) -> float:
         """How many seconds there is nothing to do without a request."""
         now = time.monotonic()
-        if self._due and not self._flying:
+        if self._due and not self._committing:
             return max(0.0, self._due_at() - now)
         return min([_LOOK_SECONDS, *(max(0.0, until - now) for until, _call in self._held)])
 
@@ -180,8 +180,8 @@ class Master:
             self._conclude(self._outcomes.get())
         now = time.monotonic()
         self._settle_waiting(now)
-        if self._due and not self._flying and now >= self._due_at():
-            self._take_off(now)
+        if self._due and not self._committing and now >= self._due_at():
+            self._start_commit(now)
 
     def _notices(self) -> list[Ticket]:
         """The changes that the process has requested until now. Messages that trainers sent earlier are handled first:
@@ -201,22 +201,22 @@ class Master:
         if late:
             self._held = [one for one in self._held if one[0] > now]
         for call in late:
-            self._let_go(call)
+            self._end_wait(call)
         if now >= self._next_wait_reply:
             self._next_wait_reply = now + WAITING_SECONDS
-            for ticket in (*self._flying, *self._due):
+            for ticket in (*self._committing, *self._due):
                 if ticket.since + WAITING_SECONDS <= now:
                     ticket.waiting()
 
-    def _take_leave(self) -> None:
+    def _finish_pending(self) -> None:
         """Commit the pending requests if the store answers in time, and then answer all waiting calls."""
         give_up = time.monotonic() + _LEAVE_SECONDS
-        while (self._due or self._flying) and time.monotonic() < give_up and not self.lost:
+        while (self._due or self._committing) and time.monotonic() < give_up and not self.lost:
             self._turn(STORE_PAUSE_SECONDS)
-        for ticket in (*self._flying, *self._due):
+        for ticket in (*self._committing, *self._due):
             ticket.settle(StoreUnavailable(_ENDING))
         for _until, call in self._held:
-            self._let_go(call)
+            self._end_wait(call)
 
     def _take(self, call: Call, hold_until: float) -> None:
         """Queue the call for the next commit."""
@@ -251,16 +251,16 @@ class Master:
         else:
             self._reception.answer(call, handlers.reply(call.request, ticket.value))
 
-    def _let_go(self, call: Call) -> None:
+    def _end_wait(self, call: Call) -> None:
         self._reception.answer(call, handlers.reply(call.request, Wait(0.0)))
 
     # --- Commits: started and finished by the thread of the requests, made by the other one ---------------------------
-    def _take_off(self, now: float) -> None:
+    def _start_commit(self, now: float) -> None:
         self._next_commit = now + COMMIT_SECONDS
         held, self._held = self._held, []
         again = [self._ticket(call, handlers.operation(call.request), until) for until, call in held]
-        self._flying, self._due = self._due + again, []
-        self._batches.put(self._flying)
+        self._committing, self._due = self._due + again, []
+        self._batches.put(self._committing)
 
     def _commit_all(self) -> None:
         while (batch := self._batches.get()) is not None:
@@ -277,7 +277,7 @@ class Master:
             return Lost("The master broke off in the middle of a change.")
 
     def _conclude(self, outcome: Committed | RegattaError) -> None:
-        batch, self._flying = self._flying, []
+        batch, self._committing = self._committing, []
         if isinstance(outcome, Committed):
             self._publish(batch, outcome)
         elif isinstance(outcome, StoreUnavailable | Behind):

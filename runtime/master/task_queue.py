@@ -246,7 +246,7 @@ class TaskQueue:
             task_id = self._prefetch.stuck(trainer, since)
         return None if task_id is None else self.board.dispatch(task_id, trainer, request, timer)
 
-    def _give_back_prefetched(self, trainer: Trainer, but: int | None = None) -> None:
+    def _return_prefetched(self, trainer: Trainer, but: int | None = None) -> None:
         """Return prefetched tasks to the head of the queue after an unusual report, without blame."""
         for task_id in reversed(self.board.prefetched_by(trainer)):
             if task_id != but:
@@ -300,7 +300,7 @@ class TaskQueue:
             return Verdict.STALE
         self._report("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
         self._blame.blame(key.task_id, self.assigner.to_tail, place)
-        self._give_back_prefetched(key.trainer)
+        self._return_prefetched(key.trainer)
         self._settle(now)
         return Verdict.OK
 
@@ -311,7 +311,7 @@ class TaskQueue:
         self._report("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
         if failed := self._blame.cannot_read(key.task_id, why, unread):
             self._fail(failed)
-        self._give_back_prefetched(key.trainer)
+        self._return_prefetched(key.trainer)
         self._settle(now)
         return Verdict.OK
 
@@ -319,7 +319,7 @@ class TaskQueue:
         """The trainer returns the task because it has to leave. Nobody is blamed."""
         if not self._holds(key, now):
             return Verdict.STALE
-        self._give_back_prefetched(key.trainer)
+        self._return_prefetched(key.trainer)
         if key.task_id in self.pending:  # it was not the prefetched one
             self._blame.put_back(key.task_id, self.entries[key.task_id], self.assigner.to_head)
         self._settle(now)
@@ -368,7 +368,7 @@ class TaskQueue:
             for holder in self.entries[task_id].holders if task_id in self.pending else ():
                 timer = self.board.bring_forward(task_id, holder).timer
                 if timer != NO_TIMER and timer.deadline <= now:
-                    self._give_back_prefetched(holder, but=task_id)
+                    self._return_prefetched(holder, but=task_id)
                     self._report(
                         "task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True
                     )

@@ -117,8 +117,10 @@ class Verdict(IntEnum):
 
 
 class Happening(NamedTuple):
-    """An event to report. ``notable`` ones belong on the job's timeline. All are logged, but of the ``frequent`` ones
-    only as many as a reader can follow.
+    """An event to report.
+
+    ``notable`` ones belong on the job's timeline. All are logged, but of the ``frequent`` ones only as many as a reader
+    can follow.
     """
 
     kind: str

@@ -242,10 +242,10 @@ class Client:
         return self._connection
 
     def _prove(self, connection: Connection) -> None:
-        """Verify the server's proof, then send this client's. Raises WireError, Refused, Leaving, and closes the
-        connection.
+        """Verify the server's proof, then send this client's.
 
-        Raises Closed if the server has no proof: another process may have taken the port of a lost server.
+        Raises WireError, Refused, Leaving, and then closes the connection. Raises Closed if the server has no proof:
+        another process may have taken the port of a lost server.
         """
         claim = Claim(self.secret, self._address)
         try:

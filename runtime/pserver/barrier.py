@@ -83,9 +83,7 @@ class Barrier:
         self._due.clear()
 
     def await_all_but(self, reported: Collection[int]) -> None:
-        """Make no version and admit no trainer until all live trainers outside ``reported`` have reported their
-        position.
-        """
+        """Wait for the positions of all live trainers outside ``reported``, before any version or entry."""
         self._unreported = self._live.keys() - reported
 
     def position_reported(self, index: int) -> None:

@@ -59,7 +59,7 @@ class Editions:
         edition.readers += 1
         return edition
 
-    def give_back(self, edition: Edition) -> None:
+    def return_edition(self, edition: Edition) -> None:
         edition.readers -= 1
         self._reclaim(edition)
 

@@ -286,7 +286,7 @@ class _Session:
         return self._arrays()[place.tensor, place.block]
 
     def began(self, head: Header, body: Mapping[str, Any], send: Callable[[Message], None]) -> None:
-        self._give_back()
+        self._release_reply()
         self._coming = None
         samples = body.get("samples")
         trainer = self._server.known(head.incarnation)
@@ -327,7 +327,7 @@ class _Session:
 
     def closed(self) -> None:
         """Release the last reply. A waiting step stays: its trainer may repeat the request on another connection."""
-        self._give_back()
+        self._release_reply()
         self._coming = None
 
     # --- Requests ----------------------------------------------------------------------------------------------------
@@ -499,11 +499,11 @@ class _Session:
             blocks = blocks[self._ahead.sent :]
         return Message(reply_head(request.head, version), body, blocks)
 
-    def _give_back(self) -> None:
+    def _release_reply(self) -> None:
         """Release the last reply, which is sent: its values may be overwritten."""
         if self._edition is not None:
             with self._server.changed:
-                self._shard.editions.give_back(self._edition)
+                self._shard.editions.return_edition(self._edition)
             self._edition = None
         if self._ahead is not None:
             self._ahead.close()
@@ -556,7 +556,7 @@ class _Ahead:
     def _change(self, edition: Edition | None) -> None:
         editions = self._server.shard.editions
         if self.edition is not None:
-            editions.give_back(self.edition)
+            editions.return_edition(self.edition)
         self.edition = None if edition is None else editions.borrow(edition)
         self.sent = 0
         self._drafts += 1

@@ -518,8 +518,7 @@ class Shard:
         return self._draft
 
     def _members_to_be(self) -> list[Coming]:
-        """The steps of the next version if all that are being received are completed; empty if it is too early to
-        decide.
+        """The steps of the next version if all that are being received are completed; empty if it is too early.
 
         A quorum is known at the last moment only, and steps that are applied one by one have nothing to wait for.
         """
@@ -544,8 +543,9 @@ class Shard:
         return Draft(members, basis, edition, state, change, self._exact_buffers(members))
 
     def _exact_buffers(self, members: Sequence[Coming]) -> list[Array] | None:
-        """Memory for exact values. None without rounding: no trainer sends bfloat16, and there is no earlier rounding
-        error.
+        """Memory for exact values; None without rounding.
+
+        That is so if no trainer sends bfloat16, and there is no earlier rounding error.
         """
         if self._exact is None and not (self.may_round and any(member.halved for member in members)):
             return None

@@ -162,9 +162,7 @@ class Attached:
 
 
 def leave_on_sigterm(leave: Callable[[str], object]) -> None:
-    """Turn SIGTERM into a request to end, so that the current task is released. Has an effect only in the main
-    thread.
-    """
+    """Turn SIGTERM into a request to end, so that the current task is released. Works only in the main thread."""
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, lambda *_: leave("it was asked to end (SIGTERM)"))
 

@@ -242,8 +242,9 @@ class Job:
             np.savez(file, allow_pickle=False, **arrays)
 
     def _crashing(self, hook: ExceptHook) -> ExceptHook:
-        """Return an exception hook that reports the failed batch to the master, then calls ``hook`` and limits the time
-        to exit.
+        """Return an exception hook that reports the failed batch to the master.
+
+        It then calls ``hook``, and limits the time to exit.
         """
 
         def hook_with_report(kind: type[BaseException], error: BaseException, where: TracebackType | None) -> object:

@@ -49,8 +49,7 @@ class Store(Protocol):
         """
 
     def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
-        """Apply the taken gradients, means over ``samples``, and ``rows``; with ``pull`` the values are up to date
-        afterwards.
+        """Apply the taken gradients, means over ``samples``, and ``rows``; with ``pull`` fetch the new values.
 
         Without ``samples`` there is nothing to apply, but others need not wait for it either.
         """

@@ -329,8 +329,9 @@ class Params(Mapping[str, Array]):
 
 
 class _Staged(NamedTuple):
-    """A gradient that is being sent, and whether it is finite. It is referenced so that its memory is not used
-    again.
+    """A gradient that is being sent, and whether it is finite.
+
+    It is referenced so that its memory is not used again.
     """
 
     gradient: Array

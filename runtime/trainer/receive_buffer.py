@@ -62,8 +62,9 @@ class Aside:
         self._came += self._early
 
     def take(self, reply: Message, values: Sequence[Array]) -> bool:
-        """Copy the blocks that count now; return whether they are complete. The reply contains the number of earlier
-        blocks.
+        """Copy the blocks that count now; return whether they are complete.
+
+        The reply contains the number of blocks that arrived before it.
         """
         ahead = int(reply.body.get("ahead", 0))
         with_reply = sum(not row_blocks.carries_rows(header) for header, _payload in reply.blocks)

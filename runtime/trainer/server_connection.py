@@ -50,8 +50,9 @@ _LEAVES_VALUES = (Op.PUSH, Op.END_PASS)
 
 
 class Link:
-    """One server from a trainer's point of view. ``places`` are its blocks, ``values`` the flat parameters that pulls
-    fill.
+    """One server from a trainer's point of view.
+
+    ``places`` are its blocks, ``values`` the flat parameters that pulls fill.
 
     A server of this host reads the gradients where they are staged, and this link reads the parameters from the
     server's memory. They are copied, or shown in a ``window`` from which the values are cut. When the connection breaks

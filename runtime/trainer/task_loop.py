@@ -103,7 +103,7 @@ class Loop:
         self._reported_pass = -1  # the last pass whose beginning was reported
         self._batch = 0
         self._abandoned = False
-        self._letting_go = threading.Lock()
+        self._task_lock = threading.Lock()
         self.task: Task | None = None  # the current task
         self._place: Place | None = None  # where the current batch was read
         self._finished: Task | None = None  # the task that is done and not reported
@@ -149,7 +149,7 @@ class Loop:
 
     def release(self) -> None:
         """Release the current task, so that another trainer takes it over at once."""
-        if (task := self._let_go()) is not None:
+        if (task := self._take_current()) is not None:
             with suppress(RegattaError):
                 self._source.release(task)
 
@@ -166,21 +166,21 @@ class Loop:
 
     def fail(self, why: str, place: Place | None = None) -> None:
         """Report that the current task cannot be done."""
-        if (task := self._let_go()) is not None:
+        if (task := self._take_current()) is not None:
             with suppress(RegattaError):
                 self._source.fail(task, why, place)
 
     def _cannot_read(self, error: _NoFile) -> None:
         """Report unreadable data: no fault of the script or of a record. Raises if the script requests that."""
-        if (task := self._let_go()) is not None:
+        if (task := self._take_current()) is not None:
             unread = Unread.LEAVE_OUT if self._reader.on_bad_record == SKIP else Unread.FAIL_JOB
             self._source.cannot_read(task, str(error), unread)
         if self._reader.on_bad_record == RAISE:
             raise error
 
-    def _let_go(self) -> Task | None:
+    def _take_current(self) -> Task | None:
         """Take the current task in order to report on it. Batches that were read and not trained on are dropped."""
-        with self._letting_go:
+        with self._task_lock:
             task, self.task = self.task, None
         if (ahead := self._ahead) is not None:
             ahead.stop()

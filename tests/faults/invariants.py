@@ -191,8 +191,9 @@ def passes_end_whole(states: Sequence[Saved], tasks: int) -> Violations:
 
 
 def _is_settled(entry: Entry) -> bool:
-    """Whether a task of a finished pass is settled. The last one is stored as reset, with the trainer that finished or
-    failed it.
+    """Whether a task of a finished pass is settled.
+
+    The last one is stored as reset, with the trainer that finished or failed it.
     """
     return entry.status in _SETTLED or (entry.status is Status.TODO and bool(entry.trainer or entry.failures_ever))
 
@@ -259,8 +260,9 @@ def _run_number(source: str) -> int:
 
 
 def steps_count_once(events: Iterable[Event]) -> Violations:
-    """I7. A server that is restored, from a checkpoint or with a trainer's values, returns to their version: later
-    steps may be applied again.
+    """I7. A server that is restored, from a checkpoint or with a trainer's values, returns to their version.
+
+    Later steps may then be applied again.
     """
     found = []
     for server, deeds in _servers(events).items():

@@ -51,8 +51,9 @@ class Message:
 
 @dataclass
 class Network:
-    """The messages on their way, in no order; ``cut`` are the trainers without connection. Nothing arrives over a cut
-    edge.
+    """The messages on their way, in no order; ``cut`` are the trainers without connection.
+
+    Nothing arrives over a cut edge.
     """
 
     under_way: list[Message] = field(default_factory=list)
@@ -322,9 +323,7 @@ def _trainer(client: Client) -> Trainer:
 
 
 class Accounts(Simulation):
-    """One shard. Every step withdraws an integer; ``applied`` are the steps that the shard reported for each
-    version.
-    """
+    """One shard. Every step withdraws an integer; ``applied`` are the reported steps of each version."""
 
     DECLARED = Declaration((Tensor("w", (1,), "<f4"),), SGD(1.0))
 

@@ -53,9 +53,7 @@ def test_checkpoint_hammer(job, etcd):
 
 
 def test_disk_full(job, etcd):
-    """The checkpoint fails, this is reported, training continues, and the next one succeeds when there is space
-    again.
-    """
+    """The checkpoint fails and is reported, training continues, and the next succeeds when there is space again."""
     cluster = job(etcd, tasks=150, checkpoint_seconds=0.05, variables=SLOWLY)
     cluster.await_count("recorded", 2)
     full = cluster.directory / "checkpoints" / DISK_FULL

@@ -82,8 +82,9 @@ class TaskSource(Protocol):
     def save_request(self, seconds: float) -> bool: ...
 
     def end_within(self, seconds: float) -> None:
-        """This process ends: calls raise ``Lost`` after this long in all if the master does not answer. From any
-        thread.
+        """This process ends: calls raise ``Lost`` after ``seconds`` in all if the master does not answer.
+
+        From any thread.
         """
         ...
 
@@ -134,14 +135,13 @@ class _Outdated(RegattaError):
 
 
 class TaskClient:
-    """The client of the master at ``address``, whose incarnation is ``master``. Any thread may call; one call at a
-    time.
+    """The client of the master at ``address``, whose incarnation is ``master``.
 
-    A call whose master is lost is repeated with the same number, so that it gets the same task; it goes to the master
-    that ``move`` names, if there is a new one. Answers of an older master do not count. A call raises
-    ``runtime.errors.Lost`` when no master has answered for ``patience`` seconds (``deadline`` seconds of silence make
-    one attempt), JobFailed when the master has failed the job, Refused when this trainer has been replaced, and Leaving
-    when ``leaving`` returns that the process should end.
+    Any thread may call; one call at a time. A call whose master is lost is repeated with the same number, so that it
+    gets the same task; it goes to the master that ``move`` names, if there is a new one. Answers of an older master do
+    not count. A call raises ``runtime.errors.Lost`` when no master has answered for ``patience`` seconds (``deadline``
+    seconds of silence make one attempt), JobFailed when the master has failed the job, Refused when this trainer has
+    been replaced, and Leaving when ``leaving`` returns that the process should end.
     """
 
     def __init__(

@@ -68,7 +68,7 @@ class Prefetching:
             self._current = None
             self._receive(0.0)
             if self._held and time.monotonic() > self._confirmed + self._fresh:
-                self._make_sure()
+                self._confirm()
             if not self._held:
                 self._receive(None)
             return self._begin() if self._held else self._ask()
@@ -87,17 +87,17 @@ class Prefetching:
 
     def fail(self, task: Task, why: str, place: Place | None = None) -> bool:
         with self._calling:
-            self._give_up_ahead()
+            self._drop_prefetched()
             return self._source.fail(task, why, place)
 
     def cannot_read(self, task: Task, why: str, unread: Unread) -> bool:
         with self._calling:
-            self._give_up_ahead()
+            self._drop_prefetched()
             return self._source.cannot_read(task, why, unread)
 
     def release(self, task: Task) -> bool:
         with self._calling:
-            self._give_up_ahead()
+            self._drop_prefetched()
             return self._source.release(task)
 
     def extend(self, task: Task) -> bool:
@@ -150,7 +150,7 @@ class Prefetching:
             self._notified = len(self._finished)
         return reported
 
-    def _make_sure(self) -> None:
+    def _confirm(self) -> None:
         """Confirm which prefetched tasks still belong to this trainer, and wait a moment for the answer."""
         if self._asked is None:
             self._ask_in_background()
@@ -168,7 +168,7 @@ class Prefetching:
     def _receive(self, seconds: float | None) -> None:
         """Take the answer if it arrives within ``seconds`` (None: wait for it). Raises the error of the request."""
         asked = self._asked
-        if asked is None or not _there(asked.answer, seconds):
+        if asked is None or not _is_done(asked.answer, seconds):
             return
         self._asked = None
         self._take(asked.answer.result(), asked.since)
@@ -184,7 +184,7 @@ class Prefetching:
         del self._finished[:reported]
         self._notified = max(0, self._notified - reported)
 
-    def _give_up_ahead(self) -> None:
+    def _drop_prefetched(self) -> None:
         """Drop the prefetched tasks: the master takes them back from a trainer that does not do its task."""
         with suppress(RegattaError):
             self._receive(None)
@@ -225,7 +225,7 @@ class _Background:
                 future.set_exception(error)
 
 
-def _there(future: Future[Any], seconds: float | None) -> bool:
+def _is_done(future: Future[Any], seconds: float | None) -> bool:
     """Whether the future is done within ``seconds``."""
     return future.done() or (seconds != 0.0 and bool(wait([future], seconds).done))
 

@@ -18,8 +18,8 @@ from tests.runtime.checkpoint.conftest import Writer, blocks
 from tests.runtime.checkpoint.disk import Crash, CrashingDisk, ForgetfulStore
 
 
-def save(files, book, who, version):
-    return writer.save(files, book, who.header(version), blocks(version), who.owner, 1.0)
+def save(files, book, server, version):
+    return writer.save(files, book, server.header(version), blocks(version), server.owner, 1.0)
 
 
 def restored(files, book, same_version=False):
@@ -91,16 +91,16 @@ def test_damage_is_an_error_message(change, pattern):
 
 # --- Records --------------------------------------------------------------------------------------------------------
 def test_the_current_and_the_previous_checkpoint_are_kept(store, book):
-    disk, who = CrashingDisk(), Writer(store)
-    names = [save(disk, book, who, version).file for version in (1, 2, 3)]
+    disk, server = CrashingDisk(), Writer(store)
+    names = [save(disk, book, server, version).file for version in (1, 2, 3)]
     assert disk.names() == sorted(names[1:])
     assert restored(disk, book) == ([3], [])
 
 
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(store, book):
-    disk, who = CrashingDisk(), Writer(store)
+    disk, server = CrashingDisk(), Writer(store)
     for version in (1, 2):
-        last = save(disk, book, who, version)
+        last = save(disk, book, server, version)
     disk.damage(last.file, lambda old: old[:-9])
     versions, warnings = restored(disk, book)
     assert versions == [1]
@@ -112,9 +112,9 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(store, book):
 
 
 def test_when_both_are_lost_nothing_is_restored_and_a_warning_is_sent(store, book):
-    disk, who = CrashingDisk(), Writer(store)
+    disk, server = CrashingDisk(), Writer(store)
     for version in (1, 2):
-        disk.delete(save(disk, book, who, version).file)
+        disk.delete(save(disk, book, server, version).file)
     versions, warnings = restored(disk, book)
     assert (versions, len(warnings)) == ([], 2)
     assert "No such file" in warnings[0]
@@ -125,8 +125,8 @@ def test_when_both_are_lost_nothing_is_restored_and_a_warning_is_sent(store, boo
 def test_two_servers_of_a_synchronous_job_go_back_to_a_version_of_both(store):
     disk, both = CrashingDisk(), Book(store, "job", 1, 2)
     first, second = Writer(store, 0, 2), Writer(store, 1, 2)
-    for who, version in ((first, 4), (second, 4), (first, 8)):
-        save(disk, both, who, version)
+    for server, version in ((first, 4), (second, 4), (first, 8)):
+        save(disk, both, server, version)
     assert restored(disk, both, same_version=True)[0] == [4, 4]
     assert restored(disk, both, same_version=False)[0] == [8, 4]
 
@@ -135,8 +135,8 @@ def test_of_two_common_versions_the_newest_is_restored(store):
     disk, both = CrashingDisk(), Book(store, "job", 1, 2)
     first, second = Writer(store, 0, 2), Writer(store, 1, 2)
     for version in (4, 8):
-        for who in (first, second):
-            save(disk, both, who, version)
+        for server in (first, second):
+            save(disk, both, server, version)
     assert restored(disk, both, same_version=True)[0] == [8, 8]
 
 
@@ -156,9 +156,9 @@ def test_while_one_server_has_none_there_is_nothing(store):
 
 
 def test_files_without_records_are_found_the_newest_first(store, book):
-    disk, who = CrashingDisk(), Writer(store)
+    disk, server = CrashingDisk(), Writer(store)
     for version in (1, 2):
-        save(disk, book, who, version)
+        save(disk, book, server, version)
     (meta,) = reader.found(disk)
     assert [entry.version for entry in meta.entries] == [2, 1]
 
@@ -192,11 +192,11 @@ class OvertakenStore:
 
 
 def test_a_record_that_was_written_in_between_is_not_written_over(store, book):
-    disk, who = CrashingDisk(), Writer(store)
-    save(disk, book, who, 1)
-    overtaken = Book(OvertakenStore(store, lambda: save(disk, book, who, 2)), "job", 1, 1)
+    disk, server = CrashingDisk(), Writer(store)
+    save(disk, book, server, 1)
+    overtaken = Book(OvertakenStore(store, lambda: save(disk, book, server, 2)), "job", 1, 1)
     with pytest.raises(Lost):
-        save(disk, overtaken, who, 3)
+        save(disk, overtaken, server, 3)
     assert book.meta(0).current.version == 2
 
 
@@ -209,8 +209,8 @@ def test_a_replaced_process_announces_no_version_to_cut_at(store, book):
 
 
 def test_a_whole_file_that_is_not_the_recorded_one_is_damaged(store, book):
-    disk, who = CrashingDisk(), Writer(store)
-    first, second = save(disk, book, who, 1), save(disk, book, who, 2)
+    disk, server = CrashingDisk(), Writer(store)
+    first, second = save(disk, book, server, 1), save(disk, book, server, 2)
     with pytest.raises(Damaged, match="not the file that was recorded"):
         reader.load(disk, first.file, second.md5)
 
@@ -240,8 +240,8 @@ def test_a_replaced_process_leaves_the_file_that_its_successor_is_writing(store)
 
 
 def test_a_full_disk_leaves_what_counted_and_no_litter(store, book):
-    disk, who = CrashingDisk(), Writer(store)
-    save(disk, book, who, 1)
+    disk, server = CrashingDisk(), Writer(store)
+    save(disk, book, server, 1)
     before = disk.names()
 
     class FullDisk(CrashingDisk):
@@ -250,7 +250,7 @@ def test_a_full_disk_leaves_what_counted_and_no_litter(store, book):
 
     full = FullDisk()
     with pytest.raises(OSError, match="No space"):
-        save(full, book, who, 2)
+        save(full, book, server, 2)
     assert (full.names(), disk.names()) == ([], before)
     assert restored(disk, book)[0] == [1]
 
@@ -299,13 +299,13 @@ class FullDraft:
 
 @pytest.mark.parametrize("step", STEPS)
 def test_a_disk_that_is_full_at_any_step_leaves_what_counted_and_no_litter(tmp_path, book, store, step):
-    who, files = Writer(store), LocalFiles(tmp_path / "1")
-    save(files, book, who, 1)
+    server, files = Writer(store), LocalFiles(tmp_path / "1")
+    save(files, book, server, 1)
     with pytest.raises(OSError, match="No space"):
-        save(FullAt(tmp_path / "1", step), book, who, 2)
+        save(FullAt(tmp_path / "1", step), book, server, 2)
     assert restored(files, book) == ([1], [])
     assert len(files.names()) == 1
-    save(files, book, who, 3)
+    save(files, book, server, 3)
     assert restored(files, book) == ([3], [])
 
 
@@ -332,8 +332,8 @@ def impatient(monkeypatch):
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM], ids=errno.errorcode.get)
 def test_a_file_that_cannot_be_opened_for_a_moment_is_no_missing_one(tmp_path, book, store, number):
-    who = Writer(store)
-    save(LocalFiles(tmp_path / "1"), book, who, 1)
+    server = Writer(store)
+    save(LocalFiles(tmp_path / "1"), book, server, 1)
     assert [meta.current.version for meta in reader.found(ShortFiles(tmp_path / "1", number, 5))] == [1]
     assert restored(ShortFiles(tmp_path / "1", number, 5), book) == ([1], [])
 
@@ -364,10 +364,10 @@ def test_a_disk_that_is_full_of_what_never_counted_is_freed_for_the_next_checkpo
                 raise OSError(errno.ENOSPC, "No space left on device")
             return super().create(name)
 
-    disk, who = SmallDisk(), Writer(store)
+    disk, server = SmallDisk(), Writer(store)
     for version in (1, 2):
-        writer.write(disk, who.header(version), blocks(version), 1.0)
-    save(disk, book, who, 3)
+        writer.write(disk, server.header(version), blocks(version), 1.0)
+    save(disk, book, server, 3)
     assert restored(disk, book) == ([3], [])
 
 
@@ -376,9 +376,9 @@ def test_while_the_store_is_away_no_file_is_written(store):
         def get(self, key):
             raise StoreUnavailable("The store did not answer in time.")
 
-    disk, who = CrashingDisk(), Writer(store)
+    disk, server = CrashingDisk(), Writer(store)
     with pytest.raises(StoreUnavailable):
-        save(disk, Book(AbsentStore(), "job", 1, 1), who, 1)
+        save(disk, Book(AbsentStore(), "job", 1, 1), server, 1)
     assert disk.names() == []
 
 
@@ -387,8 +387,8 @@ def test_a_checkpoint_counts_though_an_older_file_cannot_be_deleted(store, book,
         def delete(self, name):
             raise OSError(errno.EIO, "Input/output error")
 
-    disk, who = StickyDisk(), Writer(store)
-    entries = [save(disk, book, who, version) for version in (1, 2, 3)]
+    disk, server = StickyDisk(), Writer(store)
+    entries = [save(disk, book, server, version) for version in (1, 2, 3)]
     assert book.generation()[0].current == entries[-1]
     assert "could not be deleted" in caplog.text
 
@@ -407,8 +407,8 @@ def test_a_lost_answer_is_found_to_have_been_written(store):
                 raise StoreUnavailable("The store did not answer in time.")
             return answer
 
-    disk, who = CrashingDisk(), Writer(store)
-    entry = save(disk, Book(OnceSilentStore(), "job", 1, 1), who, 1)
+    disk, server = CrashingDisk(), Writer(store)
+    entry = save(disk, Book(OnceSilentStore(), "job", 1, 1), server, 1)
     (meta,) = Book(store, "job", 1, 1).generation()
     assert (meta.current, meta.previous) == (entry, None)
 
@@ -425,13 +425,13 @@ def crash_points():
 @pytest.mark.parametrize("power", ["stays", "goes"])
 @pytest.mark.parametrize(("number", "what"), list(enumerate(crash_points())))
 def test_after_a_crash_at_any_step_a_whole_checkpoint_is_restored(store, number, what, power):
-    disk, who = CrashingDisk(), Writer(store)
+    disk, server = CrashingDisk(), Writer(store)
     book = Book(ForgetfulStore(store, disk), "job", 1, 1)
     for version in (1, 2):
-        save(disk, book, who, version)
+        save(disk, book, server, version)
     disk.steps, disk.crash_at = [], number
     with pytest.raises(Crash, match=what):
-        save(disk, book, who, 3)
+        save(disk, book, server, 3)
     if power == "goes":
         disk.power_cut()
     disk.steps, disk.crash_at = [], None
@@ -447,10 +447,10 @@ def test_after_a_crash_at_any_step_a_whole_checkpoint_is_restored(store, number,
 
 
 def test_those_are_all_the_steps(store):
-    disk, who = CrashingDisk(), Writer(store)
+    disk, server = CrashingDisk(), Writer(store)
     book = Book(ForgetfulStore(store, disk), "job", 1, 1)
     for version in (1, 2):
-        save(disk, book, who, version)
+        save(disk, book, server, version)
     disk.steps = []
-    save(disk, book, who, 3)
+    save(disk, book, server, 3)
     assert disk.steps == crash_points()

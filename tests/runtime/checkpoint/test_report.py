@@ -33,9 +33,9 @@ def look(capsys):
 
 def save(store, job, attempt, index, version, shards=2):
     """Write a checkpoint of one server; return its path."""
-    files, who = of_attempt(job, attempt), Writer(store, index, shards)
+    files, server = of_attempt(job, attempt), Writer(store, index, shards)
     book = Book(store, "job", attempt, shards)
-    return files.directory / writer.save(files, book, who.header(version), blocks(version), who.owner, 1.0).file
+    return files.directory / writer.save(files, book, server.header(version), blocks(version), server.owner, 1.0).file
 
 
 def test_a_version_is_shown_with_the_files_of_all_its_servers(store, job, look):

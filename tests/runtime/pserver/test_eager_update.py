@@ -110,7 +110,7 @@ def test_a_rounded_version_is_the_one_before_and_its_update(shard):
         edition = shard.lend()
         (header, bits), (_header, doubles) = edition.updates
         values += bf16.widen(np.frombuffer(bits, "<u2"))
-        shard.editions.give_back(edition)
+        shard.editions.return_edition(edition)
         assert values.tobytes() == shard.parameters[0].tobytes()
         assert bytes(doubles) == shard.parameters[1].tobytes(), "float64 is sent as it is"
     assert header.dtype.name == "BF16"

@@ -192,7 +192,7 @@ class DraftMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def it_has_been_sent(self, data):
         edition, _held = self.lent.pop(data.draw(st.integers(0, len(self.lent) - 1)))
-        self.drafting.editions.give_back(edition)
+        self.drafting.editions.return_edition(edition)
 
     @rule(data=st.data())
     def a_draft_is_read(self, data):

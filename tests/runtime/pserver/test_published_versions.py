@@ -29,7 +29,7 @@ def test_an_edition_stays_as_it_is_while_somebody_has_it(parameters):
     slow = editions.lend(1, PLACES, parameters)
     for version in range(2, 5):
         parameters[0] += 1
-        editions.give_back(editions.lend(version, PLACES, parameters))
+        editions.return_edition(editions.lend(version, PLACES, parameters))
     assert slow.arrays[0].tolist() == [0, 1, 2, 3, 4]
 
 
@@ -39,7 +39,7 @@ def test_memory_that_was_given_back_serves_again(parameters):
     for version in range(10):
         edition = editions.lend(version, PLACES, parameters)
         used |= places_of(edition)
-        editions.give_back(edition)
+        editions.return_edition(edition)
     assert len(used) == len(PLACES)
 
 

@@ -280,7 +280,7 @@ def test_a_server_that_cannot_recover_reports_why():
 @settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2), st.booleans(), st.booleans()), max_size=30))
 def test_each_step_counts_once_however_often_the_server_of_an_asynchronous_job_restarts(steps):
-    """Each entry is the trainer that steps, whether its answer (with the values) arrives, and whether the server is
+    """Each entry: the trainer that steps, whether its answer (with the values) arrives, whether the server is
     killed.
     """
     attempt = Attempt(A, B, C, mode="ssp(100)")
