@@ -337,7 +337,7 @@ class CloneView(_JobView):
 class EventsView(_JobView):
     @extend_schema(operation_id="jobs_events", parameters=[TimelineQuery], responses=TimelineOutput)
     def get(self, request: Request, job_id: UUID) -> Response:
-        """Return a page of the job's timeline: state changes and replica events. Without `before`, the newest."""
+        """Return a page of the timeline: changes of state and events of replicas. Without `before`, the newest."""
         job = self.job(request, job_id)
         query = TimelineQuery(data=request.query_params)
         query.is_valid(raise_exception=True)
