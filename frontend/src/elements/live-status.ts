@@ -135,7 +135,7 @@ function replicaRow(replica: Replica): HTMLElement {
   );
 }
 
-function startInWords(start_number: number): string {
+function startInWords(startNumber: number): string {
   return fill(gettext("started again ({nth} time)"), { nth: ordinal(startNumber) });
 }
 
