@@ -63,7 +63,7 @@ def run(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
 
     def start(
-        worker: str = PATIENT, web: str = PATIENT, interrupt: str = "say('interrupting')", first: str = ""
+        worker: str = PATIENT, web: str = PATIENT, interrupt: str = "write_line('interrupting')", first: str = ""
     ) -> Running:
         running = Running(tmp_path / "output", {"web": web, "worker": worker}, interrupt, first)
         started.append(running)
