@@ -160,7 +160,7 @@ def test_a_version_that_is_gone_is_not_offered(servers):
 
 def test_without_memory_for_a_journal_the_values_are_copied(servers, monkeypatch):
     attempt = servers(1)
-    monkeypatch.setattr(ShardServer, "_has_room_for_a_journal", lambda server: False)
+    monkeypatch.setattr(ShardServer, "_journal_fits", lambda server: False)
     params, _store = start(attempt)
     params.push_pull(gradients(0))
     attempt.running[0].shard.parameters[0][7] = 42

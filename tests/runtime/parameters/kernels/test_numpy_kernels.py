@@ -67,7 +67,7 @@ def test_pieces_give_the_bits_of_whole_array_expressions(rule, dtype):
         p, g, *state = operands(rule, parameter)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(numpy_kernels, "PIECE_ELEMENTS", piece)
-            patch.setattr(numpy_kernels, "_rooms", threading.local())
+            patch.setattr(numpy_kernels, "_workspaces", threading.local())
             for _ in range(2):
                 numpy_kernels.run(type(rule).__name__, ours, constants(rule))
                 p, state = straightforward(rule, p, g, state, rule.rate(1))
