@@ -50,7 +50,7 @@ class Recovered:
 
 
 def _restarted(optimiser: Optimiser) -> str:
-    """The consequence of an optimiser without its state, as a sentence; empty if it has no state.
+    """The consequence of an optimiser without its state, as text; empty if it has no state.
 
     Adam divides a mean of some ten gradients by the root of one of a thousand squares. Both begin at zero, and far from
     version 0 nothing corrects that: the first fills sooner, and steps are up to seven times as large meanwhile.
