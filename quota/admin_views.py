@@ -36,7 +36,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         ],
         "holders": holders.rows,
         "more_holders": holders.more,
-        "namespaces": selectors.namespace_overview(request.GET),
+        "overview": selectors.namespace_overview(request.GET),
         "open_requests": selectors.quota_requests(state=RequestState.OPEN).count(),
     }
     return render(request, "admin/quotas.html", context)

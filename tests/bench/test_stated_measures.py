@@ -325,7 +325,7 @@ def test_without_a_cluster_its_row_is_missed(bench: Any, monkeypatch: pytest.Mon
 
 
 def test_k2_counts_passes_with_changes() -> None:
-    controller = SimpleNamespace(look=lambda key: "settled")
+    controller = SimpleNamespace(reconcile=lambda key: "settled")
     with pytest.raises(RuntimeError, match="acted"):
         paddlejobs._rate(controller, ["team/j0"], "acted")  # type: ignore[arg-type]
 
@@ -334,7 +334,7 @@ def test_k2_takes_the_median_of_rounds_of_each_kind(monkeypatch: pytest.MonkeyPa
     rates = {"settled": iter([1.0, 9.0, 2.0]), "acted": iter([30.0, 10.0, 20.0])}
     monkeypatch.setattr(paddlejobs, "ROUNDS", 3)
     monkeypatch.setattr(paddlejobs, "JOBS", 1)
-    monkeypatch.setattr(paddlejobs, "_filled", lambda: SimpleNamespace(look=lambda key: "settled"))
+    monkeypatch.setattr(paddlejobs, "_filled", lambda: SimpleNamespace(reconcile=lambda key: "settled"))
     monkeypatch.setattr(paddlejobs, "_lose_a_pod", lambda controller, number: None)
     monkeypatch.setattr(paddlejobs, "_rate", lambda controller, keys, expected: next(rates[expected]))
     assert paddlejobs.passes_a_second() == (20.0, 2.0)

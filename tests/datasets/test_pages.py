@@ -65,7 +65,7 @@ def test_the_reason_why_a_version_could_not_be_sealed_is_shown(uploader: Uploade
     indexing.index(uploader.seal().pk)
     page = text(personas.client("developer"))
     assert "indexing failed" in page and "a quote is opened here" in page
-    assert "No version has been sealed yet" in text(personas.client("viewer"))
+    assert "No sealed version yet" in text(personas.client("viewer"))
 
 
 def test_the_jobs_that_use_it_are_named_to_those_who_may_see_them(sealed: Version, personas: Personas) -> None:

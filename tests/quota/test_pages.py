@@ -134,11 +134,11 @@ def test_admins_page_through_the_namespaces_at_the_same_cost(personas: Personas)
         make_namespace(f"b{number:02}")
     assert cost() == few
     first = admin.get("/admin/quotas", {"limit": "3"})
-    assert [row["name"] for row in first.context["namespaces"]["results"]] == ["aa", "ab", "ac"]
-    cursor = first.context["namespaces"]["next"]
+    assert [row["name"] for row in first.context["overview"]["results"]] == ["aa", "ab", "ac"]
+    cursor = first.context["overview"]["next"]
     assert f"cursor={cursor}" in first.content.decode()
     second = admin.get("/admin/quotas", {"limit": "3", "cursor": cursor})
-    assert "ad" in [row["name"] for row in second.context["namespaces"]["results"]]
+    assert "ad" in [row["name"] for row in second.context["overview"]["results"]]
 
 
 def test_a_developer_may_request_more_quota(personas: Personas) -> None:

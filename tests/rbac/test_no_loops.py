@@ -143,4 +143,4 @@ def test_through_another_site_with_a_second_factor(
 def test_back_from_another_site_after_the_session_ended(provider: Provider) -> None:
     answer = Client().get("/sign-in/back/oidc?code=1&state=2", follow=True)
     assert arrives(answer)
-    assert "Start over" in answer.content.decode()
+    assert "Begin anew" in answer.content.decode()

@@ -141,7 +141,7 @@ def test_paging_shows_every_job_once_and_keeps_the_filter(personas: Personas, mo
 
 
 def test_an_empty_list_invites(personas: Personas) -> None:
-    assert "Start with an example" in personas.client("owner").get("/n/team/jobs").content.decode()
+    assert "Start with the example" in personas.client("owner").get("/n/team/jobs").content.decode()
 
 
 def test_home_is_where_one_was_last_and_never_where_one_is_no_longer(personas: Personas) -> None:

@@ -13,13 +13,13 @@ from django.utils import translation
 from jobs.backends.local import isolation
 from portal.common.messages import localized
 from runtime.isolation import delegation, probe
-from runtime.isolation.delegation import Home, Seen
+from runtime.isolation.delegation import Home, Observed
 from runtime.isolation.probe import Isolation, Mode
 from tests.personas import Personas
 from tests.portal.common.test_messages import is_translated
 
 FOLDER = Path("/sys/fs/cgroup/portal")
-EVERY = frozenset(delegation.WANTED)
+EVERY = frozenset(delegation.REQUESTED)
 
 
 def missing_layers(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
@@ -36,10 +36,10 @@ def missing_layers(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     yield from probe.probe(1, ["/usr/share"]).missing[:1]
     monkeypatch.setattr(probe, "_try", lambda *_, **__: "ENOSPC")
     yield probe.network_problem(Mode.USER, 0, "")
-    yield from delegation.decide(Seen(None)).missing
-    yield from delegation.decide(Seen(FOLDER)).missing
-    yield from delegation.decide(Seen(FOLDER, writable=True)).missing
-    yield from delegation.decide(Seen(FOLDER, writable=True, others=True, available=EVERY)).missing
+    yield from delegation.decide(Observed(None)).missing
+    yield from delegation.decide(Observed(FOLDER)).missing
+    yield from delegation.decide(Observed(FOLDER, writable=True)).missing
+    yield from delegation.decide(Observed(FOLDER, writable=True, others=True, available=EVERY)).missing
 
 
 @pytest.fixture
