@@ -260,9 +260,9 @@ def test_a_recall_that_was_noted_in_between_is_not_noted_again(
 ) -> None:
     """Two reviews decide on the same state, and the second writes after the first."""
     ledger.reserve(namespace, ask({"cpu": 4}, since=AT), now=AT)
-    before = ledger.state(AT + HOUR)
+    before = ledger.decide(AT + HOUR)
     ledger.review(AT + HOUR)
-    monkeypatch.setattr(ledger, "state", lambda now, **_: before)
+    monkeypatch.setattr(ledger, "decide", lambda now, **_: before)
     ledger.review(AT + 2 * HOUR)
     assert AuditEntry.objects.filter(action="quota.recall").count() == 1
     assert Reservation.objects.get(job=lent.job).recalled == AT + HOUR
