@@ -25,7 +25,7 @@ TOOLS = (checkpoint, recordio, data)
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the requested tool and return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m runtime", description="Tools for the training runtime.")
-    subparsers = parser.add_subparsers(dest="room", required=True)
+    subparsers = parser.add_subparsers(dest="tool", required=True)
     for tool in TOOLS:
         tool.add(subparsers)
     options = parser.parse_args(arguments)

@@ -212,7 +212,7 @@ def set_password(
     request: HttpRequest | None = None,
 ) -> None:
     """Set another password. Every session of the account ends, its sockets close, and its tokens are revoked unless
-    ``keep_tokens``: whoever had stolen the account may have made one. Raises ValidationFailed."""
+    ``keep_tokens`` is true, because an intruder may have created one. Raises ValidationFailed."""
     try:
         validate_password(password, user)
     except FieldError as error:

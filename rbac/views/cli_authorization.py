@@ -64,7 +64,9 @@ def connect(request: HttpRequest) -> HttpResponse:
         message = next(iter(error.errors.values()))[0]
         return render(request, "rbac/connect.html", {"error": localized(message)}, status=error.status)
     page = render(
-        request, "rbac/connect.html", {"wish": connection_request, "lives": LIFETIMES, "usual_life": DEFAULT_LIFETIME}
+        request,
+        "rbac/connect.html",
+        {"connection": connection_request, "lifetimes": LIFETIMES, "default_lifetime": DEFAULT_LIFETIME},
     )
     if connection_request.port:
         # The browser follows the redirect after the form only when the policy of the form's page names its target.

@@ -33,8 +33,8 @@ def _choices(scopes: tuple[Scope, ...]) -> dict[str, Any]:
     """Return the choices of the form of a new token."""
     return {
         "scopes": [{"name": scope, "text": gettext(DESCRIPTIONS[scope])} for scope in scopes],
-        "lives": _LIFETIMES,
-        "usual_life": _DEFAULT_LIFETIME,
+        "lifetimes": _LIFETIMES,
+        "default_lifetime": _DEFAULT_LIFETIME,
     }
 
 

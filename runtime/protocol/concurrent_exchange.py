@@ -20,8 +20,8 @@ from runtime.protocol.connection import (
     Connection,
     Message,
     Reading,
-    parcels,
     views_of,
+    write_batches,
 )
 from runtime.protocol.frames import Buffer
 
@@ -45,8 +45,8 @@ class Exchange:
         self.connection = connection
         self._is_reply = is_reply
         self._patience = patience
-        self._parcels: Iterator[list[Buffer]] = parcels(message)
-        self._sending = views_of(next(self._parcels))
+        self._write_batches: Iterator[list[Buffer]] = write_batches(message)
+        self._sending = views_of(next(self._write_batches))
         self.sent = False
         self.left = False  # set when ``converse`` is done with it: another thread may use the connection
         self._begin: Callable[[], Reading] = lambda: connection.reading(allocate, began, arrived)
@@ -92,7 +92,7 @@ class Exchange:
     def _send(self) -> None:
         self._sending = self.connection.send_some(self._sending)
         while not self._sending and not self.sent:
-            parts = next(self._parcels, None)
+            parts = next(self._write_batches, None)
             self.sent = parts is None
             self._sending = views_of(parts or ())
 

@@ -114,7 +114,7 @@ class Connection:
     def send(self, message: Message, patience: float) -> None:
         """Send head and blocks. Raises Closed, DeadlinePassed."""
         with self._sending:
-            for parts in parcels(message):
+            for parts in write_batches(message):
                 self._send_parts(parts, patience)
 
     def send_aside(self, message: Message) -> None:
@@ -123,7 +123,7 @@ class Connection:
             return
         try:
             if self._takes_more():
-                for parts in parcels(message):
+                for parts in write_batches(message):
                     self._send_parts(parts, 0.0)
         finally:
             self._sending.release()
@@ -145,7 +145,7 @@ class Connection:
         if not self._sending.acquire(blocking=False):
             return False
         try:
-            for parts in parcels(message):
+            for parts in write_batches(message):
                 left = _after(views_of(parts), self._link.sendmsg(parts, (), socket.MSG_DONTWAIT | socket.MSG_MORE))
                 if left:  # the peer would take half a message for the beginning of the next
                     self.abort()
@@ -275,7 +275,7 @@ def hung_up(link: socket.socket) -> bool:
         return True
 
 
-def parcels(message: Message) -> Iterator[list[frames.Buffer]]:
+def write_batches(message: Message) -> Iterator[list[frames.Buffer]]:
     """Split a message into the buffers of one system call each; checksums are made on the way."""
     blocks = message.blocks
     body = frames.to_json(message.body)
@@ -291,7 +291,7 @@ def parcels(message: Message) -> Iterator[list[frames.Buffer]]:
 
 
 def views_of(parts: Sequence[frames.Buffer]) -> list[memoryview]:
-    """The non-empty buffers of a parcel, to be sent."""
+    """Return views of the non-empty buffers of one system call."""
     return [view for part in parts if (view := memoryview(part).cast("B")).nbytes]
 
 

@@ -14,7 +14,7 @@ from runtime.parameters.journal_layout import CLOCK
 from runtime.parameters.optimisers import SGD, Adam
 from runtime.parameters.sharding import BLOCK_BYTES
 from runtime.protocol.client import Client
-from runtime.protocol.connection import Connection, parcels
+from runtime.protocol.connection import Connection, write_batches
 from runtime.protocol.frames import Op
 from runtime.trainer.params import Params, ServerStore
 
@@ -328,7 +328,7 @@ def test_blocks_made_with_a_trainer_that_is_lost_do_not_count(servers, together)
         blocks = [block(place, place.of(step)) for place in server.shard.places]
         message = client.prepare(Op.PUSH_PULL, {"samples": 1}, blocks)
         with socket.create_connection(("127.0.0.1", int(server.address.partition(":")[2]))) as link:
-            for part in next(parcels(message)):  # the head and a block
+            for part in next(write_batches(message)):  # the head and a block
                 link.sendall(part)
             with server.changed:
                 assert server.changed.wait_for(lambda: server.shard.drafted > 0, 10)
