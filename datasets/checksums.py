@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from datasets import messages
 from runtime.data.checksums import crc32
 
 TEXT_LIMIT = 64  # maximum length of a checksum in characters
@@ -77,6 +78,6 @@ def announced(headers: Mapping[str, str]) -> Checksum:
     kind = next((kind for kind in KINDS if headers.get(kind.header)), SHA256)
     text = headers.get(kind.header, "")
     if not re.fullmatch(f"[0-9a-f]{{{kind.digits}}}", text):
-        message = f"Send the part's {kind.name} as {kind.digits} small hexadecimal digits."
+        message = messages.PART_CHECKSUM_INVALID(kind=kind.name, digits=kind.digits)
         raise BadChecksum(kind.header, message)
     return Checksum(kind, text)

@@ -11,6 +11,7 @@ from asgiref.sync import sync_to_async
 from django.http import HttpResponse, StreamingHttpResponse
 from django.utils.http import content_disposition_header
 
+from datasets import messages
 from datasets.errors import BadRange
 
 _PIECE = 1 << 18
@@ -41,7 +42,7 @@ def span_of(header: str, size: int) -> Span | None:
     if first and last and int(last) < int(first):
         return None
     if begin > end:
-        raise BadRange(f"The file has {size} bytes; the range begins behind them.", size=size)
+        raise BadRange(messages.RANGE_BEYOND_FILE(size=size), size=size)
     return Span(begin, end)
 
 

@@ -22,6 +22,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from datasets import messages
+
 FORMAT = 2
 PATH_LIMIT = 500  # characters of a path
 SEGMENT_LIMIT = 200  # bytes of one path segment; file systems allow 255
@@ -57,7 +59,7 @@ def normalise(path: str) -> str:
     names = [name for name in composed.split("/") if name not in ("", ".")]
     refused = next((why for is_so, why in _REFUSED if is_so(composed, names)), None)
     if refused:
-        raise BadPath(f"{_shown(path)} cannot be the path of a file: {refused}.")
+        raise BadPath(messages.FILE_PATH_INVALID(path=_shown(path), why=refused))
     return "/".join(names)
 
 
@@ -78,18 +80,18 @@ def _shown(path: str) -> str:
 
 
 _REFUSED = (
-    (lambda path, names: path.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", path), "it must be relative"),
-    (lambda path, names: not names or path.endswith("/"), "it names no file"),
-    (lambda path, names: ".." in names, "'..' leads out of the dataset"),
-    (lambda path, names: "\\" in path, "it holds a backslash; write / between folders"),
-    (lambda path, names: not path.isprintable(), "it holds a character that cannot be seen"),
-    (lambda path, names: any(name.startswith(".") for name in names), "a name in it begins with a dot"),
-    (lambda path, names: any(name != name.strip() for name in names), "a name in it begins or ends with a space"),
-    (lambda path, names: len(path) > PATH_LIMIT, f"it is longer than {PATH_LIMIT} characters"),
-    (lambda path, names: len(names) > DEPTH_LIMIT, f"it lies more than {DEPTH_LIMIT} folders deep"),
+    (lambda path, names: path.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", path), messages.PATH_NOT_RELATIVE()),
+    (lambda path, names: not names or path.endswith("/"), messages.PATH_WITHOUT_FILE_NAME()),
+    (lambda path, names: ".." in names, messages.PATH_OUTSIDE_DATASET()),
+    (lambda path, names: "\\" in path, messages.PATH_WITH_BACKSLASH()),
+    (lambda path, names: not path.isprintable(), messages.PATH_WITH_INVISIBLE_CHARACTER()),
+    (lambda path, names: any(name.startswith(".") for name in names), messages.PATH_NAME_BEGINS_WITH_DOT()),
+    (lambda path, names: any(name != name.strip() for name in names), messages.PATH_NAME_EDGE_SPACE()),
+    (lambda path, names: len(path) > PATH_LIMIT, messages.PATH_TOO_LONG(count=PATH_LIMIT)),
+    (lambda path, names: len(names) > DEPTH_LIMIT, messages.PATH_TOO_DEEP(count=DEPTH_LIMIT)),
     (
         lambda path, names: any(len(name.encode()) > SEGMENT_LIMIT for name in names),
-        f"a name in it has more than {SEGMENT_LIMIT} bytes",
+        messages.PATH_NAME_TOO_LONG(count=SEGMENT_LIMIT),
     ),
 )
 

@@ -9,6 +9,7 @@ from django.db import models
 from datasets.checksums import TEXT_LIMIT
 from datasets.manifest import PATH_LIMIT
 from datasets.states import VersionState
+from portal.common.message_field import MessageField
 from rbac.models import Namespace, User
 from runtime.data.format_selection import Unread
 
@@ -98,7 +99,7 @@ class Version(models.Model):
     state = models.CharField(
         max_length=16, choices=[(state, state) for state in VersionState], default=VersionState.OPEN
     )
-    why = models.TextField(blank=True)
+    why = MessageField(blank=True)
     format = models.CharField(max_length=32, blank=True)
     # Bytes that were requested when the version was begun and are not yet assigned to a file.
     reserved = models.BigIntegerField(default=0)

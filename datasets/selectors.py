@@ -16,6 +16,7 @@ from typing import Any
 
 from django.db.models import Count, Exists, OuterRef, Prefetch, Q, QuerySet, Sum, prefetch_related_objects
 
+from datasets import messages
 from datasets.indexing import previews
 from datasets.models import Dataset, File, Share, Version, Visibility
 from datasets.states import VersionState
@@ -36,7 +37,7 @@ _SHOWN = (
     Prefetch("versions", Version.objects.filter(state=VersionState.SEALED).order_by("-number"), to_attr=_SEALED),
     "shares",
 )
-_NOT_THERE = "There is no dataset {name} that you may see. Check the name; deleted ones are gone after their grace."
+_NOT_THERE = messages.DATASET_NOT_FOUND
 
 
 # --- Lookups ---------------------------------------------------------------------------------------------------------
@@ -72,11 +73,11 @@ def dataset_for(actor: Actor, ns: str, name: str, scope: Scope = Scope.DATASET_R
     """
     found = readable(actor).filter(namespace__name=ns, name=name).first()
     if found is None:
-        raise NotFound(_NOT_THERE.format(name=f"{ns}/{name}"[:130]))
+        raise NotFound(_NOT_THERE(name=f"{ns}/{name}"[:130]))
     if scope != Scope.DATASET_READ and not may(actor, scope, found.namespace):
         if isinstance(actor, User):
             require_grant(actor, scope)
-        raise Forbidden(f"You may read {found.full_name} and not change it. Ask somebody of {found.namespace.name}.")
+        raise Forbidden(messages.DATASET_READ_ONLY(name=found.full_name, namespace=found.namespace.name))
     return found
 
 
@@ -107,7 +108,7 @@ def version_for(actor: Actor, ns: str, name: str, number: int, scope: Scope = Sc
     dataset = dataset_for(actor, ns, name, scope)
     version = versions_of(actor, dataset).filter(number=min(number, 2**31 - 1)).first()
     if version is None:
-        raise NotFound(f"{dataset.full_name} has no version {number} that you may see.")
+        raise NotFound(messages.VERSION_NOT_VISIBLE(name=dataset.full_name, number=number))
     version.dataset = dataset
     return version
 
@@ -121,7 +122,7 @@ def file_for(actor: Actor, version: Version, file_id: int) -> File:
     """Return a file of a version that is being filled. Raises NotFound."""
     found = version.files.filter(pk=min(file_id, 2**63 - 1)).first()
     if found is None:
-        raise NotFound(f"Version {version.number} of {version.dataset.full_name} has no such file. Announce it again.")
+        raise NotFound(messages.FILE_NOT_ANNOUNCED(number=version.number, name=version.dataset.full_name))
     found.version = version
     return found
 
@@ -132,7 +133,7 @@ def preview_for(actor: Actor, ns: str, name: str, number: int) -> dict[str, Any]
         return previews.of(version_for(actor, ns, name, number))
     info = find(PUBLIC + name)
     if number != SHIPPED_VERSION:
-        raise NotFound(f"{info.name} has no version {number} that you may see.")
+        raise NotFound(messages.VERSION_NOT_VISIBLE(name=info.name, number=number))
     return previews.of_shipped(info)
 
 
@@ -140,7 +141,9 @@ def content_of(version: Version, path: str) -> File:
     """Return a complete file of a version by path. Raises NotFound."""
     found = version.files.filter(path=path, blob__isnull=False).select_related("blob").first()
     if found is None:
-        raise NotFound(f"Version {version.number} of {version.dataset.full_name} has no file {path[:200]!r}.")
+        raise NotFound(
+            messages.FILE_NOT_FOUND(number=version.number, name=version.dataset.full_name, path=f"{path[:200]!r}")
+        )
     return found
 
 
@@ -277,10 +280,7 @@ def resolve(actor: Actor, namespace: str, mention: str) -> Resolved:
         raise NotFound(_why_not(actor, namespace, mention, match["ns"], match["name"]))
     version = _sealed(dataset, match["version"])
     if not version.records:
-        raise NotFound(
-            f"Version {version.number} of {dataset.full_name} has no records that a job can read: its files are of no "
-            "format that is known here. Upload them in one of those that docs/formats.md lists."
-        )
+        raise NotFound(messages.VERSION_UNREADABLE(number=version.number, name=dataset.full_name))
     return Resolved(versioned(dataset.full_name, version.number), version)
 
 
@@ -289,21 +289,24 @@ def _sealed(dataset: Dataset, number: str | None) -> Version:
     if number is not None:
         version = dataset.versions.filter(number=int(number), state=VersionState.SEALED).first()
     if version is None:
-        wanted = f"sealed version {number}" if number else "sealed version"
         newest = latest(dataset)
-        advice = f"The newest is {newest.number}." if newest else "Fill one and seal it first."
-        raise NotFound(f"{dataset.full_name} has no {wanted}. {advice}")
+        advice = messages.NEWEST_VERSION(number=newest.number) if newest else messages.FILL_AND_SEAL_FIRST()
+        if number:
+            raise NotFound(messages.NO_SEALED_VERSION_NUMBER(name=dataset.full_name, number=number, advice=advice))
+        raise NotFound(messages.NO_SEALED_VERSION(name=dataset.full_name, advice=advice))
     version.dataset = dataset
     return version
 
 
 def _why_not(actor: Actor, namespace: str, mention: str, ns: str, name: str) -> str:
     if readable(actor).filter(deleted_at=None, namespace__name=ns, name=name).exists():
-        return f"{ns}/{name} is not shared with {namespace}. Ask somebody of {ns} to share it, or submit the job there."
+        return messages.NOT_SHARED_WITH_NAMESPACE(name=f"{ns}/{name}", namespace=namespace, owner=ns)
     known = [offer.name for offer in catalogue(actor, namespace)]
     near = difflib.get_close_matches(mention.partition("@")[0], known, n=3, cutoff=0.5)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known are: {', '.join(known[:20])}."
-    return f"There is no dataset {mention[:100]!r} that a job of {namespace} may use. {hint}"
+    hint = (
+        messages.DID_YOU_MEAN(name=" or ".join(near)) if near else messages.AVAILABLE_NAMES(names=", ".join(known[:20]))
+    )
+    return messages.DATASET_NOT_FOUND_FOR_JOB(name=f"{mention[:100]!r}", namespace=namespace, hint=hint)
 
 
 # --- Shipped datasets ------------------------------------------------------------------------------------------------

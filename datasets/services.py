@@ -8,7 +8,7 @@ from typing import Any
 from django.db import transaction
 from django.http import HttpRequest
 
-from datasets import states, storage_usage, tasks
+from datasets import messages, states, storage_usage, tasks
 from datasets.errors import Exists, Incomplete
 from datasets.models import DESCRIPTION_LIMIT, Dataset, Share, Version, Visibility
 from datasets.selectors import dataset_for, version_for
@@ -55,8 +55,8 @@ def create_dataset(
 
 def _taken(earlier: Dataset) -> str:
     if earlier.deleted_at is not None:
-        return f"{earlier.full_name} was deleted and its grace is not over. Restore it, or choose another name."
-    return f"There is a dataset {earlier.full_name} already. Add a version to it, or choose another name."
+        return messages.DATASET_NAME_IN_GRACE(name=earlier.full_name)
+    return messages.DATASET_NAME_TAKEN(name=earlier.full_name)
 
 
 @transaction.atomic
@@ -65,7 +65,7 @@ def change_dataset(
 ) -> Dataset:
     """Change the description or the ``visibility``. Raises NotFound, Forbidden, ValidationFailed."""
     dataset = _living(dataset_for(actor, ns, name, _WRITE))
-    _refuse(_faults(**fields) if fields else {"body": ["Name at least one of: description, visibility."]})
+    _refuse(_faults(**fields) if fields else {"body": [messages.NOTHING_TO_CHANGE()]})
     before = {field: getattr(dataset, field) for field in fields}
     for field, value in fields.items():
         setattr(dataset, field, value)
@@ -90,7 +90,7 @@ def share_dataset(
     if impossible := [each for each in wanted if not namespace_names.is_label(each)]:
         raise ValidationFailed({"namespaces": [namespace_names.not_a_label(impossible[0])]})
     if len(wanted) > SHARES_LIMIT:
-        raise ValidationFailed({"namespaces": [f"It can be shared with {SHARES_LIMIT} namespaces at most."]})
+        raise ValidationFailed({"namespaces": [messages.SHARED_NAMESPACE_LIMIT(count=SHARES_LIMIT)]})
     before = sorted(dataset.shares.values_list("name", flat=True))
     dataset.shares.exclude(name__in=wanted).delete()
     present = {namespace.name: namespace for namespace in Namespace.objects.filter(name__in=wanted)}
@@ -124,7 +124,7 @@ def restore_dataset(*, actor: User, ns: str, name: str, request: HttpRequest | N
 
 def _living(dataset: Dataset) -> Dataset:
     if dataset.deleted_at is not None:
-        raise Conflict(f"{dataset.full_name} has been deleted. Restore it first.")
+        raise Conflict(messages.DATASET_IN_TRASH(name=dataset.full_name))
     return dataset
 
 
@@ -140,12 +140,14 @@ def _refuse(errors: dict[str, list[str]]) -> None:
 _FAULTS: Mapping[str, Callable[[str], str]] = {
     "name": lambda name: "" if namespace_names.is_label(name) else namespace_names.not_a_label(name[:80]),
     "description": lambda text: (
-        "" if len(text) <= DESCRIPTION_LIMIT else f"Write up to {DESCRIPTION_LIMIT} characters."
+        "" if len(text) <= DESCRIPTION_LIMIT else messages.DESCRIPTION_TOO_LONG(count=DESCRIPTION_LIMIT)
     ),
     "format": lambda name: (
-        "" if name in ("", *DECLARABLE) else f"Choose one of: {', '.join(DECLARABLE)}; or leave it out."
+        "" if name in ("", *DECLARABLE) else messages.CHOICE_INVALID_OPTIONAL(names=", ".join(DECLARABLE))
     ),
-    "visibility": lambda word: "" if word in Visibility.values else f"Choose one of: {', '.join(Visibility.values)}.",
+    "visibility": lambda word: (
+        "" if word in Visibility.values else messages.CHOICE_INVALID(names=", ".join(Visibility.values))
+    ),
 }
 
 
@@ -191,12 +193,11 @@ def _refuse_incomplete(version: Version) -> None:
     paths = list(open_files.values_list("path", flat=True)[:NAMED_LIMIT])
     if paths:
         raise Incomplete(
-            f"{open_files.count()} files of version {version.number} are not whole yet, such as {paths[0]!r}. Go on "
-            "with the upload, or take them out.",
+            messages.VERSION_FILES_INCOMPLETE(count=open_files.count(), number=version.number, path=f"{paths[0]!r}"),
             files=paths,
         )
     if not version.files.exists():
-        raise Incomplete(f"Version {version.number} has no files. Upload some first.", files=[])
+        raise Incomplete(messages.VERSION_EMPTY(number=version.number), files=[])
 
 
 @transaction.atomic

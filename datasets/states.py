@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import StrEnum
 
+from datasets import messages
+from runtime.messages import Template
+
 
 class VersionState(StrEnum):
     OPEN = "open"
@@ -52,12 +55,12 @@ _TRANSITIONS: Mapping[tuple[VersionState, Event], VersionState] = {
     (VersionState.INDEXING, Event.REFUSED): VersionState.FAILED,
     **{(state, Event.DELETE): VersionState.DELETED for state in VersionState},
 }
-_WHY_NOT: Mapping[VersionState, str] = {
-    VersionState.OPEN: "Version {number} is still being filled. Seal it first.",
-    VersionState.INDEXING: "Version {number} is being sealed. Wait for the end of it, or begin another version.",
-    VersionState.SEALED: "Version {number} is sealed and never changes. Begin another version.",
-    VersionState.FAILED: "Version {number} could not be sealed. Mend it, then seal it again.",
-    VersionState.DELETED: "Version {number} has been deleted. Begin another version.",
+_WHY_NOT: Mapping[VersionState, Template] = {
+    VersionState.OPEN: messages.VERSION_OPEN,
+    VersionState.INDEXING: messages.VERSION_SEALING,
+    VersionState.SEALED: messages.VERSION_SEALED,
+    VersionState.FAILED: messages.VERSION_SEALING_FAILED,
+    VersionState.DELETED: messages.VERSION_NUMBER_DELETED,
 }
 
 
@@ -65,5 +68,5 @@ def step(state: VersionState, event: Event, number: int) -> VersionState:
     """Return the next state. ``number`` is the version's number, for the message. Raises Impossible."""
     following = _TRANSITIONS.get((state, event))
     if following is None:
-        raise Impossible(_WHY_NOT[state].format(number=number))
+        raise Impossible(_WHY_NOT[state](number=number))
     return following

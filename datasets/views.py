@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from django.contrib.auth.decorators import login_required
@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
-from datasets import garbage_collection, selectors, services, signals
+from datasets import garbage_collection, messages, selectors, services, signals
 from datasets.api.datasets import file_entry
 from datasets.indexing.record_table import ALTERNATIVE
 from datasets.models import Dataset, Version
@@ -31,6 +31,7 @@ from rbac.scopes import Scope
 from rbac.view_helpers import attempt, enter, refused, user_of
 from runtime.data.format_selection import FILES
 from runtime.data.formats import registry
+from runtime.messages import Template
 
 _ROWS = 50
 _FILES = 100
@@ -144,7 +145,7 @@ def _wanted(request: HttpRequest, dataset: Dataset) -> Version | None:
         return selectors.latest(dataset) or versions.first()
     found = versions.filter(number=int(number)).first() if re.fullmatch(r"[0-9]{1,9}", number) else None
     if found is None:
-        raise NotFound(f"{dataset.full_name} has no version {number[:20]} that you may see.")
+        raise NotFound(messages.VERSION_NOT_VISIBLE(name=dataset.full_name, number=number[:20]))
     return found
 
 
@@ -170,7 +171,7 @@ def _preview(request: HttpRequest, ns: str, name: str, number: int) -> dict[str,
         [{"text": cell, "picture": pictures.get((record, column))} for column, cell in enumerate(cells)]
         for record, cells in enumerate(document["records"][:_RECORDS])
     ]
-    columns = [{**column, "kinds": column["type"].split(ALTERNATIVE)} for column in document["columns"]]
+    columns = [{**column, "kinds": _kinds(column["type"])} for column in document["columns"]]
     return {**document, "columns": columns, "rows": rows}
 
 
@@ -274,3 +275,20 @@ def take_out(request: HttpRequest, ns: str, name: str, number: int, file_id: int
 
     attempt(request, deed, _("The file has been taken out."))
     return redirect(f"{reverse('dataset-upload', kwargs={'ns': ns, 'name': name})}?version={number}")
+
+
+_KINDS: Mapping[str, Template] = {
+    "empty": messages.TYPE_EMPTY,
+    "boolean": messages.TYPE_BOOLEAN,
+    "integer": messages.TYPE_INTEGER,
+    "number": messages.TYPE_NUMBER,
+    "text": messages.TYPE_TEXT,
+    "bytes": messages.TYPE_BYTES,
+    "list": messages.TYPE_LIST,
+    "object": messages.TYPE_OBJECT,
+}
+
+
+def _kinds(column_type: str) -> list[str]:
+    """Return the kinds of values in a column. Types of arrays, such as ``float32 8 × 8``, stay as they are."""
+    return [_KINDS[kind]() if kind in _KINDS else kind for kind in column_type.split(ALTERNATIVE)]

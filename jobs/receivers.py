@@ -9,6 +9,7 @@ from django.urls import reverse
 
 from datasets.signals import Use
 from jobs.lifecycle.states import ACTIVE
+from jobs.messages import jobs as messages
 from jobs.models import Job
 from portal.common.errors import Conflict
 from rbac.access import Actor, restrict
@@ -20,10 +21,7 @@ def object_while_jobs_run(sender: Any, namespace: Namespace, **_: Any) -> None:
     """Refuse to close a namespace while it has active jobs. Raises Conflict with their number."""
     count = Job.objects.filter(namespace=namespace, state__in=ACTIVE).count()
     if count:
-        raise Conflict(
-            f"{namespace.name!r} stays open: {count} of its jobs have not ended. Cancel them or wait for their end, "
-            "then close it."
-        )
+        raise Conflict(messages.NAMESPACE_HAS_ACTIVE_JOBS(namespace=f"{namespace.name!r}", count=count))
 
 
 _VERSION = "@"

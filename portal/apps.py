@@ -1,4 +1,22 @@
+from importlib import import_module
+
 from django.apps import AppConfig
+
+# The catalogues of messages, one per package.
+CATALOGUES = (
+    "datasets.messages",
+    "jobs.messages.cluster",
+    "jobs.messages.elastic",
+    "jobs.messages.jobs",
+    "jobs.messages.specification",
+    "portal.common.messages.requests",
+    "quota.messages",
+    "rbac.messages",
+    "runtime.messages.composition",
+    "runtime.messages.data",
+    "runtime.messages.isolation",
+    "runtime.messages.training",
+)
 
 
 class PortalConfig(AppConfig):
@@ -6,6 +24,9 @@ class PortalConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        # Messages are looked up by their code, so every catalogue must have been imported.
+        for catalogue in CATALOGUES:
+            import_module(catalogue)
         # Every process that sends Celery messages must send them to the configured broker, not to Celery's default one.
         from portal import (
             celery,  # noqa: F401

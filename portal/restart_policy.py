@@ -6,6 +6,8 @@ from __future__ import annotations
 import signal
 from dataclasses import dataclass, replace
 
+from portal.common.messages import requests as messages
+
 FIRST_DELAY = 0.5
 LONGEST_DELAY = 30.0
 # A child that ran this long had started well: its next end counts as a first failure again.
@@ -53,6 +55,6 @@ def how(code: int) -> str:
     if code >= 0:
         return f"exit code {code}"
     try:
-        return f"signal {signal.Signals(-code).name}"
+        return messages.SIGNAL_NUMBER(number=signal.Signals(-code).name)
     except ValueError:
-        return f"signal {-code}"
+        return messages.SIGNAL_NUMBER(number=-code)

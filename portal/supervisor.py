@@ -22,7 +22,9 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import IO
 
+from portal.common.messages import requests as messages
 from portal.restart_policy import Child, began, due, ended, line_of_end
+from runtime.messages import paragraph
 
 # The phases of an orderly stop, in seconds; together they stay below ten.
 GRACE_SECONDS = 2.5
@@ -130,7 +132,12 @@ class Supervisor:
                 except OSError as error:
                     # No process or descriptor is available now; that does not end the other children.
                     self._children[name] = ended(self._children[name], self._clock())
-                    write_line(f"{name} could not be started: {error.strerror}. It is tried again.")
+                    write_line(
+                        paragraph(
+                            messages.REPLICA_NOT_STARTED(replica=name, why=f"{error.strerror}."),
+                            messages.LAUNCH_RETRIED(),
+                        )
+                    )
 
     def _start(self, name: str) -> None:
         command = self._commands[name]

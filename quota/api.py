@@ -15,7 +15,7 @@ from rest_framework.views import APIView
 from portal.common.clock import now as wall_clock
 from portal.common.errors import ValidationFailed
 from portal.common.pagination import PARAMETERS, paginate
-from quota import selectors, services
+from quota import messages, selectors, services
 from quota.models import Kind, QuotaRequest, RequestState
 from quota.resources import HELD, HOURS_OF, RESOURCES
 from rbac.access import namespace_for, signed_in
@@ -128,7 +128,7 @@ def _mapping(body: Any, field: str) -> Mapping[str, Any]:
     """Return a mapping of resources to numbers from the body; empty if it is missing. Raises ValidationFailed."""
     found = body.get(field, {}) if isinstance(body, Mapping) else None
     if not isinstance(found, Mapping):
-        raise ValidationFailed({field: ["Write an object that maps resources to numbers."]})
+        raise ValidationFailed({field: [messages.AMOUNTS_NOT_AN_OBJECT()]})
     return found
 
 
@@ -182,7 +182,7 @@ class UsageView(APIView):
 
 def _days(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= LONGEST_LOOK_BACK):
-        raise ValidationFailed({"days": [f"Write a whole number from 1 to {LONGEST_LOOK_BACK}."]})
+        raise ValidationFailed({"days": [messages.DAYS_INVALID(most=LONGEST_LOOK_BACK)]})
     return int(text)
 
 
@@ -223,7 +223,7 @@ class QuotaRequestView(APIView):
         require_admin(signed_in(request.user))
         approve = request.data.get("approve") if isinstance(request.data, Mapping) else None
         if not isinstance(approve, bool):
-            raise ValidationFailed({"approve": ["Write true or false."]})
+            raise ValidationFailed({"approve": [messages.NOT_A_BOOLEAN()]})
         quota_request = services.answer(
             actor=signed_in(request.user),
             request_id=wish_id,
@@ -247,7 +247,7 @@ class AllQuotaRequestsView(APIView):
         rows = selectors.quota_requests()
         if (wanted := request.query_params.get("state")) is not None:
             if wanted not in RequestState.values:
-                raise ValidationFailed({"state": [f"Choose one of {', '.join(RequestState.values)}."]})
+                raise ValidationFailed({"state": [messages.STATE_UNKNOWN(names=", ".join(RequestState.values))]})
             rows = rows.filter(state=wanted)
         return Response(paginate(rows, request.query_params, order=("-asked", "-id"), render=_rendered))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from portal.common.errors import ValidationFailed
+from quota import messages
 
 # The resources that pages show and forms ask for.
 SHOWN = ("cpu", "memory", "gpu", "jobs", "storage", "cpu_hours", "gpu_hours")
@@ -24,7 +25,7 @@ def amounts_in(form: Mapping[str, str], names: tuple[str, ...], prefix: str = ""
         try:
             found[name] = _amount(name, text.strip())
         except ValueError:
-            errors[prefix + name] = ["Write a number, such as 16 or 0.5; leave it empty for none."]
+            errors[prefix + name] = [messages.AMOUNT_NOT_A_NUMBER()]
     if errors:
         raise ValidationFailed(errors)
     return found

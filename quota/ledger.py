@@ -17,12 +17,12 @@ from uuid import UUID
 from django.db import transaction
 
 from portal.common.clock import now as wall_clock
-from quota import policy
+from quota import messages, policy
 from quota.hours import end_stretches
-from quota.messages import ADMITTED, Verdict, verdict
 from quota.models import Capacity, Claim, Reservation, Stretch
 from quota.resources import HELD, Amounts, hours
 from quota.selectors import Decision, Held, Key, behind, decide, decide_again, is_far_behind, state
+from quota.verdicts import ADMITTED, Verdict, verdict
 from rbac.audit import log as audit_log
 from rbac.models import Namespace, User
 
@@ -341,7 +341,7 @@ def _call_back(now: datetime, least: Held) -> None:
     found = decide(now, least=least).found
     for key, claim in found.recalled.items():
         job, attempt = _pair(key)
-        why = f"It ran on capacity that `{claim.namespace}` had lent and needs now."
+        why = messages.CAPACITY_RECLAIMED_BY(namespace=claim.namespace)
         rows = Reservation.objects.filter(job=job, attempt=attempt, released=None, recalled=None)
         row = rows.select_related("namespace").first()
         if row is not None and rows.update(recalled=now, recalled_why=why):

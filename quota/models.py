@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from django.db import models
 
+from portal.common.message_field import MessageField
 from rbac.models import Namespace, User
 
 
@@ -69,7 +70,7 @@ class Reservation(_Ask):
     released = models.DateTimeField(null=True, blank=True)
     # When its borrowed amounts were recalled, and the message for its owner.
     recalled = models.DateTimeField(null=True, blank=True)
-    recalled_why = models.TextField(blank=True)
+    recalled_why = MessageField(blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "attempt"], name="one_reservation_per_attempt")]

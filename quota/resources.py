@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
+from quota import messages
+from runtime.messages import Template
+
 # The resources that an attempt holds while it runs, in the order in which a refusal names them.
 HELD = ("cpu", "memory", "gpu", "jobs", "storage")
 # The resources that are counted over time, and the held resource that each of them counts.
@@ -23,6 +26,17 @@ _GIB = 3  # its place among the units
 _LEAST = {_GIB: 0.1}
 
 
+_AMOUNTS: Mapping[str, Template] = {
+    "cpu": messages.AMOUNT_OF_CPU,
+    "memory": messages.AMOUNT_OF_MEMORY,
+    "gpu": messages.AMOUNT_OF_GPU,
+    "jobs": messages.RUNNING_JOB_COUNT,
+    "storage": messages.AMOUNT_OF_STORAGE,
+    "cpu_hours": messages.AMOUNT_OF_CPU_HOURS,
+    "gpu_hours": messages.AMOUNT_OF_GPU_HOURS,
+}
+
+
 def total(amounts: Iterable[Amounts]) -> dict[str, float]:
     """Return the sum per held resource. It is exact, so that the order does not matter."""
     rows = list(amounts)
@@ -36,11 +50,11 @@ def hours(amounts: Amounts, seconds: float) -> dict[str, float]:
 
 def in_words(resource: str, amount: float) -> str:
     """Format an amount with its resource: ``3 cpu``, ``1 running job``, ``1.5 GiB of memory``, ``12.5 gpu-hours``."""
-    if resource in _BYTES:
-        return f"{bare(resource, amount)} of {resource}"
-    if resource == "jobs":
-        return f"{amount:g} running job" + ("" if amount == 1 else "s")
-    return f"{bare(resource, amount)} {resource.replace('_', '-')}"
+    return (
+        messages.RUNNING_JOB_COUNT_ONE(amount=1)
+        if resource == "jobs" and amount == 1
+        else _AMOUNTS[resource](amount=bare(resource, amount))
+    )
 
 
 def bare(resource: str, amount: float) -> str:

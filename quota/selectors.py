@@ -21,13 +21,15 @@ from django.db.models.functions import Cast, RowNumber
 
 from portal.common.clock import now as wall_clock
 from portal.common.pagination import Page, paginate
-from quota import policy
+from quota import messages, policy
 from quota.hours import used_this_month
-from quota.messages import MOST_COUNTED, Verdict, free_in, verdict
 from quota.models import Capacity, Claim, Kept, Kind, Limit, QuotaRequest, Reservation, Stored, Stretch
 from quota.policy import Obstacle
 from quota.resources import HELD, HOURS_OF, RESOURCES, Amounts, bare, hours, in_words, total
+from quota.verdicts import MOST_COUNTED, Verdict, free_in, verdict
 from rbac.models import Namespace
+from runtime.messages import paragraph
+from runtime.messages.composition import listed
 
 Key = tuple[UUID, int]
 # Amounts by attempt.
@@ -605,14 +607,18 @@ def overheld(namespace: Namespace) -> str:
     """Return the messages for limits below the held or stored amounts; empty if there is none."""
     limits, held = limits_of(namespace), reserved_in(namespace)
     over = [name for name in HELD if (limit := limits[name]) is not None and held[name] > limit]
-    texts = []
+    texts: list[str] = []
     if over:
-        parts = ", ".join(f"{in_words(name, held[name])} (limit {bare(name, limits[name] or 0)})" for name in over)
-        texts.append(f"Running jobs hold more than that now: {parts}. They keep it; nothing new starts until it fits.")
+        amounts = listed(
+            messages.HELD_AND_LIMIT(amount=in_words(name, held[name]), limit=bare(name, limits[name] or 0))
+            for name in over
+        )
+        texts.append(messages.HELD_OVER_LIMIT(amounts=amounts))
     kept, limit = sum(kept_by_kind(namespace).values()), limits["storage"]
     if limit is not None and kept > limit:
-        texts.append(f"{in_words('storage', kept)} is kept already. Nothing is deleted; nothing more is taken.")
-    return " ".join(texts)
+        texts.append(messages.STORAGE_OVER_LIMIT(amount=bare("storage", kept)))
+        texts.append(messages.STORAGE_CLOSED_TO_NEW_DATA())
+    return paragraph(*texts)
 
 
 def namespace_overview(query: Mapping[str, str]) -> Page:

@@ -10,6 +10,7 @@ from django.http import HttpRequest
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, ValidationFailed
+from quota import messages
 from quota.models import Capacity, Limit, QuotaRequest, RequestState
 from quota.resources import HELD, RESOURCES, WHOLE
 from quota.selectors import borrowing_of, capacity, limits_of
@@ -87,7 +88,7 @@ def _validate(limits: Mapping[str, Any], borrow: Mapping[str, Any], known: tuple
         if (stated_reason := _wrong_with(name, value, HELD))
     }
     if not limits and not borrow:
-        errors["limits"] = [f"Name at least one of: {', '.join(known)}."]
+        errors["limits"] = [messages.NO_FIELD_GIVEN(names=", ".join(known))]
     if errors:
         raise ValidationFailed(errors)
 
@@ -95,16 +96,16 @@ def _validate(limits: Mapping[str, Any], borrow: Mapping[str, Any], known: tuple
 def _wrong_with(resource: str, amount: Any, known: tuple[str, ...]) -> str:
     """Return the message for an invalid limit; empty for a valid one."""
     if resource not in known:
-        return f"There is no such resource. Choose from: {', '.join(known)}."
+        return messages.RESOURCE_UNKNOWN(names=", ".join(known))
     if amount is None:
         return ""
     if isinstance(amount, bool) or not isinstance(amount, int | float) or amount != amount:
-        return "Write a number, or null for the default."
+        return messages.LIMIT_NOT_A_NUMBER()
     if amount < 0:
-        return "A limit cannot be below zero."
+        return messages.LIMIT_NEGATIVE()
     if amount > LARGEST_LIMIT:
-        return "That is more than any machine has. Write a smaller number, or null for the default."
-    return "Write a whole number." if resource in WHOLE and amount != int(amount) else ""
+        return messages.LIMIT_TOO_LARGE()
+    return messages.NOT_A_WHOLE_NUMBER() if resource in WHOLE and amount != int(amount) else ""
 
 
 @transaction.atomic
@@ -142,7 +143,7 @@ def ask_for_more(
     namespace = namespace_for(actor, namespace_name, Scope.JOB_WRITE)
     stated_reason = audit_log.stated(reason)
     _validate(limits, {})
-    if errors := {name: ["Say how much you need."] for name, amount in limits.items() if amount is None}:
+    if errors := {name: [messages.REQUESTED_AMOUNT_MISSING()] for name, amount in limits.items() if amount is None}:
         raise ValidationFailed(errors)
     try:
         with transaction.atomic():
@@ -150,7 +151,7 @@ def ask_for_more(
                 namespace=namespace, asker=actor, asked=wall_clock(), limits=dict(limits), reason=stated_reason
             )
     except IntegrityError:
-        raise Conflict("A request of this namespace is open already. Withdraw it, or wait for its answer.") from None
+        raise Conflict(messages.QUOTA_REQUEST_ALREADY_OPEN()) from None
     audit_log.record(
         "quota.ask",
         namespace.name,
@@ -197,9 +198,9 @@ def _open(quota_requests: Any, request_id: int) -> QuotaRequest:
         quota_requests.select_for_update(of=("self",)).select_related("namespace").filter(pk=request_id).first()
     )
     if quota_request is None:
-        raise NotFound("There is no such request that you may see.")
+        raise NotFound(messages.QUOTA_REQUEST_NOT_FOUND())
     if quota_request.state != RequestState.OPEN:
-        raise Conflict(f"This request has been answered already ({quota_request.state}).")
+        raise Conflict(messages.QUOTA_REQUEST_ANSWERED(state=quota_request.state))
     return quota_request
 
 

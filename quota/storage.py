@@ -20,7 +20,7 @@ from django.db.models import F, Sum
 from portal.common.clock import now as wall_clock
 from portal.common.errors import QuotaExceeded
 from portal.common.rows import ensure
-from quota import messages
+from quota import verdicts
 from quota.models import Capacity, Kept, Kind, Stored
 from quota.selectors import Bounds, bounds_of, kept_by_kind, largest_kept
 from rbac.models import Namespace
@@ -54,14 +54,14 @@ def check(namespace: Namespace, size: int, bounds: Bounds) -> None:
     needed, total = max(size, 1), sum(used.values())
     if limit is not None and total + needed > limit:
         largest = largest_kept(namespace).first()
-        most = messages.Most(largest.kind, largest.label or largest.subject, largest.size) if largest else None
-        message = messages.storage_full(namespace.name, size, limit, used, most)
-        raise QuotaExceeded(message, numbers={"storage": messages.numbers(size, limit, limit - total)})
+        most = verdicts.Most(largest.kind, largest.label or largest.subject, largest.size) if largest else None
+        message = verdicts.storage_full(namespace.name, size, limit, used, most)
+        raise QuotaExceeded(message, numbers={"storage": verdicts.numbers(size, limit, limit - total)})
     if shared is not None:
         everywhere = Stored.objects.aggregate(sum=Sum("size"))["sum"] or 0
         if everywhere + needed > shared:
-            message = messages.platform_storage_full(size, shared, shared - everywhere)
-            raise QuotaExceeded(message, numbers={"storage": messages.numbers(size, shared, shared - everywhere)})
+            message = verdicts.platform_storage_full(size, shared, shared - everywhere)
+            raise QuotaExceeded(message, numbers={"storage": verdicts.numbers(size, shared, shared - everywhere)})
 
 
 @transaction.atomic

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_POST, require_safe
 
 from portal.common.clock import now
 from portal.common.errors import ValidationFailed
-from quota import selectors, services
+from quota import messages, selectors, services
 from quota.forms import IN_GIB, SHOWN, amounts_in, given
 from quota.models import Kind, RequestState
 from rbac.access import may
@@ -96,7 +96,7 @@ def ask(request: HttpRequest, ns: str) -> HttpResponse:
     def action() -> None:
         wanted = given(amounts_in(request.POST, SHOWN))
         if not wanted:
-            raise ValidationFailed({"limits": ["Say of which resource you need how much."]})
+            raise ValidationFailed({"limits": [messages.REQUESTED_RESOURCES_MISSING()]})
         services.ask_for_more(
             actor=user_of(request),
             namespace_name=ns,

@@ -12,6 +12,7 @@ from django.contrib.auth.models import AnonymousUser
 from django.db.models import Model, QuerySet
 
 from portal.common.errors import Forbidden, NotFound, NotSignedIn
+from rbac import messages
 from rbac.models import Membership, Namespace, User
 from rbac.scopes import Scope, roles_with
 
@@ -22,7 +23,7 @@ Actor = User | AnonymousUser
 def signed_in(actor: Actor) -> User:
     """Return the actor as an account. Raises NotSignedIn."""
     if not isinstance(actor, User):
-        raise NotSignedIn("Sign in first.")
+        raise NotSignedIn(messages.SIGN_IN_REQUIRED())
     return actor
 
 
@@ -37,14 +38,14 @@ def account_of(actor: Actor) -> User:
 def require_admin(actor: User) -> None:
     """Raise Forbidden for everybody but admins of the platform."""
     if not actor.is_admin:
-        raise Forbidden("Only admins of the platform may do this. Ask one of them.")
+        raise Forbidden(messages.ADMINS_ONLY())
     require_grant(actor, Scope.PLATFORM_ADMIN)
 
 
 def require_grant(actor: User, scope: Scope) -> None:
     """Raise Forbidden when the token of the request is bound to other scopes."""
     if not is_granted(actor, scope):
-        raise Forbidden(f"This token does not allow this ({scope}). Make one with that scope.")
+        raise Forbidden(messages.TOKEN_SCOPE_INSUFFICIENT(scope=scope))
 
 
 def is_granted(actor: User, scope: Scope) -> bool:
@@ -75,11 +76,11 @@ def namespace_for(actor: Actor, name: str, scope: Scope) -> Namespace:
     """
     seen, allowed = _seen(actor, name, scope)
     if seen is None:
-        raise NotFound(f"There is no namespace {name!r} that you may see.")
+        raise NotFound(messages.NAMESPACE_NOT_VISIBLE(namespace=f"{name!r}"))
     if not allowed:
         if isinstance(actor, User):
             require_grant(actor, scope)
-        raise Forbidden(f"Your role in {name!r} does not allow this ({scope}). Ask one of its owners.")
+        raise Forbidden(messages.ROLE_INSUFFICIENT(namespace=f"{name!r}", scope=scope))
     return seen
 
 
@@ -102,4 +103,4 @@ def _seen(actor: Actor, name: str, scope: Scope) -> tuple[Namespace | None, bool
 def hold_open(namespace: Namespace) -> None:
     """Keep the namespace open until the current transaction ends. Raises NotFound when it has been closed."""
     if Namespace.objects.select_for_update().filter(pk=namespace.pk, closed=None).first() is None:
-        raise NotFound(f"There is no namespace {namespace.name!r} that you may see.")
+        raise NotFound(messages.NAMESPACE_NOT_VISIBLE(namespace=f"{namespace.name!r}"))

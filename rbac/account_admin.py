@@ -10,6 +10,7 @@ from django.db import transaction
 from django.http import HttpRequest
 
 from portal.common.errors import Conflict, NotFound, ValidationFailed
+from rbac import messages
 from rbac.access import require_admin
 from rbac.audit import log as audit_log
 from rbac.models import User
@@ -29,7 +30,7 @@ def person_named(username: str) -> User:
     """Return the account of a person, open or closed. Raises NotFound."""
     user = User.objects.filter(username=username, service_of=None).first()
     if user is None:
-        raise NotFound(f"There is no account {username!r}.")
+        raise NotFound(messages.ACCOUNT_NOT_FOUND(name=f"{username!r}"))
     return user
 
 
@@ -47,7 +48,7 @@ def open_account(
     user = User(username=username, email=email)
     validate_account(user, None)
     if by_email and not email:
-        raise ValidationFailed({"email": ["Write the e-mail address to which the letter goes."]})
+        raise ValidationFailed({"email": [messages.WELCOME_EMAIL_ADDRESS_MISSING()]})
     password = "" if by_email else secrets.token_urlsafe(_PASSWORD_BYTES)
     user.set_password(password) if password else user.set_unusable_password()
     user.save()
@@ -72,7 +73,7 @@ def set_active(*, actor: User, username: str, active: bool, reason: str, request
         _refuse_for_oneself(actor, user)
         _keep_an_admin(user)
     elif user.awaiting:
-        raise Conflict("This account waits to be confirmed or approved; it opens by that.")
+        raise Conflict(messages.ACCOUNT_AWAITING())
     before = user.is_active
     User.objects.filter(pk=user.pk).update(is_active=active)
     if not active:
@@ -141,12 +142,12 @@ def _locked(username: str) -> User:
 
 def _refuse_for_oneself(actor: User, user: User) -> None:
     if actor.pk == user.pk:
-        raise Conflict("You cannot take this from your own account. Ask another admin.")
+        raise Conflict(messages.OWN_ACCOUNT_PROTECTED())
 
 
 def _keep_an_admin(user: User) -> None:
     if user.is_superuser and not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists():
-        raise Conflict(f"{user.username!r} is the last admin. Make somebody else an admin first.")
+        raise Conflict(messages.LAST_ADMIN(name=f"{user.username!r}"))
 
 
 # --- Impersonation ---------------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ def begin_impersonation(*, actor: User, username: str, reason: str, request: Htt
     require_admin(actor)
     stated_reason, user = audit_log.stated(reason), person_named(username)
     if user.is_admin or not user.is_active:
-        raise Conflict("You can look at the portal as any open account that is no admin's.")
+        raise Conflict(messages.ACCOUNT_NOT_VIEWABLE())
     audit_log.record("user.impersonate", username, actor=actor, reason=stated_reason, request=request)
     login(request, user, backend=_SESSION_BACKEND)
     request.session[IMPERSONATOR] = actor.pk
@@ -168,7 +169,7 @@ def end_impersonation(request: HttpRequest) -> str:
     """End the impersonation; return the name of the impersonated account. Raises Conflict when there is none."""
     admin = getattr(request, "impersonator", None)
     if admin is None:
-        raise Conflict("You look at the portal as yourself.")
+        raise Conflict(messages.NOT_VIEWING_AS_ANOTHER())
     name = request.user.get_username()
     login(request, admin, backend=_SESSION_BACKEND)
     audit_log.record("user.impersonate-end", name, actor=admin, request=request)

@@ -15,6 +15,7 @@ from django.urls import reverse
 from portal.common.clock import now
 from portal.common.errors import Forbidden
 from portal.common.problems import answer_to, expects_problem
+from rbac import messages
 from rbac.account_admin import IMPERSONATOR
 from rbac.models import User
 from rbac.sign_in.second_factor import is_owed
@@ -68,7 +69,7 @@ class OwedSecondFactorMiddleware:
         if (match and match.url_name in _ON_THE_WAY) or not is_owed(request.user):
             return None
         if expects_problem(request):
-            return answer_to(request, Forbidden("Set up your second factor first, on the page of your account."))
+            return answer_to(request, Forbidden(messages.TWO_FACTOR_REQUIRED()))
         return redirect("second-factor")
 
 
@@ -95,11 +96,8 @@ class ImpersonationMiddleware:
             request.session.flush()
             return redirect("sign-in")
         if admin and request.method not in ("GET", "HEAD", "OPTIONS") and request.path not in _ways_out():
-            return answer_to(request, Forbidden(f"You look at this as {request.user.get_username()!r}: {_LOOK_ONLY}"))
+            return answer_to(request, Forbidden(messages.VIEWING_READ_ONLY(name=f"{request.user.get_username()!r}")))
         return self._get_response(request)
-
-
-_LOOK_ONLY = "nothing can be changed. Be yourself again first."
 
 
 def _ways_out() -> set[str]:

@@ -16,6 +16,8 @@ import hashlib
 import re
 import unicodedata
 
+from rbac import messages
+
 LABEL_LENGTH = 63
 MARK = "---"
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -41,14 +43,14 @@ _LOOKS_LIKE = str.maketrans(
 def fault_of_account(name: str) -> str:
     """Return why no account may have this name; empty when it may. The allowed characters are checked elsewhere."""
     if not any(character.isalnum() for character in name):
-        return "The name needs a letter or a digit."
+        return messages.ACCOUNT_NAME_WITHOUT_LETTERS()
     if not (name[0].isalnum() and name[-1].isalnum()):
-        return "The name begins and ends with a letter or a digit."
+        return messages.ACCOUNT_NAME_ENDS()
     scripts = {_script(character) for character in name if character.isalpha()}
     if len(scripts) > 1 and not scripts <= _EAST_ASIAN:
-        return "The name mixes letters of several scripts, which look alike. Use letters of one."
+        return messages.ACCOUNT_NAME_MIXES_SCRIPTS()
     if any(character.isdigit() and not character.isascii() for character in name):
-        return "Write the digits of the name as 0 to 9."
+        return messages.ACCOUNT_NAME_DIGITS()
     return ""
 
 
@@ -77,20 +79,14 @@ def is_label(name: str) -> bool:
 
 def not_a_label(name: str) -> str:
     """Return the message for a name that is no label."""
-    return (
-        f"{name!r} does not do. Use up to {LABEL_LENGTH} small letters, digits and dashes, with a letter or digit at "
-        "both ends."
-    )
+    return messages.NOT_A_LABEL(name=f"{name!r}", limit=LABEL_LENGTH)
 
 
 def why_not(name: str) -> str:
     """Return the message for a name that may not be chosen."""
     if name in RESERVED or name.startswith(_RESERVED_PREFIXES):
-        return f"{name!r} is kept for the platform. Choose another name."
-    return (
-        f"{name!r} is no name for a namespace. Use up to {LABEL_LENGTH} small letters, digits and single dashes, "
-        "with a letter or digit at both ends."
-    )
+        return messages.NAMESPACE_NAME_RESERVED(name=f"{name!r}")
+    return messages.NAMESPACE_NAME_INVALID(name=f"{name!r}", limit=LABEL_LENGTH)
 
 
 def personal(username: str) -> str:

@@ -8,6 +8,7 @@ from datetime import datetime
 from django.db.models import Q, QuerySet
 
 from portal.common.errors import NotFound
+from rbac import messages
 from rbac.access import Actor
 from rbac.models import ApiToken, Membership, Namespace, Role, User
 from rbac.scopes import OF_NAMESPACES, SCOPES_OF_ROLE, Scope
@@ -54,7 +55,7 @@ def user_named(username: str) -> User:
     """Return the active account of that name. Raises NotFound."""
     user = User.objects.filter(username=username, is_active=True, service_of=None).first()
     if user is None:
-        raise NotFound(f"There is no account {username!r}. An admin can open one.")
+        raise NotFound(messages.ACCOUNT_NOT_FOUND_ASK_ADMIN(name=f"{username!r}"))
     return user
 
 

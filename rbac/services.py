@@ -10,7 +10,7 @@ from django.http import HttpRequest
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, ValidationFailed
-from rbac import namespace_names
+from rbac import messages, namespace_names
 from rbac.access import namespace_for
 from rbac.access import require_admin as require_admin
 from rbac.audit import log as audit_log
@@ -59,9 +59,9 @@ def validate_account(user: User, password: str | None, *, known_address: bool = 
         errors.update(error.message_dict)
     alike = Q(username__iexact=user.username) | Q(skeleton=namespace_names.skeleton(user.username))
     if "username" not in errors and User.objects.filter(alike).exists():
-        errors["username"] = ["There is an account whose name looks the same. Choose another name."]
+        errors["username"] = [messages.ACCOUNT_NAME_LOOKS_TAKEN()]
     if user.email and not known_address and User.objects.filter(email__iexact=user.email).exists():
-        errors["email"] = ["Another account has this e-mail address."]
+        errors["email"] = [messages.EMAIL_TAKEN()]
     try:
         if password is not None:
             validate_password(password, user)
@@ -109,7 +109,7 @@ def create_namespace(
         with transaction.atomic():
             namespace = Namespace.objects.create(name=name)
     except IntegrityError:
-        raise Conflict(f"The name {name!r} is taken. Choose another one.") from None
+        raise Conflict(messages.NAMESPACE_NAME_TAKEN(name=f"{name!r}")) from None
     Membership.objects.create(namespace=namespace, user=owner or actor, role=Role.OWNER)
     audit_log.record("namespace.create", name, actor=actor, namespace=namespace, request=request)
     return namespace
@@ -154,13 +154,13 @@ def hand_over(*, actor: User, namespace_name: str, username: str, request: HttpR
     """
     namespace = _locked(namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN))
     if namespace.personal_of_id is not None:
-        raise Conflict(f"{namespace_name!r} is a personal namespace, which stays with its account.")
+        raise Conflict(messages.PERSONAL_NAMESPACE(namespace=f"{namespace_name!r}"))
     new_owner = _membership(namespace, username)
     own = Membership.objects.filter(namespace=namespace, user=actor, role=Role.OWNER).first()
     if own is None:
-        raise Conflict(f"You are no owner of {namespace_name!r}, so there is nothing that you could hand over.")
+        raise Conflict(messages.NOT_AN_OWNER(namespace=f"{namespace_name!r}"))
     if new_owner.pk == own.pk:
-        raise Conflict("You own it already. Choose another member.")
+        raise Conflict(messages.ALREADY_OWNER())
     Membership.objects.filter(pk=new_owner.pk).update(role=Role.OWNER)
     Membership.objects.filter(pk=own.pk).update(role=Role.DEVELOPER)
     detail = {"from": actor.username, "before": new_owner.role}
@@ -173,7 +173,7 @@ def _membership(namespace: Namespace, username: str) -> Membership:
     people = Membership.objects.filter(namespace=namespace, user__service_of=None).select_related("user")
     found = people.filter(user__username=username).first()
     if found is None:
-        raise NotFound(f"{username!r} is no member of {namespace.name!r}.")
+        raise NotFound(messages.NOT_A_MEMBER(name=f"{username!r}", namespace=f"{namespace.name!r}"))
     return found
 
 
@@ -187,9 +187,9 @@ def close_namespace(*, actor: User, namespace_name: str, confirmation: str, requ
     """
     namespace = _locked(namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN))
     if confirmation != namespace.name:
-        raise ValidationFailed({"name": ["Write the name of the namespace exactly, to show that you mean it."]})
+        raise ValidationFailed({"name": [messages.NAMESPACE_NOT_CONFIRMED()]})
     if namespace.personal_of_id is not None:
-        raise Conflict(f"{namespace_name!r} is a personal namespace, which stays with its account.")
+        raise Conflict(messages.PERSONAL_NAMESPACE(namespace=f"{namespace_name!r}"))
     namespace_closing.send(sender=Namespace, namespace=namespace)
     now = wall_clock()
     Namespace.objects.filter(pk=namespace.pk).update(closed=now)
@@ -212,8 +212,6 @@ def _locked(namespace: Namespace) -> Namespace:
 
 def _keep_an_owner(namespace: Namespace, *, leaving: Membership) -> None:
     if namespace.personal_of_id == leaving.user_id:
-        raise Conflict("This is the account's own namespace: its owner stays.")
+        raise Conflict(messages.PERSONAL_NAMESPACE_OWNER())
     if leaving.role == Role.OWNER and not owners_of(namespace).exclude(pk=leaving.pk).exists():
-        raise Conflict(
-            f"{leaving.user.username!r} is the last owner of {namespace.name!r}. Make somebody else an owner first."
-        )
+        raise Conflict(messages.LAST_OWNER(name=f"{leaving.user.username!r}", namespace=f"{namespace.name!r}"))

@@ -19,6 +19,7 @@ from django.core.cache.backends.base import BaseCache
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import TooManyRequests
+from rbac import messages
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +27,6 @@ HOUR = 3600.0
 _IPV6_PREFIX = 64
 # Seconds for which a process does not retry counters that did not answer.
 _AWAY_SECONDS = 5.0
-_TOO_MANY = "Too many requests. Wait {seconds} s, then try again."
 
 
 def take(kind: str, subject: str, *, most: int, seconds: float = HOUR) -> None:
@@ -37,7 +37,7 @@ def take(kind: str, subject: str, *, most: int, seconds: float = HOUR) -> None:
     digest = hashlib.sha256(f"{kind}\0{subject}".encode()).hexdigest()
     count, left = _shared.count(digest, seconds)
     if count > most:
-        raise TooManyRequests(_TOO_MANY.format(seconds=math.ceil(left)), retry_after=math.ceil(left))
+        raise TooManyRequests(messages.TOO_MANY_REQUESTS_FOR_NOW(seconds=math.ceil(left)), retry_after=math.ceil(left))
 
 
 def refund(kind: str, subject: str) -> None:

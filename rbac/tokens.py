@@ -12,7 +12,7 @@ from django.http import HttpRequest
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, ValidationFailed
-from rbac import namespace_names
+from rbac import messages, namespace_names
 from rbac.access import hold_open, namespace_for
 from rbac.audit import log as audit_log
 from rbac.models import ApiToken, Membership, Namespace, Role, User
@@ -26,7 +26,7 @@ MAX_LIFETIME_DAYS = 3650
 # A service token acts for a program that others may read: it never changes the members of the namespace.
 SERVICE_ROLES = (Role.VIEWER, Role.DEVELOPER)
 _TOKEN_BYTES = 32
-_TOKEN_NOT_THERE = "There is no such token of yours; it may have been revoked already."  # noqa: S105
+_TOKEN_NOT_THERE = messages.TOKEN_NOT_FOUND()
 
 
 # --- Tokens of accounts ----------------------------------------------------------------------------------------------
@@ -47,7 +47,7 @@ def create_token(
     Raises ValidationFailed, and Conflict when the account has too many.
     """
     if tokens_of(actor).count() >= TOKENS_PER_ACCOUNT:
-        raise Conflict(f"You have {TOKENS_PER_ACCOUNT} tokens. Revoke those that you no longer use.")
+        raise Conflict(messages.TOKEN_LIMIT_REACHED(count=TOKENS_PER_ACCOUNT))
     chosen = _within_grant(actor, _checked(scopes), tuple(Scope))
     return _issue(actor, actor, name, chosen, _earlier(expires, actor.granted_until), None, request)
 
@@ -58,7 +58,7 @@ def _within_grant(actor: User, scopes: list[Scope], default: Sequence[Scope]) ->
         return scopes
     if beyond := [scope for scope in scopes if scope not in actor.granted]:
         held = ", ".join(scope for scope in Scope if scope in actor.granted)
-        raise ValidationFailed({"scopes": [f"The token of this call does not grant {beyond[0]}. It grants {held}."]})
+        raise ValidationFailed({"scopes": [messages.SCOPE_NOT_GRANTED(scope=beyond[0], held=held)]})
     return scopes or [scope for scope in default if scope in actor.granted]
 
 
@@ -89,7 +89,7 @@ def _checked(scopes: Sequence[str], allowed: Sequence[Scope] = tuple(Scope)) -> 
     """Return the scopes, each with those that it depends on. Raises ValidationFailed."""
     wrong = unknown(scopes) or sorted(set(scopes) - set(allowed))
     if wrong:
-        raise ValidationFailed({"scopes": [f"There is no scope {wrong[0]!r} here. Known are {', '.join(allowed)}."]})
+        raise ValidationFailed({"scopes": [messages.SCOPE_UNKNOWN(name=f"{wrong[0]!r}", names=", ".join(allowed))]})
     return complete(Scope(scope) for scope in scopes)
 
 
@@ -98,7 +98,7 @@ def in_days(days: int | None, now: datetime) -> datetime | None:
     if days is None:
         return None
     if not 1 <= days <= MAX_LIFETIME_DAYS:
-        raise ValidationFailed({"days": [f"Write a whole number of days from 1 to {MAX_LIFETIME_DAYS}."]})
+        raise ValidationFailed({"days": [messages.DAYS_OUT_OF_RANGE(most=MAX_LIFETIME_DAYS)]})
     return now + timedelta(days=days)
 
 
@@ -141,7 +141,7 @@ def create_service_token(
     if not namespace_names.is_label(name):
         raise ValidationFailed({"name": [namespace_names.not_a_label(name)]})
     if role not in SERVICE_ROLES:
-        raise ValidationFailed({"role": ["A service token is a viewer or a developer."]})
+        raise ValidationFailed({"role": [messages.SERVICE_TOKEN_ROLE_INVALID()]})
     chosen = _within_grant(actor, _checked(scopes, OF_NAMESPACES), OF_NAMESPACES) or list(OF_NAMESPACES)
     user = _service_account(namespace, name)
     Membership.objects.create(namespace=namespace, user=user, role=role)
@@ -151,7 +151,7 @@ def create_service_token(
 def _service_account(namespace: Namespace, name: str) -> User:
     username = f"{namespace.name}/{name}"
     if User.objects.filter(username=username).exists():
-        raise Conflict(f"There is, or was, a service token {name!r} in {namespace.name!r}. Choose another name.")
+        raise Conflict(messages.SERVICE_TOKEN_NAME_TAKEN(name=f"{name!r}", namespace=f"{namespace.name!r}"))
     user = User(username=username, service_of=namespace)
     user.set_unusable_password()
     user.save()
@@ -166,7 +166,7 @@ def revoke_service_token(
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     token = service_tokens_of(namespace).filter(pk=token_id).first()
     if token is None:
-        raise NotFound(f"There is no such service token in {namespace_name!r}; it may have been revoked already.")
+        raise NotFound(messages.SERVICE_TOKEN_NOT_FOUND(namespace=f"{namespace_name!r}"))
     end_service_account(token.user)
     _revoke(token, actor=actor, namespace=namespace, request=request)
 

@@ -13,15 +13,19 @@ import logging
 import math
 import os
 import socket
+import sys
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from types import TracebackType
 from typing import Any
 
 from runtime import contract
 from runtime.contract import Member
-from runtime.errors import MixedReleases
+from runtime.errors import MixedReleases, RegattaError
+from runtime.messages import to_json
+from runtime.messages import training as training_messages
 
 log = logging.getLogger("channel")
 
@@ -76,7 +80,22 @@ class Channel:
 
     def event(self, kind: str, text: str) -> None:
         """Add an entry to the job's timeline."""
-        self._post({"op": contract.EVENT, "kind": kind, "text": text})
+        self._post({"op": contract.EVENT, "kind": kind, "text": to_json(text)})
+
+    def failure(self, text: str) -> None:
+        """Report the message of the error with which the process ends. It is shown in the language of the reader."""
+        self._post({"op": contract.FAILURE, "text": to_json(text)})
+
+    def report_failures(self) -> None:
+        """Report an error of the runtime that nothing catches, before Python prints it."""
+        previous = sys.excepthook
+
+        def report(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+            if isinstance(error, RegattaError):
+                self.failure(str(error))
+            previous(kind, error, traceback)
+
+        sys.excepthook = report
 
     def metrics(self, points: Iterable[Point]) -> None:
         """Queue points of (unix time, step, key, value). Returns at once unless 100,000 points are queued."""
@@ -120,7 +139,7 @@ class Channel:
         with self._state:
             while not (self._members is not None and predicate(self._members)):
                 if self._gone:
-                    raise ConnectionError(f"The other processes of this job are out of sight: {self._gone}.")
+                    raise ConnectionError(training_messages.MEMBERS_UNAVAILABLE(why=self._gone))
                 if not self._state.wait(max(0.0, deadline - time.monotonic())) and time.monotonic() >= deadline:
                     raise TimeoutError(_waited_for_nothing(timeout, self._members or ()))
             _refuse_other_releases(self._members)
@@ -255,15 +274,12 @@ def _refuse_other_releases(members: Members) -> None:
     others = {member.name: member.release for member in members if member.release not in ("", contract.RELEASE)}
     if others:
         name, release = min(others.items())
-        raise MixedReleases(
-            f"This process runs release {contract.RELEASE} of the runtime and {name} runs {release}: all processes of "
-            "a job need the same. Install one release wherever the job runs, then run it again."
-        )
+        raise MixedReleases(training_messages.MIXED_RELEASES(ours=contract.RELEASE, replica=name, theirs=release))
 
 
 def _waited_for_nothing(timeout: float, members: Members) -> str:
     there = ", ".join(member.name for member in members) or "nobody"
-    return f"The processes that this one needs were not all there within {timeout:g} s; there are: {there}."
+    return training_messages.PROCESSES_MISSING(seconds=f"{timeout:g}", names=there)
 
 
 def _plain(point: Point) -> list[Any]:

@@ -23,6 +23,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypedDict
 
+from runtime.messages import from_json, to_json
+from runtime.messages import training as messages
+
 # Release of this runtime. All processes of a job must run the same release.
 RELEASE = "0.1.0"
 
@@ -200,8 +203,14 @@ class Member:
         return cls(role, index, incarnation, str(body.get("address", "")), str(body.get("release", "")))
 
 
-# In characters. Kubernetes keeps 4096 bytes of a container's termination message.
+# In characters of its JSON. Kubernetes keeps 4096 bytes of a container's termination message.
 _LONGEST_REASON = 1000
+
+
+def _short_reason(why: str) -> Any:
+    """Return a reason for the termination message: a message with its code if that is short enough, else its start."""
+    document = to_json(why)
+    return document if len(json.dumps(document)) <= _LONGEST_REASON else why[:_LONGEST_REASON]
 
 
 # --- The replica's state file and lock -------------------------------------------------------------------------------
@@ -232,7 +241,7 @@ class ReplicaState:
         """Replace the state file atomically. Raises OSError."""
         fresh = directory / f"{STATE_FILE}.{self.pid}"
         try:
-            fresh.write_text(json.dumps(asdict(self)), encoding="utf-8")
+            fresh.write_text(json.dumps({**asdict(self), "why": to_json(self.why)}), encoding="utf-8")
             fresh.replace(directory / STATE_FILE)
         except OSError:
             fresh.unlink(missing_ok=True)
@@ -240,21 +249,23 @@ class ReplicaState:
 
     def last_report(self, replica: str) -> dict[str, Any]:
         """Return how the process ended, as the body of the ingest call ``report``."""
-        facts = {name: getattr(self, name) for name in ("code", "signal", "out_of_memory", "why")}
+        facts = {name: getattr(self, name) for name in ("code", "signal", "out_of_memory")}
+        facts["why"] = to_json(self.why)
         return {"replica": replica, "start_number": self.start_number, "phase": "exited", **facts}
 
     def write_termination_message(self, path: Path) -> int:
         """Write how the process ended to the container's termination file. Return the exit code to end with."""
         facts = {name: getattr(self, name) for name in ("start_number", "code", "signal", "out_of_memory", "delivered")}
         with contextlib.suppress(OSError):  # the exit code carries most of it
-            path.write_text(json.dumps({**facts, "why": self.why[:_LONGEST_REASON]}), encoding="utf-8")
+            path.write_text(json.dumps({**facts, "why": _short_reason(self.why)}), encoding="utf-8")
         return self.code if self.code is not None else 128 + (self.signal or 15)
 
     @classmethod
     def load(cls, directory: Path) -> ReplicaState | None:
         """Return the state of the replica, or None before the agent first wrote one."""
         try:
-            return cls(**json.loads((directory / STATE_FILE).read_text(encoding="utf-8")))
+            state = json.loads((directory / STATE_FILE).read_text(encoding="utf-8"))
+            return cls(**{**state, "why": from_json(state.get("why", ""))})
         except (FileNotFoundError, NotADirectoryError):
             return None
 
@@ -324,6 +335,8 @@ def values_key(job_id: str, attempt: int, index: int) -> str:
 # {"op": "hello", "address": "127.0.0.1:4567" | "", "release": RELEASE}: registers; sent by dist.init, master, pserver
 HELLO = "hello"
 METRICS = "metrics"  # {"op": "metrics", "points": [[unix time, step, key, value], ...]}; NaN and Infinity as strings
+# {"op": "failure", "text": "..."}: the error with which the process ends, as a message with its code
+FAILURE = "failure"
 EVENT = "event"  # {"op": "event", "kind": "...", "text": "..."}: for the job's timeline
 # agent -> child
 MEMBERS = (
@@ -360,10 +373,10 @@ def parse_mode(text: str) -> tuple[str, int]:
     """Return a mode's name and number (0 if it has none), as in ``m_of_n(2)``. Raises ValueError with a message."""
     match = _MODE.fullmatch(text)
     if match is None or match[1] not in MODES or (match[2] is None) != (MODES[match[1]] is None):
-        raise ValueError(f"There is no mode {text[:40]!r}; take sync, async, m_of_n(2), ssp(3) or outer(100).")
+        raise ValueError(messages.MODE_UNKNOWN(value=f"{text[:40]!r}"))
     number, least = int(match[2] or 0), MODES[match[1]] or 0
     if number < least:
-        raise ValueError(f"The number of {match[1]} is at least {least}, not {number}.")
+        raise ValueError(messages.MODE_NUMBER_INVALID(mode=match[1], least=least, number=number))
     return match[1], number
 
 

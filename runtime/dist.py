@@ -23,6 +23,7 @@ from runtime import contract
 from runtime.agent_channel import Channel
 from runtime.data.formats.example import decode as example
 from runtime.errors import Lost, RegattaError, UsageError
+from runtime.messages import training as messages
 from runtime.parameters.initializers import Initial, Normal, Uniform, Zeros
 from runtime.parameters.lr_schedules import Cosine, Linear, Schedule, Steps, WarmUp
 from runtime.parameters.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov, Optimiser
@@ -79,19 +80,21 @@ def init() -> Job:
     """
     global _job
     if _job is not None:
-        raise UsageError("dist.init() was called before in this process; use the job that it gave.")
+        raise UsageError(messages.INIT_CALLED_TWICE())
     environment = contract.read()
     if environment.role != contract.TRAINER:
-        raise UsageError(f"This process is a {environment.role}; only trainers call dist.init().")
-    _job = Job(environment, _surroundings(environment))
+        raise UsageError(messages.INIT_NOT_IN_TRAINER(role=environment.role))
+    _job = Job(environment, _job_context(environment))
     return _job
 
 
-def _surroundings(environment: contract.Environment) -> JobContext:
+def _job_context(environment: contract.Environment) -> JobContext:
     if environment.alone:
         return Alone(environment)
+    channel = Channel.from_environment()
+    channel.report_failures()
     try:
-        attached = Attached(environment, Channel.from_environment())
+        attached = Attached(environment, channel)
     except Lost as lost:
         end_for_restart(str(lost))
     leave_on_sigterm(attached.leave)
@@ -124,7 +127,7 @@ def train(
     ``event_handler`` is called with BeginPass, BeginIteration, EndIteration and EndPass.
     """
     if _job is None:
-        raise UsageError("Call dist.init() before dist.train().")
+        raise UsageError(messages.INIT_NOT_CALLED())
     if event_handler is not None:
         _job.on(Event, event_handler)
     for x, y in _job.steps(reader, passes):

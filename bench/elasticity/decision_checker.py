@@ -13,7 +13,7 @@ from typing import NamedTuple
 from jobs.elastic.policy.model import Cluster, Decision, Policy
 from jobs.elastic.policy.parameters import RULES
 
-_BENEFICIARY = re.compile(r"room for `([^`]+)`")
+_BENEFICIARY = re.compile(r"to free capacity for `([^`]+)`")
 
 
 class _Change(NamedTuple):

@@ -45,7 +45,7 @@ class DatasetOutput(serializers.Serializer[Any]):
     full_name = serializers.CharField(help_text="As jobs call it: namespace/name.")
     description = serializers.CharField()
     visibility = serializers.ChoiceField(choices=Visibility.values)
-    shared_with = serializers.ListField(child=serializers.CharField(), help_text="Told to members of its namespace.")
+    shared_with = serializers.ListField(child=serializers.CharField(), help_text="Shown to members of its namespace.")
     format = serializers.CharField()
     size = serializers.IntegerField(help_text="Bytes of the newest sealed version.")
     records = serializers.IntegerField(allow_null=True)

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
+from datasets import messages
 from datasets.manifest import BadPath, Chunk, Entry, Manifest, normalise
 from datasets.models import File, Version
 from datasets.storage import default_storage
@@ -92,7 +93,9 @@ class Inspection:
             return Entry(file.path, file.size, file.sha256, chosen.format, records, chunks, unpacked)
         except RuntimeFault as fault:
             message = str(fault).replace(str(path), file.path)
-            raise Unindexable(f"{file.path!r} is not whole as {format_.title}: {message}") from fault
+            raise Unindexable(
+                messages.FILE_INVALID_AS_FORMAT(path=f"{file.path!r}", format=format_.title, why=message)
+            ) from fault
         finally:
             for each in (path, *beside):
                 each.unlink(missing_ok=True)
@@ -116,8 +119,7 @@ class Inspection:
         self._left -= 1
         if self._left < 0:
             raise Unindexable(
-                f"{file.path!r}, offset {span.offset}: the version has more than {CHUNKS_LIMIT} chunks. Write larger "
-                "ones, of some MiB each."
+                messages.VERSION_CHUNK_LIMIT(path=f"{file.path!r}", offset=span.offset, count=CHUNKS_LIMIT)
             )
         if format_.name == _LIST:
             self._refuse_missing_images(file, path, span)
@@ -129,8 +131,9 @@ class Inspection:
         for name in images.names(path, span):
             if not self._has(str(folder / name)):
                 raise Unindexable(
-                    f"{file.path!r}, chunk at {span.offset}: it names {name[:200]!r}, which is no file of this "
-                    "version. Upload it too, or take the line out."
+                    messages.LISTED_FILE_NOT_IN_VERSION(
+                        path=f"{file.path!r}", offset=span.offset, name=f"{name[:200]!r}"
+                    )
                 )
 
     def _has(self, path: str) -> bool:
@@ -160,7 +163,4 @@ def _key_of(file: File) -> str:
 def _refuse_missing_package(path: str, format_: Format) -> None:
     package = _NEEDS.get(format_.name)
     if package and find(package) is None:
-        raise Unindexable(
-            f"{path!r} is {format_.title}, which this portal cannot read: its operator has to install {package}. Seal "
-            "the version again after that, or make a dataset with the format 'files', which keeps all as it is."
-        )
+        raise Unindexable(messages.FORMAT_PACKAGE_MISSING(path=f"{path!r}", format=format_.title, package=package))

@@ -14,7 +14,7 @@ from io import BytesIO
 from django.db import transaction
 from django.db.models import F, Q
 
-from datasets import manifest, states
+from datasets import manifest, messages, states
 from datasets.indexing import previews
 from datasets.indexing.chunk_index import Inspection, Unindexable
 from datasets.manifest import Manifest
@@ -30,7 +30,6 @@ CLAIM = timedelta(minutes=15)
 RENEW = CLAIM / 5
 TRIES = 3
 _AT_ONCE = 500  # rows that are updated together
-_DIED = "Looking through its files was begun {tries} times and never came to an end. Ask the operator of the portal."
 
 
 class TakenOver(Exception):
@@ -75,7 +74,7 @@ def _claim(version_id: int) -> Version | None:
         return None
     version = Version.objects.select_related("dataset__namespace").get(pk=version_id)
     if version.tries > TRIES:  # all earlier workers died
-        _fail(version, _DIED.format(tries=TRIES))
+        _fail(version, messages.INDEXING_NEVER_FINISHED(tries=TRIES))
         return None
     return version
 
@@ -100,7 +99,7 @@ def _renewal(version: Version) -> Callable[[], None]:
 def _release_claim(version: Version, fault: Exception) -> None:
     _log.warning("Version %s could not be indexed (try %s).", version.pk, version.tries, exc_info=fault)
     if version.tries >= TRIES:
-        _fail(version, "The files could not be read from the storage. Seal the version again, or ask the operator.")
+        _fail(version, messages.INDEXING_STORAGE_UNREADABLE())
     else:
         pause = timedelta(seconds=10 * 4**version.tries)
         Version.objects.filter(pk=version.pk, state=VersionState.INDEXING).update(claimed_until=wall_clock() + pause)

@@ -19,6 +19,7 @@ from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from datasets import messages
 from datasets.indexing import image_previews, record_table
 from datasets.indexing.chunk_index import SCRATCH
 from datasets.indexing.record_table import RecordTable
@@ -32,6 +33,7 @@ from runtime.data.dataset import PICTURES, DatasetInfo
 from runtime.data.format_selection import FILES
 from runtime.data.formats import idx, images
 from runtime.errors import RegattaError as RuntimeFault
+from runtime.messages import from_json, to_json
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +48,9 @@ def make(version: Version, manifest: Manifest) -> None:
     """Create and store the preview of a version that is being sealed. Never raises: a version needs no preview."""
     try:
         document = {**_first_records(version, manifest), "statistics": _statistics(manifest)}
-        default_storage().put(_key(version), BytesIO(json.dumps(document).encode()))
+        default_storage().put(
+            _key(version), BytesIO(json.dumps({**document, "why": to_json(document["why"])}).encode())
+        )
     except (RegattaError, OSError):
         _log.warning("There is no preview of version %s.", version.pk, exc_info=True)
 
@@ -55,10 +59,14 @@ def of(version: Version) -> Document:
     """Return the preview of a version. Raises NotFound if there is none yet, StorageError."""
     try:
         with default_storage().open(_key(version)) as stream:
-            document: Document = json.load(stream)
+            document = _read(json.load(stream))
     except KeyNotFound:
-        raise NotFound(f"There is no preview of version {version.number}; it is made when it is sealed.") from None
+        raise NotFound(messages.PREVIEW_NOT_FOUND(number=version.number)) from None
     return document
+
+
+def _read(document: Document) -> Document:
+    return {**document, "why": from_json(document["why"])}
 
 
 def forget(versions: Iterator[Version]) -> None:
@@ -109,11 +117,11 @@ def in_child_process(path: Path, format_name: str, name: str, memory: int = reco
         done = subprocess.run(
             command, cwd=_ROOT, env=_ENVIRONMENT, capture_output=True, timeout=3 * record_table.SECONDS, check=True
         )
-        document: Document = json.loads(done.stdout)
+        document = _read(json.loads(done.stdout))
     except (subprocess.SubprocessError, ValueError) as fault:
         _log.info("Nothing could be seen of %s: %s", name, fault)
-        most = f"{memory // 1024**2} MiB of memory or {record_table.SECONDS} s"
-        return asdict(RecordTable(why=f"Its first records take more than {most} to read, so nothing is shown."))
+        most = messages.MEMORY_OR_TIME(memory=memory // 1024**2, seconds=record_table.SECONDS)
+        return asdict(RecordTable(why=messages.PREVIEW_LIMIT_EXCEEDED(most=most)))
     return document
 
 

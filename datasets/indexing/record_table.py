@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from datasets import messages
 from datasets.indexing import image_previews
 from datasets.indexing.image_previews import Picture
 from runtime.data.formats import gzipped, registry
@@ -29,6 +30,7 @@ from runtime.data.formats.base import Format
 from runtime.data.recordio.header import HEADER_BYTES, NONE, Header
 from runtime.data.span import Span
 from runtime.errors import RegattaError
+from runtime.messages import to_json
 
 RECORDS = 100
 COLUMNS = 50
@@ -116,9 +118,7 @@ def first_chunks(path: Path, format_name: str) -> Iterator[Span]:
     left = MOST_BYTES
     for span in registry.named(format_name).index(path, CHUNK_BYTES):
         if span.length > left == MOST_BYTES:
-            raise TooMuch(
-                f"The first records lie in a chunk of {span.length} bytes; a preview reads up to {MOST_BYTES}."
-            )
+            raise TooMuch(messages.PREVIEW_CHUNK_TOO_LARGE(size=span.length, most=MOST_BYTES))
         left -= span.length
         if left < 0:
             return
@@ -279,7 +279,8 @@ def main(format_name: str, path: str, name: str, memory: str) -> None:
     """Write the table of one untrusted file."""
     resource.setrlimit(resource.RLIMIT_DATA, (int(memory), int(memory)))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
-    sys.stdout.write(json.dumps(asdict(first_records(Path(path), format_name, name))))
+    table = first_records(Path(path), format_name, name)
+    sys.stdout.write(json.dumps({**asdict(table), "why": to_json(table.why)}))
 
 
 if __name__ == "__main__":

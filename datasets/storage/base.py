@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from datasets import messages
 from portal.common.errors import NotFound, RegattaError
 
 KEY_LIMIT = 300  # maximum length of a key in characters, as in the database columns
@@ -56,7 +57,7 @@ class KeyNotFound(NotFound):
     """The storage has no content under the key."""
 
     def __init__(self, key: str) -> None:
-        super().__init__(f"The storage holds nothing under {key!r}. It may have been deleted.")
+        super().__init__(messages.STORAGE_KEY_NOT_FOUND(key=f"{key!r}"))
         self.key = key
 
 
@@ -116,11 +117,11 @@ def normalise(key: str) -> str:
 
 _REFUSED = (
     (lambda key, parts: not parts, "it names nothing"),
-    (lambda key, parts: key.startswith("/"), "it must be relative"),
+    (lambda key, parts: key.startswith("/"), messages.PATH_NOT_RELATIVE()),
     (lambda key, parts: ".." in parts, "'..' leads out of the storage"),
     (lambda key, parts: "\\" in key or not key.isprintable(), "it holds a backslash or an unprintable character"),
     (lambda key, parts: any(part.startswith(".") for part in parts), "a part begins with a dot"),
-    (lambda key, parts: len(key) > KEY_LIMIT, f"it is longer than {KEY_LIMIT} characters"),
+    (lambda key, parts: len(key) > KEY_LIMIT, messages.PATH_TOO_LONG(count=KEY_LIMIT)),
     (
         lambda key, parts: any(len(part.encode()) > PART_LIMIT for part in parts),
         "one of its parts is too long",

@@ -18,6 +18,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from datasets import messages
 from datasets.storage.base import KeyNotFound, Stat, StorageAway, StorageError, StorageFull, normalise
 from runtime.errors import TEMPORARY
 
@@ -40,7 +41,7 @@ class LocalStorage:
     def put(self, key: str, stream: BinaryIO) -> Stat:
         key = normalise(key)
         path = self.root / key
-        with _storage_errors(key, "written"):
+        with _storage_errors(key, messages.WRITTEN()):
             path.parent.mkdir(parents=True, exist_ok=True)
             size, digest, modified = _write_atomically(path, stream)
             stat = Stat(key, size, digest)
@@ -49,14 +50,14 @@ class LocalStorage:
 
     def open(self, key: str, offset: int = 0) -> BinaryIO:
         key = normalise(key)
-        with _storage_errors(key, "read"):
+        with _storage_errors(key, messages.READ()):
             file = (self.root / key).open("rb")
         file.seek(offset)
         return file
 
     def stat(self, key: str) -> Stat:
         key = normalise(key)
-        with _storage_errors(key, "read"):
+        with _storage_errors(key, messages.READ()):
             return self._remembered(key) or self._measure(key)
 
     def list(self, prefix: str = "") -> Iterator[Stat]:
@@ -69,14 +70,14 @@ class LocalStorage:
 
     def delete(self, key: str) -> None:
         key = normalise(key)
-        with _storage_errors(key, "deleted"), contextlib.suppress(*_MISSING):
+        with _storage_errors(key, messages.DELETED()), contextlib.suppress(*_MISSING):
             (self.root / key).unlink()
-        with _storage_errors(key, "deleted"), contextlib.suppress(*_MISSING):
+        with _storage_errors(key, messages.DELETED()), contextlib.suppress(*_MISSING):
             (self.root / _SUMS / key).unlink()
 
     def staging(self) -> Path:
         folder = self.root / _STAGING
-        with _storage_errors(_STAGING, "written"):
+        with _storage_errors(_STAGING, messages.WRITTEN()):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -88,7 +89,7 @@ class LocalStorage:
             return self.stat(key)
         if not path.exists():
             raise KeyNotFound(key)
-        with _storage_errors(key, "written"):
+        with _storage_errors(key, messages.WRITTEN()):
             target.parent.mkdir(parents=True, exist_ok=True)
             try:
                 found = _move(path, target)
@@ -102,7 +103,7 @@ class LocalStorage:
 
     def shelf(self) -> Path:
         folder = self.root / _SHELF
-        with _storage_errors(_SHELF, "written"):
+        with _storage_errors(_SHELF, messages.WRITTEN()):
             folder.mkdir(parents=True, exist_ok=True)
         return folder
 
@@ -159,13 +160,15 @@ def _storage_errors(key: str, verb: str) -> Iterator[None]:
     except _MISSING as error:
         if verb == "read":
             raise KeyNotFound(key) from None
-        raise StorageError(f"{key!r} could not be {verb}: {error.strerror}.") from error
+        raise StorageError(
+            messages.STORAGE_OPERATION_FAILED_MISSING(key=f"{key!r}", operation=verb, why=error.strerror)
+        ) from error
     except OSError as error:
         if error.errno in _FULL:
-            raise StorageFull(f"{key!r} could not be {verb}: the disk is full. Delete what you can spare.") from error
+            raise StorageFull(messages.STORAGE_DISK_FULL(key=f"{key!r}", operation=verb)) from error
         kind = StorageAway if error.errno in TEMPORARY else StorageError
         why = error.strerror or error
-        raise kind(f"{key!r} could not be {verb}: {why}. Ask the operator of the portal.") from error
+        raise kind(messages.STORAGE_OPERATION_FAILED(key=f"{key!r}", operation=verb, why=why)) from error
 
 
 def _write_atomically(path: Path, stream: BinaryIO) -> tuple[int, str, int]:

@@ -22,6 +22,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+from datasets import messages
 from datasets.storage.base import KeyNotFound, Stat, StorageAway, StorageError, StorageFull, normalise
 
 _PIECE = 1 << 20
@@ -150,9 +151,7 @@ class S3Storage:
             # Large files are sent in parts, several at once; the parts of a failed upload are removed.
             self._client().upload_fileobj(_OpenFile(file), place["Bucket"], place["Key"], ExtraArgs=more)
         if (found := self.stat(due.key)) != due:
-            raise StorageError(
-                f"The storage has {found.size} bytes of {due.key!r} where {due.size} were sent. Ask the operator."
-            )
+            raise StorageError(messages.STORAGE_SIZE_MISMATCH(count=found.size, name=f"{due.key!r}", expected=due.size))
         return found
 
 
@@ -210,7 +209,7 @@ def _client(endpoint: str, region: str) -> Any:
         import boto3  # type: ignore[import-untyped,unused-ignore]
         from botocore.config import Config  # type: ignore[import-untyped,unused-ignore]
     except ImportError:
-        raise StorageError("The storage is S3, which needs boto3: pip install -r requirements-s3.txt.") from None
+        raise StorageError(messages.S3_PACKAGE_MISSING()) from None
     # Other services do not support Amazon's newest checksums; the metadata contains ours.
     config = Config(
         retries={"mode": "standard", "max_attempts": 4},
@@ -236,11 +235,11 @@ def _service_errors(key: str) -> Iterator[None]:
         if code in _BEYOND:
             raise _Beyond from None
         if code in _FULL:
-            raise StorageFull(f"{key!r} could not be kept: the bucket is full. Delete what you can spare.") from error
+            raise StorageFull(messages.STORAGE_BUCKET_FULL(key=f"{key!r}")) from error
         kind = StorageAway if code in _AWAY else StorageError
-        raise kind(f"The storage refused {key!r} ({code}: {message[:200]}). Ask the operator of the portal.") from error
+        raise kind(messages.STORAGE_REQUEST_REJECTED(key=f"{key!r}", code=code, error=message[:200])) from error
     except (BotoCoreError, ConnectionError) as error:
-        raise StorageAway(f"The storage cannot be reached ({error}). Try again, or ask the operator.") from error
+        raise StorageAway(messages.STORAGE_UNAVAILABLE(error=error)) from error
 
 
 @contextlib.contextmanager
@@ -250,7 +249,7 @@ def _disk_errors() -> Iterator[None]:
     except OSError as error:
         if error.errno not in _NO_SPACE:
             raise
-        raise StorageFull("The portal's disk is full. Tell its operator, then try again.") from error
+        raise StorageFull(messages.DISK_FULL()) from error
 
 
 def _stat(key: str, answer: Mapping[str, Any]) -> Stat:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 from uuid import UUID
 
+from datasets import messages
 from datasets.checksums import Checksum
 from datasets.errors import ChecksumMismatch, CutOff, WrongLength
 from datasets.storage.base import StorageError, StorageFull
@@ -68,7 +69,7 @@ def take_part(folder: Path, name: UUID, body: Body, *, span: tuple[int, int], ch
         found = _receive(body, writer.write, span[1], checksum)
         if found != checksum.text:
             raise ChecksumMismatch(
-                "The part has another checksum than was announced: it was damaged on its way. Send it again.",
+                messages.PART_CHECKSUM_MISMATCH(),
                 checksum=found,
             )
         writer.settle()
@@ -80,12 +81,12 @@ def _receive(body: Body, write: Callable[[bytes], None], length: int, checksum: 
     while left:
         piece = _read_piece(body, min(_PIECE, left))
         if not piece:
-            raise CutOff(f"The part ended {left} bytes early. Send it again.")
+            raise CutOff(messages.PART_TRUNCATED(size=left))
         write(piece)
         digest.update(piece)
         left -= len(piece)
     if _read_piece(body, 1):
-        raise WrongLength(f"The part has more than its {length} bytes.")
+        raise WrongLength(messages.PART_TOO_LONG(size=length))
     return digest.hexdigest()
 
 
@@ -93,7 +94,7 @@ def _read_piece(body: Body, size: int) -> bytes:
     try:
         return body.read(size)
     except OSError as error:  # the sender's connection, not our disk
-        raise CutOff(f"The part did not come whole: {error}. Send it again.") from error
+        raise CutOff(messages.PART_INCOMPLETE(why=error)) from error
 
 
 class _PartWriter:
@@ -252,9 +253,9 @@ def _storage_errors() -> Iterator[None]:
         yield
     except OSError as error:
         if error.errno in _FULL:
-            raise StorageFull("The portal's disk is full. Tell its operator, then go on with the upload.") from error
+            raise StorageFull(messages.DISK_FULL_UPLOAD()) from error
         why = error.strerror or error
-        raise StorageError(f"The part could not be written: {why}. Ask the operator of the portal.") from error
+        raise StorageError(messages.PART_NOT_WRITTEN(why=why)) from error
 
 
 def _sync_directory(path: Path) -> None:

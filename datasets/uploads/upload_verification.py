@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import UUID
 
+from datasets import messages
 from datasets.checksums import Running
 from datasets.manifest import Parts
 from datasets.storage.base import StorageError
@@ -89,7 +90,7 @@ class Readings:
                 return Progress(reading.done)
             self._forget(reading)
             if reading.failure is not None:
-                raise StorageError(f"The parts cannot be read: {reading.failure.strerror}. Send the file again.")
+                raise StorageError(messages.PARTS_UNREADABLE(why=reading.failure.strerror))
             return Progress(reading.done, reading.digest.hexdigest())
 
     def _request(self, file: Gathering, marks: Sequence[int]) -> _Reading:

@@ -11,7 +11,7 @@ from pathlib import Path
 from django.db import transaction
 from django.http import HttpRequest
 
-from datasets import manifest, storage_usage
+from datasets import manifest, messages, storage_usage
 from datasets.checksums import Checksum
 from datasets.errors import ChecksumMismatch, Exists, Incomplete, WrongLength
 from datasets.manifest import Parts
@@ -34,7 +34,6 @@ MISSING_LIMIT = 1000  # maximum number of parts that an error lists
 # Below the usual timeout of a proxy: clients that complete a large file repeat the request.
 ANSWER_SECONDS = 20.0
 _WRITE = Scope.DATASET_WRITE
-_GONE = "{path!r} was taken out, or begun anew, while it was being uploaded. Announce it again."
 
 
 @dataclass(frozen=True)
@@ -101,9 +100,9 @@ def _checked(path: str, size: int, sha256: str) -> str:
     except manifest.BadPath as error:
         errors["path"] = [str(error)]
     if not 0 <= size <= manifest.LARGEST_FILE:
-        errors["size"] = [f"A file has from 0 to {manifest.LARGEST_FILE} bytes."]
+        errors["size"] = [messages.FILE_SIZE_INVALID(most=manifest.LARGEST_FILE)]
     if sha256 and not manifest.is_digest(sha256):
-        errors["sha256"] = ["Write the SHA-256 as 64 small hexadecimal digits."]
+        errors["sha256"] = [messages.SHA256_INVALID()]
     if errors:
         raise ValidationFailed(errors)
     return path
@@ -114,8 +113,7 @@ def _resumed(file: File, path: str, size: int, sha256: str) -> File:
     other_content = bool(sha256 and file.sha256 and sha256 != file.sha256)
     if file.path != path or file.size != size or (file.complete and other_content):
         raise Exists(
-            f"Version {file.version.number} has a file {file.path!r} already, with {file.size} bytes and other content "
-            "or another spelling. Take that one out first, or give this one another path.",
+            messages.FILE_EXISTS(number=file.version.number, path=f"{file.path!r}", size=file.size),
             id=file.pk,
         )
     if other_content:  # the file was changed: parts of the old content are invalid
@@ -135,11 +133,9 @@ def _refuse_crossing(version: Version, path: str) -> None:
         or version.files.filter(folded__startswith=manifest.folded(path) + "/").first()
     )
     if crossed is not None:
-        raise Exists(
-            f"{path!r} cannot lie beside {crossed.path!r}: one name would be a file and a folder.", id=crossed.pk
-        )
+        raise Exists(messages.FILE_FOLDER_CONFLICT(path=f"{path!r}", other=f"{crossed.path!r}"), id=crossed.pk)
     if version.files.count() >= FILES_LIMIT:
-        raise ValidationFailed({"path": [f"A version has {FILES_LIMIT} files at most. Pack small ones together."]})
+        raise ValidationFailed({"path": [messages.VERSION_FILE_LIMIT(most=FILES_LIMIT)]})
 
 
 def _stored_blob(namespace: Namespace, sha256: str, size: int) -> Blob | None:
@@ -200,14 +196,14 @@ def _span(file: File, number: int) -> tuple[int, int]:
     try:
         return parts.span(number)
     except LookupError:
-        raise NotFound(f"{file.path!r} has {parts.count} parts, counted from 0; there is no part {number}.") from None
+        raise NotFound(messages.PART_NOT_FOUND(path=f"{file.path!r}", count=parts.count, number=number)) from None
 
 
 def _refuse_length(number: int, length: int | None, wanted: int) -> None:
     if length is not None and length > wanted:
-        raise TooLarge(f"Part {number} has {wanted} bytes; {length} were announced.")
+        raise TooLarge(messages.PART_SIZE_MISMATCH(number=number, size=wanted, count=length))
     if length is not None and length < wanted:
-        raise WrongLength(f"Part {number} has {wanted} bytes; {length} were announced.")
+        raise WrongLength(messages.PART_SIZE_MISMATCH(number=number, size=wanted, count=length))
 
 
 def _is_vacant(file: File, number: int) -> bool:
@@ -223,7 +219,7 @@ def _may_be_placed(file: File, number: int, checksum: Checksum) -> bool:
     even after a crash. Raises Conflict if the file is being completed or was started over.
     """
     if not File.objects.filter(pk=file.pk, staging=file.staging, frozen=False).exists():
-        raise Conflict(f"{file.path!r} is being made whole, or was begun anew: no part of it is taken now.")
+        raise Conflict(messages.FILE_NOT_ACCEPTING_PARTS(path=f"{file.path!r}"))
     there = file.parts.filter(number=number).first()
     if there is not None and there.checksum == checksum.text:
         return False
@@ -238,7 +234,7 @@ def _record_part(version: Version, file: File, number: int, checksum: Checksum) 
     deleted."""
     fill(locked(version))
     if not File.objects.select_for_update().filter(pk=file.pk, staging=file.staging).exists():
-        raise NotFound(_GONE.format(path=file.path))
+        raise NotFound(messages.FILE_REMOVED_DURING_UPLOAD(path=f"{file.path!r}"))
     Part.objects.create(file=file, number=number, checksum=checksum.text)
 
 
@@ -297,7 +293,7 @@ def complete(*, actor: User, place: Place, file_id: int, sha256: str, seconds: f
     version = version_for(actor, place.ns, place.name, place.number, _WRITE)
     file = file_for(actor, version, file_id)
     if not manifest.is_digest(sha256):
-        raise ValidationFailed({"sha256": ["Send the file's SHA-256 as 64 small hexadecimal digits."]})
+        raise ValidationFailed({"sha256": [messages.FILE_SHA256_REQUIRED()]})
     if file.complete:
         return _completed_before(file, sha256)
     missing = _missing(file)
@@ -325,8 +321,7 @@ def _completed_before(file: File, sha256: str) -> Completed:
 
 def _mismatch(file: File, found: str) -> ChecksumMismatch:
     return ChecksumMismatch(
-        f"{file.path!r} as it came has another checksum than was announced: it was changed while it was sent, or "
-        "damaged. Send it again from the first part.",
+        messages.FILE_CHECKSUM_MISMATCH(path=f"{file.path!r}"),
         sha256=found,
     )
 
@@ -338,7 +333,7 @@ def _missing(file: File) -> Incomplete | None:
     if not missing:
         return None
     return Incomplete(
-        f"{len(missing)} of the {len(missing) + len(there)} parts of {file.path!r} are not there yet. Send them.",
+        messages.PARTS_MISSING(missing=len(missing), count=len(missing) + len(there), path=f"{file.path!r}"),
         missing=missing[:MISSING_LIMIT],
     )
 
@@ -369,7 +364,7 @@ def _content_of(file: File, seconds: float) -> tuple[str, int]:
 def _refuse_vanished(file: File, folder: Path) -> None:
     """Raise StorageError if the staging file is missing: it may have been read long before it was lost."""
     if not staging.path_of(folder, file.staging).exists():
-        raise StorageError(f"The parts cannot be read: {os.strerror(errno.ENOENT)}. Send the file again.")
+        raise StorageError(messages.PARTS_UNREADABLE(why=os.strerror(errno.ENOENT)))
 
 
 def _marks_of_all(file: File) -> list[int]:
@@ -377,7 +372,7 @@ def _marks_of_all(file: File) -> list[int]:
     came."""
     marks = _marks(file)
     if len(marks) < Parts(file.size, file.part_size).count:
-        raise _missing(file) or Incomplete(f"The parts of {file.path!r} have changed. Announce it again.", missing=[])
+        raise _missing(file) or Incomplete(messages.PARTS_CHANGED(path=f"{file.path!r}"), missing=[])
     return marks
 
 
@@ -421,7 +416,7 @@ def _store(version: Version, file: File, sha256: str) -> File:
         # Content is assigned to files under the lock of their version.
         found = File.objects.filter(pk=file.pk).first()
         if found is None:
-            raise NotFound(_GONE.format(path=file.path))
+            raise NotFound(messages.FILE_REMOVED_DURING_UPLOAD(path=f"{file.path!r}"))
         if found.blob_id is None:
             found.blob, found.sha256 = _settle(blob), sha256
             found.save(update_fields=["blob", "sha256"])

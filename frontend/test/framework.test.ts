@@ -62,7 +62,7 @@ test("what says nothing any more goes, and nothing else", () => {
   assert.equal(withoutUseless(native, FRAMEWORKS), native);
 });
 
-test("a field that says more than what counts anyhow is told from one that does not", () => {
+test("a field that overrides the default is distinguished from one that does not", () => {
   const spec = { mode: "sync", elastic: false, roles: { trainer: { replicas: 2, max: 2 }, pserver: { replicas: 0, cpu: 1 } } };
   for (const path of ["mode", "elastic", "roles.trainer.max", "roles.pserver.cpu"]) assert.ok(saysNothing(spec, path), path);
   assert.ok(saysNothing({}, "roles.trainer.max"));

@@ -55,7 +55,7 @@ const frame = (id: string, lo: number, hi: number): Frame => ({
   points: Array.from({ length: hi - lo + 1 }, (_, index) => point(lo + index)),
 });
 
-test("points that were on their way to an earlier reader of the stream hide none from the one that begins anew", async () => {
+test("points on their way to an earlier reader of the stream hide none from the reader that starts again", async () => {
   const seen: number[] = [];
   const follow = (after: number): (() => void) => {
     const cursor = new Cursor(after);

@@ -20,7 +20,7 @@ test("numbers go as numbers, and nonsense goes as it was typed for the server to
   assert.equal(fieldValue("42", false), "42");
 });
 
-test("a complaint about a file is told from one about a field", () => {
+test("an error about a file is distinguished from one about a field", () => {
   assert.deepEqual([fileOf("files.src/train.py"), fileOf("files"), fileOf("name")], ["src/train.py", "", ""]);
 });
 

@@ -11,7 +11,7 @@ function texts(events: JobEvent[]): string[] {
   return survivals(events, 1).map(({ text, back }) => `${back ? "back" : "away"}: ${text}`);
 }
 
-test("a kill is told by its end once who was killed is back, the newest first", () => {
+test("a kill is listed with its recovery once the replica is back, the newest first", () => {
   const events = [
     event("rehearsal", "", "ada rehearses"),
     event("rehearsal", "trainer-0", "killed 1"),

@@ -17,7 +17,7 @@ test("trainers count from when they register until they end", () => {
   assert.equal(trainersOverTime(events, 1)[1]?.at, Date.UTC(2026, 0, 31, 12, 0, 1) / 1000);
 });
 
-test("who is told of twice counts once, and who is started again is away meanwhile", () => {
+test("a trainer that is reported twice counts once, and one that restarts is absent meanwhile", () => {
   const events = [
     event(0, "registered", "trainer-0"),
     event(1, "registered", "trainer-0"),

@@ -102,7 +102,7 @@ test("while it is paused nothing is sent, and then it goes on", async () => {
   assert.equal(paper.content("long"), text(195));
 });
 
-test("a portal that is away is asked again until it is back, and told of meanwhile", async () => {
+test("an unavailable portal is retried until it is back, and reported meanwhile", async () => {
   let failures = 6;
   const troubles: unknown[] = [];
   const paper = new Paper(() => {

@@ -21,8 +21,10 @@ from jobs.frameworks.definitions import TABLE
 from jobs.frameworks.requirements_check import lacking
 from jobs.launch.planner import Build, BuildView
 from jobs.lifecycle.states import JobState
+from jobs.messages import cluster as messages
 from jobs.models import Job
 from jobs.spec.model import JobSpec
+from runtime.messages import paragraph
 
 REPLICA = "build"  # the replica name of the build's output in the log
 
@@ -89,10 +91,7 @@ class _BaseImage:
 
     def begin(self, job: Job, spec: JobSpec) -> BuildView:
         if spec.requirements:
-            return BuildView(
-                problem="Jobs with requirements need images of their own, and this installation keeps none. Leave them "
-                "out, or ask an admin for a registry."
-            )
+            return BuildView(problem=paragraph(messages.REQUIREMENTS_NEED_REGISTRY(), messages.REMOVE_REQUIREMENTS()))
         return BuildView(self.made(job, spec))
 
     def made(self, job: Job, spec: JobSpec) -> Build:
@@ -138,9 +137,9 @@ def image_problem(namespace: str, spec: JobSpec) -> str:
     if not spec.image:
         return ""
     if not runs_images():
-        return "This installation runs jobs as processes of its own machine, without images. Leave image out."
+        return messages.IMAGES_NOT_SUPPORTED()
     if is_of_another_namespace(spec.image, settings.IMAGE_REGISTRY, namespace):
-        return "This image was made by the platform for jobs, and is not to be used by others. Name another one."
+        return messages.IMAGE_OF_ANOTHER_NAMESPACE()
     return ""
 
 

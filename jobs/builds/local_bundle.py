@@ -27,6 +27,7 @@ from jobs.builds import pip_install
 from jobs.frameworks.definitions import NATIVE, TABLE
 from jobs.frameworks.requirements_check import lacking
 from jobs.launch import planner
+from runtime.messages import from_json
 
 PYTHON = Path(sys.executable)  # of the platform's own roles
 
@@ -109,7 +110,7 @@ def build(
     log = _log_of(folder, whole=True)
     # The next attempt, of this job or another, installs again: the package may be available by then.
     shutil.rmtree(folder, ignore_errors=True)
-    return planner.BuildView(problem=result["why"], log=log)
+    return planner.BuildView(problem=from_json(result["why"]), log=log)
 
 
 def made(digest: str, requirements: tuple[str, ...], framework: str = NATIVE) -> planner.Build:

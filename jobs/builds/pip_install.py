@@ -19,7 +19,16 @@ import sysconfig
 import venv
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+# A message in the form of ``runtime.messages.to_json``.
+Message = dict[str, Any]
+# Messages of ``jobs.messages.cluster`` by their codes: this program runs without the platform's catalogues.
+MESSAGES = {
+    "environment_not_created": "The environment could not be created: {error}.",
+    "installation_timed_out_minutes": "The installation took more than {count} minutes and was stopped.",
+    "requirements_not_installed": "The requirements could not be installed: {error}",
+}
 
 SECONDS = 600
 LAST_LINES = 5
@@ -40,13 +49,13 @@ def main(folder: Path, words: Sequence[str] = ()) -> int:
     return 0
 
 
-def _install(folder: Path, log: IO[str], *, alone: bool) -> str:
-    """Create the environment and install the requirements. Return a message; empty if it succeeded."""
+def _install(folder: Path, log: IO[str], *, alone: bool) -> Message | None:
+    """Create the environment and install the requirements. Return a message, or None if it succeeded."""
     target = folder / "venv"
     try:
         venv.create(target, clear=True, symlinks=True, with_pip=False)
     except OSError as error:
-        return f"The environment could not be made: {error.strerror}."
+        return _message("environment_not_created", error=str(error.strerror))
     if not alone:
         _inherit(target)
     command = (
@@ -58,8 +67,12 @@ def _install(folder: Path, log: IO[str], *, alone: bool) -> str:
     try:
         done = subprocess.run(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, timeout=SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        return f"Installing took more than {SECONDS // 60} minutes and was stopped."
-    return "" if done.returncode == 0 else _last_lines(folder)
+        return _message("installation_timed_out_minutes", count=SECONDS // 60)
+    return None if done.returncode == 0 else _last_lines(folder)
+
+
+def _message(code: str, **params: str | int) -> Message:
+    return {"code": f"cluster.{code}", "params": params, "text": MESSAGES[code].format(**params)}
 
 
 def _inherit(target: Path) -> None:
@@ -69,14 +82,14 @@ def _inherit(target: Path) -> None:
     (packages / "platform.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
 
 
-def _last_lines(folder: Path) -> str:
+def _last_lines(folder: Path) -> Message:
     lines = (folder / "install.log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return "pip could not install the requirements: " + " / ".join(lines[-LAST_LINES:])
+    return _message("requirements_not_installed", error=" / ".join(lines[-LAST_LINES:]))
 
 
-def _write_outcome(folder: Path, problem: str) -> None:
+def _write_outcome(folder: Path, problem: Message | None) -> None:
     fresh = folder / "outcome.json.part"
-    fresh.write_text(json.dumps({"ok": not problem, "why": problem}), encoding="utf-8")
+    fresh.write_text(json.dumps({"ok": problem is None, "why": problem or ""}), encoding="utf-8")
     with contextlib.suppress(FileNotFoundError):
         fresh.replace(folder / "outcome.json")
 

@@ -8,6 +8,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from jobs.frameworks.definitions import TABLE
+from jobs.messages import cluster as messages
+from runtime.messages import paragraph
 
 
 def lacking(framework: str, requirements: Iterable[str], *, has_module: bool) -> str:
@@ -19,7 +21,7 @@ def lacking(framework: str, requirements: Iterable[str], *, has_module: bool) ->
     row, named = TABLE[framework], {canonicalize_name(Requirement(line).name) for line in requirements}
     if not row.packages or named & set(row.packages) or (not named and has_module):
         return ""
-    return (
-        f"The requirements do not name {row.packages[0]}, which a {framework} job imports. Add it, such as "
-        f"{row.requirement}."
+    return paragraph(
+        messages.REQUIREMENT_MISSING(package=row.packages[0], framework=framework),
+        messages.ADD_REQUIREMENT(requirement=row.requirement),
     )

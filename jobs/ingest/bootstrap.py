@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from jobs.builds import code_snapshots
 from jobs.lifecycle.states import JobState
+from jobs.messages import jobs as messages
 from jobs.models import Attempt, Replica
 from jobs.models.streams import Source
 from jobs.selectors import attempts
@@ -25,7 +26,7 @@ def numbers(attempt: Attempt, replica: str) -> Mapping[str, int]:
     """
     leaving = Replica.objects.filter(attempt=attempt, name=replica, dismissed=True).exists()
     if leaving or attempt.job.state not in _GOING:
-        raise StaleAttempt("Nothing is begun in this attempt any more.", attempt=attempt.job.attempt)
+        raise StaleAttempt(messages.ATTEMPT_STARTS_NOTHING(), attempt=attempt.job.attempt)
     taken = dict(Source.objects.filter(attempt=attempt, replica=replica).values_list("kind", "last"))
     return {kind: int(taken.get(kind, 0)) for kind in _KINDS}
 
@@ -59,7 +60,7 @@ def data_file(attempt: Attempt, wanted: str) -> Path:
         path = found.root / wanted
         if ".." not in path.parts and path.is_relative_to(found.folder) and path.is_file():
             return path
-    raise NotFound("The job's dataset has no such file.")
+    raise NotFound(messages.JOB_DATASET_FILE_NOT_FOUND())
 
 
 class _Place(NamedTuple):

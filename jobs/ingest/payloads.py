@@ -11,6 +11,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from jobs.streams.entries import EventRow
 from portal.common.errors import ValidationFailed
 from runtime import contract
+from runtime.messages import from_json, shortened
 
 BATCH_LIMIT = 50_000  # entries of one batch
 KEY_LIMIT = 250  # characters of a metric's name
@@ -87,7 +88,7 @@ def metric_batch(body: Mapping[str, Any]) -> Batch[PointRow]:
 
 def event_batch(body: Mapping[str, Any]) -> Batch[EventRow]:
     """Parse rows of (unix time, kind, text)."""
-    return _batch(body, "events", (_time, _kept(_text(KIND_LIMIT)), _kept(_text(WHY_LIMIT))))
+    return _batch(body, "events", (_time, _kept(_text(KIND_LIMIT)), _messages))
 
 
 def report(body: Mapping[str, Any]) -> Report:
@@ -230,6 +231,27 @@ def _text(limit: int) -> Cleaner:
     return clean
 
 
+def _messages(column: Sequence[Any]) -> Sequence[str]:
+    """Read texts and messages (``runtime.messages``) as they are stored."""
+    return [_read_message(item, place) for place, item in enumerate(column)]
+
+
+def _read_message(item: Any, place: int) -> str:
+    try:
+        text = from_json(item)
+    except ValueError:
+        text = None
+    if text is None or len(text) > WHY_LIMIT:
+        raise _Refused(place, f"Must be a text of at most {WHY_LIMIT} characters.")
+    return _storable_message(text)
+
+
+def _storable_message(text: str) -> str:
+    """Return a text or message as it is, or what can be stored of it as a text."""
+    storable = _storable(text).replace("\0", "\ufffd")
+    return text if storable == text else storable
+
+
 def _kept(cleaner: Cleaner) -> Cleaner:
     """Replace NUL in texts that are stored in columns, because PostgreSQL rejects it."""
     return lambda column: [text.replace("\0", "\ufffd") for text in cleaner(column)]
@@ -261,9 +283,11 @@ def _message(body: Mapping[str, Any], field: str) -> str:
     value = body.get(field)
     if value is None:
         return ""
-    if not isinstance(value, str):
+    try:
+        text = from_json(value)
+    except ValueError:
         _refuse(field, "Must be a text.")
-    return _storable(value[:WHY_LIMIT]).replace("\0", "\ufffd")
+    return _storable_message(shortened(text, WHY_LIMIT))
 
 
 def _refuse(field: str, why: str) -> NoReturn:

@@ -23,6 +23,7 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
 from jobs.ingest import bootstrap, payloads
+from jobs.messages import jobs as messages
 from jobs.models import Attempt, Replica
 from jobs.services import replica_reports
 from jobs.streams import store
@@ -101,7 +102,7 @@ def _present_attempt(request: HttpRequest, attempt_id: UUID) -> Attempt:
         )
     if attempt.finished is not None and attempt.finished < wall_clock() - LATE:
         raise StaleAttempt(
-            f"Attempt {attempt.number} ended more than {LATE.days} day ago; stop and send no more.",
+            messages.ATTEMPT_ENDED_LONG_AGO(number=attempt.number, days=LATE.days),
             attempt=attempt.job.attempt,
         )
     return attempt
@@ -114,7 +115,7 @@ def _replica(attempt: Attempt, name: str) -> str:
     """
     if (attempt.pk, name) not in _known_replicas:
         if not Replica.objects.filter(attempt=attempt, name=name).exists():
-            raise NotFound(f"This attempt has no replica {name!r}.")
+            raise NotFound(messages.REPLICA_NOT_FOUND(name=f"{name!r}"))
         if len(_known_replicas) >= _KNOWN_LIMIT:
             _known_replicas.clear()
         _known_replicas.add((attempt.pk, name))
@@ -314,7 +315,7 @@ def _announced(request: HttpRequest) -> int:
     """Return the length of the body, for which storage is reserved before reading it. Raises LengthRequired."""
     announced = request.headers.get("Content-Length") or ""
     if not (announced.isascii() and announced.isdigit()):
-        raise LengthRequired("Say how long the file is, in the header Content-Length.")
+        raise LengthRequired(messages.CONTENT_LENGTH_MISSING())
     return int(announced)
 
 

@@ -17,6 +17,7 @@ from django.conf import settings
 
 from jobs.backends import factory as backend_factory
 from jobs.backends.base import LaunchFailed
+from jobs.messages import cluster as messages
 from jobs.operator.model.names import Object
 from jobs.operator.tenants.namespace_manifests import BadReach, ClusterConfig, Reach, Tenant
 from quota import selectors as quota
@@ -49,10 +50,10 @@ def ready(namespace: Namespace) -> bool:
             return False
         raise LaunchFailed(refused.why) from refused
     except BadReach as wrong:
-        raise LaunchFailed(f"What jobs may reach is set wrongly: {wrong}") from wrong
+        raise LaunchFailed(messages.JOB_NETWORK_RULES_INVALID(error=wrong)) from wrong
     except Refusal as refusal:
         passing = refusal.status in (0, 409, 429) or refusal.status >= 500
-        why = f"The job's namespace could not be made on the cluster: {refusal.message}"
+        why = messages.JOB_NAMESPACE_NOT_CREATED(error=refusal.message)
         raise LaunchFailed(why, retryable=passing) from refusal
     return True
 

@@ -16,7 +16,9 @@ from django.utils.crypto import salted_hmac
 
 from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.lifecycle.states import TERMINAL
+from jobs.messages import cluster as messages
 from jobs.models import Attempt
+from runtime.messages import paragraph
 
 # Interval of the clean-up. The history in etcd covers at least this time, and at most twice as much.
 EVERY = timedelta(minutes=5)
@@ -56,7 +58,7 @@ def arrange(ref: AttemptRef) -> str:
         passing = isinstance(error, StoreUnavailable)
         if passing:
             _OUTAGE.note(settings.COORDINATION, str(error))
-        raise LaunchFailed(f"The coordination store cannot be used. {error}", retryable=passing) from error
+        raise LaunchFailed(paragraph(messages.COORDINATION_STORE_UNUSABLE(), error), retryable=passing) from error
 
 
 class _RecentOutage:

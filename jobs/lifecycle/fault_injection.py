@@ -9,6 +9,7 @@ from typing import Any
 
 from jobs.frameworks.definitions import meets_once
 from jobs.lifecycle.observations import ReplicaFact
+from jobs.messages import jobs as messages
 from jobs.spec import quantities
 from runtime import contract
 
@@ -16,9 +17,9 @@ from runtime import contract
 MOST_KILLS = 20
 SHORTEST, LONGEST = timedelta(seconds=1), timedelta(hours=1)
 # Message for backends that cannot kill a single replica.
-BACKEND_CANNOT_KILL = "Failure can be rehearsed where jobs run as processes of one machine, and not here."
+BACKEND_CANNOT_KILL = messages.REHEARSAL_UNSUPPORTED()
 # Message for jobs whose processes find one another only once, when they start.
-NOTHING_IS_REPLACED = "Nothing of this job can be replaced while it runs, so there is no survival to rehearse."
+NOTHING_IS_REPLACED = messages.NO_REPLACEABLE_REPLICA()
 
 
 @dataclass(frozen=True)
@@ -62,18 +63,23 @@ def no_rehearsal(spec: Mapping[str, Any], here: bool) -> str:
 
 def problems(request: Mapping[Any, Any]) -> dict[str, list[str]]:
     """Return the problems of a request such as ``{"kill": "trainer", "every": "10s"}``, as messages by field."""
-    found = {
-        str(key): ["There is no such field; known are kill and every."] for key in set(request) - {"kill", "every"}
+    found: dict[str, list[str]] = {
+        str(key): [messages.REHEARSAL_UNKNOWN_FIELD()] for key in set(request) - {"kill", "every"}
     }
     if request.get("kill") not in contract.ROLES:
-        found["kill"] = [f"Name the role to be killed: {', '.join(contract.ROLES)}; or null to end the rehearsal."]
+        found["kill"] = [messages.REHEARSAL_ROLE_INVALID(names=", ".join(contract.ROLES))]
     try:
         every = quantities.span(request.get("every"))
     except ValueError as problem:
         return {**found, "every": [str(problem)]}
     if not SHORTEST <= every <= LONGEST:
-        bounds = f"{quantities.span_text(SHORTEST)} to {quantities.span_text(LONGEST)}"
-        found["every"] = [f"Choose a time of {bounds}, not {quantities.span_text(every)}."]
+        found["every"] = [
+            messages.REHEARSAL_INTERVAL_INVALID(
+                least=quantities.span_text(SHORTEST),
+                most=quantities.span_text(LONGEST),
+                length=quantities.span_text(every),
+            )
+        ]
     return found
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from jobs.backends.base import AttemptView, Phase, ReplicaView
-from jobs.lifecycle.messages import count, in_words, listed, signal_name
 from jobs.lifecycle.reasons import Reason
 from jobs.lifecycle.state_machine import (
     AllRegistered,
@@ -27,7 +26,12 @@ from jobs.lifecycle.state_machine import (
     StrengthChanged,
 )
 from jobs.lifecycle.states import ENDED, TERMINAL, JobState, ReplicaState
+from jobs.lifecycle.wording import in_words, signal_name
+from jobs.lifecycle.wording import trainers as trainers_in_words
+from jobs.messages import jobs as messages
 from runtime import contract
+from runtime.messages import Template, paragraph
+from runtime.messages.composition import clauses, enumerated, prefixed, with_full_stop, without_full_stop
 
 _STARTED = (JobState.REGISTERING, JobState.RUNNING)
 
@@ -160,11 +164,11 @@ def events_from(job: JobView, facts: Facts, now: datetime, policy: Policy) -> It
             yield Drained(job.attempt)
         return
     if facts.cancelled_by:
-        yield CancelRequested(job.attempt, f"Cancelled by {facts.cancelled_by}.")
+        yield CancelRequested(job.attempt, messages.CANCELLED_BY(name=facts.cancelled_by))
     if facts.recalled:
         yield Preempted(job.attempt, facts.recalled)
     if job.admitted is not None and job.state is not JobState.QUEUED and now >= job.admitted + job.timeout:
-        yield AttemptEnded(job.attempt, f"The job's timeout of {in_words(job.timeout)} has passed.", Reason.DEADLINE)
+        yield AttemptEnded(job.attempt, messages.TIMEOUT_REACHED(length=in_words(job.timeout)), Reason.DEADLINE)
     if job.state is JobState.ADMITTED:
         yield BuildStarted(job.attempt)
     if job.state in _STARTED:
@@ -205,9 +209,9 @@ def _with_view(fact: ReplicaFact, seen: ReplicaView | None, gone: bool) -> Repli
     if fact.ended:
         return fact
     if gone:
-        return replace(fact, state=ReplicaState.LOST, why="the backend knows nothing of it any more")
+        return replace(fact, state=ReplicaState.LOST, why=messages.UNKNOWN_TO_BACKEND())
     if seen is None and fact.dismissed:
-        return replace(fact, state=ReplicaState.LOST, why="it was dismissed before it was started")
+        return replace(fact, state=ReplicaState.LOST, why=messages.DISMISSED_BEFORE_START())
     if seen is None or seen.start_number < fact.start_number:
         return fact
     if seen.phase is Phase.RUNNING and not seen.agent:
@@ -258,12 +262,12 @@ def verdict(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptEnded | Non
     if not working and not failed and any(replica.succeeded for replica in trainers):
         return AttemptEnded(job.attempt, _completion(trainers), Reason.COMPLETED)
     for replica in without_values:
-        return AttemptEnded(job.attempt, f"{replica.name} could not be given back its values.", Reason.VALUES_LOST)
+        return AttemptEnded(job.attempt, messages.VALUES_NOT_RESTORED(name=replica.name), Reason.VALUES_LOST)
     for replica in lost:
-        why = f"{ending(replica)}, before training was complete."
+        why: str = messages.BEFORE_COMPLETION(ending=ending(replica))
         return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if replica.out_of_memory else Reason.REPLICA_LOST)
     for replica in failed:
-        why = ending(replica) + "."
+        why = with_full_stop(ending(replica))
         return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if replica.out_of_memory else Reason.USER_ERROR)
     return _too_few(job, trainers, coming)
 
@@ -279,15 +283,15 @@ def _verdict_together(job: JobView, replicas: Sequence[ReplicaFact]) -> AttemptE
     if replicas and all(replica.state is ReplicaState.LOST for replica in replicas):
         return AttemptEnded(job.attempt, _all_lost(replicas), Reason.LOST)
     if trainers and all(replica.succeeded for replica in trainers):
-        return AttemptEnded(job.attempt, f"Trained with {count(len(trainers), 'trainer')}.", Reason.COMPLETED)
+        return AttemptEnded(job.attempt, messages.TRAINED(trainers=trainers_in_words(len(trainers))), Reason.COMPLETED)
     first = _first_failed(job, replicas)
     if first is None:
         return None
     if first.ended_externally and not first.out_of_memory:
-        why = f"{ending(first)}, and the others cannot go on without it."
+        why = messages.ENDED_OTHERS_CANNOT_CONTINUE(ending=ending(first))
         return AttemptEnded(job.attempt, why, Reason.KILLED)
     return AttemptEnded(
-        job.attempt, f"{ending(first)}.", Reason.OUT_OF_MEMORY if first.out_of_memory else Reason.USER_ERROR
+        job.attempt, with_full_stop(ending(first)), Reason.OUT_OF_MEMORY if first.out_of_memory else Reason.USER_ERROR
     )
 
 
@@ -354,8 +358,8 @@ def _too_few(job: JobView, trainers: Sequence[ReplicaFact], coming: Sequence[Rep
     left = len(trainers) - len(lost)
     if not lost or left >= max(1, job.min_trainers):
         return None
-    endings = "; ".join(ending(replica) for replica in lost)
-    why = f"{left} of {len(trainers)} trainers are left and the job needs {max(1, job.min_trainers)}: {endings}."
+    endings = clauses(ending(replica) for replica in lost)
+    why = messages.TOO_FEW_TRAINERS_LEFT(left=left, all=len(trainers), needed=max(1, job.min_trainers), endings=endings)
     memory = any(replica.out_of_memory for replica in lost)
     return AttemptEnded(job.attempt, why, Reason.OUT_OF_MEMORY if memory else Reason.KILLED)
 
@@ -364,11 +368,20 @@ def _completion(trainers: Sequence[ReplicaFact]) -> str:
     trainers = [replica for replica in trainers if replica.ended]
     lost = [replica for replica in trainers if not replica.succeeded]
     if not any(replica.registered for replica in trainers if replica.succeeded):
-        return "The script ended without an error, but it never called dist.init(): the platform trained nothing."
+        return messages.INIT_NEVER_CALLED()
     if not lost:
-        return f"Trained with {count(len(trainers), 'trainer')}."
-    endings = "; ".join(ending(replica) for replica in lost)
-    return f"Trained with {len(trainers) - len(lost)} of {len(trainers)} trainers; {endings}."
+        return messages.TRAINED(trainers=trainers_in_words(len(trainers)))
+    endings = clauses(ending(replica) for replica in lost)
+    return messages.TRAINED_REDUCED(left=len(trainers) - len(lost), all=len(trainers), endings=endings)
+
+
+# By whether a trainer is lost, and whether the job has one trainer alone.
+_TRAINING_WITH_SOME: Mapping[tuple[bool, bool], Template] = {
+    (True, False): messages.TRAINING_REDUCED,
+    (True, True): messages.TRAINING_REDUCED_ONE,
+    (False, False): messages.TRAINING_PARTIAL,
+    (False, True): messages.TRAINING_PARTIAL_ONE,
+}
 
 
 def _strength(replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) -> str:
@@ -376,19 +389,20 @@ def _strength(replicas: Sequence[ReplicaFact], coming: Sequence[ReplicaFact]) ->
     lost = [replica for replica in replicas if replica in coming or (replica in trainers and replica.ended_externally)]
     joining = [replica.name for replica in replicas if replica.joining and not replica.dismissed]
     if not lost and not joining:
-        return f"Training with {count(len(trainers), 'trainer')}."
-    parts = [ending(replica) + (" and is started again" if replica in coming else "") for replica in lost]
-    if joining:
-        parts.append(f"{listed(joining)} {'is' if len(joining) == 1 else 'are'} joining")
+        return messages.TRAINING(trainers=trainers_in_words(len(trainers)))
+    reasons = [messages.RESTARTING(ending=ending(one)) if one in coming else ending(one) for one in lost]
+    if len(joining) == 1:
+        reasons.append(messages.JOINING_ONE(replicas=joining[0]))
+    elif joining:
+        reasons.append(messages.JOINING(replicas=enumerated(joining)))
     missing = sum(replica in lost or replica.joining for replica in trainers)
-    there = f"{len(trainers) - missing} of {count(len(trainers), 'trainer')}"
-    return " ".join(
-        (f"Training {'goes on ' if lost else ''}with {there}; {'; '.join(parts)}.", *_waiting_reasons(replicas))
-    )
+    message = _TRAINING_WITH_SOME[bool(lost), len(trainers) == 1]
+    present = message(left=len(trainers) - missing, all=len(trainers), endings=clauses(reasons))
+    return paragraph(present, *_waiting_reasons(replicas))
 
 
 def _all_lost(replicas: Sequence[ReplicaFact]) -> str:
-    return f"All {len(replicas)} processes of the attempt are gone and left no word of how they ended."
+    return messages.ALL_PROCESSES_LOST_SILENTLY(count=len(replicas))
 
 
 def _all_registered(replicas: Sequence[ReplicaFact]) -> bool:
@@ -400,27 +414,26 @@ def _all_registered(replicas: Sequence[ReplicaFact]) -> bool:
 
 def _awaited(replicas: Sequence[ReplicaFact]) -> str:
     """Return the message of a registering job, with the reasons why its replicas wait."""
-    return " ".join(("Waiting for the replicas to register.", *_waiting_reasons(replicas)))
+    return paragraph(messages.WAITING_FOR_REGISTRATION(), *_waiting_reasons(replicas))
 
 
 def _waiting_reasons(replicas: Sequence[ReplicaFact]) -> Iterator[str]:
     """Yield why replicas have not started, as the backend reports it: one text for all with the same reason."""
     joining = [replica for replica in replicas if replica.joining and not replica.dismissed and replica.why]
     for why in dict.fromkeys(replica.why for replica in joining):
-        yield f"{listed([replica.name for replica in joining if replica.why == why])}: {why.rstrip('.')}."
+        names = enumerated([replica.name for replica in joining if replica.why == why])
+        yield with_full_stop(prefixed(names, without_full_stop(why)))
 
 
 def _registration_overdue(job: JobView, replicas: Sequence[ReplicaFact], policy: Policy) -> AttemptEnded:
     missing = [replica.name for replica in replicas if not replica.registered and not replica.ended]
-    why = f"After {in_words(policy.registration)} {', '.join(missing)} had not registered."
+    why = messages.NOT_REGISTERED_IN_TIME(time=in_words(policy.registration), replicas=", ".join(missing))
     causes = list(_waiting_reasons(replicas))
-    if causes:
-        why = " ".join((why, *causes))
-    elif job.together:
-        why += " Trainers begin when all parameter servers listen; the log of the servers says why they do not."
-    elif any(name.startswith(contract.TRAINER) for name in missing):
-        why += " The script has to call dist.init() before anything that takes long."
-    return AttemptEnded(job.attempt, why, Reason.REGISTRATION_TIMEOUT)
+    if not causes and job.together:
+        causes = [messages.TRAINERS_WAIT_FOR_PSERVERS()]
+    elif not causes and any(name.startswith(contract.TRAINER) for name in missing):
+        causes = [messages.CALL_INIT_EARLY()]
+    return AttemptEnded(job.attempt, paragraph(why, *causes), Reason.REGISTRATION_TIMEOUT)
 
 
 def _drained(
@@ -441,18 +454,20 @@ def _drained(
 # --- Texts -----------------------------------------------------------------------------------------------------------
 def ending(replica: ReplicaFact) -> str:
     """Return how a replica ended, as the start of a message; the agent's own text if it sent one."""
-    report = replica.why.strip().rstrip(".")
-    if replica.state is ReplicaState.LOST:
-        return f"{replica.name} is gone" + (f": {report}" if report else "")
-    return f"{replica.name} {report or _exit_description(replica)}"
+    report = without_full_stop(replica.why)
+    if replica.state is not ReplicaState.LOST:
+        return messages.ENDING(replica=replica.name, ending=report or _exit_description(replica))
+    if report:
+        return messages.GONE_BECAUSE(replica=replica.name, cause=report)
+    return messages.GONE(replica=replica.name)
 
 
 def _exit_description(replica: ReplicaFact) -> str:
     if replica.out_of_memory:
-        return "ran out of memory"
+        return messages.OUT_OF_MEMORY()
     if replica.signal is not None:
-        return f"was ended by {signal_name(replica.signal)}"
-    return f"exited with code {replica.code}"
+        return messages.ENDED_BY(signal=signal_name(replica.signal))
+    return messages.EXITED(code=replica.code)
 
 
 # Kinds of events of a replica's loss and of its restart.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from jobs.lifecycle.states import JobState
+from jobs.messages import jobs as messages
 
 
 class Reason(StrEnum):
@@ -52,33 +53,21 @@ class Rule:
 
 
 RULES: Mapping[Reason, Rule] = {
-    Reason.COMPLETED: Rule(JobState.SUCCEEDED, Retry.NEVER, "Training is complete."),
-    Reason.CANCELLED: Rule(JobState.CANCELLED, Retry.NEVER, "The job was cancelled."),
-    Reason.USER_ERROR: Rule(
-        JobState.FAILED, Retry.BUDGET, "The training script failed. Its last lines in the log say where."
-    ),
-    Reason.OUT_OF_MEMORY: Rule(
-        JobState.FAILED, Retry.BUDGET, "A replica used more memory than its limit. Ask for more memory for its role."
-    ),
-    Reason.DEADLINE: Rule(JobState.FAILED, Retry.NEVER, "The job ran longer than its timeout. Raise timeout."),
-    Reason.REGISTRATION_TIMEOUT: Rule(
-        JobState.FAILED, Retry.BUDGET, "A replica did not register in time. The script has to call dist.init() early."
-    ),
-    Reason.BUILD_FAILED: Rule(
-        JobState.FAILED, Retry.NEVER, "The requirements could not be installed. The log of replica build says why."
-    ),
-    Reason.KILLED: Rule(JobState.FAILED, Retry.BUDGET, "Too few trainers were left to go on."),
-    Reason.LAUNCH_FAILED: Rule(JobState.FAILED, Retry.BUDGET, "The replicas could not be started."),
-    Reason.LAUNCH_REFUSED: Rule(JobState.FAILED, Retry.NEVER, "The replicas cannot be started as they were asked for."),
-    Reason.REPLICA_LOST: Rule(
-        JobState.FAILED, Retry.BUDGET, "The master or a parameter server ended before training was complete."
-    ),
-    Reason.VALUES_LOST: Rule(
-        JobState.FAILED, Retry.BOUNDED, "The values of the parameters were lost with all processes that had them."
-    ),
-    Reason.LOST: Rule(JobState.FAILED, Retry.BOUNDED, "All processes of the attempt were gone."),
-    Reason.INTERRUPTED: Rule(JobState.FAILED, Retry.ALWAYS, "The portal was stopped while the job ran."),
-    Reason.PREEMPTED: Rule(JobState.FAILED, Retry.ALWAYS, "It ran on capacity that others had lent and need now."),
+    Reason.COMPLETED: Rule(JobState.SUCCEEDED, Retry.NEVER, messages.COMPLETED()),
+    Reason.CANCELLED: Rule(JobState.CANCELLED, Retry.NEVER, messages.CANCELLED()),
+    Reason.USER_ERROR: Rule(JobState.FAILED, Retry.BUDGET, messages.SCRIPT_FAILED()),
+    Reason.OUT_OF_MEMORY: Rule(JobState.FAILED, Retry.BUDGET, messages.MEMORY_LIMIT_EXCEEDED()),
+    Reason.DEADLINE: Rule(JobState.FAILED, Retry.NEVER, messages.TIMEOUT_EXCEEDED()),
+    Reason.REGISTRATION_TIMEOUT: Rule(JobState.FAILED, Retry.BUDGET, messages.REGISTRATION_TIMED_OUT()),
+    Reason.BUILD_FAILED: Rule(JobState.FAILED, Retry.NEVER, messages.REQUIREMENTS_NOT_INSTALLED_2()),
+    Reason.KILLED: Rule(JobState.FAILED, Retry.BUDGET, messages.TOO_FEW_TRAINERS()),
+    Reason.LAUNCH_FAILED: Rule(JobState.FAILED, Retry.BUDGET, messages.REPLICAS_NOT_STARTED()),
+    Reason.LAUNCH_REFUSED: Rule(JobState.FAILED, Retry.NEVER, messages.LAUNCH_REFUSED()),
+    Reason.REPLICA_LOST: Rule(JobState.FAILED, Retry.BUDGET, messages.MASTER_OR_PSERVER_ENDED()),
+    Reason.VALUES_LOST: Rule(JobState.FAILED, Retry.BOUNDED, messages.VALUES_LOST_WITH_ALL_PROCESSES()),
+    Reason.LOST: Rule(JobState.FAILED, Retry.BOUNDED, messages.ALL_PROCESSES_LOST()),
+    Reason.INTERRUPTED: Rule(JobState.FAILED, Retry.ALWAYS, messages.PORTAL_STOPPED_DURING_JOB()),
+    Reason.PREEMPTED: Rule(JobState.FAILED, Retry.ALWAYS, messages.CAPACITY_RECLAIMED()),
 }
 
 

@@ -63,6 +63,7 @@ from datetime import datetime, timedelta
 
 from jobs.lifecycle.reasons import RULES, Reason, retries_left
 from jobs.lifecycle.states import ACTIVE, HOLDS_QUOTA, TERMINAL, JobState
+from jobs.messages import jobs as messages
 from runtime import contract
 
 __all__ = ["ACTIVE", "HOLDS_QUOTA", "TERMINAL", "JobState"]
@@ -275,7 +276,7 @@ def _enter(job: JobView, state: JobState, why: str, now: datetime, *effects: typ
 
 def _admit(job: JobView, event: Event, now: datetime) -> Step:
     admitted = replace(job, admitted=now)
-    return _enter(admitted, JobState.ADMITTED, event.why or "Admitted: the quota is reserved.", now, OpenAttempt)
+    return _enter(admitted, JobState.ADMITTED, event.why or messages.ADMITTED(), now, OpenAttempt)
 
 
 def _explain(job: JobView, event: Event, now: datetime) -> Step:
@@ -286,20 +287,20 @@ def _explain(job: JobView, event: Event, now: datetime) -> Step:
 
 
 def _build(job: JobView, event: Event, now: datetime) -> Step:
-    return _enter(job, JobState.BUILDING, event.why or "Preparing the code.", now)
+    return _enter(job, JobState.BUILDING, event.why or messages.PREPARING_CODE(), now)
 
 
 def _launch(job: JobView, event: Event, now: datetime) -> Step:
-    return _enter(job, JobState.LAUNCHING, event.why or "Starting the replicas.", now)
+    return _enter(job, JobState.LAUNCHING, event.why or messages.STARTING_REPLICAS(), now)
 
 
 def _await_registration(job: JobView, event: Event, now: datetime) -> Step:
-    return _enter(job, JobState.REGISTERING, event.why or "Waiting for the replicas to register.", now)
+    return _enter(job, JobState.REGISTERING, event.why or messages.WAITING_FOR_REGISTRATION(), now)
 
 
 def _run(job: JobView, event: Event, now: datetime) -> Step:
     running = replace(job, started=job.started or now)
-    return _enter(running, JobState.RUNNING, event.why or "All replicas have registered; training.", now)
+    return _enter(running, JobState.RUNNING, event.why or messages.ALL_REGISTERED(), now)
 
 
 def _stop(job: JobView, reason: Reason, why: str, now: datetime) -> Step:
@@ -359,7 +360,7 @@ def _requeue(job: JobView, reason: Reason, left: int | None, now: datetime) -> S
 def _retry(job: JobView, event: Event, now: datetime) -> Step:
     """Retry at a user's request: the retry budget is reset."""
     fresh = replace(job, finished=None, reason=None, requeues={}, admitted=None)
-    moved = _enter(fresh, JobState.QUEUED, event.why or "Waiting to run again.", now, OpenStreams)
+    moved = _enter(fresh, JobState.QUEUED, event.why or messages.WAITING_FOR_RETRY(), now, OpenStreams)
     return replace(moved, job=replace(moved.job, attempt=job.attempt + 1))
 
 

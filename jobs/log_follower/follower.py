@@ -10,11 +10,12 @@ from jobs.backends.base import AttemptRef, BackendUnavailable, Container, Follow
 from jobs.log_follower import ingest
 from jobs.log_follower.cursor import Line, Place, Reading
 from jobs.log_follower.ingest import Followed
+from jobs.messages import cluster as messages
 
 # Failed readings of an ended container's log, after which the rest is given up.
 TRIES = 6
-UNREAD = "What it printed last could not be read: {why}"
-GONE = "Its pod is gone; what it printed last may be missing."
+UNREAD = messages.LOG_END_UNREADABLE
+GONE = messages.LOG_END_MISSING()
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Follower:
                 self._failures += 1
                 if not seen.ended or self._failures < TRIES:
                     raise
-                return self._end(wanted, UNREAD.format(why=problem))
+                return self._end(wanted, UNREAD(why=problem))
             if self._log.revision == before:
                 # After the end, a reading without new lines proves that the reading before was complete.
                 return seen.ended and self._end(wanted)

@@ -14,6 +14,7 @@ from django.db import transaction
 from django.db.models import F
 
 from jobs.log_follower.cursor import Line, Place
+from jobs.messages import cluster as messages
 from jobs.models import Attempt, Job, Replica
 from jobs.models.streams import FollowedLog
 from jobs.streams import store
@@ -22,7 +23,7 @@ from runtime.log_lines import Cap, shown
 from runtime.metric_parser import CostReader
 
 STDOUT, SYSTEM = "stdout", "system"
-ROTATED = "The node has begun another file for the log; lines before this one may be missing."
+ROTATED = messages.LOG_ROTATED()
 _SECOND = 10**9
 
 

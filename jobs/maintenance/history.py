@@ -19,8 +19,10 @@ from django.db.models import Count, Max
 from jobs.lifecycle import throughput
 from jobs.lifecycle.observations import LOSSES
 from jobs.lifecycle.states import ACTIVE
+from jobs.messages import jobs as messages
 from jobs.models import Job, JobEvent, Scaling, Transition
 from portal.common.doorbell import ring
+from runtime.messages import Template
 
 # The kinds of the events that record since when the timeline has all events, and all changes of state.
 TRIMMED, TRIMMED_STATES = "trimmed", "trimmed-states"
@@ -34,20 +36,18 @@ class Bound(NamedTuple):
 
     most: int
     marker: str
-    text: str
+    text: Template | None
 
 
 # A replica adds at most ``reports.EVENTS_LIMIT`` events in one attempt.
 BOUNDS: Mapping[type[Any], Bound] = {
-    JobEvent: Bound(
-        20_000, TRIMMED, "Earlier events were removed: the timeline keeps the newest {most:,} events of a job."
-    ),
+    JobEvent: Bound(20_000, TRIMMED, messages.EVENTS_TRIMMED),
     Transition: Bound(
         5000,
         TRIMMED_STATES,
-        "Earlier changes of state were removed: the timeline keeps the newest {most:,} of a job.",
+        messages.STATE_CHANGES_TRIMMED,
     ),
-    Scaling: Bound(5000, "", ""),
+    Scaling: Bound(5000, "", None),
 }
 
 
@@ -100,9 +100,9 @@ def _needed(job: Job) -> Collection[int]:
 
 def _mark(job: Job, at: datetime, bound: Bound) -> None:
     """Replace the event that records since when the timeline is complete."""
-    if not bound.marker:
+    if bound.text is None:
         return
-    text = bound.text.format(most=bound.most)
+    text = bound.text(count=f"{bound.most:,}")
     JobEvent.objects.filter(job=job, kind=bound.marker).delete()
     JobEvent.objects.create(job=job, attempt=job.attempt, at=at, kind=bound.marker, text=text)
     ring(f"status:{job.pk}")

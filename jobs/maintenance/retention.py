@@ -20,6 +20,7 @@ from django.db import transaction
 from jobs import storage_usage
 from jobs.lifecycle.states import TERMINAL
 from jobs.maintenance import history
+from jobs.messages import jobs as messages
 from jobs.models import Job, JobEvent, Retention, Scaling, Transition
 from jobs.models.streams import Block, FollowedLog, MetricNames, Source, StreamHead
 from portal.common.doorbell import ring
@@ -69,7 +70,7 @@ def _remove_streams(job: Job) -> None:
     StreamHead.objects.filter(job=job).update(unsealed=0, closed=True)
     storage.forget(storage_usage.of_job(job, Kind.STREAMS))
     if removed and job.finished is not None:
-        text = f"The log and the metrics were removed {settings.KEEP_STREAMS_DAYS:g} days after the job had ended."
+        text = messages.STREAMS_REMOVED(days=f"{settings.KEEP_STREAMS_DAYS:g}")
         at = job.finished + timedelta(days=settings.KEEP_STREAMS_DAYS)
         JobEvent.objects.create(job=job, attempt=job.attempt, at=at, kind=EVENT, text=text)
         ring(f"status:{job.pk}")

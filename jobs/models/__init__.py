@@ -12,6 +12,7 @@ from django.db import models
 from datasets.models import Version
 from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.models import streams as _stream_models  # noqa: F401  registers the tables of the streams with this app
+from portal.common.message_field import MessageField
 from rbac.models import Namespace, User
 
 __all__ = [
@@ -55,7 +56,7 @@ class Job(models.Model):
     # jobs.lifecycle.reasons.Reason while stopping and after the end, otherwise empty.
     reason = models.CharField(max_length=32, blank=True)
     # The message that is shown beside the state.
-    why = models.TextField(blank=True)
+    why = MessageField(blank=True)
     # The number of the present attempt, or of the last one.
     attempt = models.PositiveIntegerField(default=1)
     # Number of retried attempts by reason, since a user submitted or retried the job.
@@ -124,7 +125,7 @@ class Replica(models.Model):
     state = models.CharField(
         max_length=16, choices=[(state, state) for state in ReplicaState], default=ReplicaState.WAITING
     )
-    why = models.TextField(blank=True)
+    why = MessageField(blank=True)
     code = models.IntegerField(null=True, blank=True)
     signal = models.IntegerField(null=True, blank=True)
     out_of_memory = models.BooleanField(default=False)
@@ -159,7 +160,7 @@ class Transition(models.Model):
     old = models.CharField(max_length=16, blank=True)
     state = models.CharField(max_length=16)
     reason = models.CharField(max_length=32, blank=True)
-    why = models.TextField(blank=True)
+    why = MessageField(blank=True)
     # The user who caused it; null for the platform.
     actor = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
 
@@ -175,7 +176,7 @@ class JobEvent(models.Model):
     at = models.DateTimeField()
     replica = models.CharField(max_length=63, blank=True)
     kind = models.CharField(max_length=32)
-    text = models.TextField()
+    text = MessageField()
 
     class Meta:
         indexes = [models.Index(fields=["job", "at", "id"])]
@@ -214,8 +215,8 @@ class Elastic(models.Model):
     holder = models.CharField(max_length=100, blank=True)
     term = models.PositiveBigIntegerField(default=0)
     until = models.DateTimeField(null=True, blank=True)
-    # By job: its desired number of trainers, and the reason.
-    told = models.JSONField(default=dict)
+    # By job: its desired number of trainers, and the reason (a message as JSON).
+    decisions = models.JSONField(default=dict)
     decided = models.DateTimeField(null=True, blank=True)
     # Cores of all nodes, if there is a cluster that can be read.
     cores = models.FloatField(null=True, blank=True)

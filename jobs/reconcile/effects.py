@@ -24,8 +24,9 @@ from jobs.backends.base import LaunchFailed
 from jobs.builds import builders
 from jobs.frameworks.definitions import is_coordinated
 from jobs.launch import cluster_namespaces, coordination_accounts, planner
-from jobs.lifecycle import messages, state_machine
+from jobs.lifecycle import state_machine, wording
 from jobs.lifecycle.state_machine import Effect, Event
+from jobs.messages import jobs as messages
 from jobs.models import Attempt, Job, Replica
 from jobs.models.streams import StreamHead
 from jobs.selectors import elastic_jobs
@@ -50,6 +51,7 @@ from quota import ledger
 from rbac.selectors import digest_of
 from runtime import contract
 from runtime.errors import TEMPORARY
+from runtime.messages import Message
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +97,7 @@ def _build(job: Job) -> Event | None:
     try:
         view = builders.of(spec).begin(job, spec)
     except (OSError, StorageError, NotFound) as error:
-        return _unprepared(job, error, f"The code could not be prepared: {error}")
+        return _unprepared(job, error, messages.CODE_NOT_PREPARED(error=error))
     _ship_build_log(job, view.log)
     if view.problem:
         return state_machine.BuildFailed(job.attempt, view.problem)
@@ -103,8 +105,8 @@ def _build(job: Job) -> Event | None:
         if view.done is None or not _data_is_here(job):
             return None
     except (OSError, StorageError, NotFound) as error:
-        return _unprepared(job, error, f"The dataset could not be laid out: {error}")
-    return state_machine.Built(job.attempt, f"Starting {_in_words(present_spec(job))}.")
+        return _unprepared(job, error, messages.DATASET_NOT_PREPARED(error=error))
+    return state_machine.Built(job.attempt, _starting(present_spec(job)))
 
 
 def _unprepared(job: Job, error: Exception, why: str) -> Event | None:
@@ -138,12 +140,14 @@ def _ship_build_log(job: Job, log: tuple[str, ...]) -> None:
         store.append_logs(job_id=job.pk, attempt=attempt, replica=builders.REPLICA, first=1, lines=lines)
 
 
-def _in_words(spec: JobSpec) -> str:
-    trainers, servers = messages.count(spec.trainer.replicas, "trainer"), spec.pserver.replicas
-    if not servers:
-        return trainers
-    text = f"{messages.count(servers, 'parameter server')} and {trainers}"
-    return f"the master, {text}" if is_coordinated(spec.framework, servers) else text
+def _starting(spec: JobSpec) -> Message:
+    """Return the message of a job that is launched, with its replicas."""
+    trainers, servers = wording.trainers(spec.trainer.replicas), wording.pservers(spec.pserver.replicas)
+    if not spec.pserver.replicas:
+        return messages.STARTING_TRAINERS(trainers=trainers)
+    if is_coordinated(spec.framework, spec.pserver.replicas):
+        return messages.STARTING_WITH_MASTER(servers=servers, trainers=trainers)
+    return messages.STARTING_WITH_PSERVERS(servers=servers, trainers=trainers)
 
 
 def _launch(job: Job) -> Event | None:
@@ -165,7 +169,9 @@ def _launch(job: Job) -> Event | None:
     except LaunchFailed as failure:
         return state_machine.LaunchFailed(job.attempt, failure.why, retryable=failure.retryable)
     except OSError as error:
-        return state_machine.LaunchFailed(job.attempt, f"The replicas could not be started: {error}.", retryable=True)
+        return state_machine.LaunchFailed(
+            job.attempt, messages.REPLICAS_NOT_STARTED_BECAUSE(error=error), retryable=True
+        )
     return state_machine.Launched(job.attempt)
 
 

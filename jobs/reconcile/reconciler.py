@@ -37,6 +37,7 @@ from jobs.lifecycle.state_machine import (
     step,
 )
 from jobs.lifecycle.states import HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
+from jobs.messages import jobs as messages
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
 from jobs.reconcile import effects
 from jobs.selectors import attempts
@@ -158,8 +159,8 @@ def _write_staff(
     for fact in replaced:
         restarts = fact.restarts + (not fact.rehearsed)
         rows.filter(name=fact.name).update(start_number=F("start_number") + 1, restarts=restarts, **_FRESH)
-        how = "as it was rehearsed" if fact.rehearsed else f"{restarts} of {RESTARTS[fact.role]}"
-        text = f"{ending(fact)}; started again ({how})."
+        how = messages.FAILURE_REHEARSAL() if fact.rehearsed else f"{restarts} of {RESTARTS[fact.role]}"
+        text = messages.RESTARTED_BECAUSE(ending=ending(fact), why=how)
         JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=fact.name, kind="restarted", text=text)
     effects.publish(job)
 
@@ -205,9 +206,8 @@ def _write_rehearsal(loaded: Loaded, rehearsal: fault_injection.Rehearsal, victi
     Replica.objects.filter(attempt=loaded.attempt, name=victim.name, start_number=victim.start_number).update(
         rehearsed=True
     )
-    text = (
-        f"{victim.name} is killed: {rehearsal.by} rehearses failure "
-        f"({rehearsal.done + 1} of {fault_injection.MOST_KILLS})."
+    text = messages.REHEARSAL_KILL(
+        replica=victim.name, name=rehearsal.by, number=rehearsal.done + 1, most=fault_injection.MOST_KILLS
     )
     JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=victim.name, kind="rehearsal", text=text)
     effects.publish(job)

@@ -10,6 +10,7 @@ from uuid import UUID
 from jobs.backends import factory as backend_factory
 from jobs.builds import builders
 from jobs.lifecycle.state_machine import HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState
+from jobs.messages import jobs as messages
 from jobs.models import Job
 from jobs.reconcile import effects, reconciler
 
@@ -49,7 +50,7 @@ def _hurry(job: Job) -> None:
 
 def _interrupt(job_id: UUID) -> bool:
     try:
-        reconciler.cause(job_id, Interrupted, why="The portal was stopped.")
+        reconciler.cause(job_id, Interrupted, why=messages.PORTAL_STOPPED())
     except InvalidTransition:
         # The job went back to the queue by itself.
         return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.conf import settings
 
 from jobs.launch import planner
+from jobs.messages import jobs as messages
 from jobs.models import Job
 from jobs.selectors import elastic_jobs
 from jobs.selectors.attempts import (
@@ -14,8 +15,9 @@ from jobs.spec.model import JobSpec
 from portal.common.errors import QuotaExceeded
 from quota import ledger
 from quota import selectors as quota
-from quota.messages import Verdict
+from quota.verdicts import Verdict
 from rbac.models import Namespace
+from runtime.messages import paragraph
 
 # Seconds from the end of the replicas' grace period until the last report of an attempt has arrived.
 _DRAIN_SECONDS = 15.0
@@ -67,4 +69,4 @@ def ask_of(job: Job) -> ledger.Ask:
 
 def waiting(why: str) -> str:
     """Return the message of a waiting job from that of the quota's decision."""
-    return f"Waiting for quota. {why}"
+    return paragraph(messages.WAITING_FOR_QUOTA(), why)

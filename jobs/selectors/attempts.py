@@ -15,6 +15,7 @@ from jobs.backends.base import AttemptRef
 from jobs.launch import planner
 from jobs.lifecycle.reasons import Reason
 from jobs.lifecycle.state_machine import JobState
+from jobs.messages import jobs as messages
 from jobs.models import Attempt, Job
 from jobs.spec.model import JobSpec
 from runtime import contract
@@ -57,13 +58,13 @@ def data_gone(job: Job, *, for_good: bool = False) -> str:
     named = str(job.spec.get("dataset", ""))
     version = job.dataset_version
     if version is None:
-        return f"{named} has been deleted for good. Clone the job and choose another dataset." if "@" in named else ""
+        return messages.DATASET_PURGED(name=named) if "@" in named else ""
     if for_good:
         return ""
     if version.dataset.deleted_at is not None:
-        return f"The dataset of {named} has been deleted. Restore it, or clone the job and choose another one."
+        return messages.DATASET_DELETED(name=named)
     if version.state != VersionState.SEALED:
-        return f"{named} has been deleted. Clone the job and choose another version."
+        return messages.DATASET_VERSION_DELETED(name=named)
     return ""
 
 

@@ -13,6 +13,7 @@ from jobs.lifecycle.states import ACTIVE, JobState
 from jobs.models import Attempt, Elastic, ElasticMode, Job
 from jobs.spec.model import JobSpec
 from runtime import contract
+from runtime.messages import restore
 
 
 def mode() -> ElasticMode:
@@ -36,7 +37,7 @@ def sizing_of(job: Job) -> str:
     """Return the reason of the last decision on a running job's trainers; empty if the controller decides nothing."""
     if job.state != JobState.RUNNING or not is_elastic(job) or mode() is not ElasticMode.ON:
         return ""
-    return str(Elastic.objects.values_list(f"told__{job.pk}__why", flat=True).first() or "")
+    return restore(Elastic.objects.values_list(f"decisions__{job.pk}__why", flat=True).first() or "")
 
 
 def at_least(spec: JobSpec) -> JobSpec:

@@ -14,6 +14,7 @@ from jobs.backends import factory as backend_factory
 from jobs.builds import code_snapshots
 from jobs.lifecycle import fault_injection
 from jobs.lifecycle.states import ACTIVE, JobState, ReplicaState
+from jobs.messages import jobs as messages
 from jobs.models import Artifact, Attempt, Job, Replica
 from jobs.selectors.elastic_jobs import is_elastic, sizing_of
 from portal.common.errors import Forbidden, NotFound, ValidationFailed
@@ -25,7 +26,7 @@ from runtime import contract
 JobId = UUID | str
 # The attribute under which a job carries its present attempt.
 _PRESENT = "present_attempts"
-_NOT_THERE = "There is no such job that you may see."
+_NOT_THERE = messages.JOB_NOT_VISIBLE()
 # Values of ``?state=`` beside the states themselves.
 _GROUPS: Mapping[str, frozenset[JobState]] = {"ACTIVE": ACTIVE, "ENDED": frozenset(JobState) - ACTIVE}
 
@@ -74,7 +75,7 @@ def _states(names: str) -> set[str]:
             found.add(word)
         else:
             known = ", ".join([*JobState, *_GROUPS])
-            raise ValidationFailed({"state": [f"There is no state {word[:40]!r}. Known are {known}."]})
+            raise ValidationFailed({"state": [messages.JOB_STATE_UNKNOWN(state=f"{word[:40]!r}", names=known)]})
     return found
 
 
@@ -90,7 +91,7 @@ def job_for(actor: Actor, job_id: JobId, scope: Scope) -> Job:
     if job is None:
         raise NotFound(_NOT_THERE)
     if not may(actor, scope, job.namespace):
-        raise Forbidden(f"Your role in {job.namespace.name!r} does not allow this ({scope}). Ask one of its owners.")
+        raise Forbidden(messages.ROLE_INSUFFICIENT(namespace=f"{job.namespace.name!r}", scope=scope))
     return job
 
 
@@ -143,7 +144,7 @@ def _replicas_json(replicas: Sequence[Any]) -> list[dict[str, Any]]:
     """
     masters = [one for one in replicas if one.role == contract.MASTER and one.state == ReplicaState.REGISTERED]
     first, *others = sorted(masters, key=_serving_order) or [None]
-    standby = {one.pk: f"Stands by, and takes over if {first.name} is lost." for one in others if first}
+    standby = {one.pk: messages.ON_STANDBY(replica=first.name) for one in others if first}
     return [_replica_json(replica, standby.get(replica.pk, replica.why)) for replica in replicas]
 
 
@@ -209,7 +210,7 @@ def artifact(job: Job, name: str) -> tuple[Artifact, BinaryIO]:
     """Return one artifact and a reader of its content. Raises NotFound."""
     found = artifacts(job).filter(name=name).first()
     if found is None:
-        raise NotFound(f"The job left no file {name[:200]!r}.")
+        raise NotFound(messages.ARTIFACT_NOT_FOUND(name=f"{name[:200]!r}"))
     return found, default_storage().open(found.key)
 
 

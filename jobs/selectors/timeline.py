@@ -12,13 +12,14 @@ from typing import Any, NamedTuple
 
 from django.db.models import Model, Q, QuerySet
 
+from jobs.messages import jobs as messages
 from jobs.models import Job, JobEvent, Transition
 from portal.common.errors import ValidationFailed
 
 PAGE = 500
 MOST = 1000
 _CURSOR = re.compile(r"([0-9]{1,18})-([01])-([0-9]{1,18})", re.ASCII)
-_BAD_CURSOR = "This is no cursor of a timeline. Leave it out for the newest entries."
+_BAD_CURSOR = messages.TIMELINE_CURSOR_INVALID()
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _CHANGE, _EVENT = 0, 1

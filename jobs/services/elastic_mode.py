@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import transaction
 from django.http import HttpRequest
 
+from jobs.messages import jobs as messages
 from jobs.models import Elastic, ElasticMode
 from portal.common.errors import ValidationFailed
 from portal.common.rows import ensure
@@ -22,7 +23,7 @@ def switch(*, actor: User, mode: str, reason: str, request: HttpRequest | None =
     require_admin(actor)
     stated = audit_log.stated(reason)
     if mode not in ("", *ElasticMode.values):
-        raise ValidationFailed({"mode": [f"There is no such mode; known are {', '.join(ElasticMode.values)}."]})
+        raise ValidationFailed({"mode": [messages.ELASTIC_MODE_UNKNOWN(names=", ".join(ElasticMode.values))]})
     ensure(Elastic, pk=1)
     row = Elastic.objects.select_for_update().get(pk=1)
     Elastic.objects.filter(pk=1).update(mode=mode)

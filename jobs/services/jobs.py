@@ -24,10 +24,11 @@ from jobs.backends import factory as backend_factory
 from jobs.backends.local import isolation
 from jobs.builds import builders, code_snapshots
 from jobs.launch import planner
-from jobs.lifecycle import messages
+from jobs.lifecycle import wording
 from jobs.lifecycle.fault_injection import Rehearsal, no_rehearsal, problems
 from jobs.lifecycle.state_machine import TERMINAL, RetryRequested
 from jobs.lifecycle.states import CHANGEABLE
+from jobs.messages import jobs as messages
 from jobs.models import Artifact, CodeSnapshot, Job, Transition
 from jobs.reconcile import reconciler
 from jobs.selectors import admission as quota_questions
@@ -50,7 +51,7 @@ from rbac.scopes import Scope
 _log = logging.getLogger(__name__)
 
 KEY_LIMIT = 100  # characters of an idempotency key
-_FIRST_WHY = "Waiting to be admitted."
+_FIRST_WHY = messages.WAITING_FOR_ADMISSION()
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,7 @@ def submit_job(
 
 def _checked_key(key: str | None) -> str | None:
     if key is not None and (not key.strip() or len(key) > KEY_LIMIT or not key.isprintable()):
-        raise ValidationFailed({"Idempotency-Key": [f"Write 1 to {KEY_LIMIT} printable characters."]})
+        raise ValidationFailed({"Idempotency-Key": [messages.KEY_INVALID(most=KEY_LIMIT)]})
     return key
 
 
@@ -124,7 +125,7 @@ def _earlier(actor: User, namespace: Namespace, key: str | None, spec: JobSpec, 
         return None
     job = Job.objects.filter(namespace=namespace, owner=actor, idempotency_key=key).first()
     if job and (job.snapshot_id != digest or not _is_same(job, spec)):
-        raise Conflict(f"The key {key!r} was used for another job ({job.pk}). Use a fresh key for each job.")
+        raise Conflict(messages.IDEMPOTENCY_KEY_REUSED(key=f"{key!r}", job=job.pk))
     return job
 
 
@@ -206,7 +207,7 @@ def preview_job(*, actor: User, namespace: str, spec: JobSpec) -> Preview:
     _refuse_image(target, spec)
     decided = quota_questions.quota_verdict(target, spec)
     verdict = "admitted" if decided.admitted else "refused" if decided.never else "queued"
-    reason = decided.why or "It fits and would start at once."
+    reason = decided.why or messages.JOB_FITS()
     if why := isolation.refusal(actor):
         verdict, reason = "refused", why
     return Preview(
@@ -234,7 +235,7 @@ def cancel_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None =
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     if job.state in TERMINAL:
-        raise Conflict(f"The job has already ended ({job.state}); there is nothing to cancel.")
+        raise Conflict(messages.JOB_ALREADY_ENDED(state=job.state))
     now = wall_clock()
     requested = Job.objects.filter(pk=job.pk, cancel_requested=None).update(cancel_requested=now, cancelled_by=actor)
     if requested:
@@ -251,13 +252,13 @@ def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = 
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     if job.state not in TERMINAL:
-        raise Conflict(f"The job has not ended ({job.state}). Cancel it first, or wait for its end.")
+        raise Conflict(messages.JOB_NOT_ENDED(state=job.state))
     hold_open(job.namespace)
     if gone := attempts.data_gone(job):
         raise Conflict(gone)
     quota_questions.require_admissible(bounds_of(job.namespace), attempts.spec_of(job))
     Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None, rehearsal=None)
-    reconciler.cause(job.pk, RetryRequested, why=f"{actor.username} asked to run it again.", actor=actor)
+    reconciler.cause(job.pk, RetryRequested, why=messages.RETRY_REQUESTED(name=actor.username), actor=actor)
     audit_log.record("job.retry", str(job.pk), actor=actor, namespace=job.namespace, request=request)
     notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
@@ -272,15 +273,15 @@ def rehearse(*, actor: User, job_id: UUID | str, rehearsal: object, request: Htt
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     if job.owner_id != actor.pk:
-        raise Forbidden("Only the owner of a job may rehearse its failure.")
+        raise Forbidden(messages.REHEARSAL_OWNER_ONLY())
     checked = _checked_rehearsal(job, rehearsal, actor)
     if checked is None and job.rehearsal is None:
         return job
     Job.objects.filter(pk=job.pk).update(rehearsal=checked.to_json() if checked else None, revision=F("revision") + 1)
-    text = f"{actor.username} ends the rehearsal."
+    text = messages.REHEARSAL_ENDED(name=actor.username)
     if checked:
-        text = (
-            f"{actor.username} rehearses failure: every {messages.in_words(checked.every)} a {checked.kill} is killed."
+        text = messages.REHEARSAL_STARTED(
+            name=actor.username, length=wording.in_words(checked.every), role=checked.kill
         )
     happened(job.pk, job.attempt, "", kind="rehearsal", text=text)
     detail = {"kill": checked.kill, "every": checked.every.total_seconds()} if checked else {"kill": None}
@@ -291,13 +292,13 @@ def rehearse(*, actor: User, job_id: UUID | str, rehearsal: object, request: Htt
 
 def _checked_rehearsal(job: Job, rehearsal: object, actor: User) -> Rehearsal | None:
     if not isinstance(rehearsal, Mapping) or "kill" not in rehearsal:
-        raise ValidationFailed({"kill": ['Say what to rehearse, as in {"kill": "trainer", "every": "10s"}.']})
+        raise ValidationFailed({"kill": [messages.REHEARSAL_MISSING()]})
     if rehearsal["kill"] is None:
         return None
     if errors := problems(rehearsal):
         raise ValidationFailed(errors)
     if job.state not in CHANGEABLE:
-        raise Conflict(f"Only a job that waits or runs can rehearse failure; this one is {job.state}.")
+        raise Conflict(messages.REHEARSAL_WRONG_STATE(state=job.state))
     if why := no_rehearsal(job.spec, backend_factory.current().rehearses):
         raise Conflict(why)
     return Rehearsal(rehearsal["kill"], span(rehearsal["every"]), actor.username, wall_clock())
@@ -313,7 +314,7 @@ def delete_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None =
     Job.objects.select_for_update().get(pk=job.pk)
     job.refresh_from_db(fields=["state", "snapshot"])
     if job.state not in TERMINAL:
-        raise Conflict(f"The job has not ended ({job.state}). Cancel it first, or wait for its end.")
+        raise Conflict(messages.JOB_NOT_ENDED(state=job.state))
     keys = list(Artifact.objects.filter(job=job).values_list("key", flat=True))
     detail = {"name": job.name, "owner": job.owner.username, "created": job.created.isoformat()}
     audit_log.record("job.delete", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)

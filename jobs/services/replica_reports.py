@@ -13,8 +13,9 @@ from django.db.models import Max, Min
 from datasets.storage import default_storage
 from datasets.storage.base import Stat
 from jobs import storage_usage
-from jobs.lifecycle import messages, observations
+from jobs.lifecycle import observations, wording
 from jobs.lifecycle.states import ENDED, ReplicaState
+from jobs.messages import jobs as messages
 from jobs.models import Artifact, Attempt, Job, JobEvent, Replica
 from jobs.models.streams import Source
 from jobs.reconcile import reconciler
@@ -62,7 +63,7 @@ def record_report(attempt: Attempt, report: ReplicaReport) -> None:
     """
     row = Replica.objects.select_for_update().filter(attempt=attempt, name=report.replica).first()
     if row is None:
-        raise NotFound(f"This attempt has no replica {report.replica!r}.")
+        raise NotFound(messages.REPLICA_NOT_FOUND(name=f"{report.replica!r}"))
     if report.start_number < row.start_number:
         return
     text = _PHASES[report.phase](row, report, wall_clock())
@@ -85,7 +86,7 @@ def _registered(row: Replica, report: ReplicaReport, now: datetime) -> str:
         row.state = ReplicaState.REGISTERED
     row.incarnation = report.incarnation or row.incarnation
     before, row.registered = row.registered, row.registered or now
-    return "" if before else messages.arrival(row.name, _losses(row), now)
+    return "" if before else wording.arrival(row.name, _losses(row), now)
 
 
 def _losses(row: Replica) -> list[tuple[datetime, str]]:
@@ -153,10 +154,7 @@ def _within_limit(fresh: Sequence[EventRow], taken: int, replica: str) -> list[E
     """Return the events to store, after ``taken`` earlier ones."""
     kept = list(fresh[: max(0, EVENTS_LIMIT - taken)])
     if taken <= EVENTS_LIMIT < taken + len(fresh):
-        text = (
-            f"{replica} has put {EVENTS_LIMIT} events on the timeline, the most that are kept of a replica in one "
-            "attempt: further ones are left out. Print what happens often instead; it is in the log then."
-        )
+        text = messages.TIMELINE_FULL(replica=replica, count=EVENTS_LIMIT)
         kept.append((fresh[len(kept)][0], FULL, text))
     return kept
 

@@ -16,9 +16,10 @@ from django.db.models import F
 from django.http import HttpRequest
 
 from jobs.launch import planner
-from jobs.lifecycle import messages
+from jobs.lifecycle import wording
 from jobs.lifecycle.state_machine import JobState
 from jobs.lifecycle.states import CHANGEABLE
+from jobs.messages import jobs as messages
 from jobs.models import Job, Scaling
 from jobs.selectors import admission as quota_questions
 from jobs.selectors import attempts, elastic_jobs
@@ -35,6 +36,7 @@ from rbac.audit import log as audit_log
 from rbac.models import User
 from rbac.scopes import Scope
 from runtime import contract
+from runtime.messages import paragraph
 
 
 @transaction.atomic
@@ -52,9 +54,9 @@ def scale_job(*, actor: User, job_id: UUID | str, desired: object, request: Http
     spec = attempts.spec_of(job)
     checked = _checked_numbers(desired, spec)
     if checked.keys() & {"trainer", "elastic"} and job.state not in CHANGEABLE:
-        raise Conflict(f"Only a job that waits or runs can be scaled; this one is {job.state}.")
+        raise Conflict(messages.JOB_NOT_SCALABLE(state=job.state))
     if "pserver" in checked and job.state == JobState.SUCCEEDED:
-        raise Conflict("The job has succeeded: there is nothing to go on with. Clone it to train anew.")
+        raise Conflict(messages.JOB_ALREADY_SUCCEEDED())
     _switch(job, spec, checked, actor, request)
     changed = {role: checked[role] for role in _SCALED if role in checked and checked[role] != _replicas(spec, role)}
     if not changed:
@@ -91,10 +93,10 @@ def _switch(job: Job, spec: JobSpec, checked: Mapping[str, Any], actor: User, re
     if on is None or on == elastic_jobs.is_elastic(job):
         return
     Job.objects.filter(pk=job.pk).update(elastic=on)
-    least, most = spec.trainer.min, messages.count(spec.trainer.max, "trainer")
-    text = f"{actor.username} leaves the number of trainers to the platform: {least} to {most}."
+    least, most = spec.trainer.min, wording.trainers(spec.trainer.max)
+    text = messages.AUTOMATIC_SCALING_ON(name=actor.username, least=least, trainers=most)
     if not on:
-        text = f"{actor.username} sets the number of trainers: the platform leaves it alone from now on."
+        text = messages.AUTOMATIC_SCALING_OFF(name=actor.username)
     happened(job.pk, job.attempt, "", kind="elastic", text=text)
     audit_log.record(
         "job.elastic", str(job.pk), actor=actor, namespace=job.namespace, detail={"elastic": on}, request=request
@@ -107,19 +109,19 @@ def _replicas(spec: JobSpec, role: str) -> int:
 
 
 def _trainers_scaled(before: int, after: int, name: str, state: str) -> str:
-    return f"Scaled from {before} to {messages.count(after, 'trainer')} by {name}."
+    return messages.SCALED(before=before, replicas=wording.trainers(after), name=name)
 
 
 def _pservers_scaled(before: int, after: int, name: str, state: str) -> str:
-    text = f"Scaled from {before} to {messages.count(after, 'parameter server')} by {name}."
-    return text if state == JobState.QUEUED else f"{text} This takes effect with the next attempt."
+    text = messages.SCALED(before=before, replicas=wording.pservers(after), name=name)
+    return text if state == JobState.QUEUED else paragraph(text, messages.SCALING_TAKES_EFFECT_LATER())
 
 
 _SCALED: Mapping[str, Callable[[int, int, str, str], str]] = {
     contract.TRAINER: _trainers_scaled,
     contract.PSERVER: _pservers_scaled,
 }
-_SAY_HOW_MANY = 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'
+_SAY_HOW_MANY = messages.REPLICA_COUNTS_MISSING()
 
 
 def _checked_numbers(desired: object, spec: JobSpec) -> Mapping[str, int]:
@@ -137,23 +139,23 @@ def _problem(role: str, number: object, spec: JobSpec) -> str:
     if role == "elastic":
         return _problem_of_switch(number, spec)
     if isinstance(number, bool) or not isinstance(number, int):
-        return "Write a whole number."
+        return messages.NOT_A_WHOLE_NUMBER()
     if role == contract.PSERVER and not spec.pserver.replicas:
-        return "This job has no parameter servers. Clone it to give it some."
+        return paragraph(messages.NO_PSERVERS(), messages.CLONE_TO_ADD_PSERVERS())
     if role == contract.PSERVER:
-        return "" if 1 <= number <= MOST_REPLICAS else f"Write a number from 1 to {MOST_REPLICAS}."
+        return "" if 1 <= number <= MOST_REPLICAS else messages.NUMBER_OUT_OF_RANGE(least=1, most=MOST_REPLICAS)
     least, most = spec.trainer.min, spec.trainer.max
     if least <= number <= most:
         return ""
-    bounds = f"{least} to {most}" if least < most else f"{least}"
-    return f"The specification of this job allows {bounds} trainers (its min and max), not {number}."
+    bounds = messages.TIME_RANGE(least=least, most=most) if least < most else f"{least}"
+    return messages.TRAINER_COUNT_FIXED(allowed=bounds, count=number)
 
 
 def _problem_of_switch(on: object, spec: JobSpec) -> str:
     if not isinstance(on, bool):
-        return "Write true or false."
+        return messages.NOT_A_BOOLEAN()
     fixed = on and spec.trainer.min == spec.trainer.max
-    return "Give roles.trainer a max above its min: between them the number of trainers may change." if fixed else ""
+    return messages.ELASTIC_WITHOUT_RANGE() if fixed else ""
 
 
 def _hold_for(job: Job, spec: JobSpec) -> None:
@@ -208,6 +210,6 @@ def scale_automatically(
 
 def advise(*, job_id: UUID | str, attempt: int, why: str) -> None:
     """Record what the platform would do with a job's trainers, for the mode in which it only explains."""
-    text = f"Only explained, nothing is changed: {why}"
+    text = messages.SCALING_DRY_RUN(decision=why)
     happened(UUID(str(job_id)), attempt, "", kind="elastic", text=text)
     ring(f"status:{job_id}")

@@ -20,11 +20,14 @@ import yaml
 from packaging.requirements import InvalidRequirement, Requirement
 
 from jobs.frameworks import definitions as frameworks
+from jobs.messages import jobs as job_messages
+from jobs.messages import specification as specification_messages
 from jobs.spec import quantities
 from jobs.spec.model import DEFAULT_MEMORY, MASTER_CPU, JobSpec, RoleSpec
 from jobs.spec.syntax_check import SyntaxProblem, syntax_problems
 from portal.common.errors import NotFound, ValidationFailed
 from runtime import contract
+from runtime.messages import paragraph
 
 # Modes of the parameter servers, which define how pushes become versions; users can change the number in brackets.
 MODES = ("sync", "async", "m_of_n(2)", "ssp(3)", "outer(100)")
@@ -70,7 +73,7 @@ def parse(source: object, *, find_dataset: Callable[[str], object]) -> JobSpec:
     """
     body = _load(source) if isinstance(source, str | bytes) else source
     if not isinstance(body, Mapping):
-        raise ValidationFailed({WHOLE: ["A specification is a mapping of fields such as name, files and roles."]})
+        raise ValidationFailed({WHOLE: [specification_messages.NOT_A_MAPPING()]})
     reader = _Reader(body, find_dataset)
     spec = reader.read()
     if reader.errors:
@@ -82,17 +85,17 @@ def parse(source: object, *, find_dataset: Callable[[str], object]) -> JobSpec:
 
 def _load(text: str | bytes) -> object:
     if len(text) > DOCUMENT_LIMIT:
-        raise ValidationFailed({WHOLE: [f"It is larger than {DOCUMENT_LIMIT // 1024**2} MiB."]})
+        raise ValidationFailed({WHOLE: [specification_messages.DOCUMENT_TOO_LARGE(size=DOCUMENT_LIMIT // 1024**2)]})
     try:
         for depth, event in _events(text):
             # With aliases a few lines can expand to gigabytes, and a job needs none.
             if isinstance(event, yaml.AliasEvent):
-                raise ValidationFailed({WHOLE: ["YAML aliases (*name) are not taken; write the value out."]})
+                raise ValidationFailed({WHOLE: [specification_messages.YAML_ALIAS()]})
             if depth > DEPTH_LIMIT:
-                raise ValidationFailed({WHOLE: ["It is nested too deeply."]})
+                raise ValidationFailed({WHOLE: [specification_messages.NESTED_TOO_DEEPLY()]})
         body: object = yaml.load(text, Loader=_YAML)  # noqa: S506  a safe loader
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValidationFailed({WHOLE: [f"It is no YAML: {_yaml_problem(error)}"]}) from None
+        raise ValidationFailed({WHOLE: [specification_messages.YAML_INVALID(problem=_yaml_problem(error))]}) from None
     return body
 
 
@@ -192,15 +195,19 @@ class _Reader:
 
     def too_many(self, path: str, given: Collection[object], noun: str) -> bool:
         if len(given) > COUNT_LIMIT:
-            self.fail(path, f"These are {len(given):,} {noun}; at most {COUNT_LIMIT} are taken.")
+            self.fail(path, specification_messages.TOO_MANY(count=f"{len(given):,}", things=noun, most=COUNT_LIMIT))
         return len(given) > COUNT_LIMIT
 
     def known_keys(self, path: str, body: Mapping[Any, Any], known: tuple[str, ...]) -> None:
         for key in itertools.islice((key for key in body if key not in known), PROBLEM_LIMIT):
             name = quantities.words(key)[:80]
             near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-            hint = f"Did you mean {near[0]}?" if near else f"Known are {', '.join(known)}."
-            self.fail(f"{path}{name}", f"There is no field of this name. {hint}")
+            hint = (
+                specification_messages.DID_YOU_MEAN(name=near[0])
+                if near
+                else specification_messages.KNOWN_NAMES(names=", ".join(known))
+            )
+            self.fail(f"{path}{name}", paragraph(specification_messages.FIELD_UNKNOWN(), hint))
 
     def text(self, path: str, default: str) -> str:
         value = self.body.get(path, _MISSING)
@@ -208,7 +215,7 @@ class _Reader:
             return default
         if isinstance(value, str):
             return value
-        self.fail(path, "Write text here.")
+        self.fail(path, specification_messages.NOT_TEXT())
         return default
 
     def integer(self, path: str, body: Mapping[Any, Any], key: str, default: int, least: int, most: int) -> int:
@@ -216,14 +223,16 @@ class _Reader:
         if value is None:
             return default
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            self.fail(path, f"{quantities.shown(value)} does not do: write a whole number from {least} to {most}.")
+            self.fail(
+                path, specification_messages.NUMBER_INVALID(value=quantities.shown(value), least=least, most=most)
+            )
             return default
         return value
 
     def choice(self, path: str, known: tuple[str, ...], default: str) -> str:
         value = self.text(path, default)
         if value not in known:
-            self.fail(path, f"{quantities.shown(value)} is not known. Choose one of {', '.join(known)}.")
+            self.fail(path, specification_messages.VALUE_UNKNOWN(value=quantities.shown(value), names=", ".join(known)))
             return default
         return value
 
@@ -232,7 +241,7 @@ class _Reader:
         if value is None:
             return {}
         if not isinstance(value, Mapping):
-            self.fail(path, "Write a mapping of names to values here.")
+            self.fail(path, specification_messages.NOT_A_MAPPING_OF_NAMES())
             return {}
         return value
 
@@ -240,7 +249,7 @@ class _Reader:
     def name(self) -> str:
         value = self.text("name", "")
         if not value and "name" not in self.errors:
-            self.fail("name", "Give the job a name, such as digits.")
+            self.fail("name", specification_messages.NAME_MISSING())
         elif value and not _LABEL.fullmatch(value):
             self.fail("name", _name_message(value))
         return value
@@ -250,7 +259,7 @@ class _Reader:
         if value in frameworks.TABLE:
             return value
         names = _or(frameworks.NAMES)
-        self.fail("framework", f"{quantities.shown(value)} is no framework. This installation runs {names}.")
+        self.fail("framework", specification_messages.FRAMEWORK_UNKNOWN(value=quantities.shown(value), names=names))
         return frameworks.NATIVE
 
     def own_image(self) -> str:
@@ -262,14 +271,16 @@ class _Reader:
             given = quantities.shown(value)
             self.fail(
                 "image",
-                f"{given} names no image: write a name and perhaps a registry and a tag, such as "
-                "registry.example.com/team/train:1.",
+                specification_messages.IMAGE_NAME_INVALID_2(value=given),
             )
         if self.body.get("framework", frameworks.COMMAND) != frameworks.COMMAND:
-            self.fail("framework", "An image is run as it is, which is the framework command: write that here.")
+            self.fail("framework", specification_messages.IMAGE_NEEDS_COMMAND())
         for brought in ("files", "requirements"):
             if self.body.get(brought):
-                self.fail(brought, "Nothing is put into an image that is given. Leave this out, or leave image out.")
+                self.fail(
+                    brought,
+                    paragraph(specification_messages.IMAGE_UNCHANGED(), specification_messages.REMOVE_THIS_OR_IMAGE()),
+                )
         return value
 
     def servers(self) -> int:
@@ -298,7 +309,9 @@ class _Reader:
         default = timedelta(hours=1)
         length = self.quantity("timeout", self.body, "timeout", quantities.span, default)
         if not timedelta(seconds=1) <= length <= LONGEST:
-            self.fail("timeout", f"Write a time between 1s and {quantities.span_text(LONGEST)}.")
+            self.fail(
+                "timeout", specification_messages.TIME_OUT_OF_RANGE(least="1s", most=quantities.span_text(LONGEST))
+            )
             return default
         return length
 
@@ -308,11 +321,9 @@ class _Reader:
         if value is None:
             return trainer.max > trainer.replicas
         if not isinstance(value, bool):
-            self.fail("elastic", "Write true or false.")
+            self.fail("elastic", job_messages.NOT_A_BOOLEAN())
         elif value and trainer.min == trainer.max:
-            self.fail(
-                "elastic", "Give roles.trainer a max above its min: between them the number of trainers may change."
-            )
+            self.fail("elastic", job_messages.ELASTIC_WITHOUT_RANGE())
         return value is True
 
     def quantity(
@@ -329,7 +340,7 @@ class _Reader:
     def requirements(self) -> tuple[str, ...]:
         value = self.body.get("requirements") or ()
         if not isinstance(value, list | tuple) or not all(isinstance(line, str) for line in value):
-            self.fail("requirements", "Write a list of pip requirements, such as [pandas==2.3.3].")
+            self.fail("requirements", specification_messages.REQUIREMENTS_NOT_A_LIST())
             return ()
         if self.too_many("requirements", value, "requirements"):
             return ()
@@ -349,7 +360,7 @@ class _Reader:
                 self.fail(f"env.{quantities.words(name)[:80]}", problem)
         env = {name: value for name, value in variables.items() if not _variable_problem(name, value)}
         if len(json.dumps(env)) > ENVIRONMENT_LIMIT:
-            self.fail("env", f"Together they are longer than {ENVIRONMENT_LIMIT // 1024} KiB. Put data into a file.")
+            self.fail("env", specification_messages.VALUES_TOO_LONG(size=ENVIRONMENT_LIMIT // 1024))
         return env
 
     # --- Roles ---
@@ -359,13 +370,11 @@ class _Reader:
         self.known_keys(f"{path}.", body, self.ROLES[role])
         replicas = self.integer(f"{path}.replicas", body, "replicas", usual, fewest, MOST_REPLICAS)
         if role == contract.PSERVER and replicas and not self.row.may_have_servers:
-            self.fail(f"{path}.replicas", f"A {self.row.name} job has no parameter servers. Leave them out.")
+            self.fail(f"{path}.replicas", specification_messages.NO_PSERVERS_2(framework=self.row.name))
         elif role == contract.PSERVER and replicas and self.image:
-            self.fail(f"{path}.replicas", "A job with an image of its own has no parameter servers. Leave them out.")
+            self.fail(f"{path}.replicas", specification_messages.IMAGE_NO_PSERVERS())
         elif role == contract.PSERVER and replicas and self.row.servers_need_data and not self.body.get("dataset"):
-            self.fail(
-                f"{path}.replicas", f"Parameter servers of a {self.row.name} job need a dataset. Name one, or set 0."
-            )
+            self.fail(f"{path}.replicas", specification_messages.PSERVERS_NEED_DATASET(framework=self.row.name))
         least, most = self.bounds(path, body, replicas) if role == contract.TRAINER else (1, replicas)
         return RoleSpec(
             replicas=replicas,
@@ -384,7 +393,7 @@ class _Reader:
         cpu = self.cpu(path, body, MASTER_CPU)
         for key, given in (("replicas", masters > 1), ("cpu", "cpu" in body)):
             if given and self.together:
-                self.fail(f"{path}.{key}", f"A {self.row.name} job has no master. Leave this out.")
+                self.fail(f"{path}.{key}", specification_messages.NO_MASTER(framework=self.row.name))
         return masters, cpu
 
     def bounds(self, path: str, body: Mapping[Any, Any], replicas: int) -> tuple[int, int]:
@@ -395,9 +404,9 @@ class _Reader:
         if f"{path}.replicas" in self.errors:
             return least, most
         if least > replicas:
-            self.fail(f"{path}.min", f"{least} is more than the {replicas} replicas that the job starts with.")
+            self.fail(f"{path}.min", specification_messages.MIN_ABOVE_REPLICAS(least=least, count=replicas))
         if most < replicas:
-            self.fail(f"{path}.max", f"{most} is less than the {replicas} replicas that the job starts with.")
+            self.fail(f"{path}.max", specification_messages.MAX_BELOW_REPLICAS(most=most, count=replicas))
         return least, most
 
     def fixed(self, path: str, body: Mapping[Any, Any], replicas: int) -> tuple[int, int]:
@@ -405,15 +414,17 @@ class _Reader:
             if self.integer(f"{path}.{key}", body, key, replicas, 1, MOST_REPLICAS) != replicas:
                 self.fail(
                     f"{path}.{key}",
-                    f"The trainers of a {self.row.name} job meet once, at the start, and all have to be there. "
-                    f"Leave this out, or write {replicas}.",
+                    paragraph(
+                        specification_messages.TRAINERS_FIXED(framework=self.row.name),
+                        specification_messages.REMOVE_OR_SET(number=replicas),
+                    ),
                 )
         return replicas, replicas
 
     def cpu(self, path: str, body: Mapping[Any, Any], usual: float = 1.0) -> float:
         amount = self.quantity(f"{path}.cpu", body, "cpu", quantities.cores, usual)
         if not 0.01 <= amount <= 1024:
-            self.fail(f"{path}.cpu", "Write a number of cores from 0.01 to 1024.")
+            self.fail(f"{path}.cpu", specification_messages.CPU_OUT_OF_RANGE())
             return 1.0
         return amount
 
@@ -421,7 +432,7 @@ class _Reader:
         amount = self.quantity(f"{path}.memory", body, "memory", quantities.memory, DEFAULT_MEMORY)
         if amount < SMALLEST_MEMORY:
             least = quantities.memory_text(SMALLEST_MEMORY)
-            self.fail(f"{path}.memory", f"A replica needs at least {least} to start; ask for that much.")
+            self.fail(f"{path}.memory", specification_messages.MEMORY_TOO_SMALL(least=least))
             return DEFAULT_MEMORY
         return amount
 
@@ -431,7 +442,7 @@ class _Reader:
         if self.image:
             return {}
         if not given:
-            self.fail("files", "Add at least the entrypoint, such as train.py.")
+            self.fail("files", specification_messages.FILES_MISSING())
             return {}
         if self.too_many("files", given, "files"):
             return {}
@@ -450,11 +461,11 @@ class _Reader:
     def files_together(self, files: Mapping[str, str]) -> None:
         total = sum(len(text.encode()) for text in files.values())
         if total > FILES_LIMIT:
-            self.fail("files", f"Together they have {total:,} bytes; at most {FILES_LIMIT:,} are taken.")
+            self.fail("files", specification_messages.FILES_TOO_LARGE(size=f"{total:,}", most=f"{FILES_LIMIT:,}"))
         for path in files:
             folder = next((str(up) for up in PurePosixPath(path).parents if str(up) in files), None)
             if folder:
-                self.fail(f"files.{path}", f"{folder} is a file; it cannot be a folder too.")
+                self.fail(f"files.{path}", specification_messages.FOLDER_IS_FILE(folder=folder))
 
     def syntax(self, path: str, problem: SyntaxProblem) -> None:
         self.fail(f"files.{path}", problem.description)
@@ -474,7 +485,7 @@ class _Reader:
             or not words
             or not all(isinstance(word, str) and word and "\x00" not in word for word in words)
         ):
-            self.fail("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
+            self.fail("entrypoint", specification_messages.COMMAND_INVALID())
             return ""
         return shlex.join(words)
 
@@ -484,68 +495,68 @@ class _Reader:
         value = self.text("entrypoint", "train.py")
         given = self.body.get("files")
         if not value.endswith(".py"):
-            self.fail("entrypoint", f"{quantities.shown(value)} is no Python file; name one that ends in .py.")
+            self.fail("entrypoint", specification_messages.NOT_PYTHON(value=quantities.shown(value)))
         elif isinstance(given, Mapping) and given and value not in given:
             names = ", ".join(sorted(path for path in files if path.endswith(".py"))[:5]) or "no Python file"
-            self.fail("entrypoint", f"{quantities.shown(value)} is not among the files: there is {names}.")
+            self.fail(
+                "entrypoint", specification_messages.ENTRYPOINT_MISSING(value=quantities.shown(value), names=names)
+            )
         return value
 
 
 # --- Problems of single values ---------------------------------------------------------------------------------------
 def _name_message(value: str) -> str:
     proposal = re.sub(r"[^a-z0-9]+", "-", value.lower()).strip("-")[:63].strip("-") or "digits"
-    rule = "Write up to 63 small letters, digits and hyphens, with a letter or digit at both ends"
-    return f"{quantities.shown(value)} cannot be a name. {rule}, such as {proposal}."
+    return specification_messages.NAME_INVALID(value=quantities.shown(value), proposal=proposal)
 
 
 def _requirement_problem(line: str) -> str:
     if len(line) > 300 or _UNPRINTABLE.search(line):
-        return "Write one requirement of at most 300 characters on one line."
+        return specification_messages.REQUIREMENT_TOO_LONG()
     if line.lstrip().startswith("-"):
-        return "Options of pip are not taken here, only requirements such as pandas==2.3.3."
+        return specification_messages.PIP_OPTION()
     try:
         requirement = Requirement(line)
     except InvalidRequirement:
-        problem = f"{quantities.shown(line)} is no pip requirement."
-        return f"{problem} Write a name and perhaps a version, such as pandas==2.3.3."
+        return specification_messages.REQUIREMENT_INVALID(value=quantities.shown(line))
     if requirement.url:
-        return "Addresses are not taken here; name a released package, such as pandas==2.3.3."
+        return specification_messages.REQUIREMENT_ADDRESS()
     return ""
 
 
 def _variable_problem(name: object, value: object) -> str:
     if not isinstance(name, str) or not _ENVIRONMENT_NAME.fullmatch(name):
-        return "A variable's name has letters, digits and underscores and does not begin with a digit."
+        return specification_messages.VARIABLE_NAME_INVALID()
     if name.upper().startswith(_RESERVED):
-        return f"Names that begin with {_RESERVED} belong to the platform; choose another."
+        return specification_messages.VARIABLE_NAME_RESERVED(prefix=_RESERVED)
     if not isinstance(value, str):
-        return f'The value is no text; put it in quotes: "{value}".'
+        return specification_messages.VALUE_NOT_TEXT(value=value)
     if "\x00" in value or not _encodable(value):
-        return "The value holds a character that no environment variable may have."
-    return "The value is longer than 32 KiB." if len(value) > 32 * 1024 else ""
+        return specification_messages.VALUE_CHARACTER_INVALID()
+    return specification_messages.VALUE_TOO_LONG(size=32) if len(value) > 32 * 1024 else ""
 
 
 def _path_problem(path: object) -> str:
     if not isinstance(path, str) or not path or len(path) > 200 or _UNPRINTABLE.search(path) or not _encodable(path):
-        return "A file's name has 1 to 200 printable characters."
+        return specification_messages.FILE_NAME_INVALID()
     if path.startswith("/") or "\\" in path or any(part in ("", ".", "..") for part in path.split("/")):
-        return "Write the path relative to the job's folder, with / between its parts and without . or .. as a part."
+        return specification_messages.PATH_INVALID()
     if any(len(part.encode()) > 200 for part in path.split("/")):
-        return "One part of the path is too long."
+        return specification_messages.PATH_PART_TOO_LONG()
     top = path.split("/")[0]
     if top in ("runtime.py", "runtime"):
-        return f"{top} would hide the platform's own module runtime; choose another name."
+        return specification_messages.NAME_HIDES_RUNTIME(name=top)
     return ""
 
 
 def _text_problem(text: object) -> str:
     if not isinstance(text, str):
-        return "The content is no text."
+        return specification_messages.CONTENT_NOT_TEXT()
     if not _encodable(text):
-        return "The content cannot be written as UTF-8."
+        return specification_messages.CONTENT_NOT_UTF8()
     size = len(text.encode())
     if size > FILE_LIMIT:
-        return f"It has {size:,} bytes; a file may have {FILE_LIMIT:,}. Put data into a dataset."
+        return specification_messages.FILE_TOO_LARGE(size=f"{size:,}", most=f"{FILE_LIMIT:,}")
     return ""
 
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping
 from datetime import timedelta
 
+from jobs.messages import specification as messages
+
 # Kubernetes notation.
 _UNITS: Mapping[str, int] = {
     "": 1,
@@ -27,20 +29,20 @@ _NUMBER_AND_UNIT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", re
 
 def memory(value: object) -> int:
     """Return the bytes of ``"512Mi"``, ``"1G"``, ``1.5Gi`` or a plain number of bytes."""
-    problem = f"{shown(value)} is no amount of memory: write a number with Ki, Mi, Gi (or k, M, G), such as 512Mi."
+    problem = messages.MEMORY_INVALID(value=shown(value))
     return int(_amount(value, _UNITS, problem))
 
 
 def cores(value: object) -> float:
     """Return the CPU cores of ``1``, ``0.5`` or ``"500m"`` (thousandths)."""
-    problem = f"{shown(value)} is no number of cores: write a number such as 1, 0.5 or 500m."
+    problem = messages.CPU_INVALID(value=shown(value))
     amount = _amount(value, {"": 1, "m": 0.001}, problem)
     return round(amount, 3)
 
 
 def span(value: object) -> timedelta:
     """Return the duration of ``"1h"``, ``"90s"``, ``"30m"``, ``"2d"`` or a plain number of seconds."""
-    problem = f"{shown(value)} is no length of time: write a number with s, m, h or d, such as 90s or 1h."
+    problem = messages.TIME_INVALID(value=shown(value))
     seconds = _amount(value, _SPANS, problem)
     if seconds > timedelta.max.total_seconds() / 2:
         raise ValueError(problem)

@@ -14,6 +14,8 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from jobs.messages import specification as messages
+
 SECONDS = 10
 _MEMORY = 2 * 1024**3
 
@@ -47,7 +49,7 @@ class SyntaxProblem:
 
     @property
     def description(self) -> str:
-        return f"Line {self.line}, column {self.column}: {self.message}."
+        return messages.SYNTAX_ERROR(line=self.line, column=self.column, problem=self.message)
 
 
 class _Clean:

@@ -15,6 +15,7 @@ import numpy as np
 from django.conf import settings
 from django.db import transaction
 
+from jobs.messages import jobs as messages
 from jobs.models import Attempt, JobEvent
 from jobs.models.streams import MetricNames
 from jobs.streams.block_codec import Points
@@ -89,10 +90,7 @@ def _row(job_id: uuid.UUID) -> MetricNames:
 
 def _refuse(attempt: Attempt, name: str) -> str:
     """Record on the job's timeline that further names are left out; return the message, which the log gets too."""
-    message = (
-        f"The job has {settings.METRIC_NAMES} metric names, the most that are kept: points of further names are left "
-        f"out, the first is {name}. Use one name for each curve, and the step for the place on it."
-    )
+    message = messages.METRIC_NAMES_FULL(count=settings.METRIC_NAMES, name=name)
     MetricNames.objects.filter(job_id=attempt.job_id).update(refused=True)
     JobEvent.objects.create(job_id=attempt.job_id, attempt=attempt.number, at=wall_clock(), kind=EVENT, text=message)
     ring(f"status:{attempt.job_id}")

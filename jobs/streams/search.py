@@ -18,12 +18,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
+from jobs.messages import jobs as messages
 from jobs.streams.entries import LogLine
 from portal.common.errors import ValidationFailed
 
 PATTERN_LIMIT = 500  # characters
 
-_TOO_SLOW = "This pattern takes too long on these lines. Make it simpler: avoid nested repeats such as (a+)+."
+_TOO_SLOW = messages.PATTERN_TOO_SLOW()
 
 
 class BadPattern(ValidationFailed):
@@ -104,10 +105,10 @@ def _child(pattern: str) -> Iterator[tuple[IO[bytes], IO[bytes]]]:
 def check_pattern(pattern: str) -> None:
     """Raise BadPattern if the pattern cannot be used; the message has the position of a syntax error."""
     if "\0" in pattern:
-        raise BadPattern("A pattern cannot hold the character NUL; write \\x00.")
+        raise BadPattern(messages.PATTERN_CONTAINS_NUL())
     if len(pattern) > PATTERN_LIMIT:
-        raise BadPattern(f"This pattern has {len(pattern)} characters; the limit is {PATTERN_LIMIT}.")
+        raise BadPattern(messages.PATTERN_TOO_LONG(count=len(pattern), most=PATTERN_LIMIT))
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise BadPattern(f"This is not a regular expression: {error}.") from None
+        raise BadPattern(messages.PATTERN_INVALID(problem=error)) from None

@@ -15,6 +15,7 @@ from jobs.selectors import elastic_jobs
 from portal.common.messages import localized
 from quota import selectors as quota
 from quota.selectors import Waiter
+from runtime.messages import restore
 
 POINTS = 240
 SHOWN_JOBS, SHOWN_SERVICES, SHOWN_ROWS = 11, 4, 200
@@ -57,7 +58,7 @@ def seen(now: datetime) -> ClusterView:
         mode=elastic_jobs.mode(),
         switched=row.mode,
         decided=row.decided,
-        running=[_runner(job, row.told.get(str(job.pk), {})) for job in jobs[:SHOWN_ROWS]],
+        running=[_runner(job, row.decisions.get(str(job.pk), {})) for job in jobs[:SHOWN_ROWS]],
         waiting=queue.shown,
         more_waiting=queue.more,
         more_running=max(0, jobs.count() - SHOWN_ROWS),
@@ -67,7 +68,7 @@ def seen(now: datetime) -> ClusterView:
 def _runner(job: Job, decided: Mapping[str, Any]) -> Runner:
     trainer = elastic_jobs.present_spec(job, 0).trainer
     elastic = elastic_jobs.is_elastic(job)
-    why = str(decided.get("why", "")) if elastic else ""
+    why = restore(decided.get("why", "")) if elastic else ""
     return Runner(job, trainer.replicas, trainer.min, trainer.max, elastic, localized(why))
 
 

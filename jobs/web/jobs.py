@@ -24,6 +24,7 @@ from jobs.builds import builders, code_snapshots
 from jobs.frameworks.definitions import COMMAND, usual_servers
 from jobs.frameworks.definitions import TABLE as FRAMEWORKS
 from jobs.lifecycle.states import TERMINAL, JobState
+from jobs.messages import jobs as messages
 from jobs.models import Job
 from jobs.selectors import job_list as selectors_job_list
 from jobs.selectors import jobs as job_selectors
@@ -133,7 +134,7 @@ def _readable(user: User, job_id: str | UUID) -> Job:
     try:
         return job_selectors.job_for(user, str(UUID(str(job_id))), Scope.JOB_READ)
     except ValueError:
-        raise NotFound("There is no such job.") from None
+        raise NotFound(messages.JOB_NOT_FOUND()) from None
 
 
 def _files(job: Job) -> dict[str, str]:
@@ -156,7 +157,7 @@ def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
     namespace = enter(request, ns, Scope.JOB_READ)
     job = _readable(user_of(request), job_id)
     if job.namespace_id != namespace.pk:
-        raise NotFound(f"There is no such job in {ns!r}.")
+        raise NotFound(messages.JOB_NOT_IN_NAMESPACE(namespace=f"{ns!r}"))
     context = {
         "namespace": namespace,
         "job": job,

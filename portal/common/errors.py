@@ -19,6 +19,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from portal.common.messages import requests as requests_messages
+from runtime.messages.composition import prefixed
+
 
 class RegattaError(Exception):
     """Base of the errors that callers see. ``detail`` is a message that says what to do next."""
@@ -39,7 +42,9 @@ class ValidationFailed(RegattaError):
     status = 422
 
     def __init__(self, errors: Mapping[str, Sequence[str]], detail: str = "") -> None:
-        first = next((f"{field}: {messages[0]}" for field, messages in errors.items()), "The input was refused.")
+        first = next(
+            (prefixed(field, messages[0]) for field, messages in errors.items()), requests_messages.INPUT_INVALID()
+        )
         super().__init__(detail or first)
         self.errors = {field: list(messages) for field, messages in errors.items()}
 

@@ -12,14 +12,13 @@ import sqlite3
 from django.db import DatabaseError, InterfaceError, OperationalError
 
 from portal.common.errors import Unavailable
+from portal.common.messages import requests as messages
 
 RETRY_SECONDS = 5.0
 _log = logging.getLogger(__name__)
 
-_FULL = (
-    "The portal's database has no free space left, so nothing was changed. Ask the operator of the portal to free some."
-)
-_BUSY = "The portal's database does not answer at the moment, so nothing was changed. Try again in a few seconds."
+_FULL = messages.DATABASE_FULL()
+_BUSY = messages.DATABASE_UNAVAILABLE()
 
 # Primary result codes of SQLite: the low byte of an extended code.
 _SQLITE_FULL = frozenset({sqlite3.SQLITE_FULL})

@@ -12,8 +12,10 @@ from typing import IO, Any
 from rest_framework.exceptions import ParseError
 from rest_framework.parsers import JSONParser
 
+from portal.common.messages import requests as messages
+
 DEPTH_LIMIT = 64
-_TOO_DEEP = f"The body nests lists and objects more than {DEPTH_LIMIT} levels deep. Send it flatter."
+_TOO_DEEP = messages.BODY_NESTED_TOO_DEEPLY(limit=DEPTH_LIMIT)
 
 
 class BoundedJSONParser(JSONParser):

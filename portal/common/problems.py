@@ -34,6 +34,7 @@ from rest_framework.views import set_rollback
 from portal.common import outages
 from portal.common.errors import NotFound, NotSignedIn, RegattaError, TooLarge, TooManyRequests, ValidationFailed
 from portal.common.messages import localized, localized_errors
+from portal.common.messages import requests as messages
 from portal.common.version import OLDEST_CLIENT, VERSION
 
 PROBLEM_TYPE = "application/problem+json"
@@ -43,13 +44,11 @@ _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # The versions that a client compares with its own release.
 _RELEASE: Mapping[str, str] = {"Regatta-Version": VERSION, "Regatta-Oldest-Client": OLDEST_CLIENT}
 _log = logging.getLogger(__name__)
-_NOT_STORABLE = (
-    "The request holds a character or a number that cannot be kept. Take out what is not text, and try again."
-)
+_NOT_STORABLE = messages.REQUEST_NOT_STORABLE()
 _STALE = _("This page was open for too long, or you signed in again in another tab. Go back, reload, and try again.")
 # The REST framework has no error class for this.
 _CSRF_FAILED = "CSRF Failed"
-_TOO_LARGE = "The request is larger than you may send here. Sign in if you have not, and send less at once."
+_TOO_LARGE = messages.REQUEST_TOO_LARGE()
 
 # The stable code of each of the framework's own errors; for others the framework's code is used.
 _CODES: Mapping[type[drf.APIException], str] = {
@@ -106,7 +105,7 @@ def _body_of(error: Exception) -> dict[str, Any] | None:
     if isinstance(error, RegattaError):
         return problem_of(error)
     if isinstance(error, Http404):
-        return problem_of(NotFound("There is nothing here that you may see. Check the address."))
+        return problem_of(NotFound(messages.ADDRESS_NOT_FOUND()))
     if isinstance(error, RequestDataTooBig):
         return problem_of(TooLarge(_TOO_LARGE))
     if isinstance(error, DataError):
@@ -114,15 +113,11 @@ def _body_of(error: Exception) -> dict[str, Any] | None:
     if (away := outages.unavailable(error)) is not None:
         return problem_of(away)
     if isinstance(error, PermissionDenied):
-        return problem("forbidden", 403, "Your account may not do this.")
+        return problem("forbidden", 403, messages.ACTION_NOT_ALLOWED())
     if isinstance(error, drf.ValidationError):
         return problem_of(ValidationFailed(dict(_fields("", error.detail))))
     if isinstance(error, drf.Throttled):
-        return problem_of(
-            TooManyRequests(
-                "Too many requests. Wait a little, then try again.", retry_after=getattr(error, "wait", None) or 1
-            )
-        )
+        return problem_of(TooManyRequests(messages.TOO_MANY_REQUESTS(), retry_after=getattr(error, "wait", None) or 1))
     if isinstance(error, drf.PermissionDenied) and str(error.detail).startswith(_CSRF_FAILED):
         return problem("stale_form", 403, gettext(_STALE), reason=str(error.detail))
     if isinstance(error, drf.APIException):

@@ -40,7 +40,7 @@ class ExchangeInput(serializers.Serializer[Any]):
 
 
 class NewTokenOutput(serializers.Serializer[Any]):
-    token = serializers.CharField(help_text="The secret, told this once.")
+    token = serializers.CharField(help_text="The secret, shown only once.")
 
 
 class UserInput(serializers.Serializer[Any]):

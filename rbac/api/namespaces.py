@@ -62,7 +62,9 @@ class InvitationOutput(serializers.Serializer[Any]):
 
 
 class NewInvitationOutput(InvitationOutput):
-    link = serializers.CharField(help_text="For an address: what was sent there, told this once. Empty for an account.")
+    link = serializers.CharField(
+        help_text="For an address: the link that was sent there, shown only once. Empty for an account."
+    )
 
 
 class AbilityOutput(serializers.Serializer[Any]):

@@ -14,7 +14,7 @@ from rest_framework.views import APIView
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict
 from portal.common.pagination import PARAMETERS, paginate
-from rbac import tokens
+from rbac import messages, tokens
 from rbac.access import account_of, namespace_for, signed_in
 from rbac.api.common import DONE, page_of, read
 from rbac.models import ApiToken, Role
@@ -60,7 +60,7 @@ class ServiceTokenOutput(TokenOutput):
 
 
 class IssuedTokenOutput(TokenOutput):
-    token = serializers.CharField(help_text="The secret, told this once.")
+    token = serializers.CharField(help_text="The secret, shown only once.")
 
 
 class TokensView(APIView):
@@ -104,7 +104,7 @@ class CurrentTokenView(APIView):
         actor = account_of(request.user)
         shown = request.auth.pk if isinstance(request.auth, ApiToken) else ""
         if not shown:
-            raise Conflict("This call is signed by a session and not by a token; sign out in the browser instead.")
+            raise Conflict(messages.TOKEN_REQUIRED())
         tokens.revoke_token(actor=actor, token_id=str(shown), request=request._request)
         return Response(status=status.HTTP_204_NO_CONTENT)
 

@@ -10,6 +10,7 @@ from typing import Any
 from django.http import HttpRequest
 
 from portal.common.errors import ValidationFailed
+from rbac import messages
 from rbac.models import AuditEntry, Namespace, Outcome, User
 
 _TARGET_LENGTH = 200
@@ -54,7 +55,7 @@ def stated(reason: str) -> str:
     """Return the reason for a change on one line. Raises ValidationFailed when it is missing or too long."""
     text = " ".join(reason.split())
     if not text or len(text) > LONGEST_REASON:
-        raise ValidationFailed({"reason": [f"Say why, in 1 to {LONGEST_REASON} characters; it is kept in the trail."]})
+        raise ValidationFailed({"reason": [messages.REASON_REQUIRED(count=LONGEST_REASON)]})
     return text
 
 

@@ -17,6 +17,7 @@ from django.utils.crypto import salted_hmac
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, ValidationFailed
+from rbac import messages
 from rbac.access import hold_open, namespace_for
 from rbac.audit import log as audit_log
 from rbac.models import Answer, Invitation, Membership, Namespace, Role, User
@@ -28,7 +29,7 @@ LIFETIME = timedelta(days=7)
 OPEN_PER_NAMESPACE = 100
 _SECRET_BYTES = 24
 _SALT = "rbac.invitation"
-_NOT_THERE = "There is no such invitation; it may have been withdrawn. Ask who invited you for another one."
+_NOT_THERE = messages.INVITATION_NOT_FOUND()
 
 
 class Invited(NamedTuple):
@@ -110,21 +111,16 @@ def _invitee(invitee: str) -> tuple[User | None, str]:
     try:
         validate_email(invitee)
     except FieldError:
-        raise ValidationFailed(
-            {"who": [f"There is no account {invitee!r}, and it is no e-mail address. Write one or the other."]}
-        ) from None
+        raise ValidationFailed({"who": [messages.INVITEE_UNKNOWN(name=f"{invitee!r}")]}) from None
     return None, invitee
 
 
 def _refuse_member(actor: User, namespace: Namespace, account: User | None, email: str) -> None:
     if account == actor or (email and email.lower() == actor.email.lower()):
-        raise Conflict("You cannot invite yourself.")
+        raise Conflict(messages.SELF_INVITATION())
     member = Membership.objects.filter(namespace=namespace, user=account).first() if account else None
     if member is not None:
-        raise Conflict(
-            f"{member.user.username!r} is a member of {namespace.name!r} already. Change the role in the list of "
-            "members."
-        )
+        raise Conflict(messages.ALREADY_MEMBER(name=f"{member.user.username!r}", namespace=f"{namespace.name!r}"))
 
 
 def _end_expired(namespace: Namespace, account: User | None, email: str) -> None:
@@ -134,9 +130,9 @@ def _end_expired(namespace: Namespace, account: User | None, email: str) -> None
     opened.filter(expires__lte=now).update(ended=now, answer=Answer.WITHDRAWN)
     same = Q(user=account) if account else Q(email__iexact=email)
     if opened.filter(same).exists():
-        raise Conflict("There is an open invitation already. Withdraw it first, then invite anew.")
+        raise Conflict(messages.INVITATION_ALREADY_OPEN())
     if opened.count() >= OPEN_PER_NAMESPACE:
-        raise Conflict(f"There are {OPEN_PER_NAMESPACE} open invitations. Withdraw some first.")
+        raise Conflict(messages.INVITATION_LIMIT_REACHED(count=OPEN_PER_NAMESPACE))
 
 
 @transaction.atomic
@@ -145,7 +141,7 @@ def withdraw(*, actor: User, namespace_name: str, invitation_id: str, request: H
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     invitation = open_in(namespace).filter(pk=invitation_id).first()
     if invitation is None:
-        raise NotFound(f"There is no such open invitation in {namespace_name!r}.")
+        raise NotFound(messages.OPEN_INVITATION_NOT_FOUND(namespace=f"{namespace_name!r}"))
     _end(invitation, Answer.WITHDRAWN, actor, request)
 
 
@@ -187,11 +183,10 @@ def own(actor: User, invitation_id: str) -> Invitation:
 
 def _refuse_what_is_over(invitation: Invitation) -> None:
     if invitation.ended is not None:
-        raise Conflict("This invitation has been answered already.")
+        raise Conflict(messages.INVITATION_ANSWERED())
     if invitation.expires <= wall_clock():
         raise Conflict(
-            f"This invitation ended on {invitation.expires:%Y-%m-%d}. "
-            f"Ask {invitation.invited_by.username} for another one."
+            messages.INVITATION_EXPIRED(day=f"{invitation.expires:%Y-%m-%d}", name=invitation.invited_by.username)
         )
 
 

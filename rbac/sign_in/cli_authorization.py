@@ -16,7 +16,7 @@ from django.db import transaction
 from django.http import HttpRequest
 
 from portal.common.errors import Conflict, ValidationFailed
-from rbac import tokens
+from rbac import messages, tokens
 from rbac.models import ApiToken, Connection, User
 from rbac.selectors import digest_of
 
@@ -25,8 +25,8 @@ LONGEST_NAME = 100
 # SHA-256 in unpadded base64url.
 _CHALLENGE = re.compile(r"[A-Za-z0-9_-]{43}")
 _VERIFIER = re.compile(r"[A-Za-z0-9._~-]{43,128}")
-_STALE = "This code was used already, or is older than two minutes. Run `regatta login` again."
-_NOT_ONE_OF_OURS = "This address was not made by `regatta login`. Run it again."
+_STALE = messages.LOGIN_CODE_SPENT()
+_NOT_ONE_OF_OURS = messages.LOGIN_ADDRESS_INVALID()
 
 
 def check(name: str, challenge: str) -> None:

@@ -19,7 +19,7 @@ from social_django.models import UserSocialAuth
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound
-from rbac import namespace_names
+from rbac import messages, namespace_names
 from rbac.audit import log as audit_log
 from rbac.models import Awaiting, User
 from rbac.services import ensure_personal_namespace
@@ -106,8 +106,8 @@ def disconnect(*, actor: User, connection_id: int, request: HttpRequest | None =
     """Remove a connection. Raises NotFound, and Conflict when it is the only way to sign in."""
     found = connections_of(actor).filter(pk=connection_id).first()
     if found is None:
-        raise NotFound("There is no such connection of your account.")
+        raise NotFound(messages.CONNECTED_ACCOUNT_NOT_FOUND())
     if not actor.has_usable_password() and connections_of(actor).count() == 1:
-        raise Conflict("This is the only way into your account. Connect another one first.")
+        raise Conflict(messages.LAST_SIGN_IN_METHOD())
     audit_log.record("connection.remove", found.provider, actor=actor, request=request)
     found.delete()

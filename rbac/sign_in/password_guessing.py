@@ -14,7 +14,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from portal.common.errors import TooManyRequests, ValidationFailed
-from rbac import throttle
+from rbac import messages, throttle
 from rbac.audit import log as audit_log
 from rbac.models import Outcome, User
 
@@ -60,7 +60,7 @@ def check_present_password(user: User, password: str) -> None:
     """
     throttle.take(_PRESENT, str(user.pk), most=PRESENT_PASSWORD_TRIES)
     if not user.check_password(password):
-        raise ValidationFailed({"old": ["This is not your present password."]})
+        raise ValidationFailed({"old": [messages.OLD_PASSWORD_WRONG()]})
     throttle.refund(_PRESENT, str(user.pk))
 
 

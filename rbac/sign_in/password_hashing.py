@@ -11,6 +11,7 @@ from typing import Any
 from django.contrib.auth.hashers import Argon2PasswordHasher
 
 from portal.common.errors import TooManyRequests
+from rbac import messages
 
 # Half of the cores stay free for other requests of the process.
 AT_ONCE = max(1, len(os.sched_getaffinity(0)) // 2)
@@ -22,9 +23,7 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
 def slot() -> Iterator[None]:
     """Hold one of ``AT_ONCE`` slots. Raises TooManyRequests when none is free within ``WAIT_SECONDS``."""
     if not _slots.acquire(timeout=WAIT_SECONDS):
-        raise TooManyRequests(
-            f"Too many passwords are being checked. Wait {WAIT_SECONDS:g} s, then try again.", retry_after=WAIT_SECONDS
-        )
+        raise TooManyRequests(messages.TOO_MANY_PASSWORD_CHECKS(seconds=f"{WAIT_SECONDS:g}"), retry_after=WAIT_SECONDS)
     try:
         yield
     finally:

@@ -17,7 +17,7 @@ from django.utils.http import urlsafe_base64_decode
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, Forbidden, NotFound, ValidationFailed
-from rbac import mail, throttle
+from rbac import mail, messages, throttle
 from rbac.access import require_admin
 from rbac.audit import log as audit_log
 from rbac.models import Awaiting, Outcome, User
@@ -32,8 +32,8 @@ _EMAILS_PER_ADDRESS_AND_CALLER = 5
 _EMAILS_PER_ADDRESS = 50
 _EMAILS_PER_CALLER = 30
 _LONGEST_ADDRESS = 254
-_NO_ADDRESS = "Write your e-mail address: the letter goes there."
-_OVER = "This link has been used, or is too old. Begin anew."
+_NO_ADDRESS = messages.EMAIL_MISSING()
+_OVER = messages.LINK_EXPIRED()
 
 
 def is_possible() -> bool:
@@ -52,7 +52,7 @@ def sign_up(*, username: str, email: str, password: str, request: HttpRequest) -
     Raises Forbidden when registration is closed, ValidationFailed, TooManyRequests.
     """
     if settings.SIGN_UP == CLOSED:
-        raise Forbidden("Nobody can open an account by themselves here. Ask an admin.")
+        raise Forbidden(messages.SIGN_UP_CLOSED())
     _forget_unconfirmed(username, email)
     user = User(username=username, is_active=False, awaiting=Awaiting.CONFIRMATION, email=email)
     known = User.objects.filter(email__iexact=email).first() if email else None
@@ -95,7 +95,7 @@ def to_confirm(token: str) -> User:
     except signing.SignatureExpired:
         raise Conflict(_OVER) from None
     except signing.BadSignature:
-        raise NotFound("This is not a whole link. Copy all of it from the letter.") from None
+        raise NotFound(messages.LINK_INCOMPLETE()) from None
     user = User.objects.filter(pk=payload["user"], email=payload["email"], awaiting=Awaiting.CONFIRMATION).first()
     if user is None:
         raise Conflict(_OVER)
@@ -112,7 +112,7 @@ def confirm(*, token: str, password: str, request: HttpRequest) -> User:
     user = to_confirm(token)
     throttle.take("confirm", str(user.pk), most=_EMAILS_PER_CALLER)
     if not user.check_password(password):
-        raise ValidationFailed({"password": ["This is not the password that the account was opened with."]})
+        raise ValidationFailed({"password": [messages.SIGN_UP_PASSWORD_WRONG()]})
     waits = settings.SIGN_UP == APPROVAL
     user.awaiting = Awaiting.APPROVAL if waits else ""
     user.is_active = not waits
@@ -165,7 +165,7 @@ def _waiting(actor: User, username: str) -> User:
     require_admin(actor)
     user = waiting_accounts().filter(username=username).first()
     if user is None:
-        raise NotFound(f"No account {username!r} waits to be let in.")
+        raise NotFound(messages.NOT_AWAITING_APPROVAL(name=f"{username!r}"))
     return user
 
 

@@ -13,6 +13,7 @@ from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotSignedIn, TooManyRequests, ValidationFailed
+from rbac import messages
 from rbac.audit import log as audit_log
 from rbac.models import RecoveryCode, User
 from rbac.selectors import digest_of
@@ -23,8 +24,8 @@ _PAUSE_SECONDS = 30.0
 # 80 random bits: a fast digest is enough for codes that cannot be guessed, even from a copy of the table. A key in the
 # settings would only add that codes are lost when it is replaced. Codes of earlier versions (40 bits) stay valid.
 _CODE_BYTES = 10
-_THERE_IS_ONE = "You have a second factor. Switch it off before you set up another one."
-_WRONG = "The code is wrong, or it was used already. Wait for the next one."
+_THERE_IS_ONE = messages.TWO_FACTOR_ALREADY_ON()
+_WRONG = messages.TWO_FACTOR_CODE_WRONG()
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
@@ -83,7 +84,7 @@ def begun(actor: User) -> TOTPDevice:
     """Return the authenticator that is being set up. Raises Conflict when there is none."""
     device: TOTPDevice | None = TOTPDevice.objects.filter(user=actor, confirmed=False).first()
     if device is None:
-        raise Conflict("Make a key first, on the page of the second factor.")
+        raise Conflict(messages.TWO_FACTOR_KEY_MISSING())
     return device
 
 
@@ -100,7 +101,7 @@ def confirm(*, actor: User, code: str, request: HttpRequest | None = None) -> li
     # Guessing the key of the own account needs no delay.
     device.throttle_reset()
     if not device.verify_token(_digits(code)):
-        raise ValidationFailed({"code": ["This is not the code that the app shows now. Try the next one."]})
+        raise ValidationFailed({"code": [messages.TWO_FACTOR_CODE_NOT_CURRENT()]})
     device.confirmed = True
     device.save(update_fields=["confirmed"])
     audit_log.record("second-factor.on", actor.username, actor=actor, request=request)
@@ -130,7 +131,7 @@ def verify(user: User, code: str) -> None:
     if device is None:
         return
     if not device.verify_is_allowed()[0]:
-        raise TooManyRequests("Too many wrong codes. Wait half a minute, then try again.", retry_after=_PAUSE_SECONDS)
+        raise TooManyRequests(messages.TOO_MANY_WRONG_CODES(), retry_after=_PAUSE_SECONDS)
     if _use_recovery_code(user, code):
         device.throttle_reset()
     elif not device.verify_token(_digits(code)):
@@ -147,7 +148,7 @@ def _use_recovery_code(user: User, code: str) -> bool:
 def renew_codes(*, actor: User, request: HttpRequest | None = None) -> list[str]:
     """Return new recovery codes; the old ones become invalid. Raises Conflict without a second factor."""
     if device_of(actor) is None:
-        raise Conflict("You have no second factor.")
+        raise Conflict(messages.TWO_FACTOR_NOT_ON())
     audit_log.record("second-factor.codes", actor.username, actor=actor, request=request)
     return _fresh_codes(actor)
 
@@ -159,7 +160,7 @@ def switch_off(*, actor: User, user: User, request: HttpRequest | None = None) -
     Raises Conflict for an admin's own second factor when the platform requires one of admins.
     """
     if actor == user and settings.ADMIN_SECOND_FACTOR and user.is_admin:
-        raise Conflict("Admins need a second factor here. Ask another admin to switch yours off if you lost it.")
+        raise Conflict(messages.TWO_FACTOR_MANDATORY())
     TOTPDevice.objects.filter(user=user).delete()
     RecoveryCode.objects.filter(user=user).delete()
     audit_log.record("second-factor.off", user.username, actor=actor, request=request)

@@ -14,6 +14,7 @@ from django.http import HttpRequest
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Forbidden, NotFound, NotSignedIn, TooManyRequests
+from rbac import messages
 from rbac.audit import log as audit_log
 from rbac.models import Awaiting, Outcome, Session, User
 from rbac.services import ensure_personal_namespace
@@ -21,11 +22,10 @@ from rbac.sign_in import password_guessing, second_factor
 from rbac.sign_in.sessions import ORIGIN, handle_of
 from rbac.socket_revocation import wake_sockets
 
-_WRONG = "The name or the password is wrong."
-_TOO_OFTEN = "Too many attempts to sign in. Wait {seconds} s, then try again."
+_WRONG = messages.CREDENTIALS_WRONG()
 _AWAITING: Mapping[str, str] = {
-    Awaiting.CONFIRMATION: "Confirm your e-mail address first: open the link in the letter that we sent you.",
-    Awaiting.APPROVAL: "An admin has to let you in first. You get a letter when that is done.",
+    Awaiting.CONFIRMATION: messages.CONFIRMATION_PENDING(),
+    Awaiting.APPROVAL: messages.APPROVAL_PENDING(),
 }
 _FIRST = "first-session"
 _PENDING = "pending-sign-in"
@@ -52,7 +52,7 @@ def check_password(request: HttpRequest, username: str, password: str) -> User:
     if getattr(request, "axes_locked_out", False):
         _record_failure(request, username, locked_out=True)
         wait = math.ceil(settings.AXES_COOLOFF_TIME.total_seconds())
-        raise TooManyRequests(_TOO_OFTEN.format(seconds=wait), retry_after=wait)
+        raise TooManyRequests(messages.TOO_MANY_SIGN_INS(seconds=wait), retry_after=wait)
     if not isinstance(user, User):
         _record_failure(request, username)
         raise NotSignedIn(_why_not(username, password))
@@ -106,7 +106,7 @@ def finish(request: HttpRequest, code: str) -> str:
     """
     user = pending(request)
     if user is None:
-        raise NotSignedIn("You took too long. Sign in with your password again.")
+        raise NotSignedIn(messages.SIGN_IN_TIMED_OUT())
     try:
         second_factor.verify(user, code)
     except NotSignedIn:
@@ -121,9 +121,9 @@ def require_second_factor(user: User, code: str) -> None:
     """Check the second factor for a sign-in without a page in between. Raises NotSignedIn, TooManyRequests, and
     Forbidden when the platform requires a second factor that the account has not set up."""
     if second_factor.is_owed(user):
-        raise Forbidden("Set up your second factor first, on the page of your account.")
+        raise Forbidden(messages.TWO_FACTOR_REQUIRED())
     if second_factor.device_of(user) is not None and not code:
-        raise NotSignedIn("This account has a second factor. Send a code of it as well, as code.")
+        raise NotSignedIn(messages.TWO_FACTOR_CODE_MISSING())
     second_factor.verify(user, code)
 
 
@@ -169,7 +169,7 @@ def end_session(*, actor: User, handle: str, request: HttpRequest | None = None)
     """Sign one of the actor's own browsers out, possibly the current one; its sockets close. Raises NotFound."""
     ended, _ = sessions_of(actor).filter(handle=handle).delete()
     if not ended:
-        raise NotFound("There is no such session of yours; it may have ended already.")
+        raise NotFound(messages.SESSION_NOT_FOUND())
     audit_log.record("session.end", handle, actor=actor, request=request)
     if request is not None and handle == handle_of(request.session.session_key):
         request.session.flush()

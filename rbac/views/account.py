@@ -18,6 +18,7 @@ from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from portal.common.errors import Conflict, Forbidden, NotSignedIn, TooManyRequests, ValidationFailed
 from portal.common.messages import localized
+from rbac import messages as rbac_messages
 from rbac.sign_in import external, password_guessing, registration, second_factor
 from rbac.view_helpers import attempt, user_of
 
@@ -69,7 +70,7 @@ def set_up(request: HttpRequest) -> HttpResponse:
     the app."""
     user = user_of(request)
     if getattr(request, "impersonator", None) is not None:
-        raise Forbidden("Nobody sets up the second factor of somebody else.")
+        raise Forbidden(rbac_messages.TWO_FACTOR_OF_ANOTHER_ACCOUNT())
     if second_factor.device_of(user) is not None:
         return redirect("account")
     device = second_factor.begin(actor=user) if request.method == "POST" else None

@@ -18,7 +18,7 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.common.errors import Conflict, ValidationFailed
 from portal.common.pagination import paginate
 from portal.common.tables import csv_line
-from rbac import account_admin, mail, throttle
+from rbac import account_admin, mail, messages, throttle
 from rbac.access import require_admin
 from rbac.audit import log as audit_log
 from rbac.audit import queries as audit_queries
@@ -199,12 +199,12 @@ def send_test_email(request: HttpRequest) -> HttpResponse:
 
     def do() -> None:
         if not actor.email:
-            raise ValidationFailed({"email": ["Your account has no e-mail address; give it one first."]})
+            raise ValidationFailed({"email": [messages.OWN_EMAIL_MISSING()]})
         throttle.take("trial-letter", str(actor.pk), most=_TEST_EMAILS)
         why = mail.try_out(actor.email)
         audit_log.record("mail.try", actor.email, actor=actor, detail={"failed": why}, request=request)
         if why:
-            raise Conflict(f"The letter could not be sent: {why}")
+            raise Conflict(messages.EMAIL_NOT_SENT(why=why))
 
     attempt(request, do, _("The letter has been handed over; look into your mailbox."))
     return redirect("admin-sign-in")

@@ -15,6 +15,7 @@ from portal.common.clock import now as wall_clock
 from portal.common.errors import ValidationFailed
 from portal.common.messages import localized
 from portal.common.problems import content_security_policy
+from rbac import messages
 from rbac.sign_in import cli_authorization
 from rbac.view_helpers import user_of
 
@@ -22,7 +23,7 @@ LIFETIMES = ("30", "90", "365", "")
 DEFAULT_LIFETIME = "90"
 _LOWEST_PORT, _HIGHEST_PORT = 1024, 65535
 _LONGEST_STATE = 128
-_ODD_PORT = "This address was not made by `regatta login`. Run it again."
+_ODD_PORT = messages.LOGIN_ADDRESS_INVALID()
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def connect(request: HttpRequest) -> HttpResponse:
 def _agreed(request: HttpRequest, connection_request: ConnectionRequest) -> HttpResponse:
     days = request.POST.get("days", DEFAULT_LIFETIME)
     if days not in LIFETIMES:
-        raise ValidationFailed({"days": ["Choose how long the token shall be good."]})
+        raise ValidationFailed({"days": [messages.TOKEN_LIFETIME_MISSING()]})
     code = cli_authorization.grant(
         actor=user_of(request),
         name=connection_request.name,

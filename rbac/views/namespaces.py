@@ -13,7 +13,7 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.common.errors import ValidationFailed
-from rbac import mail, services
+from rbac import mail, messages, services
 from rbac.access import may
 from rbac.models import Invitation, Role
 from rbac.namespaces import invitations
@@ -65,7 +65,7 @@ def _role(request: HttpRequest) -> Role:
     try:
         return Role(request.POST.get("role", ""))
     except ValueError:
-        raise ValidationFailed({"role": ["Choose a role: viewer, developer or owner."]}) from None
+        raise ValidationFailed({"role": [messages.ROLE_MISSING()]}) from None
 
 
 @login_required

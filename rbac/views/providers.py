@@ -42,10 +42,10 @@ _BROKEN = _("The other side does not answer as it should. Try again in a while."
 _MESSAGES: tuple[tuple[type[Exception], int, str], ...] = (
     (external.SignUpClosed, 403, _("Nobody can open an account by themselves here. Ask an admin.")),
     (AuthCanceled, 403, _("You stopped it there. Nothing has been changed.")),
-    (AuthSessionError, 403, _("It took too long, or was begun in another tab or browser. Begin anew.")),
+    (AuthSessionError, 403, _("Sign-in took too long, or was started in another tab or browser. Start again.")),
     (AuthAssociationError, 409, _("That account is connected with another account here.")),
     (AuthProviderError, 502, _BROKEN),
-    (SocialAuthBaseException, 403, _("The other side did not confirm who you are. Begin anew.")),
+    (SocialAuthBaseException, 403, _("The identity provider did not confirm your identity. Start again.")),
     (Exception, 502, _BROKEN),
 )
 

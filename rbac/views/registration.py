@@ -17,6 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from portal.common.errors import Forbidden, TooManyRequests, ValidationFailed
 from portal.common.messages import localized_errors
+from rbac import messages as rbac_messages
 from rbac.access import require_admin
 from rbac.services import ensure_personal_namespace
 from rbac.sign_in import registration
@@ -45,7 +46,7 @@ def _form(
 def sign_up(request: HttpRequest) -> HttpResponse:
     """Open an account."""
     if not registration.is_possible():
-        raise Forbidden("Nobody can open an account by themselves here. Ask an admin.")
+        raise Forbidden(rbac_messages.SIGN_UP_CLOSED())
     fields = {name: request.POST.get(name, "").strip() for name in ("username", "email")}
 
     def action() -> None:

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, ValidationFailed
 from portal.common.messages import localized
-from rbac import tokens
+from rbac import messages, tokens
 from rbac.models import ApiToken, Role
 from rbac.scopes import DESCRIPTIONS, OF_NAMESPACES, Scope
 from rbac.selectors import service_tokens_of, tokens_of
@@ -42,7 +42,7 @@ def _days(request: HttpRequest) -> int | None:
     """Return the lifetime of the form. Raises ValidationFailed."""
     raw = request.POST.get("days", _DEFAULT_LIFETIME)
     if raw not in _LIFETIMES:
-        raise ValidationFailed({"days": ["Choose how long the token shall be good."]})
+        raise ValidationFailed({"days": [messages.TOKEN_LIFETIME_MISSING()]})
     return int(raw) if raw else None
 
 
@@ -58,7 +58,7 @@ def own(request: HttpRequest) -> HttpResponse:
 def _make_own(request: HttpRequest) -> tuple[ApiToken, str]:
     name = request.POST.get("name", "").strip()
     if not 0 < len(name) <= _LONGEST_NAME:
-        raise ValidationFailed({"name": ["Give the token a name of at most 100 characters."]})
+        raise ValidationFailed({"name": [messages.TOKEN_NAME_LENGTH()]})
     expires = tokens.in_days(_days(request), wall_clock())
     scopes = request.POST.getlist("scopes")
     return tokens.create_token(actor=user_of(request), name=name, scopes=scopes, expires=expires, request=request)
@@ -106,7 +106,7 @@ def of_namespace(request: HttpRequest, ns: str) -> HttpResponse:
 def _make_service(request: HttpRequest, ns: str) -> tuple[ApiToken, str]:
     role = request.POST.get("role", Role.DEVELOPER)
     if role not in tokens.SERVICE_ROLES:
-        raise ValidationFailed({"role": ["A service token is a viewer or a developer."]})
+        raise ValidationFailed({"role": [messages.SERVICE_TOKEN_ROLE_INVALID()]})
     return tokens.create_service_token(
         actor=user_of(request),
         namespace_name=ns,

@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from runtime.errors import UsageError
+from runtime.messages import training as messages
 from runtime.parameters.optimisers import Optimiser
 from runtime.trainer.job import Job
 from runtime.trainer.params import Params
@@ -90,7 +91,7 @@ def attach(
     tensors = {name: tensor for name, tensor in model.named_parameters() if tensor.requires_grad}
     if elsewhere := [name for name, tensor in tensors.items() if tensor.device.type != "cpu"]:
         where = tensors[elsewhere[0]].device
-        raise UsageError(f"The parameter {elsewhere[0]!r} is on {where}; call model.cpu() before it is attached.")
+        raise UsageError(messages.PARAMETER_DEVICE_WRONG(name=f"{elsewhere[0]!r}", device=where))
     arrays = {name: _array(tensor) for name, tensor in tensors.items()}
     return Shared(job.params(arrays, opt, mode, wire=wire), tensors, overlap)
 
@@ -99,6 +100,6 @@ def _array(tensor: Any) -> NDArray[Any]:
     """Return the memory of a parameter, made contiguous first because pulls write into it."""
     tensor.data = tensor.data.contiguous()
     if tensor.dtype not in (torch.float32, torch.float64):
-        raise UsageError(f"A parameter is {tensor.dtype}; call model.float() before it is attached.")
+        raise UsageError(messages.MODEL_TYPE_WRONG(type=tensor.dtype))
     array: NDArray[Any] = tensor.detach().numpy()
     return array

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 from runtime import contract
+from runtime.messages import from_json
 
 LONGEST_MESSAGE = 4 * 1024 * 1024
 LONGEST_KEY = 200
@@ -32,6 +33,8 @@ class Listener(Protocol):
     def metrics(self, entries: list[str]) -> None: ...
 
     def event(self, kind: str, text: str) -> None: ...
+
+    def failure(self, text: str) -> None: ...
 
     def misunderstood(self, why: str) -> None: ...
 
@@ -86,7 +89,9 @@ def _take(message: Mapping[str, Any], listener: Listener) -> None:
         case contract.METRICS:
             listener.metrics(list(_point_entries(message["points"], listener)))
         case contract.EVENT:
-            listener.event(_plain(message["kind"], LONGEST_KIND), _plain(message["text"], LONGEST_TEXT))
+            listener.event(_plain(message["kind"], LONGEST_KIND), _message(message["text"]))
+        case contract.FAILURE:
+            listener.failure(_message(message["text"]))
         case other:
             raise ValueError(f"unknown message {str(other)[:LONGEST_KEY]!r}")
 
@@ -110,6 +115,13 @@ def _point_entry(at: Any, step: Any, key: Any, value: Any) -> str:
     if abs(count) > _LARGEST_STEP:
         raise ValueError(f"no step between -2**53 and 2**53 ({str(step)[:_SHOWN]})")
     return json.dumps([moment, count, name or "?", number], allow_nan=False, ensure_ascii=False)
+
+
+def _message(document: Any) -> str:
+    """Return a text, or a message with its code if it can be sent on as it is."""
+    text = from_json(document)
+    plain = _plain(text, LONGEST_TEXT)
+    return text if plain == text else plain
 
 
 def _plain(text: Any, limit: int) -> str:

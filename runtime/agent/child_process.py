@@ -17,6 +17,7 @@ from runtime.agent import process_tree, sandbox, short_tmpdir
 from runtime.agent.settings import Settings
 from runtime.errors import TEMPORARY
 from runtime.isolation import cgroup, confinement, launch, launch_request, network, syscalls
+from runtime.messages import training as messages
 
 # Address space for the shared libraries that a process maps but does not fill.
 _MAPPED_LIBRARIES = 1024**3
@@ -34,7 +35,7 @@ class NotStarted(Exception):
     """
 
     def __init__(self, why: str, number: int | None) -> None:
-        super().__init__(f"could not be started: {why}")
+        super().__init__(messages.NOT_STARTED(why=why))
         self.code = contract.EXIT_RESTART if number in TEMPORARY else contract.EXIT_ERROR
 
 

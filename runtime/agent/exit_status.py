@@ -10,6 +10,9 @@ from pathlib import PurePath
 from typing import Any
 
 from runtime import contract
+from runtime.messages import Message
+from runtime.messages import training as messages
+from runtime.messages.composition import prefixed
 
 _FRAME = re.compile(r'  File "(?P<path>.+)", line (?P<line>\d+)')
 _EXCEPTION = re.compile(r"(?P<kind>[A-Za-z_][\w.]*)(:|$)")
@@ -65,14 +68,26 @@ class Ending:
 
 
 class TracebackReader:
-    """Reader of stderr that keeps the last Python error: its line, and the user's line that led to it."""
+    """Reader of stderr that keeps the last Python error: its line, and the user's line that led to it.
+
+    ``reported``: the message of an error of the runtime, which the process sent over its link with its code.
+    """
 
     def __init__(self, work: str) -> None:
         self._work = work.rstrip("/") + "/"
         self._inside = False
         self._place = ""
-        self.error = ""
+        self._error = ""
+        self.reported = ""
         self.out_of_memory = False
+        self._error_place = ""
+
+    @property
+    def error(self) -> str:
+        """The last error and its place; empty if there is none."""
+        kind = self._error.removesuffix(f": {self.reported}")
+        error = prefixed(kind, self.reported) if self.reported and kind != self._error else self._error
+        return messages.ERROR_AT(error=error, place=self._error_place) if self._error_place else error
 
     def feed(self, lines: list[str]) -> None:
         for line in (_RANK.sub("", line, count=1) if line.startswith("[rank") else line for line in lines):
@@ -92,9 +107,9 @@ class TracebackReader:
     def _place_of(self, path: str, line: str) -> str:
         """Return the place to report. The user's own files take precedence over the libraries that they call."""
         if path.startswith(self._work):
-            return f"{path.removeprefix(self._work)} line {line}"
+            return messages.FILE_LINE(file=path.removeprefix(self._work), line=line)
         if not PurePath(path).is_absolute() and not path.startswith("<"):
-            return f"{path} line {line}"
+            return messages.FILE_LINE(file=path, line=line)
         return self._place
 
     def _end(self, line: str) -> None:
@@ -102,7 +117,7 @@ class TracebackReader:
         if not found:
             return
         message = line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + " …"
-        self.error = f"{message} in {self._place}" if self._place else message
+        self._error, self._error_place = message, self._place
         self.out_of_memory = found["kind"].endswith("MemoryError")
 
 
@@ -118,24 +133,25 @@ def ending(status: int, forced: Forced | None, error: TracebackReader, memory: i
     if not code:
         return Ending(code, None, False, "")
     if error.out_of_memory:
-        return Ending(code, None, True, f"ran out of memory{_limit(memory)}")
-    detail = f": {error.error}" if error.error else ""
-    return Ending(code, None, False, f"exited with code {code}{detail}")
+        return Ending(code, None, True, _out_of_memory(memory))
+    if error.error:
+        return Ending(code, None, False, messages.EXITED_WITH_ERROR(code=code, error=error.error))
+    return Ending(code, None, False, messages.EXITED(code=code))
 
 
 def mebibytes(size: int) -> str:
     return f"{round(size / 2**20):,} MiB"
 
 
-def _limit(memory: int) -> str:
-    return f" (limit {mebibytes(memory)})" if memory else ""
+def _out_of_memory(limit: int) -> Message:
+    return messages.OUT_OF_MEMORY_LIMIT(limit=mebibytes(limit)) if limit else messages.OUT_OF_MEMORY()
 
 
 def _ended_by(number: int, cpu_seconds: int) -> str:
     if number == signal.SIGXCPU and cpu_seconds:
-        return f"used more than its {cpu_seconds:,} s of CPU time"
+        return messages.CPU_TIME_EXCEEDED(seconds=f"{cpu_seconds:,}")
     try:
         name = f" ({signal.Signals(number).name})"
     except ValueError:
         name = ""
-    return f"was ended by signal {number}{name}"
+    return messages.TERMINATED_BY_SIGNAL(signal=f"{number}{name}")

@@ -16,6 +16,7 @@ from runtime.agent.exit_status import Force, Forced, mebibytes
 from runtime.agent.process_tree import Unmeasurable
 from runtime.agent.settings import Settings
 from runtime.errors import TEMPORARY
+from runtime.messages import training as messages
 
 # Interval of the scan for memory and files that only descriptors hold. The scan costs more than the rest.
 _DESCRIPTORS_SECONDS = 1.0
@@ -73,7 +74,7 @@ class Limits:
         most = self._settings.processes
         self._census = process_tree.census(self._root, most)
         if most and self._census.tasks > most:
-            return Forced(Force.PROCESSES, f"started more than {most:,} processes and threads")
+            return Forced(Force.PROCESSES, messages.TOO_MANY_PROCESSES(count=f"{most:,}"))
         return None
 
     def _memory(self) -> Forced | None:
@@ -85,7 +86,7 @@ class Limits:
         used = _total(process_tree.shared_out(self._root), files)
         if used <= limit:
             return None
-        return Forced(Force.MEMORY, f"out of memory: used {mebibytes(used)} of {mebibytes(limit)}")
+        return Forced(Force.MEMORY, messages.OUT_OF_MEMORY_USED(used=mebibytes(used), limit=mebibytes(limit)))
 
     def _files(self) -> Forced | None:
         limit = self._settings.disk
@@ -96,7 +97,7 @@ class Limits:
         used = self._disk.used + self._held.disk
         if used <= limit:
             return None
-        why = f"used {mebibytes(used)} of {mebibytes(limit)} of disk; write less, or remove files that are not needed"
+        why = messages.OUT_OF_DISK(used=mebibytes(used), limit=mebibytes(limit))
         return Forced(Force.DISK, why)
 
     def _scan_descriptors(self) -> None:
@@ -118,4 +119,4 @@ def _total(mapped: process_tree.Memory, files: int) -> int:
 
 
 def _unmeasured(why: str) -> Forced:
-    return Forced(Force.UNMEASURED, f"was ended because what it uses could not be measured ({why})")
+    return Forced(Force.UNMEASURED, messages.USAGE_NOT_MEASURED(problem=why))

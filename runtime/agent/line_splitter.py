@@ -7,6 +7,7 @@ from json.encoder import encode_basestring
 
 from runtime import contract
 from runtime.log_lines import last_state, shown
+from runtime.messages import to_json
 
 # ``AGENT`` is the stream of the agent's own remarks.
 STDOUT, STDERR, AGENT = "stdout", "stderr", "agent"
@@ -80,4 +81,4 @@ def line_entries(at: float, stream: str, lines: list[str]) -> list[str]:
 
 
 def event_entry(at: float, kind: str, text: str) -> str:
-    return json.dumps([at, kind, text], ensure_ascii=False)
+    return json.dumps([at, kind, to_json(text)], ensure_ascii=False)

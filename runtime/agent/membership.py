@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from runtime import contract
 from runtime.agent.settings import Settings
 from runtime.contract import Member
+from runtime.messages import training as messages
 
 if TYPE_CHECKING:
     from runtime.coordination.base import (
@@ -127,7 +128,7 @@ class Membership:
             self._registered_at = registration.mod_revision
             self._on_registered(registration.create_revision)
             if not self._lease.alive:
-                self._on_lost("its lease ran out while it registered")
+                self._on_lost(messages.LEASE_EXPIRED_AT_REGISTRATION())
 
     def _may_expire(self) -> bool:
         """Return whether the existing entry may be the registration of the earlier start, which has yet to expire."""
@@ -186,7 +187,7 @@ class Membership:
         self._on_members(revision, [_member(entry) for entry in sorted(there, key=lambda entry: entry.key)])
 
         if self._is_removed(revision, entries):
-            self._on_lost("its registration was removed from the coordination store")
+            self._on_lost(messages.REGISTRATION_REMOVED())
 
     def _is_removed(self, revision: int, entries: Collection[Versioned]) -> bool:
         """Return whether the registration was removed.

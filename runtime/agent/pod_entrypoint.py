@@ -21,6 +21,7 @@ from runtime.agent.portal_client import NotFetched, Portal
 from runtime.agent.supervisor import STOP_SIGNALS
 from runtime.contract import ReplicaState
 from runtime.isolation import syscalls
+from runtime.messages import training as messages
 
 _Result = TypeVar("_Result")
 
@@ -40,9 +41,9 @@ def main(arguments: Sequence[str]) -> int:
     try:
         _prepare(Path(os.environ[contract.REPLICA_DIR]))
     except _StopRequested:
-        return _end("was stopped before it began", None)
+        return _end(messages.STOPPED_BEFORE_START(), None)
     except NotFetched as problem:
-        return _end("was stopped before it began" if problem.over else f"could not begin: {problem}", None)
+        return _end(messages.STOPPED_BEFORE_START() if problem.over else f"could not begin: {problem}", None)
     except OSError as problem:
         return _end(f"could not begin: {problem}", contract.EXIT_RESTART)
     return agent.main(arguments)

@@ -27,6 +27,7 @@ from runtime.contract import Member, ReplicaState
 from runtime.isolation import cgroup, landlock, syscalls
 from runtime.isolation.network import is_kept
 from runtime.log_lines import Cap
+from runtime.messages import training as messages
 from runtime.metric_parser import CostReader
 
 WATCH_SECONDS = 0.1
@@ -96,12 +97,14 @@ class Supervisor:
         if self._settings.lock_fd is not None:
             os.set_inheritable(self._settings.lock_fd, False)
         elif contract.take_lock(self._settings.directory) is None:
-            raise AlreadyRunning(f"Another agent runs {self._settings.replica} in {self._settings.directory}.")
+            raise AlreadyRunning(
+                messages.AGENT_ALREADY_RUNNING(replica=self._settings.replica, directory=self._settings.directory)
+            )
 
     def _start_child(self) -> tuple[child_process.Child | Ending, str]:
         """Start the command before any thread runs, or return the ending if that fails; with a remark for the log."""
         if (self._settings.directory / contract.STOP_FILE).exists():
-            return Ending(None, None, False, "was stopped before it began"), ""
+            return Ending(None, None, False, messages.STOPPED_BEFORE_START()), ""
         ruleset, remark = None, ""
         try:
             if self._settings.sandbox == contract.LANDLOCK:
@@ -154,7 +157,7 @@ class Supervisor:
         try:
             poll = _Poll(os.pidfd_open(started.pid), self._wake)
         except OSError as error:
-            self._forced = Forced(Force.UNWATCHED, f"its process could not be watched: {error.strerror}")
+            self._forced = Forced(Force.UNWATCHED, messages.PROCESS_NOT_WATCHED(problem=error.strerror))
             self._collect(self._kill_all(started), started)
             limits.close()
             return
@@ -193,7 +196,7 @@ class Supervisor:
         network = self._settings.network
         if network is None or is_kept(network.keeper):
             return None
-        return Forced(Force.NETWORK, "was ended because the process that keeps the network of its attempt has ended")
+        return Forced(Force.NETWORK, messages.NETWORK_PROCESS_ENDED())
 
     # --- Reasons to stop ---------------------------------------------------------------------------------------------
     def _stop(self, forced: Forced, grace: float) -> None:
@@ -209,7 +212,7 @@ class Supervisor:
             signal.sigwait(STOP_SIGNALS)
             grace = self._grace()
             self._sender.give_up_at(time.monotonic() + grace + FINAL_REPORT_SECONDS)
-            self._stop(Forced(Force.STOPPED, "was asked to stop"), grace)
+            self._stop(Forced(Force.STOPPED, messages.STOPPED()), grace)
 
     def _grace(self) -> float:
         try:
@@ -233,10 +236,10 @@ class Supervisor:
 
     def _fenced(self, why: str) -> None:
         self._link.send(contract.FENCED, why=why)
-        self._stop(Forced(Force.FENCED, f"lost its place in the job: {why}"), self._settings.grace)
+        self._stop(Forced(Force.FENCED, messages.MEMBERSHIP_LOST(why=why)), self._settings.grace)
 
     def _replaced(self, why: str) -> None:
-        self._stop(Forced(Force.REPLACED, f"was ended because its attempt is over: {why}"), 0.0)
+        self._stop(Forced(Force.REPLACED, messages.ATTEMPT_OVER(why=why)), 0.0)
 
     # --- Messages from the process -----------------------------------------------------------------------------------
     def hello(self, address: str, release: str) -> None:
@@ -246,6 +249,9 @@ class Supervisor:
         # A process that reports costs may print them too: they count once.
         self._costs = None
         self._keep(METRICS, self._within(METRICS, entries))
+
+    def failure(self, text: str) -> None:
+        self._error.reported = text
 
     def event(self, kind: str, text: str) -> None:
         self._keep(EVENTS, self._within(EVENTS, [line_splitter.event_entry(time.time(), kind, text)]))
@@ -328,7 +334,7 @@ class Supervisor:
         if group is None:
             return
         if self._forced is None and self._status == -signal.SIGKILL and cgroup.killed_for_memory(group):
-            why = f"out of memory: reached its limit of {mebibytes(self._settings.memory)}"
+            why = messages.OUT_OF_MEMORY_REACHED(limit=mebibytes(self._settings.memory))
             self._forced = Forced(Force.MEMORY, why)
         try:
             cgroup.end(group)

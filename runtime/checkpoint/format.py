@@ -18,6 +18,7 @@ from typing import Any
 
 from runtime.checkpoint.data_position import Progress
 from runtime.errors import RegattaError
+from runtime.messages import training as messages
 
 MAGIC = b"DCK1"
 PREFIX = struct.Struct("<4sI")
@@ -80,7 +81,7 @@ class Header:
             header = cls(**json.loads(bytes(body)))
             header.frames  # noqa: B018  it is read before the checksum is known
         except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise Damaged(f"its header cannot be read ({error})") from None
+            raise Damaged(messages.HEADER_UNREADABLE(error=error)) from None
         return header
 
 
@@ -93,9 +94,9 @@ def header_length(prefix: Buffer) -> int:
     """The number of bytes of JSON after the first eight. Raises Damaged."""
     magic, length = PREFIX.unpack(prefix)
     if magic != MAGIC:
-        raise Damaged("it is no checkpoint")
+        raise Damaged(messages.NOT_A_CHECKPOINT())
     if length > LONGEST_HEADER:
-        raise Damaged(f"its header claims {length} bytes")
+        raise Damaged(messages.HEADER_TOO_LONG(count=length))
     return int(length)
 
 
@@ -107,4 +108,4 @@ def block_head(array: int, block: int, numbers: Buffer) -> bytes:
 def verify_block(array: int, block: int, crc: int, numbers: Buffer) -> None:
     """Raises Damaged if the numbers are not those that were written."""
     if zlib.crc32(numbers) != crc:
-        raise Damaged(f"block {block} of array {array} fails its checksum")
+        raise Damaged(messages.BLOCK_CHECKSUM_MISMATCH(block=block, array=array))

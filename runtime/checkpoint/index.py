@@ -13,6 +13,7 @@ from typing import Any
 from runtime import contract
 from runtime.coordination.base import Compare, Conflict, CoordinationStore, Put, StoreUnavailable
 from runtime.errors import Lost
+from runtime.messages import training as messages
 
 # How often a commit is tried while the store does not answer.
 TRIES = 5
@@ -83,12 +84,12 @@ class Book:
         if before and before.current.uuid == entry.uuid:
             return before  # an earlier try was written and only its answer was lost
         if before and before.current.incarnation > entry.incarnation:
-            raise Lost("A newer process has written checkpoints for this parameter server; this one has to end.")
+            raise Lost(messages.NEWER_CHECKPOINT_WRITER())
         meta = Meta(entry, before.current if before else None)
         compares = [owner, Compare(key, mod_revision=stored.mod_revision if stored else 0)]
         answer = self._store.txn(compares, [Put(key, meta.to_bytes())])
         if isinstance(answer, Conflict):
-            raise Lost("Another process is this parameter server now; this one has to end.")
+            raise Lost(messages.PSERVER_REPLACED())
         return meta
 
     def meta(self, shard: int) -> Meta | None:

@@ -13,6 +13,7 @@ from runtime.checkpoint.data_position import Progress, common
 from runtime.checkpoint.filesystem import Files
 from runtime.checkpoint.format import BLOCK, PREFIX, TRAILER, Damaged, Header
 from runtime.checkpoint.index import Entry, Generation, Meta
+from runtime.messages import training as messages
 from runtime.parameters.sharding import BLOCK_BYTES
 from runtime.patience import is_shortage, patiently
 
@@ -25,8 +26,8 @@ T = TypeVar("T")
 # Takes an entry of a server, or reports what is wrong with it and what is tried next.
 Take = Callable[[int, Entry, str], T | None]
 
-_TRIED_NEXT = "Version {} is tried next."
-_NO_OTHER = "There is no other beside it."
+_TRIED_NEXT = messages.TRYING_VERSION_NEXT
+_NO_OTHER = messages.NO_OTHER_CHECKPOINT()
 
 
 @dataclass(frozen=True)
@@ -60,9 +61,9 @@ def load(files: Files, name: str, md5: str = "", wanted: Wanted = all_blocks) ->
         blocks = {key: numbers for key, numbers in _blocks(checked, header) if keep(key)}
         length, written = TRAILER.unpack(checked.read(TRAILER.size, counts=False))
         if (length, written) != (checked.size, checked.md5.digest()) or file.read(1):
-            raise Damaged("its checksum is wrong")
+            raise Damaged(messages.CHECKSUM_MISMATCH())
     if md5 and written.hex() != md5:
-        raise Damaged("it is not the file that was recorded")
+        raise Damaged(messages.CHECKPOINT_NOT_RECORDED())
     return Checkpoint(header, blocks, written.hex())
 
 
@@ -88,7 +89,7 @@ def found(files: Files, warn: Warn = lambda why: None) -> Generation:
             pass  # truncated by a crash, or not a checkpoint
         except OSError as error:
             _raise_shortage(error)
-            warn(f"The checkpoint {name} cannot be read: {reason(error)}.")
+            warn(messages.CHECKPOINT_UNREADABLE(name=name, error=reason(error)))
     return generation(heads)
 
 
@@ -114,7 +115,7 @@ def _blocks(checked: _Checked, header: Header) -> Iterator[tuple[Key, memoryview
     for _ in range(header.frames):
         array, block, size, crc = BLOCK.unpack(checked.read(BLOCK.size))
         if size > BLOCK_BYTES:
-            raise Damaged(f"block {block} of array {array} claims {size} bytes")
+            raise Damaged(messages.BLOCK_TOO_LARGE(block=block, array=array, count=size))
         numbers = checked.read(size)
         format.verify_block(array, block, crc, numbers)
         yield (array, block), numbers
@@ -131,7 +132,7 @@ class _Checked:
     def read(self, size: int, counts: bool = True) -> memoryview:
         data = self._file.read(size)
         if len(data) < size:
-            raise Damaged(f"it is cut off after {self.size + len(data)} bytes")
+            raise Damaged(messages.CHECKPOINT_TRUNCATED(count=self.size + len(data)))
         if counts:
             self.md5.update(data)
             self.size += size
@@ -195,7 +196,7 @@ def _first(server: int, entries: Sequence[Entry], take: Take[T], then: str) -> T
 
 def _thens(entries: Sequence[Entry], last: str = _NO_OTHER) -> Sequence[str]:
     """What is tried after each entry if it cannot be taken, as a part of a message."""
-    return [*(_TRIED_NEXT.format(entry.version) for entry in entries[1:]), last][: len(entries)]
+    return [*(_TRIED_NEXT(version=entry.version) for entry in entries[1:]), last][: len(entries)]
 
 
 def _loading(files: Files, wanted: Wanted, warn: Warn) -> Take[Checkpoint]:
@@ -204,8 +205,8 @@ def _loading(files: Files, wanted: Wanted, warn: Warn) -> Take[Checkpoint]:
             return patiently(lambda: load(files, entry.file, entry.md5, wanted))
         except (Damaged, OSError) as error:
             _raise_shortage(error)
-            described = f"version {entry.version} of parameter server {server}"
-            warn(f"The checkpoint {entry.file} ({described}) cannot be used: {reason(error)}. {then}")
+            described = messages.VERSION_OF_PSERVER(version=entry.version, server=server)
+            warn(messages.CHECKPOINT_UNUSABLE_THEN(file=entry.file, described=described, why=reason(error), then=then))
             return None
 
     return attempt

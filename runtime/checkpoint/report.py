@@ -141,7 +141,7 @@ def _synchronous(header: Header) -> bool:
 
 def _conclusion(chosen: str, damaged: bool, verify: bool) -> Iterator[str]:
     if not chosen:
-        yield "A resume would find nothing to go on from: the parameters would begin anew."
+        yield "A resume would find no checkpoint: the parameters would start from their initial values."
         return
     unread = "" if verify else ", if every byte of it is as it was written: verify reads them"
     yield f"A resume would take {chosen}{unread}."

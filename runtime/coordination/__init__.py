@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.coordination.base import CoordinationError, CoordinationStore
+from runtime.messages import training as messages
 
 _SQLITE = "sqlite:///"
 _ETCD = "etcd://"
@@ -25,6 +26,4 @@ def connect(url: str) -> CoordinationStore:
         from runtime.coordination.etcd_address import EtcdAddress
 
         return EtcdStore(EtcdAddress.parse(url))
-    raise CoordinationError(
-        f"{url!r} is no address of a coordination store. Use one like sqlite:///path/to/file or etcd://host:2379."
-    )
+    raise CoordinationError(messages.STORE_ADDRESS_INVALID(address=f"{url!r}"))

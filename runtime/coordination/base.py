@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from runtime.errors import RegattaError
+from runtime.messages import training as messages
 
 Clock = Callable[[], float]
 
@@ -235,14 +236,14 @@ class Lease:
         """Send one keepalive or detect the loss of the lease. Return the seconds until the next beat."""
         sent = self._clock()
         if sent >= self.fence_at:
-            return self._lose("No keepalive was answered in time.")
+            return self._lose(messages.KEEPALIVE_UNANSWERED())
         try:
             known = self._keep()
         except CoordinationError:
             # Whatever the error is, the holder may continue until the fence, and must be notified then.
             return max(0.0, min(self.ttl / 10, self.fence_at - self._clock()))
         if not known:
-            return self._lose("The coordination store has ended the lease.")
+            return self._lose(messages.LEASE_ENDED())
         self._deadline = sent + self.ttl
         return self.ttl / 3
 

@@ -33,6 +33,7 @@ from runtime.coordination.base import (
     Versioned,
     Watch,
 )
+from runtime.messages import training as messages
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS head (
@@ -218,9 +219,7 @@ def _open(path: Path, busy_seconds: float) -> sqlite3.Connection:
         connection = sqlite3.connect(path, timeout=busy_seconds, isolation_level=None, check_same_thread=False)
         _prepare(connection, busy_seconds)
     except sqlite3.Error as error:
-        raise StoreUnavailable(
-            f"The coordination store {path} cannot be opened ({error}). Its directory must exist and be writable."
-        ) from error
+        raise StoreUnavailable(messages.STORE_NOT_OPENED(path=path, error=error)) from error
     return connection
 
 
@@ -253,7 +252,7 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
             raise
         connection.execute("COMMIT")
     except sqlite3.Error as error:
-        raise StoreUnavailable(f"The coordination store did not answer ({error}). Try again.") from error
+        raise StoreUnavailable(messages.STORE_NOT_RESPONDING(error=error)) from error
 
 
 @contextmanager
@@ -324,7 +323,7 @@ def _put_all(connection: sqlite3.Connection, puts: Sequence[Put], revision: int)
 def _check_lease(connection: sqlite3.Connection, put: Put) -> None:
     lease = put.lease.id if put.lease else 0
     if not connection.execute("SELECT 1 FROM leases WHERE id = ?", (lease,)).fetchone():
-        raise LeaseLost(f"The lease that should hold {put.key} is gone. Register again.")
+        raise LeaseLost(messages.LEASE_OF_KEY_GONE(key=put.key))
 
 
 def _delete(connection: sqlite3.Connection, key: str, revision: int) -> bool:

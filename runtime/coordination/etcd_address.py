@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from urllib.parse import parse_qsl, quote, unquote, urlencode
 
 from runtime.coordination.base import CoordinationError
+from runtime.messages import paragraph
+from runtime.messages import training as messages
 
 SCHEME = "etcd://"
 DEFAULT_PORT = 2379
@@ -81,7 +83,4 @@ def _options(query: str) -> dict[str, str]:
 
 
 def _unreadable(why: str) -> CoordinationError:
-    return CoordinationError(
-        f"The address of etcd cannot be read: {why}. Write it like etcd://127.0.0.1:2379 or "
-        "etcd://user:password@host:2379/prefix, with %40 for an @ in the password and so on."
-    )
+    return CoordinationError(paragraph(messages.ETCD_ADDRESS_INVALID(why=why), messages.ETCD_ADDRESS_FORM()))

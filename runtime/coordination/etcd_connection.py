@@ -28,6 +28,7 @@ from runtime.coordination.base import (
 )
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.errors import TEMPORARY
+from runtime.messages import training as messages
 
 CALL_SECONDS = 5.0
 
@@ -68,25 +69,25 @@ _OPTIONS = (
 # A server that is cut off from the others then reports it at once instead of waiting.
 _HAS_LEADER = ("hasleader", "true")
 
-_GIVE_ACCOUNT = "Correct user and password in the address of etcd (REGATTA_COORDINATION)."
+_GIVE_ACCOUNT = messages.ETCD_CORRECT_ACCOUNT()
 # Exceptions and messages, by a part of the server's error text.
 _MESSAGES: Sequence[tuple[str, type[CoordinationError], str]] = (
-    ("requested lease not found", LeaseLost, "The lease is gone from etcd. Register again."),
+    ("requested lease not found", LeaseLost, messages.ETCD_LEASE_GONE()),
     (
         "database space exceeded",
         StoreFull,
-        "etcd is full and takes no writes. Compact and defragment it, then disarm its alarm (deploy/README.md).",
+        messages.ETCD_FULL(),
     ),
-    ("request is too large", TooLarge, "etcd takes no request as large as this. Raise its --max-request-bytes."),
-    ("message larger than max", TooLarge, "etcd takes no request as large as this. Raise its --max-request-bytes."),
-    ("too many operations", TooLarge, "etcd takes no transaction of as many keys. Raise its --max-txn-ops."),
+    ("request is too large", TooLarge, messages.ETCD_REQUEST_TOO_LARGE()),
+    ("message larger than max", TooLarge, messages.ETCD_REQUEST_TOO_LARGE()),
+    ("too many operations", TooLarge, messages.ETCD_TRANSACTION_TOO_LARGE()),
     ("invalid user ID or password", AccessDenied, f"etcd does not take this user and password. {_GIVE_ACCOUNT}"),
     ("user name is empty", AccessDenied, f"etcd wants a user and a password. {_GIVE_ACCOUNT}"),
     ("permission denied", AccessDenied, f"This user of etcd may not do that. {_GIVE_ACCOUNT}"),
     (
         "authentication is not enabled",
         AccessDenied,
-        "etcd does not ask for users. Switch its authentication on, or take the user out of REGATTA_COORDINATION.",
+        messages.ETCD_AUTHENTICATION_OFF(),
     ),
 )
 # The token is unknown (etcd was restarted, or it is five minutes old) or from before a change of the accounts. The call
@@ -129,7 +130,7 @@ class _Server:
         finally:
             stream.cancel()
         if answer is None:
-            raise StoreUnavailable(f"etcd at {self.name} ended a keepalive without an answer; it is asked again.")
+            raise StoreUnavailable(messages.ETCD_KEEPALIVE_ENDED(address=self.name))
         return answer
 
 
@@ -179,10 +180,7 @@ class Connection:
                 return kind(message)
         if error.code() in _REFUSALS and not _mentions(error, _STALE_TOKEN):
             return Refused(f"etcd at {server.name} refused a request: {error.details()}.")
-        return StoreUnavailable(
-            f"etcd at {server.name} did not answer ({error.details()}). See that it runs and can be reached; "
-            "it is asked again."
-        )
+        return StoreUnavailable(messages.ETCD_NOT_RESPONDING(address=server.name, why=error.details()))
 
     def close(self) -> None:
         """Close the connection. Calls from now on raise StoreUnavailable."""
@@ -199,7 +197,7 @@ class Connection:
         except ValueError as error:  # raised by gRPC when a channel is closed
             if not self._closed:
                 raise
-            raise StoreUnavailable("The connection to etcd has been closed here.") from error
+            raise StoreUnavailable(messages.ETCD_CONNECTION_CLOSED()) from error
 
     def _request(self, server: _Server, method: Method, request: Any, give_up: float) -> Any:
         metadata = self._metadata(server, give_up - time.monotonic())
@@ -251,9 +249,7 @@ def _channel(name: str, ca: str) -> Any:
         certificates = Path(ca).read_bytes()
     except OSError as error:
         kind = StoreUnavailable if error.errno in TEMPORARY else CoordinationError
-        raise kind(
-            f"The certificates for etcd, {ca}, cannot be read: {error.strerror}. Correct ca= in its address."
-        ) from error
+        raise kind(messages.ETCD_CERTIFICATES_UNREADABLE(path=ca, error=error.strerror)) from error
     return grpc.secure_channel(name, grpc.ssl_channel_credentials(certificates), options=_OPTIONS)
 
 

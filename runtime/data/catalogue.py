@@ -28,6 +28,7 @@ from runtime.data.formats import registry
 from runtime.data.record_codec import Features
 from runtime.data.span import CHUNK_BYTES
 from runtime.errors import Lost, UsageError
+from runtime.messages import data as messages
 from runtime.patience import is_shortage, patiently
 
 SHIPPED = Path(__file__).resolve().parents[2] / "datasets"
@@ -132,12 +133,12 @@ def read_chunk(chunk: Chunk) -> Iterator[Any]:
         yield from patiently(lambda: _begun(registry.named(chunk.format).read(path, chunk.span)))
     except OSError as error:
         if is_shortage(error):
-            raise Lost(f"{path.name} cannot be read for now ({error.strerror}).") from error
-        raise Unreadable(f"{path.name} cannot be read ({error.strerror}).") from error
+            raise Lost(messages.PATH_TEMPORARILY_UNREADABLE(path=path.name, error=error.strerror)) from error
+        raise Unreadable(messages.FILE_UNREADABLE(file=path.name, error=error.strerror)) from error
     except RecordError:
         raise
     except FormatError as error:
-        raise Unreadable(f"{path.name} is not what it was: {error}") from error
+        raise Unreadable(messages.FILE_CHANGED(file=path.name, error=error)) from error
 
 
 def _begun(records: Iterator[Any]) -> Iterator[Any]:
@@ -187,14 +188,14 @@ def _list(path: Path, name: str) -> tuple[Chunk, ...]:
     except OSError as error:
         if is_shortage(error):
             raise
-        raise BadDataset(f"{path} cannot be read ({error.strerror}). Upload the dataset again.") from error
+        raise BadDataset(messages.DATASET_FILE_UNREADABLE(path=path, error=error.strerror)) from error
 
 
 def _suggest(name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     if near:
-        return f"Did you mean {' or '.join(near)}?"
-    return f"Known are: {', '.join(known)}." if known else "None is installed."
+        return messages.DID_YOU_MEAN(name=" or ".join(near))
+    return messages.AVAILABLE_NAMES(names=", ".join(known)) if known else messages.NONE_INSTALLED()
 
 
 def _describe(name: str, description: Path) -> DatasetInfo:
@@ -203,7 +204,7 @@ def _describe(name: str, description: Path) -> DatasetInfo:
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, UsageError) as error:
         if is_shortage(error):
             raise
-        raise BadDataset(f"{description} does not describe a dataset ({error!r}). Upload it again.") from error
+        raise BadDataset(messages.DATASET_DESCRIPTION_INVALID(path=description, error=f"{error!r}")) from error
 
 
 def _parse(name: str, directory: Path, body: Mapping[str, Any]) -> DatasetInfo:

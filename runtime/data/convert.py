@@ -23,6 +23,7 @@ from runtime.data.formats.webdataset import KEY, is_safe
 from runtime.data.recordio import Writer
 from runtime.data.span import CHUNK_BYTES
 from runtime.errors import UsageError
+from runtime.messages import data as messages
 
 MOST_SHARDS = 1000  # all are open at once
 # Total size of the chunks of all shards while they are written.
@@ -61,23 +62,23 @@ def convert(rows: Iterable[Any], directory: Path, shards: int, prefix: str, to: 
     bytes and text.
     """
     if to not in TARGETS:
-        raise UsageError(f"Data can be written as {', '.join(TARGETS)}, not as {to!r}.")
+        raise UsageError(messages.TARGET_FORMAT_UNKNOWN(names=", ".join(TARGETS), name=f"{to!r}"))
     if not 1 <= shards <= MOST_SHARDS:
-        raise UsageError(f"There can be 1 to {MOST_SHARDS} shards, not {shards}.")
+        raise UsageError(messages.SHARD_COUNT_INVALID(most=MOST_SHARDS, count=shards))
     if not is_safe(prefix) or "/" in prefix:
-        raise UsageError(f"{prefix!r} cannot begin the name of a file. Use letters, digits and hyphens.")
+        raise UsageError(messages.FILE_PREFIX_INVALID(prefix=f"{prefix!r}"))
     target = TARGETS[to]
     directory.mkdir(parents=True, exist_ok=True)
     paths = [directory / f"{prefix}-{number:05}-of-{shards - 1:05}{target.suffix}" for number in range(shards)]
     if taken := [path for path in paths if path.exists()]:
-        raise UsageError(f"{taken[0]} exists already. Choose another folder or prefix, so that nothing is overwritten.")
+        raise UsageError(messages.OUTPUT_EXISTS(path=taken[0]))
     with _together(paths) as files, ExitStack() as stack:
         writers: list[Write] = [stack.enter_context(target.open(file, shards)) for file in files]
         for number, row in enumerate(rows):
             try:
                 writers[number % shards](row)
             except FormatError as error:
-                raise FormatError(f"Record {number} cannot be written as {to}: {error}") from error
+                raise FormatError(messages.RECORD_NOT_WRITABLE(number=number, format=to, error=error)) from error
     return paths
 
 
@@ -140,7 +141,7 @@ def _sample(row: Any, number: int) -> Mapping[str, Any]:
 def _add(archive: tarfile.TarFile, name: str, content: bytes) -> None:
     """Add a member. The same samples produce the same bytes: no time and no owner is written."""
     if not is_safe(name):
-        raise FormatError(f"The name {name!r} leads out of its folder. Give the sample another key.")
+        raise FormatError(messages.SAMPLE_NAME_OUTSIDE_FOLDER(name=f"{name!r}"))
     member = tarfile.TarInfo(name)
     member.size, member.mode = len(content), 0o644
     archive.addfile(member, io.BytesIO(content))
@@ -151,7 +152,7 @@ def _as_bytes(row: Any) -> bytes:
         return bytes(row)
     if isinstance(row, str):
         return row.encode()
-    raise FormatError(f"it is no bytes and no text but a {type(row).__name__}. Write it as values.")
+    raise FormatError(messages.RECORD_NOT_BYTES_OR_TEXT(kind=type(row).__name__))
 
 
 TARGETS: Mapping[str, _Target] = {

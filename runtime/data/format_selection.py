@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from runtime.data.formats import classes, idx, registry
+from runtime.messages import data as messages
 
 # Declared format of a dataset whose files are kept as they are.
 FILES = "files"
@@ -35,18 +36,14 @@ class Unread(StrEnum):
 
 
 MESSAGES: Mapping[Unread, str] = {
-    Unread.UNKNOWN: "It is of no format that is known here: it is kept as it is, and jobs read no records of it.",
-    Unread.PACKED: "It is packed as a whole: it is kept as it is, and jobs read no records of it. Unpack it and upload "
-    "it again to train on it.",
-    Unread.BESIDE: "It is text beside files of another format: it is kept as it is, and jobs read no records of it.",
-    Unread.OTHER: "It is not of the format of this dataset: it is kept as it is, and jobs read no records of it.",
-    Unread.PICTURE: "It is a picture in no folder per class, or beside files of another format: it is kept as it "
-    "is, and jobs read no records of it.",
-    Unread.UNLISTED: "It is not among the files that state.json lists: it is kept as it is, and jobs read no records "
-    "of it.",
-    Unread.SPLIT: "Its split is for neither training, validation nor testing: it is kept as it is, and jobs read no "
-    "records of it.",
-    Unread.LABELS: "It holds the labels of images: they are read together with these.",
+    Unread.UNKNOWN: messages.UNREAD_FORMAT_UNSUPPORTED(),
+    Unread.PACKED: messages.UNREAD_PACKED(),
+    Unread.BESIDE: messages.UNREAD_TEXT_AMONG_OTHER_FILES(),
+    Unread.OTHER: messages.UNREAD_OTHER_FORMAT(),
+    Unread.PICTURE: messages.UNREAD_IMAGE_WITHOUT_CLASS_FOLDER(),
+    Unread.UNLISTED: messages.UNREAD_NOT_IN_STATE(),
+    Unread.SPLIT: messages.UNREAD_SPLIT_UNUSED(),
+    Unread.LABELS: messages.UNREAD_LABELS_OF_IMAGES(),
 }
 
 

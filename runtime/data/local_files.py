@@ -17,6 +17,7 @@ from runtime.data.format_selection import Unread, choose, in_order, of_version
 from runtime.data.formats import registry
 from runtime.data.span import CHUNK_BYTES, Span
 from runtime.data.splits import TRAIN, assign, split_of
+from runtime.messages import data as messages
 
 _PATTERN = frozenset("*?[")
 
@@ -62,7 +63,7 @@ def _made(name: str, folder: Path, files: Mapping[str, Path], split_from: _Split
         left = saved.left_out(files, lambda short: _head(files[short]))
         chosen = choose({**{short: _detected(path) for short, path in files.items()}, **left}, "")
     except OSError as error:
-        raise BadDataset(f"{error.filename} cannot be read ({error.strerror}).") from error
+        raise BadDataset(messages.FILE_UNREADABLE(file=error.filename, error=error.strerror)) from error
     except FormatError as error:
         raise BadDataset(str(error)) from error
     read = in_order({short: chosen[short].format for short in files if chosen[short].format})
@@ -71,7 +72,7 @@ def _made(name: str, folder: Path, files: Mapping[str, Path], split_from: _Split
         _refuse(path)
     if not read:
         known = ", ".join(registry.suffixes())
-        raise BadDataset(f"No file of {name} is of a format that is known here. Names end in {known}.")
+        raise BadDataset(messages.FORMAT_UNSUPPORTED(name=name, suffixes=known))
     own = {short: registry.named(chosen[short].format).splits(files[short]) for short in read}
     splits = assign((split or split_from(short), (short, split)) for short in read for split in own[short] or ("",))
 
@@ -111,4 +112,4 @@ def _spans(path: Path, format_: str) -> list[Span]:
     try:
         return list(registry.named(format_).index(path, CHUNK_BYTES))
     except OSError as error:
-        raise BadDataset(f"{path} cannot be read ({error.strerror}).") from error
+        raise BadDataset(messages.FILE_UNREADABLE(file=path, error=error.strerror)) from error

@@ -6,6 +6,7 @@ import importlib
 from types import ModuleType
 
 from runtime.errors import UsageError
+from runtime.messages import data as messages
 
 
 def find(name: str) -> ModuleType | None:
@@ -20,7 +21,5 @@ def need(name: str, package: str, purpose: str) -> ModuleType:
     """Return the module. Raises UsageError with the package to install."""
     found = find(name)
     if found is None:
-        raise UsageError(
-            f"{purpose} needs the package {package}: put it among the requirements of the job, or install it."
-        )
+        raise UsageError(messages.PACKAGE_REQUIRED(purpose=purpose, package=package))
     return found

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from runtime.data.errors import RecordError
 from runtime.data.optional_imports import find
+from runtime.messages import data as messages
 
 _PNG, _TIFF = b"\x89PNG\r\n\x1a\n", (b"II*\0", b"MM\0*")
 _FIRST_BYTES = (b"\xff\xd8\xff", _PNG, b"GIF87a", b"GIF89a", *_TIFF)
@@ -45,10 +46,7 @@ def picture(content: bytes) -> Any:
 def _array(content: bytes, image: Any) -> NDArray[Any]:
     wide = _WIDE_GREY.get(image.mode)
     if wide is None and _bits(content, image) > 8:
-        raise RecordError(
-            "The picture has colours of more than 8 bits, which would be cut to 8. Give the reader decode=, or save "
-            "the colours as grey pictures or arrays."
-        )
+        raise RecordError(messages.IMAGE_COLOUR_DEPTH_UNSUPPORTED())
     _turn(image)
     return np.asarray(image).astype(wide) if wide else np.asarray(image.convert("RGB"))
 

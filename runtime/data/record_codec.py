@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from runtime.data.errors import RecordError
+from runtime.messages import data as messages
 
 Features = npt.NDArray[np.float32]
 Label = int | float
@@ -39,18 +40,20 @@ def encode(features: npt.ArrayLike, label: Label) -> bytes:
 def decode(data: bytes | memoryview) -> Record:
     """Decode one record. The features are a read-only view of ``data``. Raises RecordError."""
     if len(data) < _HEAD.size:
-        raise RecordError(f"A record is at least {_HEAD.size} bytes long, this one has {len(data)}.")
+        raise RecordError(messages.RECORD_TOO_SHORT(least=_HEAD.size, count=len(data)))
     version, kind, dimensions = _HEAD.unpack_from(data)
     if version != _VERSION or kind not in _LABELS:
-        raise RecordError(f"This is no record of features and label (version {version}, kind {kind}).")
+        raise RecordError(messages.RECORD_NOT_FEATURES_AND_LABEL(version=version, kind=kind))
     begin = _HEAD.size + 4 * dimensions
     if len(data) < begin:
-        raise RecordError("A record ends inside its shape.")
+        raise RecordError(messages.RECORD_SHAPE_TRUNCATED())
     shape = struct.unpack_from(f"<{dimensions}I", data, _HEAD.size)
     count = math.prod(shape)
     end = begin + _FLOAT.itemsize * count
     if len(data) != end + _LABELS[kind].size:
-        raise RecordError(f"A record of shape {shape} has {end + _LABELS[kind].size} bytes, this one {len(data)}.")
+        raise RecordError(
+            messages.RECORD_SIZE_MISMATCH(shape=shape, expected=end + _LABELS[kind].size, count=len(data))
+        )
     features = np.frombuffer(data, _FLOAT, count, begin).reshape(shape)
     return features, _LABELS[kind].unpack_from(data, end)[0]
 
@@ -88,6 +91,6 @@ def stack(records: Iterable[Record]) -> tuple[Features, npt.NDArray[np.generic]]
     """
     rows = list(records)
     if not rows:
-        raise RecordError("There are no records to stack.")
+        raise RecordError(messages.NO_RECORDS_TO_STACK())
     features = np.stack([row for row, _label in rows])
     return features, np.array([label for _row, label in rows], _LABEL_DTYPES[type(rows[0][1])])

@@ -14,6 +14,7 @@ from typing import Any
 from runtime.data.errors import FormatError
 from runtime.data.format_selection import Unread
 from runtime.data.splits import TRAIN, split_of
+from runtime.messages import data as messages
 
 MOST_BYTES = 16 << 20  # of a description
 _STATE, _SPLITS = "state.json", "dataset_dict.json"
@@ -44,17 +45,14 @@ def _not_listed(path: str, paths: Mapping[str, object], read: ReadFile) -> Mappi
     if not isinstance(state, dict) or not ("_data_files" in state or beside):
         return {}
     if state.get("_indices_data_files") or state.get("_indices_files"):
-        raise FormatError(
-            f"{path}: the order of the rows is kept apart from them (indices.arrow), which is not read. Call "
-            "flatten_indices() and save the dataset again."
-        )
+        raise FormatError(messages.ROW_ORDER_SEPARATE(path=path))
     try:
         listed = [str(folder / each["filename"]) for each in state["_data_files"]]
     except (KeyError, TypeError):
         raise _damaged(path) from None
     for each in listed:
         if each not in paths:
-            raise FormatError(f"{path} names {PurePosixPath(each).name!r}, which is not there. Upload it too.")
+            raise FormatError(messages.LISTED_FILE_MISSING(path=path, name=f"{PurePosixPath(each).name!r}"))
     return dict.fromkeys(set(beside) - set(listed), Unread.UNLISTED)
 
 
@@ -66,7 +64,7 @@ def _of_other_splits(path: str, paths: Mapping[str, object], read: ReadFile) -> 
     folders = {str(name): PurePosixPath(path).parent / str(name) for name in splits["splits"]}
     for name, folder in folders.items():
         if str(folder / _STATE) not in paths:
-            raise FormatError(f"{path} names the split {name!r}, of which no state.json is there. Upload it too.")
+            raise FormatError(messages.SPLIT_STATE_MISSING(path=path, name=f"{name!r}"))
     if TRAIN not in map(split_of, map(str, folders.values())):
         return {}
     unknown = {folder for folder in folders.values() if not split_of(str(folder))}
@@ -89,4 +87,4 @@ def _parsed(path: str, read: ReadFile, *, strict: bool) -> Any:
 
 
 def _damaged(path: str) -> FormatError:
-    return FormatError(f"{path} does not describe a dataset that HuggingFace has saved. Save it again.")
+    return FormatError(messages.SAVED_DATASET_INVALID(path=path))

@@ -18,6 +18,7 @@ import numpy as np
 
 from runtime.data.errors import RecordError
 from runtime.data.recordio.header import HEADER_BYTES, LENGTH_BYTES, MAGIC_BYTES, NONE, Header
+from runtime.messages import data as messages
 
 MAGIC = b"\x93RV\x01"
 _LENGTH = struct.Struct("<I")
@@ -41,7 +42,7 @@ def encode(value: Any) -> bytes:
     try:
         header = json.dumps(_described(value, buffers), ensure_ascii=False, separators=(",", ":")).encode()
     except (RecursionError, ValueError) as error:
-        raise RecordError(f"This cannot be a record ({error}). Write plain values without circles.") from None
+        raise RecordError(messages.RECORD_NOT_ENCODABLE(error=error)) from None
     return b"".join([MAGIC, _LENGTH.pack(len(header)), header, *buffers])
 
 
@@ -49,14 +50,14 @@ def decode(data: bytes | memoryview) -> Any:
     """Decode a value. Arrays are read-only views of ``data``. Raises RecordError."""
     view = memoryview(data)
     if bytes(view[: len(MAGIC)]) != MAGIC or len(view) < _HEAD_BYTES:
-        raise RecordError("This is no record of values; read it as bytes, or as features and label.")
+        raise RecordError(messages.RECORD_NOT_VALUES())
     end = _HEAD_BYTES + _LENGTH.unpack_from(view, len(MAGIC))[0]
     try:
         header = json.loads(bytes(view[_HEAD_BYTES:end]))
         rest = _Rest(view[end:])
         value = _value(header, rest)
     except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError) as error:
-        raise RecordError(f"A record of values is damaged ({error}). Restore the file from its source.") from None
+        raise RecordError(messages.RECORD_VALUES_DAMAGED(error=error)) from None
     if rest.data:
         raise RecordError("A record of values is damaged (it is too long). Restore the file from its source.")
     return value
@@ -81,9 +82,7 @@ def _described(value: Any, buffers: list[bytes]) -> Any:
     for kind, describe in _DESCRIBE.items():
         if isinstance(value, kind):
             return describe(value, buffers)
-    raise RecordError(
-        f"A {type(value).__name__} cannot be a record. Write numbers, text, bytes, arrays, or dicts of them."
-    )
+    raise RecordError(messages.RECORD_TYPE_UNSUPPORTED(kind=type(value).__name__))
 
 
 def _describe_bytes(value: bytes | bytearray | memoryview, buffers: list[bytes]) -> Any:
@@ -94,7 +93,7 @@ def _describe_bytes(value: bytes | bytearray | memoryview, buffers: list[bytes])
 def _describe_array(value: Any, buffers: list[bytes]) -> Any:
     array = np.asarray(value)
     if array.dtype.kind not in _KINDS_OF_ARRAYS:
-        raise RecordError(f"An array of {array.dtype} cannot be a record. Write arrays of numbers or text.")
+        raise RecordError(messages.ARRAY_TYPE_UNSUPPORTED(kind=array.dtype))
     little = array.astype(array.dtype.newbyteorder("<"), copy=False)
     buffers.append(little.tobytes())
     return {_MARK: ["array", little.dtype.str, list(array.shape)]}

@@ -17,6 +17,7 @@ from runtime.data.dataset import BadDataset, Chunk, DatasetInfo
 from runtime.data.format_selection import in_order
 from runtime.data.span import Span
 from runtime.data.splits import assign, split_of
+from runtime.messages import data as messages
 from runtime.patience import is_shortage, patiently
 
 VERSION, MANIFEST, FILES = "version.json", "manifest.json", "files"
@@ -99,4 +100,4 @@ def _place(offset: int, length: int, records: int, digest: int | None, split: st
 
 
 def _damaged(path: Path, error: Exception) -> BadDataset:
-    return BadDataset(f"{path} does not describe a dataset ({error!r}). Upload it again.")
+    return BadDataset(messages.DATASET_DESCRIPTION_INVALID(path=path, error=f"{error!r}"))

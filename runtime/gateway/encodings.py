@@ -12,6 +12,7 @@ import numpy as np
 
 from runtime.data import record_codec
 from runtime.errors import UsageError
+from runtime.messages import training as messages
 
 
 def raw(record: Any) -> bytes:
@@ -38,7 +39,7 @@ def line(record: Any) -> str:
         return ",".join([repr(label), *map(repr, features.ravel().tolist())])
     values = list(record.values()) if isinstance(record, Mapping) else record
     if not isinstance(values, list | tuple) or any(isinstance(value, bytes | dict | list) for value in values):
-        raise UsageError("These records have no form as CSV. Ask for format=raw, or read the chunks' files.")
+        raise UsageError(messages.NO_CSV_FORM())
     cells = io.StringIO()
     csv.writer(cells, lineterminator="").writerow(values)
     return cells.getvalue()

@@ -20,12 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runtime.isolation import cgroup
+from runtime.messages import isolation as messages
+from runtime.messages.composition import enumerated
 
 LEAF = "portal"
 REQUESTED = (cgroup.MEMORY, cgroup.PIDS)
-_LIMITED = {cgroup.MEMORY: "memory", cgroup.PIDS: "processes"}
-_DELEGATE = "run the portal in a systemd unit with Delegate=yes"
-_CONTROLLERS = f"{_DELEGATE}; where cgroups v1 has them, boot with systemd.unified_cgroup_hierarchy=1"
+_LIMITED = {cgroup.MEMORY: messages.MEMORY(), cgroup.PIDS: messages.PROCESSES()}
+_DELEGATE = messages.DELEGATE_CGROUP()
+_CONTROLLERS = messages.DELEGATE_CGROUP_UNIFIED()
 _KERNEL_FILES = Path("/proc/self")
 # Fields of a line of mountinfo: the mounted part and the mount point. The file system type follows a dash.
 _ROOT, _PLACE = 3, 4
@@ -79,27 +81,27 @@ class Home:
 
     @property
     def layer(self) -> str:
-        return f"cgroup with limits of {_limits(self.controllers)}" if self.controllers else "cgroup"
+        return messages.LAYER_CGROUP(limits=_limits(self.controllers)) if self.controllers else "cgroup"
 
 
 def _limits(controllers: Collection[str]) -> str:
-    return " and ".join(noun for name, noun in _LIMITED.items() if name in controllers)
+    return enumerated([noun for name, noun in _LIMITED.items() if name in controllers])
 
 
 def decide(observed: Observed, requested: Collection[str] = REQUESTED) -> Plan:
     """Return what of the cgroup can be used. Pure."""
     if observed.path is None:
-        return Plan(None, missing=("no cgroup v2 for each job: mount cgroup2 at /sys/fs/cgroup",))
+        return Plan(None, missing=(messages.CGROUP2_NOT_MOUNTED(),))
     if not observed.writable or not observed.domain:
-        return Plan(None, missing=(f"no cgroup for each job ({observed.path} cannot be used): {_DELEGATE}",))
+        return Plan(None, missing=(messages.CGROUP_UNUSABLE(folder=observed.path, how=_DELEGATE),))
     controllers = tuple(name for name in requested if name in observed.available)
     lacking = [name for name in requested if name not in observed.available]
-    what = f"the kernel sets no limits of {_limits(lacking)} ({observed.path} has no such controllers): {_CONTROLLERS}"
+    what = messages.CGROUP_CONTROLLERS_MISSING(what=_limits(lacking), folder=observed.path, how=_CONTROLLERS)
     missing = (what,) if lacking else ()
     if not controllers or observed.top:
         return Plan(observed.path, False, controllers, missing)
     if observed.others:
-        what = f"the kernel sets no limits of {_limits(requested)}: other processes are in {observed.path}; {_DELEGATE}"
+        what = messages.CGROUP_HAS_OTHER_PROCESSES(what=_limits(requested), folder=observed.path, how=_DELEGATE)
         return Plan(observed.path, missing=(what,))
     return Plan(observed.path, observed.inside, controllers, missing)
 
@@ -144,7 +146,7 @@ def prepare(name: str, requested: Collection[str] = REQUESTED, files: Path = _KE
             for controller in plan.controllers:
                 cgroup.write(parent / "cgroup.subtree_control", f"+{controller}")
     except OSError as error:
-        return f"Cgroups of jobs could not be prepared in {plan.place}: {error}."
+        return messages.CGROUPS_NOT_PREPARED(folder=plan.place, error=error)
     return ""
 
 
@@ -155,12 +157,12 @@ def find(name: str, requested: Collection[str] = REQUESTED, files: Path = _KERNE
         return Found(None, plan.missing)
     path = plan.place / name
     if not _is_writable(path):
-        return Found(None, (f"no cgroup for each job ({path} cannot be made): {_DELEGATE}",))
+        return Found(None, (messages.CGROUP_NOT_CREATED(folder=path, how=_DELEGATE),))
     if not (path / "cgroup.kill").exists():
-        return Found(None, ("no cgroup for each job: use Linux 5.14 or newer",))
+        return Found(None, (messages.KERNEL_TOO_OLD_FOR_CGROUPS(),))
     passed_on = frozenset(_read(path / "cgroup.subtree_control").split())
     lost = [name for name in plan.controllers if name not in passed_on]
-    what = f"the kernel sets no limits of {' and '.join(lost)} ({path} does not get them): {_DELEGATE}"
+    what = messages.LIMITS_NOT_PASSED_ON(limits=_limits(lost), path=path, advice=_DELEGATE)
     return Found(Home(path, passed_on), (*plan.missing, *((what,) if lost else ())))
 
 

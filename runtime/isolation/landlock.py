@@ -6,6 +6,7 @@ import os
 import stat
 
 from runtime.isolation import syscalls
+from runtime.messages import isolation as messages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the launcher imports this module before every job
@@ -41,7 +42,7 @@ def prepare(grants: Mapping[str, int]) -> int:
     """
     version = syscalls.landlock_version()
     if not version:
-        raise LandlockMissing("This kernel has no Landlock: the trainer can read what its user may read.")
+        raise LandlockMissing(messages.NO_LANDLOCK())
     known = (1 << max(bits for since, bits in _RIGHTS.items() if since <= version)) - 1
     ruleset = syscalls.landlock_ruleset(known, _SCOPES if version >= SCOPES_SINCE else 0)
     try:

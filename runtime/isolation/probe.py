@@ -15,6 +15,7 @@ from pathlib import Path
 from runtime.isolation import landlock, launch_request, syscalls, view
 from runtime.isolation.launch import Command, NotLaunched, launch
 from runtime.isolation.network import join
+from runtime.messages import isolation as messages
 
 _SECONDS = 30.0
 # Prints what is wrong, or nothing.
@@ -43,12 +44,12 @@ print(*wrong, sep=", ", end="")
 """
 # Kernel settings that prevent ordinary users from creating namespaces: the value that does, and what to do.
 _HINDRANCES = (
-    ("kernel/unprivileged_userns_clone", "0", "set kernel.unprivileged_userns_clone=1 with sysctl"),
-    ("user/max_user_namespaces", "0", "set user.max_user_namespaces=10000 with sysctl"),
+    ("kernel/unprivileged_userns_clone", "0", messages.SET_UNPRIVILEGED_USERNS_CLONE()),
+    ("user/max_user_namespaces", "0", messages.SET_MAX_USER_NAMESPACES()),
     (
         "kernel/apparmor_restrict_unprivileged_userns",
         "1",
-        "allow userns to the portal's Python in AppArmor, or set kernel.apparmor_restrict_unprivileged_userns=0",
+        messages.ALLOW_USERNS_IN_APPARMOR(),
     ),
 )
 
@@ -84,13 +85,13 @@ class Isolation:
         """Names of the layers that isolate a job."""
         if self.mode is Mode.NONE:
             return ("seccomp", *self._where_there_is)
-        own = "user id of its own" if self.mode is Mode.UID else "user namespace"
-        rest = ("PID, mount and IPC namespaces", "own view of files", "no capabilities", "seccomp")
+        own = messages.LAYER_USER_ID() if self.mode is Mode.UID else messages.LAYER_USER_NAMESPACE()
+        rest = (messages.LAYER_NAMESPACES(), messages.LAYER_FILES(), messages.LAYER_NO_CAPABILITIES(), "seccomp")
         return (own, *rest, *self._where_there_is)
 
     @property
     def _where_there_is(self) -> tuple[str, ...]:
-        named = ((self.landlock, "Landlock"), (self.cgroup, self.cgroup), (self.network, "network namespace"))
+        named = ((self.landlock, "Landlock"), (self.cgroup, self.cgroup), (self.network, messages.LAYER_NETWORK()))
         return tuple(name for there, name in named if there)
 
 
@@ -103,7 +104,7 @@ def probe(uid: int, hidden: Sequence[str] = ()) -> Isolation:
     weaker = _without_landlock(version)
     for directory in hidden:
         if (tree := _exposing(directory)) is not None:
-            what = f"{directory} is below {tree}, which every job reads: set REGATTA_DATA_DIR to another place"
+            what = messages.DATA_DIR_EXPOSED(directory=directory, tree=tree)
             return Isolation(Mode.NONE, (what, *weaker), version)
     missing: list[str] = []
     modes = [(Mode.UID, uid), (Mode.USER, 0)] if os.geteuid() == 0 else [(Mode.USER, 0)]
@@ -121,9 +122,7 @@ def network_problem(mode: Mode, uid: int, hidden: str) -> str:
     ``uid`` and ``hidden`` are as in ``probe``.
     """
     problem = _try(uid if mode is Mode.UID else 0, hidden, networked=True)
-    return (
-        f"network namespaces do not work ({problem}): set user.max_net_namespaces=10000 with sysctl" if problem else ""
-    )
+    return messages.NETWORK_NAMESPACES_UNAVAILABLE(problem=problem) if problem else ""
 
 
 def _try(uid: int, hidden: str | None, networked: bool = False) -> str:
@@ -160,19 +159,19 @@ def _try(uid: int, hidden: str | None, networked: bool = False) -> str:
         except subprocess.TimeoutExpired:
             launched.process.kill()
             launched.process.wait()
-            return "a command did not end in time"
+            return messages.COMMAND_TIMED_OUT()
         output.seek(0)
         text = output.read().decode("utf-8", "replace")
-        return text or (f"a command ended with code {code}" if code else "")
+        return text or (messages.COMMAND_EXIT_CODE(code=code) if code else "")
 
 
 def _explained(mode: Mode, problem: str) -> str:
     if mode is Mode.UID:
-        how = "run it with CAP_SYS_ADMIN, CAP_SETUID and CAP_SETGID, or as an ordinary user"
-        return f"the portal runs as root and cannot isolate jobs ({problem}): {how}"
+        how = messages.GRANT_ISOLATION_CAPABILITIES()
+        return messages.ROOT_CANNOT_ISOLATE(problem=problem, how=how)
     found = [how for name, value, how in _HINDRANCES if _setting(name) == value]
-    how = found[0] if found else "in a container, allow it user namespaces, or use Linux 5.12 or newer"
-    return f"user namespaces do not work ({problem}): {how}"
+    how = found[0] if found else messages.ALLOW_USER_NAMESPACES_IN_CONTAINER()
+    return messages.USER_NAMESPACES_UNAVAILABLE(problem=problem, how=how)
 
 
 def _setting(name: str) -> str:
@@ -185,7 +184,7 @@ def _setting(name: str) -> str:
 def _without_landlock(version: int) -> tuple[str, ...]:
     if version >= landlock.SCOPES_SINCE:
         return ()
-    return ("jobs can reach abstract sockets of other programs: use Linux 6.12 or newer with Landlock",)
+    return (messages.ABSTRACT_SOCKETS_REACHABLE(),)
 
 
 def _exposing(directory: str) -> str | None:

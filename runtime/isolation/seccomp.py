@@ -11,6 +11,8 @@ from __future__ import annotations
 import struct
 from errno import EAFNOSUPPORT, ENOSYS, EPERM
 
+from runtime.messages import isolation as messages
+
 _ALLOW, _KILL, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _LOAD, _JEQ, _JGT, _JGE, _JSET, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
@@ -123,7 +125,7 @@ def program(machine: str, alone: bool) -> bytes:
     ``alone``: the process is in a PID namespace of its own.
     """
     if machine not in _ARCHITECTURES:
-        raise NoFilter(f"There is no filter of system calls for {machine}, only for {', '.join(_ARCHITECTURES)}.")
+        raise NoFilter(messages.NO_SYSCALL_FILTER(machine=machine, known=", ".join(_ARCHITECTURES)))
     column = _COLUMNS[machine]
     code: list[Instruction] = [
         (_LOAD, 0, 0, _ARCHITECTURE_AT),

@@ -18,6 +18,8 @@ from runtime.master.messages import Unread
 from runtime.master.task_states import Board
 from runtime.master.task_table import Span
 from runtime.master.types import Entry, Status
+from runtime.messages import training as messages
+from runtime.messages.composition import enumerated
 
 # The number of pieces into which a part of a chunk is cut. Each step of the search costs a trainer, so few steps with
 # many pieces are better.
@@ -67,13 +69,10 @@ class Blame:
         named = table.describe([span])
         self._board.settle(task_id, entry._replace(status=Status.DISCARDED))
         if unread is Unread.LEAVE_OUT:
-            text = f"Task {task_id} is left out of this pass, for no trainer can read {named} of {table.dataset}."
+            text = messages.TASK_UNREADABLE(task=task_id, records=named, dataset=table.dataset)
             self._report("task", text, True)
             return ""
-        return (
-            f"No trainer can read {named} of {table.dataset}: {why} Restore the file or upload the dataset again, "
-            "then run the job."
-        )
+        return messages.DATASET_UNREADABLE(records=named, dataset=table.dataset, why=why)
 
     def put_back(self, task_id: int, entry: Entry, place: Place) -> None:
         """Make a pending task todo again, unless another trainer still works on it."""
@@ -99,14 +98,18 @@ class Blame:
         named = board.table.describe([span])
         if board.plan.quarantine and span.records == 1 and self._works():
             board.condemn(span)
-            place = f"task {span.task_id}, chunk {board.table.chunk_of(span)}"
-            trainers = " and ".join(f"trainer-{index}" for index in entry.blamed)
-            text = (
-                f"R{named[1:]} of {board.table.dataset} ({place}) is left out from now on: {trainers} could not do it."
+            number, file = board.table.first_record(span)
+            text = messages.RECORD_QUARANTINED(
+                number=number,
+                file=file,
+                dataset=board.table.dataset,
+                task=span.task_id,
+                chunk=board.table.chunk_of(span),
+                trainers=enumerated([f"trainer-{index}" for index in entry.blamed]),
             )
             self._report("quarantine", text, True)
             return
-        self._report("task", f"Task {task_id} is left out of this pass after {entry.failures} failures: {named}.", True)
+        self._report("task", messages.TASK_DISCARDED(task=task_id, count=entry.failures, records=named), True)
 
     # --- The search for a bad record ---------------------------------------------------------------------------------
     def _may_search(self, span: Span) -> bool:
@@ -133,9 +136,7 @@ class Blame:
         for piece in self._pieces(span, suspect):
             if board.ranges(piece):
                 self._assigner.to_tail(board.add_part(piece), None)
-        self._report(
-            "task", f"Task {task_id} is searched for what is wrong in it: {board.table.describe([span])}.", True
-        )
+        self._report("task", messages.TASK_SEARCHED(task=task_id, records=board.table.describe([span])), True)
 
     def _pieces(self, span: Span, suspect: Span | None) -> list[Span]:
         if suspect is None:

@@ -10,6 +10,7 @@ from runtime.master.group_commit import Operation
 from runtime.master.messages import Ahead, Answer, Trainer, Unread, ahead_to_json, answer_to_json
 from runtime.master.task_queue import TaskQueue
 from runtime.master.types import Key, Verdict
+from runtime.messages import training as messages
 from runtime.protocol.connection import Message
 from runtime.protocol.frames import Op
 
@@ -23,11 +24,13 @@ def operation(request: Message) -> Operation:
     head, body = request.head, request.body
     make = _OPERATIONS.get(head.op)
     if make is None:
-        raise Refused("unknown_op", f"The master does not know {head.op.name}; ask a parameter server.")
+        raise Refused("unknown_op", messages.MASTER_OPERATION_UNKNOWN(operation=head.op.name))
     try:
         return make(head.op, Trainer(int(body["trainer"]), head.incarnation), body)
     except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise Refused("bad_request", f"The body of {head.op.name} is wrong: {error!r}.") from error
+        raise Refused(
+            "bad_request", messages.OPERATION_BODY_INVALID(operation=head.op.name, error=f"{error!r}")
+        ) from error
 
 
 def is_notice(request: Message) -> bool:
@@ -88,7 +91,7 @@ def _keys(reported: Any, trainer: Trainer) -> tuple[Key, ...]:
 def _take_note(queue: TaskQueue, trainer: Trainer, finished: Sequence[Key], now: float) -> None:
     """Record the tasks that a trainer finished before this request. Raises Refused if it gets no more tasks."""
     if any(trainer.index == other.index and trainer < other for other in queue.live):
-        raise Refused("replaced", f"Another process runs as {trainer} now; this one has to end.")
+        raise Refused("replaced", messages.REPLICA_REPLACED(replica=trainer))
     for key in finished:
         queue.done(key, now)
     if queue.failed:

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from runtime import contract
 from runtime.errors import Refused, WireError
+from runtime.messages import to_json
+from runtime.messages import training as messages
 from runtime.protocol import frames, shortage
 from runtime.protocol.connection import Message, hung_up
 from runtime.protocol.frames import HEADER_BYTES, Flag, Header, Op
@@ -133,7 +135,7 @@ class Reception:
         self._reply(call, _ANSWER, body)
 
     def refuse(self, call: Call, refused: Refused) -> None:
-        self._reply(call, _REFUSAL, {"code": refused.code, "why": refused.why})
+        self._reply(call, _REFUSAL, {"code": refused.code, "why": to_json(refused.why)})
 
     def ask_to_wait(self, call: Call) -> None:
         """Report that the answer takes longer and that this master is alive."""
@@ -271,11 +273,11 @@ class Reception:
             self._check_proof(caller, caller.challenge, request)
             return None
         if self._job and head.job and head.job != self._job:
-            why = "This request belongs to another attempt of a job; its sender should end."
+            why = messages.REQUEST_OF_OTHER_ATTEMPT()
             self.refuse(call, Refused("other_job", why))
             return None
         if self.incarnation and head.expected and head.expected != self.incarnation:
-            why = "This request was meant for a process that has been replaced; register again."
+            why = messages.REQUEST_OF_REPLACED_PROCESS()
             self.refuse(call, Refused("not_owner", why))
             return None
         return call
@@ -305,7 +307,7 @@ def _requests(caller: Caller) -> Iterator[Message]:
         data = caller.incoming[:HEADER_BYTES]
         head = frames.unpack(data)
         if head.op is Op.BLOCK or not head.last:
-            raise WireError("Numbers came where none are expected: a master takes requests only.")
+            raise WireError(messages.NUMBERS_NOT_EXPECTED())
         if caller.challenge and head.size > HELLO_BYTES:
             raise Unproven(NO_PROOF)
         end = HEADER_BYTES + head.size

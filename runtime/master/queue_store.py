@@ -21,6 +21,8 @@ from runtime.errors import Lost, RegattaError, UsageError
 from runtime.master.messages import Trainer
 from runtime.master.task_table import Span, TaskTable
 from runtime.master.types import NO_TIMER, Assignment, Bad, Changes, Entry, Head, Rival, Saved, Saver, Status, Timer
+from runtime.messages import from_json, paragraph, to_json
+from runtime.messages import training as messages
 from runtime.protocol.run_length import from_runs, to_runs
 
 # The static table is written in transactions of this size before the first head.
@@ -103,8 +105,8 @@ class Ledger:
         if not isinstance(answer, Conflict):
             return answer.revision
         if answer.key == self._head:
-            raise Behind("The state in the coordination store is newer than this master's; it has to be read again.")
-        raise Lost("This master has been replaced by another; it must not hand out tasks any more.")
+            raise Behind(messages.MASTER_STATE_STALE())
+        raise Lost(messages.MASTER_REPLACED())
 
     def _pages(self, tasks: Sequence[int], entries: Sequence[Entry]) -> list[Operation]:
         """The pages that hold the tasks."""
@@ -134,8 +136,10 @@ class Ledger:
         stored = TaskTable.from_json(json.loads(b"".join(parts)))
         if stored != table:
             raise UsageError(
-                f"This attempt has begun with {_summary(stored)} and cannot go on with {_summary(table)}. "
-                "Restore the dataset, or start the job again."
+                paragraph(
+                    messages.ATTEMPT_DATASET_CHANGED(before=_summary(stored), now=_summary(table)),
+                    messages.RESTORE_DATASET_OR_RERUN(),
+                )
             )
 
 
@@ -150,7 +154,7 @@ def lead(store: CoordinationStore, prefix: str, mine: Compare) -> tuple[Compare,
     seen = Compare(key, mod_revision=before.mod_revision if before else 0)
     answer = store.txn([mine, seen], [Put(key, mine.key.encode())])
     if isinstance(answer, Conflict):
-        raise Lost("Another process has become this job's master; this one starts again and waits for its turn.")
+        raise Lost(messages.MASTER_ROLE_TAKEN())
     return (mine, Compare(key, mod_revision=answer.revision))
 
 
@@ -162,13 +166,13 @@ def _summary(table: TaskTable) -> str:
 def _head_to_json(head: Head) -> dict[str, Any]:
     saver = head.saver
     holder = [*_trainer_to_json(saver.trainer), saver.deadline] if saver else None
-    return {"at": head.at, "pass": head.pass_id, "failed": head.failed, "saver": holder, "usual": head.usual}
+    return {"at": head.at, "pass": head.pass_id, "failed": to_json(head.failed), "saver": holder, "usual": head.usual}
 
 
 def _head_from_json(body: dict[str, Any]) -> Head:
     saver = body["saver"]
     holder = Saver(Trainer(saver[0], saver[1]), saver[2]) if saver else None
-    return Head(body["at"], body["pass"], body["failed"], holder, body["usual"])
+    return Head(body["at"], body["pass"], from_json(body["failed"]), holder, body["usual"])
 
 
 def _assignment_to_json(assignment: Assignment) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from runtime.master.messages import Trainer, Wait
 from runtime.master.queue_store import Behind, Ledger
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Happening, Plan
+from runtime.messages import training as messages
 
 # A waiting trainer is answered when there is a result, or after this long: well before it considers the master lost.
 HOLD_SECONDS = 2.0
@@ -160,7 +161,7 @@ class Master:
             self._finish_pending()
         except Exception:
             log.exception("The master broke off.")
-            self.lost = Lost("The master broke off while it answered; it has to be started again.")
+            self.lost = Lost(messages.MASTER_RESPONSE_FAILED())
             self._ended.set()
         self._batches.put(None)
 
@@ -274,7 +275,7 @@ class Master:
             return error
         except Exception:
             log.exception("A change broke off.")
-            return Lost("The master broke off in the middle of a change.")
+            return Lost(messages.MASTER_CHANGE_FAILED())
 
     def _conclude(self, outcome: Committed | RegattaError) -> None:
         batch, self._committing = self._committing, []
@@ -290,7 +291,7 @@ class Master:
         if self._away_since is not None:
             away = time.monotonic() - self._away_since
             self._away_since = None
-            text = f"The coordination store answers again after {away:.0f} s; tasks are handed out as before."
+            text = messages.STORE_RESPONDS_AGAIN(seconds=f"{away:.0f}")
             self._report([Happening("store", text, notable=True)])
         if changes.happenings:
             self._report(changes.happenings)
@@ -304,7 +305,7 @@ class Master:
         now = time.monotonic()
         if self._away_since is None and isinstance(why, StoreUnavailable):
             self._away_since = now
-            self._report([Happening("store", f"{why} Meanwhile trainers do the tasks that they have.", notable=True)])
+            self._report([Happening("store", messages.STORE_AWAY_TRAINING_CONTINUES(why=why), notable=True)])
         self._next_commit = now + STORE_PAUSE_SECONDS
         again = [ticket for ticket in batch if now < ticket.since + self._patience]
         self._due = again + self._due
@@ -319,4 +320,4 @@ class Master:
         self._ended.set()
 
 
-_ENDING = "This master is ending. Ask the next one."
+_ENDING = messages.MASTER_ENDING()

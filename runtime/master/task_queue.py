@@ -59,6 +59,9 @@ from runtime.master.types import (
     Timer,
     Verdict,
 )
+from runtime.messages import Message, Template, paragraph
+from runtime.messages import training as messages
+from runtime.messages.composition import listed
 
 WAIT_SECONDS = 0.5
 # A trainer without contact for this many task timeouts loses its hand. The time is long because it may be evaluating.
@@ -99,9 +102,7 @@ class TaskQueue:
         if not table.tasks:
             queue.board.pass_id = plan.passes
             if table.dataset:  # a job without a dataset was reported when its table was made
-                queue._report(
-                    "warning", f"The dataset {table.dataset} has no records: there is nothing to train.", True
-                )
+                queue._report("warning", messages.DATASET_EMPTY(dataset=table.dataset), True)
         return queue
 
     @classmethod
@@ -270,8 +271,13 @@ class TaskQueue:
             entry = self.entries[task_id]
             self._report(
                 "task",
-                f"Task {task_id} is under way on {entry.trainer} for {now - entry.timer.begun:.0f} s, {usual:.0f} s is "
-                f"usual: {trainer} does it too, and whoever finishes first counts.",
+                messages.TASK_SLOW(
+                    task=task_id,
+                    trainer=entry.trainer,
+                    seconds=f"{now - entry.timer.begun:.0f}",
+                    usual=f"{usual:.0f}",
+                    other=trainer,
+                ),
                 True,
             )
         return task_id
@@ -298,7 +304,7 @@ class TaskQueue:
         """The trainer failed on the task: why, and at which records (first, end) if known."""
         if not self._holds(key, now):
             return Verdict.STALE
-        self._report("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
+        self._report("task", messages.TASK_FAILED(task=key.task_id, trainer=key.trainer, why=why), True)
         self._blame.blame(key.task_id, self.assigner.to_tail, place)
         self._return_prefetched(key.trainer)
         self._settle(now)
@@ -308,7 +314,7 @@ class TaskQueue:
         """The trainer cannot read the task's data: why, and what to do if no trainer can."""
         if not self._holds(key, now):
             return Verdict.STALE
-        self._report("task", f"Task {key.task_id} failed on {key.trainer}: {why}", True)
+        self._report("task", messages.TASK_FAILED(task=key.task_id, trainer=key.trainer, why=why), True)
         if failed := self._blame.cannot_read(key.task_id, why, unread):
             self._fail(failed)
         self._return_prefetched(key.trainer)
@@ -355,9 +361,9 @@ class TaskQueue:
         was_open = self.open
         self.assigner.members(live, now)
         for trainer in joined:
-            self._report("member", f"{trainer} joined.", True)
+            self._report("member", messages.TRAINER_JOINED(trainer=trainer), True)
         for trainer in left:
-            self._report("member", f"{trainer} left{_going_back(self.board.held_by(trainer))}.", True)
+            self._report("member", _left(str(trainer), self.board.held_by(trainer)), True)
         self._take_back(now)
         for trainer in joined if was_open and self.open and self.plan.sync else ():
             self.assigner.share_with(trainer)
@@ -369,12 +375,10 @@ class TaskQueue:
                 timer = self.board.bring_forward(task_id, holder).timer
                 if timer != NO_TIMER and timer.deadline <= now:
                     self._return_prefetched(holder, but=task_id)
-                    self._report(
-                        "task", f"Task {task_id} is overdue on {holder} and goes to the end of the queue.", True
-                    )
+                    self._report("task", messages.TASK_OVERDUE(task=task_id, trainer=holder), True)
                     self._blame.blame(task_id, self.assigner.to_tail)
         for trainer in self.assigner.free_tasks_of_the_silent(now, self._patience):
-            self._report("task", f"{trainer} has not asked for its tasks for long; others take them over.", True)
+            self._report("task", messages.TRAINER_SILENT(trainer=trainer), True)
         self._settle(now)
 
     def _holds(self, key: Key, now: float) -> bool:
@@ -426,14 +430,14 @@ class TaskQueue:
                 self.assigner.assign_free(now, self._patience)
             self.board.resume(resume)
             self.assigner.strike_done()
-            done, number = _counted(self.count(Status.DONE), "task"), self.pass_id + 1
-            self._report("job", f"The data goes on in pass {number}; done already: {done}.", True)
+            done, number = _counted(self.count(Status.DONE), _TASKS), self.pass_id + 1
+            self._report("job", messages.DATA_RESUMES(number=number, tasks=done), True)
 
     def _begin_pass(self, pass_id: int, now: float) -> None:
         self._pass_begun = now
         if pass_id >= self.plan.passes:
             self.board.pass_id = pass_id
-            self._report("job", f"All {self.plan.passes} passes are done{self._left_out()}.", True)
+            self._report("job", self._all_done(), True)
             return
         self.board.begin_pass(pass_id)
         self.assigner.begin_pass(now)
@@ -444,8 +448,10 @@ class TaskQueue:
         if not self.board.has(Status.DONE):
             named = self.table.describe(self.board.span(i) for i in discarded)
             self._fail(
-                f"No task of pass {self.pass_id + 1} could be done: {named} of {self.table.dataset}. "
-                "Look at the trainers' logs for the reason."
+                paragraph(
+                    messages.NO_TASK_DONE(number=self.pass_id + 1, records=named, dataset=self.table.dataset),
+                    messages.SEE_TRAINER_LOGS(),
+                )
             )
             return
         self._begin_pass(self.pass_id + 1, now)
@@ -457,19 +463,24 @@ class TaskQueue:
             self._report("failed", why, True)
 
     # --- Messages -----------------------------------------------------------------------------------------------------
-    def _left_out(self) -> str:
+    def _all_done(self) -> Message:
         if not self.quarantine:
-            return ""
+            return messages.ALL_PASSES_DONE(count=self.plan.passes)
         spans = (Span(bad.task_id, bad.record, bad.record + 1) for bad in self.board.quarantine)
-        return f", without what no trainer could do: {self.table.describe(spans)} of {self.table.dataset}"
+        return messages.ALL_PASSES_DONE_EXCEPT(
+            count=self.plan.passes, records=self.table.describe(spans), dataset=self.table.dataset
+        )
 
     def _report_pass(self, discarded: Sequence[int], seconds: float) -> None:
         records = self.table.records - sum(self.board.span(i).records for i in discarded)
-        pace = f", {records / seconds:,.0f} records/s" if seconds > 0 else ""
-        without = f", without {_counted(len(discarded), 'task')}" if discarded else ""
-        text = (
-            f"Pass {self.pass_id + 1} of {self.plan.passes} done in {seconds:.1f} s: "
-            f"{_counted(records, 'record')}{pace}, {_counted(len(self.live), 'trainer')}{without}."
+        details = [_counted(records, _RECORDS)]
+        if seconds > 0:
+            details.append(messages.RECORDS_PER_SECOND(rate=f"{records / seconds:,.0f}"))
+        details.append(_counted(len(self.live), _TRAINERS))
+        if discarded:
+            details.append(messages.TASKS_SKIPPED(tasks=_counted(len(discarded), _TASKS)))
+        text = messages.PASS_DONE_DETAILS(
+            number=self.pass_id + 1, passes=self.plan.passes, seconds=f"{seconds:.1f}", details=listed(details)
         )
         between = 0 < self.pass_id < self.plan.passes - 1
         self.happenings.append(Happening("pass", text, frequent=between and not discarded))
@@ -478,12 +489,20 @@ class TaskQueue:
         self.happenings.append(Happening(kind, text, notable))
 
 
-def _going_back(held: Sequence[int]) -> str:
+def _left(trainer: str, held: Sequence[int]) -> Message:
+    """Return the message for a trainer that left, with the tasks that return to the queue."""
     if not held:
-        return ""
-    named = ", ".join(map(str, held))
-    return f", its task {named} goes back" if len(held) == 1 else f", its tasks {named} go back"
+        return messages.TRAINER_LEFT(trainer=trainer)
+    if len(held) == 1:
+        return messages.TRAINER_LEFT_TASK_RETURNED(trainer=trainer, task=held[0])
+    return messages.TRAINER_LEFT_TASKS_RETURNED(trainer=trainer, tasks=", ".join(map(str, held)))
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+_TASKS = (messages.TASK_COUNT_ONE, messages.TASK_COUNT)
+_RECORDS = (messages.RECORD_COUNT_ONE, messages.RECORD_COUNT)
+_TRAINERS = (messages.TRAINER_COUNT_ONE, messages.TRAINER_COUNT)
+
+
+def _counted(count: int, noun: tuple[Template, Template]) -> Message:
+    one, several = noun
+    return one(count=1) if count == 1 else several(count=f"{count:,}")

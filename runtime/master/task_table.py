@@ -10,6 +10,9 @@ from typing import Any, NamedTuple
 
 from runtime.data.dataset import PICTURES, Chunk
 from runtime.data.span import CHUNK_BYTES
+from runtime.messages import Message
+from runtime.messages import training as messages
+from runtime.messages.composition import clauses
 
 
 class Span(NamedTuple):
@@ -45,14 +48,21 @@ class TaskTable:
     def describe(self, spans: Iterable[Span]) -> str:
         """Name records by their numbers through the dataset, from 0, and their files."""
         begins = list(accumulate(map(self.records_of, range(len(self.tasks))), initial=0))
-        return "; ".join(self._name(span, begins[span.task_id]) for span in spans)
+        return clauses(self._name(span, begins[span.task_id]) for span in spans)
 
-    def _name(self, span: Span, begin: int) -> str:
-        numbers = f"record {begin + span.first}"
-        if span.records > 1:
-            numbers = f"records {begin + span.first}-{begin + span.end - 1}"
-        chunk = self.tasks[span.task_id][self.chunk_of(span)]
-        return f"{numbers} ({Path(chunk.path).name})"
+    def first_record(self, span: Span) -> tuple[int, str]:
+        """Return the number of a span's first record through the dataset, from 0, and the name of its file."""
+        begin = sum(map(self.records_of, range(span.task_id)))
+        return begin + span.first, self._file_of(span)
+
+    def _name(self, span: Span, begin: int) -> Message:
+        if span.records == 1:
+            return messages.RECORD(number=begin + span.first, file=self._file_of(span))
+        first, last = begin + span.first, begin + span.end - 1
+        return messages.RECORD_RANGE(first=first, last=last, file=self._file_of(span))
+
+    def _file_of(self, span: Span) -> str:
+        return Path(self.tasks[span.task_id][self.chunk_of(span)].path).name
 
     def chunk_of(self, span: Span) -> int:
         """The number within its task of the chunk in which a span begins."""

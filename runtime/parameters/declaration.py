@@ -16,6 +16,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from runtime import contract
+from runtime.messages import training as messages
 from runtime.parameters import optimisers, sharding
 from runtime.parameters.optimisers import Nesterov, Optimiser
 
@@ -142,7 +143,7 @@ class Declaration:
         tensors = tuple(Tensor(str(name), tuple(map(int, shape)), str(dtype)) for name, shape, dtype in body["tensors"])
         unknown = sorted({tensor.dtype for tensor in tensors} - set(ITEM_BYTES))
         if unknown:
-            raise ValueError(f"Parameters are float32 or float64, not {', '.join(unknown)}.")
+            raise ValueError(messages.PARAMETER_TYPES_UNSUPPORTED(types=", ".join(unknown)))
         mode = str(body["mode"])
         Mode.parse(mode)
         return cls(tensors, optimisers.from_json(body["optimiser"]), mode)

@@ -18,6 +18,8 @@ from numpy.typing import NDArray
 
 from runtime.errors import RegattaError
 from runtime.memory_headroom import headroom
+from runtime.messages import paragraph
+from runtime.messages import training as messages
 from runtime.parameters import initializers, lr_schedules, optimisers
 from runtime.parameters.initializers import Initial, Uniform
 from runtime.parameters.kernels import numpy_kernels
@@ -59,7 +61,9 @@ class Table:
 
     def __post_init__(self) -> None:
         if not isinstance(self.dim, int) or isinstance(self.dim, bool) or not 1 <= self.dim <= LARGEST_DIM:
-            raise ValueError(f"The rows of table {self.name!r} have 1 to {LARGEST_DIM:,} numbers, not {self.dim!r}.")
+            raise ValueError(
+                messages.TABLE_DIM_INVALID(name=f"{self.name!r}", most=f"{LARGEST_DIM:,}", dim=f"{self.dim!r}")
+            )
 
     @property
     def kinds(self) -> int:
@@ -344,8 +348,16 @@ class Tables:
             shelf.reserve(more)
         except MemoryError:
             raise Full(
-                f"Table {shelf.table.name!r} on parameter server {self._server} holds {len(shelf):,} rows and has no "
-                f"memory for {more:,} more of {owner}. Give the parameter servers more memory, or take more of them."
+                paragraph(
+                    messages.TABLE_MEMORY_FULL(
+                        name=f"{shelf.table.name!r}",
+                        server=self._server,
+                        rows=f"{len(shelf):,}",
+                        more=f"{more:,}",
+                        sender=owner,
+                    ),
+                    messages.ADD_PSERVER_MEMORY(),
+                )
             ) from None
 
 
@@ -372,4 +384,4 @@ _TRAITS: Mapping[str, Callable[[Table], object]] = {
 def _difference(ours: Table, theirs: Table) -> str:
     words, trait = next((words, trait) for words, trait in _TRAITS.items() if trait(ours) != trait(theirs))
     mine, other = words.format(trait(ours)), words.format(trait(theirs))
-    return f"Another trainer has declared table {ours.name!r} with {mine}, this one with {other}; use the same in all."
+    return messages.TABLE_DECLARATIONS_DIFFER(name=f"{ours.name!r}", theirs=mine, ours=other)

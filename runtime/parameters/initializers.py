@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.messages import training as messages
 from runtime.parameters import lr_schedules
 from runtime.parameters.sharding import mix
 
@@ -34,7 +35,7 @@ class Initial:
 
     def __post_init__(self) -> None:
         if not lr_schedules.is_rate(self.scale):
-            raise ValueError(f"{type(self).__name__}: scale must be a number from 0 on, not {self.scale!r}.")
+            raise ValueError(messages.NUMBER_NEGATIVE(rule=type(self).__name__, name="scale", value=f"{self.scale!r}"))
 
     def rows(self, seed: int, ids: Array, dim: int) -> Array:
         """The rows (n, dim), float32, of ``ids`` (n,), int64."""
@@ -87,7 +88,7 @@ def from_json(body: Mapping[str, Any]) -> Initial:
     """Read ``Initial.to_json``'s form. Raises ValueError."""
     name = str(body.get("name"))
     if name not in KINDS:
-        raise ValueError(f"Rows cannot begin as {name!r}; take one of {', '.join(KINDS)}.")
+        raise ValueError(messages.INITIALIZER_UNKNOWN(name=f"{name!r}", names=", ".join(KINDS)))
     return KINDS[name](body["scale"])
 
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runtime.messages import training as messages
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -106,7 +108,7 @@ def from_json(body: Mapping[str, Any]) -> Schedule:
     numbers = dict(body)
     name = numbers.pop("name", None)
     if name not in KINDS:
-        raise ValueError(f"There is no learning rate schedule {name!r}; take one of {', '.join(KINDS)}.")
+        raise ValueError(messages.SCHEDULE_UNKNOWN(name=f"{name!r}", names=", ".join(KINDS)))
     if isinstance(numbers.get("then"), Mapping):
         numbers["then"] = from_json(numbers["then"])
     return KINDS[name](**numbers)
@@ -119,8 +121,6 @@ def is_rate(value: object) -> bool:
 
 def _check(schedule: Schedule, *rates: object, updates: int = 1) -> None:
     if isinstance(updates, bool) or not isinstance(updates, int) or updates < 1:
-        raise ValueError(
-            f"{type(schedule).__name__}: a number of updates is a whole number from 1 on, not {updates!r}."
-        )
+        raise ValueError(messages.UPDATES_INVALID(schedule=type(schedule).__name__, value=f"{updates!r}"))
     if odd := [rate for rate in rates if not is_rate(rate)]:
-        raise ValueError(f"{type(schedule).__name__}: a learning rate is a number from 0 on, not {odd[0]!r}.")
+        raise ValueError(messages.LEARNING_RATE_INVALID(schedule=type(schedule).__name__, value=f"{odd[0]!r}"))

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.messages import training as messages
 from runtime.parameters import lr_schedules
 from runtime.parameters.kernels import jit, numpy_kernels
 from runtime.parameters.lr_schedules import Schedule
@@ -34,7 +35,7 @@ class Optimiser:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not (lr_schedules.is_rate(value) or (name == "lr" and isinstance(value, Schedule))):
-                raise ValueError(f"{type(self).__name__}: {name} must be a number from 0 on, not {value!r}.")
+                raise ValueError(messages.NUMBER_NEGATIVE(rule=type(self).__name__, name=name, value=f"{value!r}"))
 
     def to_json(self) -> dict[str, Any]:
         lr = self.lr.to_json() if isinstance(self.lr, Schedule) else self.lr
@@ -159,7 +160,7 @@ def from_json(body: Mapping[str, Any]) -> Optimiser:
     constants = dict(body)
     name = constants.pop("name", None)
     if name not in KINDS:
-        raise ValueError(f"There is no optimiser {name!r}; take one of {', '.join(KINDS)}.")
+        raise ValueError(messages.OPTIMISER_UNKNOWN(name=f"{name!r}", names=", ".join(KINDS)))
     if isinstance(constants.get("lr"), Mapping):
         constants["lr"] = lr_schedules.from_json(constants["lr"])
     return KINDS[name](**constants)

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.messages import training as messages
+
 Array = NDArray[Any]
 
 BLOCK_BYTES = 1 << 20
@@ -37,7 +39,7 @@ def slot_of(name: str, block: int) -> int:
 def even_table(servers: int) -> tuple[int, ...]:
     """Return the server of every slot, as evenly as whole numbers allow."""
     if not 1 <= servers <= SLOTS:
-        raise ValueError(f"Between 1 and {SLOTS} parameter servers can share the parameters, not {servers}.")
+        raise ValueError(messages.PSERVER_COUNT_INVALID(most=SLOTS, count=servers))
     return tuple(slot * servers // SLOTS for slot in range(SLOTS))
 
 

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from runtime.errors import Leaving, Lost, Refused, RegattaError, WireError
+from runtime.messages import from_json
 from runtime.protocol.concurrent_exchange import Exchange
 from runtime.protocol.connection import (
     Allocate,
@@ -271,7 +272,7 @@ class Client:
         if answer.head.op is Op.WAIT:
             return False
         if answer.head.error:
-            raise Refused(str(answer.body.get("code")), str(answer.body.get("why")))
+            raise Refused(str(answer.body.get("code")), from_json(answer.body.get("why", "")))
         if answer.head.seq != message.head.seq:
             raise WireError(f"The {self._name} answered request {answer.head.seq}, {message.head.seq} was asked.")
         return answer.head.op is not Op.AHEAD

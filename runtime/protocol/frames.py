@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from runtime.errors import WireError
+from runtime.messages import paragraph
+from runtime.messages import training as messages
 
 MAGIC = b"DPS1"
 VERSION = 3
@@ -156,8 +158,7 @@ def unpack(data: Buffer) -> Header:
         raise WireError(f"These bytes are no frame: they begin with {magic.hex()} where {MAGIC.hex()} is due.")
     if version != VERSION:
         raise WireError(
-            f"This job runs two versions of the runtime: the peer speaks version {version} of the protocol, this "
-            f"process version {VERSION}. Cancel the job and run it again; all its replicas are then of one version."
+            paragraph(messages.PROTOCOL_VERSIONS_DIFFER(theirs=version, ours=VERSION), messages.RERUN_FOR_ONE_VERSION())
         )
     dtype = flags >> _DTYPE_SHIFT & _DTYPE_MASK
     header = Header(_op(op), _FLAGS[flags & _FLAG_MASK], _DTYPES[dtype], *numbers)

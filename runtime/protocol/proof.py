@@ -21,6 +21,7 @@ from typing import Any
 
 from runtime.contract import WIRE_SECRET, Environment
 from runtime.errors import UsageError, WireError
+from runtime.messages import training as messages
 
 # The code of the answer to a peer without proof.
 UNPROVEN = "unproven"
@@ -126,10 +127,7 @@ class Refusals:
             if due:
                 self._due = self._clock() + REPORT_SECONDS
         if due:
-            self.report(
-                f"A connection from {peer} was refused because its peer did not prove that it belongs to this job; "
-                f"{count:,} refused since this process began."
-            )
+            self.report(messages.CONNECTION_REFUSED(host=peer, count=f"{count:,}"))
 
 
 def _proof(secret: bytes, role: bytes, *parts: bytes) -> bytes:

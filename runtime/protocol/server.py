@@ -12,6 +12,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from runtime import contract
 from runtime.errors import Leaving, Refused, WireError
+from runtime.messages import to_json
+from runtime.messages import training as messages
 from runtime.protocol import frames, shortage
 from runtime.protocol.connection import Arrived, Began, Closed, Connection, DeadlinePassed, Message, refuse_blocks
 from runtime.protocol.frames import Flag, Header
@@ -276,14 +278,14 @@ class Server:
 
     def _check(self, head: Header) -> None:
         if self._job and head.job != self._job:
-            raise Refused("other_job", "This request belongs to another attempt of a job; its sender should end.")
+            raise Refused("other_job", messages.REQUEST_OF_OTHER_ATTEMPT())
         if self.incarnation and head.expected and head.expected != self.incarnation:
-            raise Refused("not_owner", "This request was meant for a process that has been replaced; register again.")
+            raise Refused("not_owner", messages.REQUEST_OF_REPLACED_PROCESS())
 
 
 def _error(head: Header, refused: Refused) -> Message:
     header = reply_head(head)._replace(flags=Flag.REPLY | Flag.ERROR)
-    return Message(header, {"code": refused.code, "why": refused.why})
+    return Message(header, {"code": refused.code, "why": to_json(refused.why)})
 
 
 def _hello(connection: Connection) -> Message:

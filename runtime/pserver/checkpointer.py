@@ -23,6 +23,8 @@ from runtime.checkpoint.index import Book, Generation, Meta
 from runtime.checkpoint.reader import Checkpoint, Key
 from runtime.coordination.base import Compare, CoordinationError, StoreUnavailable
 from runtime.errors import Lost
+from runtime.messages import training as messages
+from runtime.messages.composition import without_full_stop
 from runtime.parameters.declaration import BlockPlace, Declaration, Mode
 from runtime.parameters.embedding_tables import Piece, Table
 from runtime.parameters.messages import NOTHING
@@ -63,7 +65,7 @@ def restore(shard: Shard, identity: Identity, sources: Iterable[Source], mode: s
             if _restore_from(shard, identity, files, generation, mode, report, now):
                 return True
     if attempts:
-        report("warning", "No checkpoint could be used; the parameters begin anew.")
+        report("warning", messages.NO_CHECKPOINT_USABLE())
     return False
 
 
@@ -86,8 +88,11 @@ def _restore_from(
     header = found[identity.shard].header if same else max((one.header for one in found), key=lambda one: one.version)
     # Incarnations start over with an attempt, so earlier request numbers are meaningless.
     _fill(shard, identity, found, header, {}, now)
-    servers = f" of {len(found)} servers" if len(found) != identity.shards else ""
-    report("checkpoint", f"Parameter server {identity.shard} goes on from version {shard.version}{servers}.")
+    if same:
+        report("checkpoint", messages.PSERVER_RESUMES(server=identity.shard, version=shard.version))
+    else:
+        of_others = messages.PSERVER_RESUMES_FROM_OTHERS(server=identity.shard, version=shard.version, count=len(found))
+        report("checkpoint", of_others)
     return True
 
 
@@ -208,7 +213,7 @@ class Keeper:
         except StoreUnavailable as error:
             log.info("no checkpoint for now: %s", error)
         except CoordinationError as error:
-            self._complain("The next checkpoint", error)
+            self._complain(messages.NEXT_CHECKPOINT(), error)
         with self._server.changed:
             snapshot = self._shard.cut_when_due()
         self._save(snapshot)
@@ -254,7 +259,7 @@ class Keeper:
         except Lost as error:
             self._on_lost(str(error))
         except Exception as error:  # noqa: BLE001  the disk, the store, threads or memory: the next one may succeed
-            self._complain(f"The checkpoint of version {snapshot.version}", error)
+            self._complain(messages.CHECKPOINT_OF_VERSION(version=snapshot.version), error)
         finally:
             with self._server.changed:
                 self._shard.forget_cut(snapshot)
@@ -262,7 +267,7 @@ class Keeper:
     def _complain(self, what: str, error: Exception) -> None:
         """Report a failure on the job's timeline once, until a checkpoint succeeds."""
         why = (isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__
-        text = f"{what} failed: {why.rstrip('.')}. Training goes on."
+        text = messages.CHECKPOINT_FAILED_CONTINUES(checkpoint=what, why=without_full_stop(why))
         if self._failing:
             log.info(text)
         else:

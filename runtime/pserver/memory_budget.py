@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from runtime.messages import paragraph
+from runtime.messages import training as messages
 from runtime.parameters.declaration import ITEM_BYTES, BlockPlace, Declaration
 
 # The memory of the process without parameters.
@@ -30,9 +32,16 @@ class MemoryBudget:
         needed += values * journalled
         if not self.limit or needed <= self.limit:
             return ""
-        copies = "the gradients and a copy for checkpoints" if self.keeps else "the gradients"
-        sizes = map(_mebibytes, (needed, values, kept - values, self.limit))
-        return _MESSAGE.format(self.name, *sizes, copies=copies)
+        copies = messages.GRADIENTS_AND_CHECKPOINT_COPY() if self.keeps else messages.GRADIENTS()
+        too_small = messages.PSERVER_MEMORY_TOO_SMALL(
+            server=self.name,
+            needed=_mebibytes(needed),
+            values=_mebibytes(values),
+            state=_mebibytes(kept - values),
+            copies=copies,
+            limit=_mebibytes(self.limit),
+        )
+        return paragraph(too_small, messages.INCREASE_PSERVER_RESOURCES())
 
     def fits_drafts(self, declaration: Declaration, places: Sequence[BlockPlace], rounded: bool = False) -> bool:
         """Whether values and state of the next version fit beside the present ones.
@@ -49,10 +58,6 @@ class MemoryBudget:
         return values, kept, kept * (2 if self.keeps else 1) + values + _ITSELF
 
 
-_MESSAGE = (
-    "{} would need {} for its part of the parameters ({} of values, {} of the optimiser's state, and room for "
-    "{copies}) and has {}. Ask for more memory for role pserver, or for more of them."
-)
 WITHOUT_LIMIT = MemoryBudget()
 
 

@@ -11,10 +11,12 @@ version that all servers have saved.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from runtime.messages import Message, paragraph
+from runtime.messages import training as messages
 from runtime.parameters.messages import NOTHING, Offer
 from runtime.parameters.optimisers import Adam, Optimiser
 
@@ -37,28 +39,33 @@ class Recovered:
         """Return the message for the job's timeline; ``tables``: the shard has rows of some."""
         passed = f"{seconds:.1f}"
         if self.giver is None:
-            return f"Parameter server {server} is back after {passed} s at version {self.version}, from its checkpoint."
+            return messages.PSERVER_RECOVERED_FROM_CHECKPOINT(server=server, seconds=passed, version=self.version)
         owner = f"trainer-{self.giver}"
-        text = f"Parameter server {server} is back after {passed} s at version {self.version}, with {owner}'s values."
+        text = messages.PSERVER_RECOVERED_FROM_TRAINER(
+            server=server, seconds=passed, version=self.version, trainer=owner
+        )
         if self.stored == NOTHING:
-            return f"{text}{_restarted(optimiser)}"
+            return paragraph(text, *_restarted(optimiser))
+        more = []
         if optimiser.slots:
-            text = f"{text} Its optimiser goes on from the checkpoint of version {self.stored}."
+            more.append(messages.OPTIMISER_RESUMES(version=self.stored))
         if tables:
-            text = f"{text} The rows of its tables are those of the checkpoint of version {self.stored}."
-        return text
+            more.append(messages.TABLE_ROWS_FROM_CHECKPOINT(version=self.stored))
+        return paragraph(text, *more)
 
 
-def _restarted(optimiser: Optimiser) -> str:
-    """The consequence of an optimiser without its state, as text; empty if it has no state.
+def _restarted(optimiser: Optimiser) -> Sequence[Message]:
+    """Return the consequences of an optimiser without its state; none if it has no state.
 
     Adam divides a mean of some ten gradients by the root of one of a thousand squares. Both begin at zero, and far from
     version 0 nothing corrects that: the first fills sooner, and steps are up to seven times as large meanwhile.
     """
     if not optimiser.slots:
-        return ""
-    larger = " Until its means have settled, Adam makes larger steps than usual."
-    return f" Its optimiser begins anew: there was no checkpoint yet.{larger if isinstance(optimiser, Adam) else ''}"
+        return ()
+    reset = messages.OPTIMISER_RESET()
+    if not isinstance(optimiser, Adam):
+        return (reset,)
+    return reset, messages.ADAM_STEPS_LARGER()
 
 
 class Choice(Enum):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from runtime.checkpoint.data_position import Position, Progress
 from runtime.contract import TRAINER, Member
 from runtime.errors import Refused, WireError
+from runtime.messages import training as messages
 from runtime.parameters import journal_layout, row_blocks
 from runtime.parameters.array_blocks import WIRE_TYPES, all_finite
 from runtime.parameters.declaration import BlockPlace, Declaration
@@ -124,7 +125,7 @@ class ShardServer:
         with self.changed:
             self.changed.wait_for(lambda: incarnation in self._seen, JOIN_SECONDS)
             if incarnation not in self._seen:
-                raise Refused("fenced", "This process is no member of the job; it must register before it connects.")
+                raise Refused("fenced", messages.PROCESS_NOT_A_MEMBER())
             return TrainerId(self._seen[incarnation], incarnation)
 
     # --- Events ------------------------------------------------------------------------------------------------------
@@ -266,11 +267,13 @@ class _Session:
             return row_blocks.allocate(header)
         array = self._arrays().get((header.tensor, header.offset))
         if array is None:
-            raise WireError(f"Block {header.offset} of tensor {header.tensor} does not live on this server.")
+            raise WireError(messages.BLOCK_MISPLACED(block=header.offset, tensor=header.tensor))
         if header.dtype is DType.BF16 and array.dtype == np.float32:
             return self._halves.setdefault((header.tensor, header.offset), np.empty(array.size, "<u2")).data.cast("B")
         if header.dtype is not WIRE_TYPES[array.dtype.str]:
-            raise WireError(f"Block {header.offset} of tensor {header.tensor} came as {header.dtype.name}.")
+            raise WireError(
+                messages.BLOCK_TYPE_WRONG(block=header.offset, tensor=header.tensor, type=header.dtype.name)
+            )
         return array.data.cast("B")
 
     def _arrays(self) -> Mapping[tuple[int, int], Array]:
@@ -322,7 +325,7 @@ class _Session:
     def answer(self, request: Message) -> Message | None:
         answer = self._answers.get(request.head.op)
         if answer is None:
-            raise Refused("unknown_op", f"A parameter server does not answer {request.head.op.name}.")
+            raise Refused("unknown_op", messages.PSERVER_OPERATION_UNKNOWN(operation=request.head.op.name))
         return answer(request, self._server.trainer(request.head.incarnation))
 
     def closed(self) -> None:
@@ -392,7 +395,7 @@ class _Session:
         staged, self._staged = self._staged, {}
         samples = int(request.body["samples"])
         if samples < 0:
-            raise Refused("bad_step", f"A step is of 0 samples or more, not {samples}.")
+            raise Refused("bad_step", messages.STEP_SAMPLES_NEGATIVE(count=samples))
         step = Step(request.head.seq, samples, request.head.version, at=_position(request.body))
         if samples:
             step = replace(step, gradients=self._step(request, staged), rows=self._rows(request, trainer))
@@ -405,13 +408,13 @@ class _Session:
 
     def _pull(self, request: Message, trainer: TrainerId) -> Message:
         if not self._shard.ready:
-            raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
+            raise Refused(Outcome.NOT_READY, messages.PARAMETERS_NOT_DECLARED())
         self._wait_for_others(trainer)
         return self._with_values(request, Outcome.DONE)
 
     def _pull_rows(self, request: Message, trainer: TrainerId) -> Message:
         if not self._shard.ready:
-            raise Refused(Outcome.NOT_READY, "The parameters have no values yet; declare them first.")
+            raise Refused(Outcome.NOT_READY, messages.PARAMETERS_NOT_DECLARED())
         self._wait_for_others(trainer)
         with self._server.changed:
             blocks = table_requests.pulled(self._shard.tables, request, trainer)
@@ -446,7 +449,7 @@ class _Session:
     def _shared(self) -> Sequence[Array]:
         """The trainer's gradients. It has checked them for NaN and infinity."""
         if self._gradients is None:
-            raise Refused(NOT_SHARED, "This connection shares no memory; send the numbers over it.")
+            raise Refused(NOT_SHARED, messages.NO_SHARED_MEMORY())
         return self._gradients
 
     def _step(self, request: Message, staged: Mapping[tuple[int, int], Header]) -> Sequence[Array]:
@@ -456,7 +459,7 @@ class _Session:
         if not request.body.get("staged"):
             return self._numbers(request.blocks)
         if len(staged.keys() | _named(request.blocks).keys()) < len(self._shard.places):
-            raise Refused(NOT_SHARED, "Numbers that were sent ahead went to another connection; send all of them.")
+            raise Refused(NOT_SHARED, messages.STAGED_BLOCKS_ELSEWHERE())
         return self._numbers(request.blocks, staged)
 
     def _numbers(
@@ -466,7 +469,7 @@ class _Session:
         wanted = [(place.tensor, place.block) for place in self._shard.places]
         came = {**(staged or {}), **_named(blocks)}
         if came.keys() != set(wanted):
-            raise Refused("bad_step", f"{len(came)} blocks came where the {len(wanted)} of this server are due.")
+            raise Refused("bad_step", messages.BLOCK_COUNT_WRONG(count=len(came), due=len(wanted)))
         if self._coming is not None and self._coming.arrived == len(wanted):
             return self._coming.gradients  # checked one by one
         for key, header in came.items():
@@ -573,7 +576,7 @@ def _declaration(body: Mapping[str, Any]) -> Declaration:
     try:
         return Declaration.from_json(body)
     except (KeyError, TypeError, ValueError) as error:
-        raise Refused("bad_declaration", f"The declaration cannot be read: {error}.") from None
+        raise Refused("bad_declaration", messages.DECLARATION_UNREADABLE(error=error)) from None
 
 
 def _position(body: Mapping[str, Any]) -> Position | None:
@@ -586,7 +589,7 @@ def _reply(request: Message, release: Release) -> Message:
 
 def _finite(arrays: list[Array]) -> list[Array]:
     if not all(all_finite(array) for array in arrays):
-        raise Refused(Outcome.NOT_FINITE, "A gradient or value holds NaN or infinity; nothing was applied.")
+        raise Refused(Outcome.NOT_FINITE, messages.PUSH_NOT_FINITE())
     return arrays
 
 

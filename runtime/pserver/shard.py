@@ -18,6 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.checkpoint.data_position import Position, Progress
+from runtime.messages import paragraph
+from runtime.messages import training as messages
 from runtime.parameters import optimisers
 from runtime.parameters.declaration import BlockPlace, Declaration, Mode
 from runtime.parameters.embedding_tables import Full, Piece, Pushed, Table, Tables
@@ -218,7 +220,7 @@ class Shard:
         return self._barrier.live.get(trainer.index) == trainer.incarnation
 
     def _fenced(self, ticket: Ticket) -> Release:
-        return Release(ticket, Outcome.FENCED, self.version, "This trainer is no longer a member of the job; end it.")
+        return Release(ticket, Outcome.FENCED, self.version, messages.TRAINER_FENCED())
 
     # --- Declaration and first values --------------------------------------------------------------------------------
     def declare(self, ticket: Ticket, trainer: TrainerId, declaration: Declaration, now: float) -> Releases:
@@ -253,8 +255,12 @@ class Shard:
         if self.ready and self._mode.synchronous and offer.seen > self.version:
             self._declaring[ticket] = trainer
             return self._lose(
-                f"Parameter server {self._server} came back at version {self.version}, but trainer-{trainer.index} has "
-                f"seen version {offer.seen}. The next attempt goes on from what all servers have kept together."
+                paragraph(
+                    messages.PSERVER_BEHIND_TRAINER(
+                        server=self._server, version=self.version, trainer=f"trainer-{trainer.index}", seen=offer.seen
+                    ),
+                    messages.RESUMES_FROM_COMMON_STATE(),
+                )
             )
         if self._comeback is not None:
             self._comeback.take(trainer.index, offer, now)
@@ -307,7 +313,7 @@ class Shard:
         if not self.is_live(trainer):
             return [self._fenced(ticket)]
         if self.declaration is None or digest != self.declaration.digest:
-            return [Release(ticket, Outcome.CONFLICT, self.version, "Declare the parameters before giving values.")]
+            return [Release(ticket, Outcome.CONFLICT, self.version, messages.DECLARE_BEFORE_VALUES())]
         if self.ready:
             return [Release(ticket, Outcome.ALREADY, self.version)]
         for parameter, value in zip(self.parameters, values, strict=True):
@@ -334,10 +340,15 @@ class Shard:
         if choice is Choice.CHECKPOINT:
             return self._back(comeback)
         if choice is Choice.LOST:
-            kept = f"only those of version {comeback.stored}" if comeback.stored > NOTHING else "none"
+            kept = (
+                messages.ONLY_VALUES_OF_VERSION(version=comeback.stored)
+                if comeback.stored > NOTHING
+                else messages.NO_VALUES()
+            )
             return self._lose(
-                f"The values of parameter server {self._server} are lost: no trainer that is left has them, and there "
-                f"are {kept} in a checkpoint. The next attempt goes on from what all servers have kept together."
+                paragraph(
+                    messages.PSERVER_VALUES_LOST(server=self._server, kept=kept), messages.RESUMES_FROM_COMMON_STATE()
+                )
             )
         return []
 
@@ -580,7 +591,7 @@ class Shard:
         if (repeated := self._repeated(ticket, trainer, step.seq)) is not None:
             return [repeated]
         if not self.ready:
-            return [Release(ticket, Outcome.NOT_READY, self.version, "The parameters have no values yet.")]
+            return [Release(ticket, Outcome.NOT_READY, self.version, messages.PARAMETERS_WITHOUT_VALUES())]
         try:
             self.tables.promise(step.rows, f"trainer-{trainer.index}")
         except Full as full:
@@ -588,7 +599,7 @@ class Shard:
         if not self._mode.synchronous:
             return [self._apply_alone(ticket, trainer, step), *self._let_pull()]
         if not self._barrier.is_active(trainer.index):
-            return [Release(ticket, Outcome.OUT_OF_PLACE, self.version, "A push came outside of a pass.")]
+            return [Release(ticket, Outcome.OUT_OF_PLACE, self.version, messages.PUSH_OUTSIDE_PASS())]
         if step.base != self.version:
             self._applied[trainer.index] = step.seq
             self._note(step.at)
@@ -728,9 +739,9 @@ class Shard:
 def _difference(ours: Declaration, theirs: Declaration) -> str:
     """A message with the difference of two declarations."""
     if ours.mode != theirs.mode:
-        return f"Another trainer declared mode {ours.mode!r}, this one {theirs.mode!r}; use the same in all."
+        return messages.MODES_DIFFER(theirs=f"{ours.mode!r}", ours=f"{theirs.mode!r}")
     if ours.optimiser != theirs.optimiser:
-        return f"Another trainer declared {ours.optimiser}, this one {theirs.optimiser}; use the same in all."
+        return messages.OPTIMISERS_DIFFER(theirs=ours.optimiser, ours=theirs.optimiser)
     mine, other = set(ours.tensors), set(theirs.tensors)
     names = ", ".join(sorted({tensor.name for tensor in mine ^ other})) or "their order"
-    return f"The trainers declared different parameters ({names}); names, shapes and types must be the same in all."
+    return messages.PARAMETERS_DIFFER(names=names)

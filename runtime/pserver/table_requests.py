@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runtime.errors import Refused
+from runtime.messages import training as messages
 from runtime.parameters import row_blocks
 from runtime.parameters.array_blocks import all_finite
 from runtime.parameters.embedding_tables import Pushed, Rows, Shelf, Table, Tables, Unlike
@@ -45,7 +46,9 @@ def _named(tables: Tables, request: Message, trainer: TrainerId, need_values: bo
     except Unlike as unlike:
         raise Refused(Outcome.CONFLICT, str(unlike)) from None
     except ValueError as error:
-        raise Refused(BAD_ROWS, f"What trainer-{trainer.index} sent for tables cannot be read: {error}.") from None
+        raise Refused(
+            BAD_ROWS, messages.TABLE_DATA_UNREADABLE(sender=f"trainer-{trainer.index}", error=error)
+        ) from None
     for shelf, some in zip(shelves, rows, strict=True):
         _check(tables, shelf.table, some, trainer, need_values)
     return list(zip(shelves, rows, strict=True))
@@ -55,15 +58,19 @@ def _declared(request: Message, trainer: TrainerId) -> Sequence[Table]:
     try:
         return [Table.from_json(body) for body in request.body.get("tables", ())]
     except (KeyError, TypeError, ValueError) as error:
-        raise Refused("bad_declaration", f"A table of trainer-{trainer.index} cannot be read: {error}.") from None
+        raise Refused(
+            "bad_declaration", messages.TABLE_DECLARATION_UNREADABLE(sender=f"trainer-{trainer.index}", error=error)
+        ) from None
 
 
 def _check(tables: Tables, table: Table, rows: Rows, trainer: TrainerId, need_values: bool) -> None:
     name, sender = table.name, f"trainer-{trainer.index}"
     ids, came = len(rows), len(rows.values)
     if need_values and ids != came:
-        raise Refused(BAD_ROWS, f"{ids:,} ids but {came:,} rows came for table {name!r} from {sender}.")
+        raise Refused(
+            BAD_ROWS, messages.ROW_COUNT_MISMATCH(ids=f"{ids:,}", rows=f"{came:,}", name=f"{name!r}", sender=sender)
+        )
     if not tables.is_local(table, rows.ids):
-        raise Refused(BAD_ROWS, f"Rows of table {name!r} came from {sender} that live on another parameter server.")
+        raise Refused(BAD_ROWS, messages.ROWS_MISPLACED(name=f"{name!r}", sender=sender))
     if not all_finite(rows.values):
-        raise Refused(Outcome.NOT_FINITE, f"A row of table {name!r} from {sender} holds NaN or infinity.")
+        raise Refused(Outcome.NOT_FINITE, messages.ROW_NOT_FINITE(name=f"{name!r}", sender=sender))

@@ -15,6 +15,7 @@ from runtime.data import catalogue
 from runtime.errors import Leaving, Lost, Refused, UsageError
 from runtime.master.messages import serving
 from runtime.master.task_table import partition
+from runtime.messages import training as messages
 from runtime.protocol.client import Client
 from runtime.protocol.frames import job_crc
 from runtime.protocol.proof import secret_of
@@ -122,7 +123,7 @@ class Attached:
     def tasks(self, dataset: str, passes: int | None) -> TaskSource:
         ours = self._environment.dataset
         if dataset != ours:
-            raise UsageError(f"This job's dataset is {ours!r}, the script reads {dataset!r}; name one in both places.")
+            raise UsageError(messages.DATASETS_DIFFER(ours=f"{ours!r}", theirs=f"{dataset!r}"))
         self._tasks = TaskClient(
             self._master.address,
             self._me.index,
@@ -189,5 +190,5 @@ def guard(give_up: Callable[[str], object]) -> Callable[[], AbstractContextManag
 
 def end_for_restart(why: str) -> NoReturn:
     """End this process so that it is started again, and write the reason to the job's log."""
-    print(f"This trainer ends: {why.rstrip('.')}.", file=sys.stderr, flush=True)  # noqa: T201
+    print(messages.TRAINER_ENDING(why=why.rstrip(".")), file=sys.stderr, flush=True)  # noqa: T201
     raise SystemExit(EXIT_RESTART)

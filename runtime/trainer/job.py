@@ -17,6 +17,7 @@ from runtime.contract import Environment
 from runtime.data import catalogue
 from runtime.data.dataset import DatasetInfo
 from runtime.errors import UsageError
+from runtime.messages import training as messages
 from runtime.parameters.optimisers import SGD, Optimiser
 from runtime.trainer.environment import JobContext, end_for_restart, guard
 from runtime.trainer.events import Event, Handler, Listeners
@@ -94,9 +95,9 @@ class Job:
         if on_bad_record not in ON_BAD_RECORD:
             raise UsageError(f"on_bad_record is one of {', '.join(ON_BAD_RECORD)}, not {on_bad_record!r}.")
         if batch is not None and batch < 1:
-            raise UsageError(f"A batch has at least one record, not {batch}.")
+            raise UsageError(messages.BATCH_SIZE_INVALID(count=batch))
         if ahead < 0:
-            raise UsageError(f"So many batches are read ahead: 0 or more, not {ahead}.")
+            raise UsageError(messages.READ_AHEAD_INVALID(count=ahead))
         return Reader(self._find(name).name, batch, shuffle, decode, on_bad_record, ahead, self._one_pass)
 
     def load(self, name: str | None = None, split: str = "test", decode: Decode | None = None) -> Any:
@@ -112,7 +113,7 @@ class Job:
         wanted = name or self._environment.dataset
         if not wanted:
             known = ", ".join(catalogue.names(self._environment.data_path))
-            raise UsageError(f"Say which dataset to read, as in job.reader({known.split(', ')[0]!r}); known: {known}.")
+            raise UsageError(messages.DATASET_NOT_SPECIFIED(example=f"{known.split(', ')[0]!r}", names=known))
         find = catalogue.locate if self._environment.alone else catalogue.find
         return find(wanted, self._environment.data_path)
 
@@ -186,7 +187,7 @@ class Job:
         only set the initial values. Raises UsageError if trainers differ or the arrays cannot be parameters.
         """
         if self._parameters is not None:
-            raise UsageError("This job has its parameters already; put all arrays into one dict.")
+            raise UsageError(messages.PARAMETERS_ALREADY_SET())
         if not isinstance(opt, Optimiser | None):
             raise UsageError(f"opt is an optimiser such as dist.SGD(0.1), not {opt!r}.")
         mode, wire = mode or self._environment.mode, wire or self._environment.wire
@@ -217,7 +218,7 @@ class Job:
         For another format ``write`` is called with the path to write to.
         """
         if write is None and self._parameters is None:
-            raise UsageError("There are no parameters to save; give a function that writes the model to a path.")
+            raise UsageError(messages.NO_PARAMETERS_TO_SAVE())
         with self._guard():
             alone = self._environment.alone
             if not alone and not self._tasks(self._environment.dataset, None).save_request(SAVE_SECONDS):
@@ -231,7 +232,7 @@ class Job:
         root = Path(self._environment.output_dir).resolve()
         target = (root / path).resolve()
         if not target.is_relative_to(root):
-            raise UsageError(f"Save the model below the output directory, as in save_model('model.npz'), not {path!r}.")
+            raise UsageError(messages.MODEL_PATH_OUTSIDE_OUTPUT(path=f"{path!r}"))
         return target
 
     def _write_parameters(self, path: Path) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from runtime.messages import paragraph
+from runtime.messages import training as messages
 from runtime.parameters.declaration import OUTER_RULE
 from runtime.parameters.embedding_tables import Full, Rows, Shelf, Table
 from runtime.parameters.optimisers import SGD
@@ -72,7 +74,9 @@ class RoundRows:
             shelf.reserve(shelf.unseen(ids))
         except MemoryError:
             raise Full(
-                f"This trainer has no memory for {ids.size:,} more rows of table {shelf.table.name!r}: mode outer "
-                "keeps those that it changes. Give the trainers more memory, or take another mode."
+                paragraph(
+                    messages.TRAINER_MEMORY_FULL(rows=f"{ids.size:,}", name=f"{shelf.table.name!r}"),
+                    messages.ADD_TRAINER_MEMORY(),
+                )
             ) from None
         shelf.write(ids, values)

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from runtime.agent_channel import Channel
 from runtime.errors import UsageError
+from runtime.messages import training as messages
 
 PRINT_SECONDS = 0.5
 
@@ -68,5 +69,5 @@ def _number(name: str, value: object) -> float:
     if item is not None and getattr(value, "size", 0) == 1:
         value = item()
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise UsageError(f"report takes numbers; {name} is {value!r} ({type(value).__name__}).")
+        raise UsageError(messages.REPORT_VALUE_INVALID(name=name, value=f"{value!r} ({type(value).__name__})"))
     return float(value)

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from runtime import contract
 from runtime.checkpoint.data_position import NO_TASK, Position
 from runtime.errors import Lost, Refused, RegattaError, UsageError
+from runtime.messages import paragraph
+from runtime.messages import training as messages
 from runtime.parameters.array_blocks import all_finite
 from runtime.parameters.declaration import ITEM_BYTES, SYNC, Declaration, Mode, Tensor
 from runtime.parameters.embedding_tables import Full, Rows, Table, Tables, Unlike, joined
@@ -106,7 +108,7 @@ class Params(Mapping[str, Array]):
         try:
             return self._arrays[name]
         except KeyError:
-            raise KeyError(f"There is no parameter {name!r}; there are {', '.join(self._arrays)}.") from None
+            raise KeyError(messages.PARAMETER_UNKNOWN(name=f"{name!r}", names=", ".join(self._arrays))) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._arrays)
@@ -145,7 +147,7 @@ class Params(Mapping[str, Array]):
         at that time count. Raises UsageError.
         """
         if name not in self._arrays:
-            raise UsageError(f"There is no parameter {name!r}; there are {', '.join(self._arrays)}.")
+            raise UsageError(messages.PARAMETER_UNKNOWN(name=f"{name!r}", names=", ".join(self._arrays)))
         gradient = _gradient(name, grad, self._arrays[name])
         self.settle()
         if self._pass is None:
@@ -192,7 +194,7 @@ class Params(Mapping[str, Array]):
     def _prepared(self, grads: Arrays, samples: int) -> tuple[list[Array], int, Pushes]:
         """Check gradients, samples and rows of tables, and begin a pass if none is; return them."""
         if isinstance(samples, bool) or not isinstance(samples, int | np.integer) or samples < 1:
-            raise UsageError(f"n is the number of samples behind the gradients, at least 1, not {samples!r}.")
+            raise UsageError(messages.PUSH_SAMPLES_INVALID(value=f"{samples!r}"))
         staged = self._take_staged()
         checked = self._checked(grads)
         self.settle()
@@ -207,11 +209,11 @@ class Params(Mapping[str, Array]):
 
     def _checked(self, grads: Arrays) -> dict[str, Array]:
         if not isinstance(grads, Mapping):
-            raise UsageError(f"Gradients are a dict of arrays by parameter name, not a {type(grads).__name__}.")
+            raise UsageError(messages.GRADIENTS_NOT_A_DICT(type=type(grads).__name__))
         if unknown := [name for name in grads if name not in self._arrays]:
-            raise UsageError(f"There is no parameter {unknown[0]!r}; there are {', '.join(self._arrays)}.")
+            raise UsageError(messages.PARAMETER_UNKNOWN(name=f"{unknown[0]!r}", names=", ".join(self._arrays)))
         if missing := [name for name in self._arrays if name not in grads]:
-            raise UsageError(f"The gradient of {missing[0]!r} is missing; push one for every parameter.")
+            raise UsageError(messages.GRADIENT_MISSING(name=f"{missing[0]!r}"))
         return {name: _gradient(name, grads[name], array) for name, array in self._arrays.items()}
 
     def _take_staged(self) -> Mapping[str, _Staged]:
@@ -248,10 +250,7 @@ class Params(Mapping[str, Array]):
     def _zeroed(self, what: str) -> bool:
         """Whether NaN and infinity in the gradient of ``what`` are zeroed; otherwise the step is left out."""
         if self._nonfinite == RAISE:
-            raise UsageError(
-                f"The gradient of {what} holds NaN or infinity. Nothing was applied. Lower the learning rate, or "
-                "look for a division by zero or a logarithm of zero in the cost."
-            )
+            raise UsageError(paragraph(messages.GRADIENT_NOT_FINITE(name=what), messages.LOWER_LEARNING_RATE()))
         done = "zeroed" if self._nonfinite == ZERO else "left out"
         log.warning("The gradient of %s held NaN or infinity after version %d; %s.", what, self.version, done)
         return self._nonfinite == ZERO
@@ -266,9 +265,9 @@ class Params(Mapping[str, Array]):
         its id alone. ``opt`` updates rows (default: the parameters' optimiser). Raises UsageError.
         """
         if not isinstance(name, str) or not name or name in self._tables:
-            raise UsageError(f"The name of a table is a text that no other table of the job has, not {name!r}.")
+            raise UsageError(messages.TABLE_NAME_INVALID(name=f"{name!r}"))
         if not isinstance(init, Initial | None) or not isinstance(opt, Optimiser | None):
-            raise UsageError(f"Table {name!r} takes init=dist.Uniform(0.05) or the like, and opt=dist.SGD(0.1).")
+            raise UsageError(messages.TABLE_OPTIONS_INVALID(name=f"{name!r}"))
         try:
             table = Table(name, dim, init or Uniform(), opt or self._optimiser, self._seed if seed is None else seed)
         except ValueError as error:
@@ -609,9 +608,9 @@ def _refusals_as_usage_errors() -> Iterator[None]:
 
 def _named(arrays: Arrays) -> Arrays:
     if not isinstance(arrays, Mapping) or not arrays:
-        raise UsageError('Parameters are a dict of NumPy arrays by name, such as {"w": np.zeros((64, 10), "f4")}.')
+        raise UsageError(messages.PARAMETERS_NOT_A_DICT())
     if odd := [name for name in arrays if not isinstance(name, str)]:
-        raise UsageError(f"The name of a parameter is a text, not {odd[0]!r}.")
+        raise UsageError(messages.PARAMETER_NAME_INVALID(name=f"{odd[0]!r}"))
     return arrays
 
 
@@ -619,22 +618,23 @@ def _parameter(name: str, array: Array) -> Array:
     """The array itself if pulls can write into it, else a copy."""
     if not isinstance(array, np.ndarray) or array.dtype.str not in ITEM_BYTES:
         kind = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
-        raise UsageError(f"The parameter {name!r} is a {kind}; make it a float32 or float64 array.")
+        raise UsageError(messages.PARAMETER_TYPE_INVALID(name=f"{name!r}", type=kind))
     if not all_finite(array):
-        raise UsageError(f"The parameter {name!r} holds NaN or infinity before training has begun.")
+        raise UsageError(messages.PARAMETER_NOT_FINITE(name=f"{name!r}"))
     return array if array.flags.c_contiguous and array.flags.writeable else np.array(array, order="C")
 
 
 def _gradient(name: str, gradient: Array, parameter: Array) -> Array:
     """The gradient as a flat array. Raises UsageError if it does not fit the parameter."""
     if not isinstance(gradient, np.ndarray | np.generic):
-        raise UsageError(f"The gradient of {name!r} is a {type(gradient).__name__}; push a NumPy array.")
+        raise UsageError(messages.GRADIENT_NOT_AN_ARRAY(name=f"{name!r}", type=type(gradient).__name__))
     if gradient.shape != parameter.shape:
-        raise UsageError(f"The gradient of {name!r} has shape {gradient.shape}, the parameter {parameter.shape}.")
+        raise UsageError(messages.GRADIENT_SHAPE_WRONG(name=f"{name!r}", shape=gradient.shape, due=parameter.shape))
     if gradient.dtype != parameter.dtype:
         raise UsageError(
-            f"The gradient of {name!r} is {gradient.dtype}, the parameter {parameter.dtype}; "
-            f'convert it with .astype("{parameter.dtype}").'
+            messages.GRADIENT_TYPE_WRONG(
+                name=f"{name!r}", type=gradient.dtype, due=parameter.dtype, wanted=parameter.dtype
+            )
         )
     return np.ascontiguousarray(gradient).reshape(-1)
 

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from runtime.checkpoint.data_position import Position, Progress
 from runtime.errors import Lost, Refused, RegattaError
+from runtime.messages import paragraph
+from runtime.messages import training as messages
 from runtime.parameters import row_blocks
 from runtime.parameters.array_blocks import block
 from runtime.parameters.declaration import BlockPlace, Declaration
@@ -406,7 +408,7 @@ class Link:
             raise error
         self._client.close()
         if patience.is_over():
-            raise Lost(f"{error} No process has taken its place for {self._patience:g} s.") from error
+            raise Lost(paragraph(error, messages.NOT_REPLACED_IN_TIME(seconds=f"{self._patience:g}"))) from error
         self._client.check_leaving()
         if not self._client.moved:
             self._redirected.wait(LOOK_SECONDS)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runtime.errors import UsageError
+from runtime.messages import training as messages
 from runtime.parameters.embedding_tables import Rows, Table, joined
 
 Array = NDArray[Any]
@@ -84,16 +85,16 @@ class SharedTable:
     def _ids(self, ids: Any) -> Array:
         array = np.asarray(ids)
         if array.size and (array.dtype.kind not in "iu" or array.dtype == np.uint64):
-            raise UsageError(f"The ids of table {self.name!r} are {array.dtype}; give whole numbers (int64).")
+            raise UsageError(messages.TABLE_IDS_TYPE_WRONG(name=f"{self.name!r}", type=array.dtype))
         return array.astype("i8")
 
     def _check(self, ids: Array, grads: Array) -> None:
         if not isinstance(grads, np.ndarray):
-            raise UsageError(f"The gradients for table {self.name!r} are a {type(grads).__name__}; push a NumPy array.")
+            raise UsageError(messages.TABLE_GRADIENTS_NOT_AN_ARRAY(name=f"{self.name!r}", type=type(grads).__name__))
         expected = (*ids.shape, self.dim)
         if grads.shape != expected:
-            raise UsageError(f"The gradients for table {self.name!r} have shape {grads.shape}; {expected} is due.")
-        if grads.dtype != np.float32:
             raise UsageError(
-                f'The gradients for table {self.name!r} are {grads.dtype}; convert them with .astype("float32").'
+                messages.TABLE_GRADIENTS_SHAPE_WRONG(name=f"{self.name!r}", shape=grads.shape, due=expected)
             )
+        if grads.dtype != np.float32:
+            raise UsageError(messages.TABLE_GRADIENTS_TYPE_WRONG(name=f"{self.name!r}", type=grads.dtype))

@@ -18,6 +18,7 @@ from typing import Any
 from runtime.data.catalogue import Unreadable, read_placed
 from runtime.errors import Lost, RegattaError
 from runtime.master.messages import Unread
+from runtime.messages import training as messages
 from runtime.trainer.events import BeginIteration, BeginPass, EndIteration, EndPass, Listeners
 from runtime.trainer.metric_sinks import Reports
 from runtime.trainer.params import Params
@@ -138,7 +139,7 @@ class Loop:
     def _report_early_end(self, passes: int) -> None:
         """Print why not all passes of the job are done."""
         if not self._stays:
-            why = f"The script asks job.steps for passes={passes}: no more of the job's {self._total} are done."
+            why = messages.PASSES_NOT_ALL_RUN(passes=passes, total=self._total)
             print(why, file=sys.stderr, flush=True)  # noqa: T201  it goes to the job's log
 
     def abandon(self) -> None:
@@ -162,7 +163,7 @@ class Loop:
         """Report the place of an error of user code at the current batch, so that others search there."""
         self._abandoned = True
         self._source.end_within(LAST_CALLS_SECONDS)
-        self.fail(f"the script raised {type(error).__name__}: {error}", self._place)
+        self.fail(messages.SCRIPT_RAISED(error=f"{type(error).__name__}: {error}"), self._place)
 
     def fail(self, why: str, place: Place | None = None) -> None:
         """Report that the current task cannot be done."""

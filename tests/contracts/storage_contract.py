@@ -97,7 +97,7 @@ class StorageContract:
         storage.delete("never/there")
 
     def test_opening_a_missing_key_is_an_error(self, storage: Storage) -> None:
-        with pytest.raises(KeyNotFound, match="holds nothing under 'a/b'"):
+        with pytest.raises(KeyNotFound, match="has no object 'a/b'"):
             storage.open("a/b")
 
     def test_a_directory_is_not_a_file(self, storage: Storage) -> None:

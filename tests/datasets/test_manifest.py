@@ -22,7 +22,7 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
 @pytest.mark.parametrize(
     ("path", "why"),
     [
-        ("", "names no file"),
+        ("", "does not name a file"),
         ("/etc/passwd", "must be relative"),
         ("C:\\data", "must be relative"),
         ("c:data", "must be relative"),
@@ -31,16 +31,16 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
         ("a/../../b", "leads out"),
         ("a/..", "leads out"),
         ("a\\b", "backslash"),
-        ("a\x00b", "cannot be seen"),
-        ("a\nb", "cannot be seen"),
-        ("a\u202eb", "cannot be seen"),  # changes the writing direction
-        ("a\u200bb", "cannot be seen"),
-        ("a\ud800b", "cannot be seen"),
+        ("a\x00b", "invisible character"),
+        ("a\nb", "invisible character"),
+        ("a\u202eb", "invisible character"),  # changes the writing direction
+        ("a\u200bb", "invisible character"),
+        ("a\ud800b", "invisible character"),
         (".hidden", "begins with a dot"),
         ("a/.git/config", "begins with a dot"),
         ("a/ b", "space"),
         ("a /b", "space"),
-        ("folder/", "names no file"),
+        ("folder/", "does not name a file"),
         ("a" * 501, "longer than 500"),
         ("名" * 67, "more than 200 bytes"),
         ("/".join("a" * 17), "folders deep"),

@@ -8,12 +8,15 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from datasets import messages as datasets_messages
 from datasets import services
 from datasets.indexing import indexing
 from datasets.models import Dataset, Version
+from runtime.messages import data as data_messages
 from tests.datasets.conftest import Uploader
 from tests.datasets.indexing.test_record_table import PNG
 from tests.factories import LONG_AGO, make_job, make_namespace
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -57,14 +60,14 @@ def test_a_version_of_the_past_is_shown_by_its_number(sealed: Version, personas:
     assert "weight" in text(viewer) and "height" not in text(viewer)
     assert "height" in text(viewer, f"{MINE}?version=1")
     for wrong in ("3", "x", "9" * 30):
-        assert "has no version" in text(viewer, f"{MINE}?version={wrong}", 404)
+        assert mentions(text(viewer, f"{MINE}?version={wrong}", 404), datasets_messages.VERSION_NOT_VISIBLE)
 
 
 def test_the_reason_why_a_version_could_not_be_sealed_is_shown(uploader: Uploader, personas: Personas) -> None:
     uploader.upload("a.csv", b'a\n"open\n')
     indexing.index(uploader.seal().pk)
     page = text(personas.client("developer"))
-    assert "indexing failed" in page and "a quote is opened here" in page
+    assert "indexing failed" in page and mentions(page, data_messages.CSV_QUOTE_UNCLOSED)
     assert "No sealed version yet" in text(personas.client("viewer"))
 
 
@@ -166,7 +169,7 @@ def test_the_readers_are_changed_by_a_form(sealed: Version, personas: Personas) 
     row = Dataset.objects.get()
     assert (row.visibility, row.shares.count()) == ("public", 0)
     shown = developer.post(f"{MINE}/readers", {"visibility": "private", "namespaces": "No Where"}, follow=True)
-    assert "does not do" in shown.content.decode()
+    assert "is not a valid name" in shown.content.decode()
 
 
 def test_a_deleted_dataset_is_marked_and_can_be_restored(sealed: Version, personas: Personas) -> None:

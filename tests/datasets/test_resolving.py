@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from datasets import selectors, services
+from datasets import messages, selectors, services
 from datasets.models import Dataset, Visibility
 from datasets.selectors import Resolved
 from portal.common.errors import NotFound
@@ -12,6 +12,7 @@ from rbac.models import Role
 from rbac.scopes import Scope
 from tests.datasets.filled import seal
 from tests.factories import make_member
+from tests.messages import pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -33,7 +34,10 @@ def test_a_shipped_dataset_has_one_version(personas: Personas, mention: str) -> 
     ("mention", "why"),
     [
         ("team/mime", "Did you mean team/mine"),
-        ("team/mine@9", "team/mine has no sealed version 9. The newest is 1."),
+        (
+            "team/mine@9",
+            messages.NO_SEALED_VERSION_NUMBER(name="team/mine", number=9, advice=messages.NEWEST_VERSION(number=1)),
+        ),
         ("public/digit", "public/digits"),
         ("mine", "There is no dataset 'mine'"),
         ("../etc@1", "There is no dataset"),
@@ -48,13 +52,13 @@ def test_a_missing_dataset_is_an_error(personas: Personas, mention: str, why: st
 
 def test_a_dataset_without_a_sealed_version_is_an_error(personas: Personas) -> None:
     services.create_dataset(actor=personas.developer, namespace_name="team", name="mine")
-    with pytest.raises(NotFound, match=r"no sealed version\. Fill one and seal it first"):
+    with pytest.raises(NotFound, match=r"no sealed version\. Upload files to a version and seal it first"):
         selectors.resolve(personas.developer, "team", "team/mine")
 
 
 def test_files_without_records_cannot_be_trained_on(personas: Personas) -> None:
     seal(personas.developer, files={"a.docx": b"x"})
-    with pytest.raises(NotFound, match="has no records that a job can read"):
+    with pytest.raises(NotFound, match=pattern(messages.VERSION_UNREADABLE)):
         selectors.resolve(personas.developer, "team", "team/mine")
 
 
@@ -70,7 +74,7 @@ def test_deleted_datasets_and_versions_are_not_resolved(personas: Personas) -> N
 
 def test_others_use_it_when_it_is_shared_with_the_namespace_of_the_job_or_public(personas: Personas) -> None:
     version = seal(personas.developer)
-    with pytest.raises(NotFound, match="There is no dataset 'team/mine' that a job of elsewhere may use"):
+    with pytest.raises(NotFound, match="There is no dataset 'team/mine' that a job in elsewhere can use"):
         selectors.resolve(personas.stranger, "elsewhere", "team/mine")
     services.share_dataset(actor=personas.developer, ns="team", name="mine", namespaces=["elsewhere"])
     assert selectors.resolve(personas.stranger, "elsewhere", "team/mine").version == version
@@ -84,7 +88,7 @@ def test_a_reader_cannot_show_it_to_a_namespace_without_access(personas: Persona
     seal(personas.developer)
     namespace = personas.stranger.memberships.get(namespace__name="elsewhere").namespace
     make_member(namespace, personas.developer, Role.DEVELOPER)
-    with pytest.raises(NotFound, match=r"team/mine is not shared with elsewhere\. Ask somebody of team"):
+    with pytest.raises(NotFound, match=r"team/mine is not shared with elsewhere\. Ask a member of team"):
         selectors.resolve(personas.developer, "elsewhere", "team/mine")
 
 

@@ -9,9 +9,11 @@ import httpx
 import pytest
 
 from regatta import Client, Job
+from runtime.messages import training as messages
 from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import RunningPortal
 from tests.end_to_end.support.processes import Process, of_attempt
+from tests.messages import mentions
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -76,7 +78,7 @@ def test_an_endless_line_is_cut_and_marked(portal: Client, submitted: Submitted)
 def test_threads_do_not_keep_a_script_alive_that_has_failed(portal: Client, submitted: Submitted) -> None:
     job = submitted.end(portal, "threads")
     assert job.state == "FAILED"
-    assert "can't start new thread" in job.why or "processes and threads" in job.why
+    assert "can't start new thread" in job.why or mentions(job.why, messages.TOO_MANY_PROCESSES)
 
 
 def test_a_script_that_never_registers_is_ended_with_a_reason(portal: Client, submitted: Submitted) -> None:

@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, expect
 
+from jobs.messages import jobs as job_messages
 from regatta import Client
+from runtime.messages import paragraph
+from runtime.messages import training as training_messages
 from tests import browser
 from tests.end_to_end.support import code
 from tests.end_to_end.support.browser import Person
@@ -140,11 +143,16 @@ def test_a_job_is_scaled_on_its_page(person: Callable[[], Person], portal: Clien
         expect(mark).to_be_visible(timeout=20_000)
     expect(page.locator("metric-chart .xy2 .js-line").last).to_be_attached()
     page.get_by_role("tab", name="Events").click()
-    expect(page.locator("[data-happening=scaled]")).to_contain_text("Scaled from 2 to 3 trainers by admin.")
+    expect(page.locator("[data-happening=scaled]")).to_contain_text(
+        job_messages.SCALED(before=2, replicas=training_messages.TRAINER_COUNT(count=3), name="admin")
+    )
     page.get_by_role("button", name="One parameter server more").click()
     expect(page.locator(".replica-stepper[data-role=pserver]")).to_contain_text("from the next attempt on; 1 now")
     expect(page.locator("[data-happening=scaled]", has_text="parameter servers")).to_contain_text(
-        "Scaled from 1 to 2 parameter servers by admin. This takes effect with the next attempt."
+        paragraph(
+            job_messages.SCALED(before=1, replicas=job_messages.PSERVER_COUNT(count=2), name="admin"),
+            job_messages.SCALING_TAKES_EFFECT_LATER(),
+        )
     )
     ada.photograph("scaled")
     portal.cancel(job.id)
@@ -163,7 +171,7 @@ def test_scaling_beyond_the_quota_is_refused_beside_the_number(person: Callable[
     stepper.get_by_role("button", name="One trainer more").evaluate(
         "(more) => { for (let n = 0; n < 29; n++) more.click(); }"
     )
-    expect(stepper).to_contain_text("Needs 31.5 cpu;")
+    expect(stepper).to_contain_text("The job needs 31.5 CPU;")
     expect(stepper.locator("output")).to_have_text("1")
     portal.cancel(job.id)
 
@@ -177,7 +185,7 @@ def test_a_failure_is_rehearsed_on_its_page_by_keyboard(person: Callable[[], Per
     panel.locator("summary").press("Enter")
     panel.get_by_label("every").fill("soon")
     panel.get_by_label("every").press("Enter")
-    expect(panel.get_by_role("alert")).to_contain_text('"soon" is no length of time')
+    expect(panel.get_by_role("alert")).to_contain_text('"soon" is not a duration')
     panel.get_by_label("every").fill("2s")
     panel.get_by_label("every").press("Enter")
     expect(panel.get_by_role("status")).to_contain_text("Kills a trainer every 2s")
@@ -188,7 +196,7 @@ def test_a_failure_is_rehearsed_on_its_page_by_keyboard(person: Callable[[], Per
     page.keyboard.press("Enter")
     expect(panel.get_by_role("button", name="Start")).to_be_visible()
     page.get_by_role("tab", name="Events").click()
-    expect(page.locator("[data-happening=rehearsal]").last).to_contain_text("admin ends the rehearsal.")
+    expect(page.locator("[data-happening=rehearsal]").last).to_contain_text(job_messages.REHEARSAL_ENDED(name="admin"))
     portal.cancel(job.id)
     ada.wait_for_state("CANCELLED")
     expect(panel).to_be_hidden()

@@ -77,7 +77,7 @@ def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_t
     ends = [portal.wait(job, END_SECONDS) for job in jobs]
     assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3
     assert min(accuracy(portal, job) for job in jobs) >= 0.9
-    assert any(event["text"].endswith("room for `fourth`.") for job in jobs for event in portal.events(job))
+    assert any(event["text"].endswith("to free capacity for `fourth`.") for job in jobs for event in portal.events(job))
 
 
 def accuracy(portal: Client, job: str) -> float:

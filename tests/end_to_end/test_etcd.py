@@ -70,14 +70,14 @@ def test_a_job_on_etcd_continues_after_its_server_and_its_master_are_killed(
         until("it trains", trains, END_SECONDS)
         for process in [*running_portal.replica(job.id, "pserver-0"), *running_portal.replica(job.id, "master-0")]:
             processes.kill(process.pid)
-        again = "was ended by signal 9 (SIGKILL); started again"
+        again = "was terminated by signal 9 (SIGKILL); restarted"
         until("both are back", lambda: sum(again in one["text"] for one in portal.events(job.id)) == 2, END_SECONDS)
         running_portal.release(job.id)
         ended = portal.wait(job.id, END_SECONDS)
         messages = [event["text"] for event in portal.events(job.id)]
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
     for victim in ("pserver-0", "master-0"):
-        assert any(text.startswith(f"{victim} was ended by signal 9 (SIGKILL); started again") for text in messages), (
+        assert any(text.startswith(f"{victim} was terminated by signal 9 (SIGKILL); restarted") for text in messages), (
             messages
         )
 

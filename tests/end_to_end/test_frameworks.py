@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from jobs.messages import cluster as cluster_messages
+from jobs.messages import jobs as job_messages
 from regatta import Client, Job
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
@@ -90,13 +92,13 @@ def test_one_process_that_fails_ends_the_others_and_is_named(portal: Client) -> 
 def test_one_killed_process_ends_the_attempt_and_the_job_starts_again(portal: Client) -> None:
     job = ended(portal, torch_job("one-is-killed", ONE_IS_KILLED, retries=1))
     assert (job.state, job.reason, job.attempt) == ("FAILED", "killed", 2)
-    assert job.why == "trainer-1 was ended by signal 9 (SIGKILL), and the others cannot go on without it."
+    assert job.why == job_messages.ENDED_OTHERS_CANNOT_CONTINUE(ending="trainer-1 was terminated by signal 9 (SIGKILL)")
 
 
 def test_a_job_without_its_framework_is_refused_with_what_to_add(portal: Client) -> None:
     job = ended(portal, {"name": "forgot", "framework": "paddle", "files": {"train.py": "import paddle\n"}})
     assert (job.state, job.reason) == ("FAILED", "build_failed")
-    assert "Add it, such as paddlepaddle==3.3.1 and setuptools." in job.why
+    assert cluster_messages.ADD_REQUIREMENT(requirement="paddlepaddle==3.3.1 and setuptools") in job.why
 
 
 def test_any_program_runs_alone_and_what_it_prints_becomes_the_curve(portal: Client) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jobs.messages import jobs as job_messages
 from regatta import Client, Job
 from tests.end_to_end.support.portal import RunningPortal
 from tests.end_to_end.support.processes import kill
@@ -90,8 +91,10 @@ def test_a_server_that_is_killed_ends_the_attempt_and_the_next_one_trains(
     until("it trains", lambda: "pass 2 of" in printed(portal, portal.job(job.id)), END_SECONDS)
     for process in spacious.replica(job.id, "pserver-1"):
         kill(process.pid)
-    until("it begins anew", lambda: portal.job(job.id).attempt == 2, 60)
+    until("it starts again", lambda: portal.job(job.id).attempt == 2, 60)
     messages = " ".join(event["text"] for event in portal.events(job.id))
-    assert "pserver-1 was ended by signal 9 (SIGKILL), and the others cannot go on without it." in messages
+    assert (
+        job_messages.ENDED_OTHERS_CANNOT_CONTINUE(ending="pserver-1 was terminated by signal 9 (SIGKILL)") in messages
+    )
     portal.cancel(job.id)
     assert portal.wait(job.id, 60).state == "CANCELLED"

@@ -11,9 +11,12 @@ from typing import Any
 import httpx
 import pytest
 
+from quota import messages as quota_messages
 from regatta import Client
+from runtime.messages import training as training_messages
 from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import ADMIN, PASSWORD, RunningPortal
+from tests.messages import mentions
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -72,12 +75,17 @@ def test_what_was_lent_is_given_back_and_the_borrower_goes_on_from_its_checkpoin
         f"/api/v1/namespaces/{OWNERS}/jobs", json=code.slow("owner", passes=1, pause=0.02, trainers=1)
     ).json()
     until("the borrower has made way", lambda: portal.job(borrower.id).attempt == 2, END_SECONDS)
-    assert "Waiting for quota. Needs 2.5 cpu; 0.5 of 3 are free on the platform" in page_of(running_portal, borrower.id)
+    assert "Waiting for quota. The job needs 2.5 CPU; 0.5 of 3 are free on the platform" in page_of(
+        running_portal, borrower.id
+    )
     assert portal.wait(made["id"], END_SECONDS).attempt == 1
     ended = portal.wait(borrower.id, END_SECONDS)
     messages = [event["text"] for event in portal.events(borrower.id)]
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
-    assert f"It ran on capacity that `{OWNERS}` had lent and needs now." in " ".join(messages)
-    assert any("goes on from version" in text or "goes on in pass" in text for text in messages), messages
+    assert quota_messages.CAPACITY_RECLAIMED_BY(namespace=OWNERS) in " ".join(messages)
+    assert any(
+        mentions(text, training_messages.PSERVER_RESUMES) or mentions(text, training_messages.DATA_RESUMES)
+        for text in messages
+    ), messages
     a_pass = steps(portal, made["id"])
-    assert steps(portal, borrower.id) < 4 * a_pass, "the second attempt began anew"
+    assert steps(portal, borrower.id) < 4 * a_pass, "the second attempt started from the beginning"

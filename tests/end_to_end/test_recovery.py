@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from jobs.lifecycle.observations import MASTER_REPORT_DELAY
+from jobs.messages import jobs as job_messages
 from regatta import Client, Job
 from tests.end_to_end.support import code, processes
 from tests.end_to_end.support.portal import RunningPortal, is_of_a_replica
@@ -37,7 +38,7 @@ def messages_of(portal: Client, job: Job) -> list[str]:
 
 def killed(portal: Client, job: Job) -> int:
     """Return how often the rehearsal has killed so far."""
-    return sum(": admin rehearses failure (" in text for text in messages_of(portal, job))
+    return sum(": failure rehearsal by admin (" in text for text in messages_of(portal, job))
 
 
 def all_are_registered(http: httpx.Client, job: Job) -> bool:
@@ -64,11 +65,11 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(
     for process in [process for victim in victims for process in running_portal.replica(job.id, victim)]:
         processes.kill(process.pid)
     for victim in victims:
-        again = f"{victim} was ended by signal 9 (SIGKILL); started again (1 of 3)"
+        again = f"{victim} was terminated by signal 9 (SIGKILL); restarted (1 of 3)"
         until(f"{victim} is back", lambda again=again: reports(portal, job, again), END_SECONDS)
     made = steps(portal, job)
     until("it trains on", lambda: steps(portal, job) > made + 10, END_SECONDS)
-    rate = until("its rate is told", lambda: portal.metrics(job.id).get("records_per_second"), END_SECONDS)
+    rate = until("its rate is reported", lambda: portal.metrics(job.id).get("records_per_second"), END_SECONDS)
     # Two trainers with 64 records in each pause at most: no loss and no restart may make it look faster, or negative.
     assert 0 < min(rate.min) <= max(rate.max) < 1.2 * 2 * 64 / PAUSE
     wait_for_all(http, job)
@@ -89,7 +90,7 @@ def test_a_standby_master_takes_over_when_the_first_is_lost(
     job = portal.submit(spec)
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
     masters = [one for one in http.get(f"/api/v1/jobs/{job.id}").json()["replicas"] if one["role"] == "master"]
-    [second] = [one["name"] for one in masters if one["why"].startswith("Stands by, and takes over if ")]
+    [second] = [one["name"] for one in masters if one["why"].startswith("On standby; takes over if ")]
     [first] = [one["name"] for one in masters if one["name"] != second]
     for process in running_portal.replica(job.id, first):
         processes.kill(process.pid)
@@ -114,13 +115,13 @@ def test_a_job_whose_processes_are_all_killed_continues_as_its_next_attempt(tmp_
             for process in running_portal.processes():
                 if is_of_a_replica(process):
                     processes.kill(process.pid)
-            goes_on = "Parameter server 0 goes on from version"
+            goes_on = "Parameter server 0 resumes from version"
             until("it goes on", lambda: reports(portal, job, goes_on), END_SECONDS)
             running_portal.release(job.id)
             ended = portal.wait(job.id, END_SECONDS)
             messages = messages_of(portal, ended)
             assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
-            assert any(text.startswith("The data goes on in pass") for text in messages), messages
+            assert any(text.startswith("Resuming training data at pass") for text in messages), messages
         # The backend is called to forget once the job's end is committed.
         checkpoints = tmp_path / "portal" / "attempts" / "checkpoints"
         until("its checkpoints are removed", lambda: not list(checkpoints.iterdir()))
@@ -133,7 +134,7 @@ def test_a_job_survives_its_rehearsal(running_portal: RunningPortal, portal: Cli
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
     path = f"/api/v1/jobs/{job.id}/rehearse"
     assert http.post(path, json={"kill": "trainer", "every": "2s"}).status_code == 202
-    again = "started again (as it was rehearsed)"
+    again = "restarted (failure rehearsal)"
     until("two have been killed", lambda: sum(again in text for text in messages_of(portal, job)) >= 2, END_SECONDS)
     assert http.delete(path).json()["rehearsal"] is None
     # Not earlier: the others may end the job before a killed replica is back, and only theirs would be reported.
@@ -147,5 +148,5 @@ def test_a_job_survives_its_rehearsal(running_portal: RunningPortal, portal: Cli
     ended = portal.wait(job.id, END_SECONDS)
     messages = messages_of(portal, ended)
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
-    assert "trainer-1 is killed: admin rehearses failure (1 of 20)." in messages
-    assert "admin ends the rehearsal." in messages
+    assert job_messages.REHEARSAL_KILL(replica="trainer-1", name="admin", number=1, most=20) in messages
+    assert job_messages.REHEARSAL_ENDED(name="admin") in messages

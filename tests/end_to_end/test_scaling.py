@@ -7,7 +7,10 @@ import re
 import httpx
 import pytest
 
+from jobs.messages import jobs as job_messages
 from regatta import Client
+from runtime.messages import paragraph
+from runtime.messages import training as training_messages
 from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import RunningPortal
 from tests.waiting import until
@@ -40,9 +43,15 @@ def test_the_next_attempt_continues_with_another_number_of_parameter_servers(
     ended = portal.wait(job.id, END_SECONDS)
     messages = [event["text"] for event in portal.events(job.id)]
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
-    assert "Scaled from 1 to 2 parameter servers by admin. This takes effect with the next attempt." in messages
+    assert (
+        paragraph(
+            job_messages.SCALED(before=1, replicas=job_messages.PSERVER_COUNT(count=2), name="admin"),
+            job_messages.SCALING_TAKES_EFFECT_LATER(),
+        )
+        in messages
+    )
     for server in (0, 1):
-        goes_on = re.compile(rf"Parameter server {server} goes on from version [1-9]\d* of 1 servers\.")
+        goes_on = re.compile(rf"Parameter server {server} resumes from version [1-9]\d* of 1 servers\.")
         assert any(map(goes_on.fullmatch, messages)), messages
 
 
@@ -64,8 +73,8 @@ def test_trainers_join_and_leave_while_the_job_runs(
     messages = [event["text"] for event in portal.events(job.id)]
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 1 trainer."), messages
     assert [text for text in messages if text.startswith("Scaled")] == [
-        "Scaled from 1 to 3 trainers by admin.",
-        "Scaled from 3 to 1 trainer by admin.",
+        job_messages.SCALED(before=1, replicas=training_messages.TRAINER_COUNT(count=3), name="admin"),
+        job_messages.SCALED(before=3, replicas=training_messages.TRAINER_COUNT_ONE(count=1), name="admin"),
     ]
     left = {replica.name: replica.why for replica in ended.replicas}
     assert (left["trainer-1"], left["trainer-2"]) == (ASKED, ASKED)

@@ -106,7 +106,7 @@ def test_a_killed_trainer_is_missed_but_not_needed(running_portal: RunningPortal
     until("trainer-1 trains", lambda: _printed(portal, job.id, "trainer-1", "step 3"), END_SECONDS)
     (victim, *_) = running_portal.replica(job.id, "trainer-1")
     processes.kill(victim.pid)
-    until("it is told", lambda: any("trainer-1 was" in str(event) for event in portal.events(job.id)), END_SECONDS)
+    until("it is reported", lambda: any("trainer-1 was" in str(event) for event in portal.events(job.id)), END_SECONDS)
     running_portal.release(job.id)
     ended = portal.wait(job.id, END_SECONDS)
     messages = " ".join(str(event) for event in portal.events(job.id))

@@ -26,6 +26,7 @@ from runtime import contract, coordination
 from runtime.agent import process_tree
 from runtime.contract import MASTER, PSERVER, TRAINER, Member, ReplicaState
 from runtime.coordination.base import Change, Versioned
+from runtime.messages import from_json
 from tests import waiting
 from tests.faults import datasets
 from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, SOURCE, Event, Reader, Recorder
@@ -95,7 +96,7 @@ class Portal(IngestServer):
 
     def events(self) -> list[str]:
         """The texts of the timeline."""
-        return [text for taken in list(self._of.values()) for _at, _kind, text in taken["events"]]
+        return [from_json(text) for taken in list(self._of.values()) for _at, _kind, text in taken["events"]]
 
     def _take(self, address: Any, body: bytes) -> tuple[int, dict[str, Any]]:
         self.taken = self._of[address.path.split("/")[4]]

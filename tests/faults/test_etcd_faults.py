@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from runtime import contract
+from runtime.messages import training as messages
 from tests.faults.cluster import SHORT_LEASE_SECONDS
 from tests.faults.recording import verdict
+from tests.messages import mentions
 from tests.servers.etcd_server import EtcdServer
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
@@ -76,7 +78,7 @@ def test_etcd_lease_revoked(job, own_etcd):
         run = cluster.run(name)
         etcd.ctl("lease", "revoke", f"{lease_of(cluster, name):x}")
         cluster.until(lambda: run.ended, f"{name} leaves")  # noqa: B023
-        assert "lost its place in the job" in run.why
+        assert mentions(run.why, messages.MEMBERSHIP_LOST)
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
     assert verdict.of_checkpoints(cluster, events) == []
@@ -139,7 +141,7 @@ def test_etcd_down_30s(job, own_etcd):
     assert verdict.of_parameters(cluster, events) == []
     assert verdict.of_tasks(cluster, events) == []
     assert [len(runs) for runs in cluster.runs.values()] == [1, 1, 1, 1], "nobody had to start again"
-    assert any("answers again" in text for text in cluster.portal.events()), "the page tells"
+    assert any(mentions(text, messages.STORE_RESPONDS_AGAIN) for text in cluster.portal.events()), "the page tells"
 
 
 @pytest.mark.parametrize(("outage", "strict"), [("0", True), ("60", False)])

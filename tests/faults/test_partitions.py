@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from bench.runtime.proxy import DOWN, UP
+from runtime.messages import training as messages
 from tests.faults.recording import verdict
+from tests.messages import mentions
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes]
 
@@ -68,7 +70,7 @@ def test_doubled_connections(job):
             cluster.wires[name]["pserver-0"].weather.doubling = True
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
-    assert any("did not prove that it belongs to this job" in text for text in cluster.portal.events())
+    assert any(mentions(text, messages.CONNECTION_REFUSED) for text in cluster.portal.events())
 
 
 @pytest.mark.parametrize("mode", ["m_of_n(2)", "ssp(2)"])

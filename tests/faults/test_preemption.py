@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from runtime import contract
+from runtime.messages import training as messages
 from tests.faults.cluster import SHORT_LEASE_SECONDS, Cluster
 from tests.faults.recording import verdict
+from tests.messages import mentions
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 
@@ -47,7 +49,7 @@ def test_preempt_master_term(running):
 def test_preempt_pserver_kill(running):
     running.kill("pserver-0")
     judge(running)
-    assert "is back after" in running.portal.output("pserver-0.2")
+    assert "recovered after" in running.portal.output("pserver-0.2")
     assert len(running.runs["trainer-0"]) == 1, "its trainers wait for it"
 
 
@@ -84,4 +86,7 @@ def test_kill_all_then_restart(running):
     running.kill_all()
     judge(running)
     assert all(len(runs) >= 2 for runs in running.runs.values())
-    assert "from its checkpoint." in "".join(running.portal.output(run.source) for run in running.runs["pserver-0"])
+    assert mentions(
+        "".join(running.portal.output(run.source) for run in running.runs["pserver-0"]),
+        messages.PSERVER_RECOVERED_FROM_CHECKPOINT,
+    )

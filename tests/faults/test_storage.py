@@ -36,7 +36,7 @@ def test_checkpoint_crash_at_step_k(job, etcd, k):
     cluster.start("trainer-0")
     cluster.await_count("crashes", 1)
     judge(cluster)
-    assert "is back after" in cluster.portal.output("pserver-0.2")
+    assert "recovered after" in cluster.portal.output("pserver-0.2")
     assert "cannot be used" not in cluster.portal.output("pserver-0.2")
 
 
@@ -64,7 +64,7 @@ def test_disk_full(job, etcd):
     cluster.await_count("recorded", cluster.count("recorded") + 1)
     judge(cluster)
     assert len(cluster.runs["pserver-0"]) == 1
-    assert any("Training goes on" in text for text in cluster.portal.events())
+    assert any("Training continues" in text for text in cluster.portal.events())
 
 
 def test_corrupt_checkpoint(job, etcd):
@@ -80,7 +80,7 @@ def test_corrupt_checkpoint(job, etcd):
     assert verdict.of_parameters(cluster, events) == []
     output = cluster.portal.output("pserver-0.2")
     assert "cannot be used" in output
-    assert "is back after" in output
+    assert "recovered after" in output
 
 
 def rot(file: Path) -> None:

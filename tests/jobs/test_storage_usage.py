@@ -14,6 +14,7 @@ from jobs import storage_usage
 from jobs.backends.base import BackendUnavailable
 from jobs.lifecycle.states import JobState
 from jobs.maintenance import garbage_collection, stream_compaction
+from jobs.messages import jobs as messages
 from jobs.models import Artifact, Attempt, CodeSnapshot, Job
 from jobs.services import jobs as job_services
 from jobs.services import replica_reports
@@ -25,6 +26,7 @@ from quota.selectors import kept_by_kind
 from rbac.models import AuditEntry
 from tests.factories import make_attempt
 from tests.jobs.fakes import ObedientBackend
+from tests.messages import pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -185,7 +187,7 @@ def test_a_deleted_job_leaves_nothing_but_its_row_in_the_trail(
 
 
 def test_a_job_that_has_not_ended_is_not_deleted(personas: Personas, submit: Any) -> None:
-    with pytest.raises(Conflict, match="has not ended"):
+    with pytest.raises(Conflict, match=pattern(messages.JOB_NOT_ENDED)):
         job_services.delete_job(actor=personas.developer, job_id=submit().pk)
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from portal.common.messages import requests as messages
+from runtime.messages import paragraph
 from tests.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -98,7 +100,13 @@ def test_a_child_that_cannot_be_started_now_is_tried_again(run: Callable[..., Ru
         first=f"import subprocess; real = subprocess.Popen; {lacking}; "
         "subprocess.Popen = lambda *a, **k: (_ for _ in ()).throw(left.pop()) if left else real(*a, **k)"
     )
-    assert "web could not be started: Resource temporarily unavailable. It is tried again." in running.text()
+    assert (
+        paragraph(
+            messages.REPLICA_NOT_STARTED(replica="web", why="Resource temporarily unavailable."),
+            messages.LAUNCH_RETRIED(),
+        )
+        in running.text()
+    )
     assert len(running.children()) == 2
 
 

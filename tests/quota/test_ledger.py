@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from quota import ledger
+from quota import ledger, messages
 from quota.ledger import Ask
 from quota.models import Capacity, Claim, Limit, Reservation, Stretch
 from quota.selectors import added, quota_of, recall_of, reserved_in, uses
 from rbac.models import AuditEntry, Namespace
+from runtime.messages import paragraph
 from tests.factories import make_namespace, make_user
 
 AT = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -60,7 +61,7 @@ def test_an_attempt_whose_reservation_was_given_back_gets_no_second_one(namespac
 def test_a_waiting_attempt_stays_in_the_queue_until_it_starts(namespace: Namespace) -> None:
     first, second = ask({"cpu": 4}), ask({"cpu": 1})
     ledger.reserve(namespace, first)
-    assert ledger.reserve(namespace, second).why.startswith("Needs 1 cpu; 0 of 4 are free in `team`")
+    assert ledger.reserve(namespace, second).why.startswith("The job needs 1 CPU; 0 of 4 are free in `team`")
     assert Claim.objects.get().job == second.job
     ledger.release(job=first.job, attempt=1)
     assert ledger.reserve(namespace, second).admitted
@@ -79,9 +80,7 @@ def test_no_later_claim_takes_what_an_older_one_waits_for(namespace: Namespace) 
     ledger.reserve(namespace, ask({"cpu": 2}))
     ledger.reserve(namespace, ask({"cpu": 4}, since=AT))
     verdict = ledger.reserve(namespace, ask({"cpu": 2}, length=1e6, since=AT + HOUR))
-    assert verdict.why == (
-        "There is room for it, but it would take that from a job that has waited longer. 1 job is before it."
-    )
+    assert verdict.why == (paragraph(messages.CAPACITY_HELD_FOR_EARLIER_JOB(), messages.JOBS_BEFORE_ONE(count=1)))
 
 
 def test_asking_again_keeps_the_place_and_takes_the_new_amounts(namespace: Namespace) -> None:
@@ -150,7 +149,9 @@ def test_a_budget_is_reserved_for_running_attempts(namespace: Namespace) -> None
     Limit.objects.create(namespace=namespace, resource="cpu_hours", amount=10)
     ledger.reserve(namespace, ask({"cpu": 2}, length=4 * 3600), now=AT)
     verdict = ledger.reserve(namespace, ask({"cpu": 1}, length=3 * 3600), now=AT + HOUR)
-    assert verdict.why.startswith("May use 3 cpu-hours until its timeout; 2 of 10 are left this month in `team`.")
+    assert verdict.why.startswith(
+        messages.BUDGET_SHORT(needed=messages.AMOUNT_OF_CPU_HOURS(amount=3), free=2, limit=10, namespace="team")
+    )
 
 
 def test_what_ends_early_gives_the_rest_of_its_hours_back(namespace: Namespace) -> None:
@@ -175,7 +176,10 @@ def lent(namespace: Namespace) -> Ask:
 
 def test_namespaces_share_the_capacity(namespace: Namespace, lent: Ask) -> None:
     verdict = ledger.reserve(namespace, ask({"cpu": 4}), now=AT)
-    assert "Needs 4 cpu; 2 of 8 are free on the platform: 6 are held by running jobs." in verdict.why
+    assert (
+        messages.PLATFORM_CAPACITY_SHORT(needed=messages.AMOUNT_OF_CPU(amount=4), free=2, limit=8, held=6)
+        in verdict.why
+    )
 
 
 def test_what_was_lent_is_called_back_once_and_leaves_a_row(namespace: Namespace, lent: Ask) -> None:
@@ -183,8 +187,8 @@ def test_what_was_lent_is_called_back_once_and_leaves_a_row(namespace: Namespace
     ledger.reserve(namespace, wants, now=AT)
     for hours in (1, 2):
         seen = ledger.review(AT + hours * HOUR)
-    assert recall_of(lent.job, 1) == "It ran on capacity that `team` had lent and needs now."
-    assert "What others have borrowed is called back for it." in seen.reasons[(wants.job, 1)]
+    assert recall_of(lent.job, 1) == messages.CAPACITY_RECLAIMED_BY(namespace="team")
+    assert messages.RECLAIMING_BORROWED_CAPACITY() in seen.reasons[(wants.job, 1)]
     assert AuditEntry.objects.filter(action="quota.recall", namespace="guest").count() == 1
 
 
@@ -205,7 +209,7 @@ def test_a_review_has_the_reason_of_each_waiting_claim(namespace: Namespace) -> 
     for asked in keys:
         ledger.reserve(namespace, asked)
     reasons = ledger.review(datetime.now(UTC)).reasons
-    assert ["2 jobs are before it." in reasons[(asked.job, 1)] for asked in keys] == [False, False, True]
+    assert [messages.JOBS_BEFORE(count=2) in reasons[(asked.job, 1)] for asked in keys] == [False, False, True]
 
 
 def test_no_attempt_grows_before_a_claim_of_another_namespace_on_shared_capacity(namespace: Namespace) -> None:

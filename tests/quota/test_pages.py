@@ -13,10 +13,12 @@ from django.test.utils import CaptureQueriesContext
 
 from portal.common.clock import now
 from quota import ledger, selectors
+from quota import messages as quota_messages
 from quota.ledger import Ask
 from quota.models import Capacity, Limit, QuotaRequest, Reservation, Stretch
 from quota.policy import Rules
 from quota.selectors import limits_of
+from rbac import messages as rbac_messages
 from rbac.models import AuditEntry
 from tests.factories import make_namespace
 from tests.personas import Personas
@@ -50,7 +52,7 @@ def test_the_page_shows_usage_and_waiting_jobs_with_their_reasons(personas: Pers
     answer = personas.client("viewer").get("/n/team/quota")
     page = answer.content.decode()
     assert "3 / 4" in page
-    assert "Needs 2 cpu; 1 of 4 are free in `team`" in page
+    assert "The job needs 2 CPU; 1 of 4 are free in `team`" in page
     assert [row.label for row in answer.context["holders"]] == ["runs"]
     assert [waiter.claim.label for waiter in answer.context["queue"].shown] == ["waits"]
 
@@ -153,12 +155,12 @@ def test_a_developer_may_request_more_quota(personas: Personas) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"cpu": "lots", "reason": "x"}, "Write a number, such as 16 or 0.5; leave it empty for none."),
-        ({"cpu": "-1", "reason": "x"}, "A limit cannot be below zero."),
-        ({"cpu": "nan", "reason": "x"}, "Write a number, or null for the default."),
-        ({"gpu": "0.5", "reason": "x"}, "Write a whole number."),
-        ({"reason": "x"}, "Say of which resource you need how much."),
-        ({"cpu": "8", "reason": " "}, "Say why, in 1 to 500 characters; it is kept in the trail."),
+        ({"cpu": "lots", "reason": "x"}, quota_messages.AMOUNT_NOT_A_NUMBER()),
+        ({"cpu": "-1", "reason": "x"}, quota_messages.LIMIT_NEGATIVE()),
+        ({"cpu": "nan", "reason": "x"}, quota_messages.LIMIT_NOT_A_NUMBER()),
+        ({"gpu": "0.5", "reason": "x"}, quota_messages.NOT_A_WHOLE_NUMBER()),
+        ({"reason": "x"}, quota_messages.REQUESTED_RESOURCES_MISSING()),
+        ({"cpu": "8", "reason": " "}, rbac_messages.REASON_REQUIRED(count=500)),
     ],
 )
 def test_an_invalid_quota_request_is_an_error_message(personas: Personas, fields: dict[str, str], message: str) -> None:
@@ -169,7 +171,7 @@ def test_an_invalid_quota_request_is_an_error_message(personas: Personas, fields
 def test_one_quota_request_at_a_time(personas: Personas) -> None:
     for _ in range(2):
         answer = post(personas, "developer", "/n/team/quota/requests", cpu="8", reason="More.")
-    assert messages_of(answer)[-1].startswith("A request of this namespace is open already.")
+    assert messages_of(answer)[-1].startswith("This namespace already has an open request.")
 
 
 def test_a_quota_request_can_be_withdrawn_by_its_author(personas: Personas) -> None:
@@ -194,7 +196,7 @@ def test_an_answered_quota_request_sets_the_limits_or_leaves_them(
     quota_request = QuotaRequest.objects.get()
     assert (quota_request.answered_by, quota_request.answer) == (personas.admin, "It is free.")
     assert messages_of(post(personas, "admin", path, answer=answer, reason="Again."))[-1].startswith(
-        "This request has been"
+        "This request has already been"
     )
 
 
@@ -217,7 +219,9 @@ def test_a_limit_below_the_held_amounts_is_a_warning(personas: Personas) -> None
     hold(personas, 3)
     answer = post(personas, "admin", "/admin/quotas/of/team/limits", cpu="1", reason="Less.")
     assert messages_of(answer)[-1] == (
-        "Running jobs hold more than that now: 3 cpu (limit 1). They keep it; nothing new starts until it fits."
+        quota_messages.HELD_OVER_LIMIT(
+            amounts=quota_messages.HELD_AND_LIMIT(amount=quota_messages.AMOUNT_OF_CPU(amount=3), limit=1)
+        )
     )
 
 

@@ -10,12 +10,13 @@ from django.test.utils import CaptureQueriesContext
 
 from portal.common.clock import now
 from portal.common.errors import QuotaExceeded
-from quota import storage
+from quota import messages, storage
 from quota.models import Capacity, Kept, Kind, Limit, Stored
 from quota.resources import in_bytes
 from quota.selectors import bounds_of, kept_by_kind, overheld, quota_of
 from quota.storage import Thing
 from rbac.models import Namespace
+from runtime.messages import paragraph
 from tests.factories import make_namespace
 from tests.personas import Personas
 
@@ -53,10 +54,12 @@ def test_what_does_not_fit_is_refused_with_what_is_used_by_what_and_what_to_dele
     storage.add(job(namespace, Kind.CODE, "c"), MIB)
     with pytest.raises(QuotaExceeded) as refused:
         storage.take(namespace, job(namespace, subject="j2"), 2 * GIB)
-    assert str(refused.value) == (
-        "This needs 2 GiB of storage; 0.999 GiB of 10 GiB are left in `team`. Artifacts keep 9 GiB. Code keeps 1 MiB. "
-        "The most is kept by the artifacts of `images`: 9 GiB. Delete what nobody needs any more, or ask an admin for "
-        "more."
+    assert str(refused.value) == paragraph(
+        messages.NAMESPACE_STORAGE_FULL(needed="2 GiB", free="0.999 GiB", limit="10 GiB", namespace="team"),
+        messages.ARTIFACTS_USE(amount="9 GiB"),
+        messages.CODE_USES(amount="1 MiB"),
+        messages.LARGEST_ARTIFACTS(name="images", amount="9 GiB"),
+        messages.DELETE_OR_RAISE_LIMIT(),
     )
     assert refused.value.extra["numbers"]["storage"]["free"] == GIB - MIB
     assert counted(namespace) == {"artifacts": 9 * GIB, "code": MIB}
@@ -130,7 +133,9 @@ def test_a_check_costs_the_same_however_many_things_are_stored(namespace: Namesp
 def test_a_limit_below_the_stored_bytes_is_a_warning(namespace: Namespace) -> None:
     storage.add(job(namespace), 3 * GIB)
     Limit.objects.create(namespace=namespace, resource="storage", amount=GIB)
-    assert overheld(namespace) == "3 GiB of storage is kept already. Nothing is deleted; nothing more is taken."
+    assert overheld(namespace) == paragraph(
+        messages.STORAGE_OVER_LIMIT(amount="3 GiB"), messages.STORAGE_CLOSED_TO_NEW_DATA()
+    )
 
 
 def test_the_quota_page_shows_what_uses_storage(personas: Personas, settings) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from jobs.messages import jobs as job_messages
 from portal.common.clock import now
 from portal.common.errors import Conflict, ValidationFailed
-from rbac import account_admin, outbox
+from rbac import account_admin, messages, outbox
 from rbac.audit import log as audit_log
 from rbac.models import AuditEntry, Session, User
 from tests.factories import make_token, make_user
+from tests.messages import mentions, pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -40,14 +42,14 @@ def test_a_closed_account_can_be_opened_again(personas: Personas) -> None:
 @pytest.mark.parametrize("change", [account_admin.set_active, account_admin.set_admin])
 def test_admins_cannot_demote_or_close_the_own_account(personas: Personas, change: Any) -> None:
     field = {"active": False} if change is account_admin.set_active else {"admin": False}
-    with pytest.raises(Conflict, match="your own account"):
+    with pytest.raises(Conflict, match=pattern(messages.OWN_ACCOUNT_PROTECTED)):
         change(actor=personas.admin, username="root", reason=WHY, **field)
 
 
 def test_the_last_admin_stays(personas: Personas) -> None:
     closed = make_user("closed", admin=True)
     User.objects.filter(pk=closed.pk).update(is_active=False)
-    with pytest.raises(Conflict, match="is the last admin"):
+    with pytest.raises(Conflict, match=pattern(messages.LAST_ADMIN)):
         account_admin.set_admin(actor=closed, username="root", admin=False, reason=WHY)
 
 
@@ -84,7 +86,7 @@ def test_an_impersonating_admin_sees_the_account_s_pages_with_a_banner(looking: 
 def test_nothing_can_be_changed_meanwhile(looking: Client, path: str) -> None:
     answer = looking.post(path, {"name": "x"}, content_type="application/json")
     assert answer.status_code == 403
-    assert "nothing can be changed" in answer.content.decode()
+    assert mentions(answer.content.decode(), messages.VIEWING_READ_ONLY)
 
 
 def test_impersonation_is_in_the_audit_log(looking: Client, personas: Personas) -> None:
@@ -154,7 +156,7 @@ def test_the_audit_log_is_paginated(personas: Personas) -> None:
 def test_an_invalid_cursor_is_an_error(personas: Personas) -> None:
     answer = personas.client("admin").get("/admin/audit", {"cursor": "x"})
     assert answer.status_code == 200
-    assert "no cursor" in answer.content.decode()
+    assert mentions(answer.content.decode(), job_messages.TIMELINE_CURSOR_INVALID)
 
 
 # --- Accounts for others ---------------------------------------------------------------------------------------------
@@ -186,10 +188,10 @@ def test_an_account_opened_by_email_gets_a_link_to_choose_a_password(personas: P
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"reason": " "}, "Say why"),
-        ({"username": "Owner"}, "There is an account whose name looks the same."),
+        ({"reason": " "}, "Enter a reason"),
+        ({"username": "Owner"}, "Another account has a name that looks the same."),
         ({"username": "a b"}, "Enter a valid username."),
-        ({"by": "letter", "email": ""}, "Write the e-mail address to which the letter goes."),
+        ({"by": "letter", "email": ""}, messages.WELCOME_EMAIL_ADDRESS_MISSING()),
         ({"email": "nobody at all"}, "Enter a valid email address."),
     ],
 )
@@ -222,7 +224,7 @@ def test_a_test_email_that_fails_is_reported_with_the_reason(personas: Personas,
     User.objects.filter(pk=personas.admin.pk).update(email="root@example.org")
     settings.EMAIL_BACKEND = "tests.rbac.no_such_backend.Backend"
     page = personas.client("admin").post("/admin/sign-in/letter", follow=True).content.decode()
-    assert "The letter could not be sent: " in page
+    assert mentions(page, messages.EMAIL_NOT_SENT)
 
 
 def test_an_account_that_is_closed_has_no_session_any_more(personas: Personas) -> None:
@@ -238,7 +240,7 @@ def test_of_two_admins_closing_each_other_s_accounts_one_stays(personas: Persona
     second = make_user("second", admin=True)
     User.objects.filter(pk=personas.admin.pk).update(is_superuser=False)
     field = {"active": False} if change is account_admin.set_active else {"admin": False}
-    with pytest.raises(Conflict, match="the last admin"):
+    with pytest.raises(Conflict, match=pattern(messages.LAST_ADMIN)):
         change(actor=personas.admin, username="second", reason=WHY, **field)
     second.refresh_from_db()
     assert second.is_admin

@@ -9,10 +9,11 @@ from django.apps import apps
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from rbac import namespace_names
+from rbac import messages, namespace_names
 from rbac.models import AuditEntry, User
 from rbac.sign_in.external import _free_name
 from tests.factories import make_user
+from tests.messages import mentions, pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -39,7 +40,7 @@ def test_admins_cannot_open_them(personas: Personas, name: str) -> None:
 
 def test_the_command_of_the_operator_refuses_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DJANGO_SUPERUSER_PASSWORD", PASSWORD)
-    with pytest.raises(CommandError, match="needs a letter or a digit"):
+    with pytest.raises(CommandError, match=pattern(messages.ACCOUNT_NAME_WITHOUT_LETTERS)):
         call_command("createsuperuser", interactive=False, username="..", email="")
 
 
@@ -57,7 +58,7 @@ def test_an_account_from_a_provider_looks_like_no_other() -> None:
 def test_a_name_that_looks_like_another_s_is_taken(name: str) -> None:
     make_user("ace")
     answer = Client().post("/sign-up", {"username": name, "email": "x@example.org", "password": PASSWORD})
-    assert "looks the same" in answer.content.decode()
+    assert mentions(answer.content.decode(), messages.ACCOUNT_NAME_LOOKS_TAKEN)
 
 
 def test_accounts_with_such_a_name_get_another_and_the_audit_log_records_it() -> None:

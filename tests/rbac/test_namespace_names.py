@@ -7,9 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rbac import namespace_names
+from rbac import messages, namespace_names
 from rbac.services import ensure_personal_namespace
 from tests.factories import make_namespace, make_user
+from tests.messages import mentions
 
 DNS_LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 usernames = st.from_regex(r"[\w.@+-]{1,150}", fullmatch=True)
@@ -100,12 +101,12 @@ def test_a_name_without_a_letter_or_digit_is_invalid(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["alice.", ".alice", "alice-", "_alice", "alice@"])
 def test_a_name_ends_with_what_is_seen(name: str) -> None:
-    assert "begins and ends" in namespace_names.fault_of_account(name)
+    assert mentions(namespace_names.fault_of_account(name), messages.ACCOUNT_NAME_ENDS)
 
 
 @pytest.mark.parametrize("name", ["\u0430lice", "ali\u0441e", "b\u03bfb", "\u738b\u0430"])
 def test_a_name_mixes_no_scripts_that_look_alike(name: str) -> None:
-    assert "several scripts" in namespace_names.fault_of_account(name)
+    assert mentions(namespace_names.fault_of_account(name), messages.ACCOUNT_NAME_MIXES_SCRIPTS)
 
 
 def test_digits_are_those_of_a_keyboard() -> None:

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 
 from jobs.lifecycle.states import JobState
+from rbac import messages
 from rbac.models import AuditEntry, Invitation, Membership, Namespace
 from tests.factories import make_job, make_user
 from tests.personas import Personas
@@ -38,7 +39,7 @@ LAST_OWNER_SHRINKS = Deed(
 INVITES_ONESELF = Deed(
     "/n/team/invitations",
     "/api/v1/namespaces/team/invitations",
-    "You cannot invite yourself.",
+    messages.SELF_INVITATION(),
     {"who": "owner", "role": "viewer"},
     "post",
 )

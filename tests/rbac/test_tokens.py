@@ -9,10 +9,11 @@ from django.test import Client
 
 from portal.common.clock import now
 from portal.common.errors import Conflict, Forbidden, ValidationFailed
-from rbac import tokens
+from rbac import messages, tokens
 from rbac.models import ApiToken, Role, User
 from rbac.scopes import Scope
 from tests.factories import make_job
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -80,7 +81,7 @@ def test_a_bound_token_grants_no_scope_that_it_lacks(personas: Personas) -> None
     body = {"name": "more", "scopes": ["job:write"]}
     answer = bound(personas, Scope.ACCOUNT_ADMIN).post("/api/v1/tokens", body, JSON)
     assert answer.status_code == 422
-    assert "does not grant" in answer.json()["detail"]
+    assert mentions(answer.json()["detail"], messages.SCOPE_NOT_GRANTED)
 
 
 def test_a_token_made_with_one_that_expires_expires_with_it(personas: Personas) -> None:

@@ -8,8 +8,10 @@ import re
 import pytest
 from django.test import Client
 
+from rbac import messages
 from rbac.models import ApiToken
 from tests.factories import make_token, make_user
+from tests.messages import mentions
 from tests.personas import Personas
 
 PASSWORD = "a-long-enough-one"
@@ -34,7 +36,7 @@ def test_signing_in_leads_home_and_makes_the_personal_namespace(ada: None) -> No
 def test_a_wrong_password_is_refused_in_words_and_keeps_the_name(ada: None) -> None:
     answer = sign_in(Client(), password="wrong")
     assert answer.status_code == 401
-    assert "The name or the password is wrong." in answer.content.decode()
+    assert messages.CREDENTIALS_WRONG() in answer.content.decode()
     assert 'value="ada"' in answer.content.decode()
     assert "wrong" not in re.findall(r'<input[^>]*type="password"[^>]*>', answer.content.decode())[0]
 
@@ -93,7 +95,7 @@ def test_a_new_token_is_shown_once_and_works(personas: Personas) -> None:
 def test_a_token_needs_a_name_of_fitting_length(personas: Personas, name: str) -> None:
     answer = personas.client("viewer").post("/tokens", {"name": name})
     assert answer.status_code == 422
-    assert "Give the token a name" in answer.content.decode()
+    assert mentions(answer.content.decode(), messages.TOKEN_NAME_LENGTH)
 
 
 def test_nobody_sees_or_revokes_the_tokens_of_others(personas: Personas) -> None:

@@ -18,7 +18,10 @@ import pytest
 from runtime import contract
 from runtime.agent_channel import Channel
 from runtime.contract import Member
-from runtime.errors import MixedReleases
+from runtime.errors import MixedReleases, UsageError
+from runtime.messages import to_json
+from runtime.messages import training as messages
+from tests.messages import pattern
 
 MASTER = Member(contract.MASTER, 0, 7, "127.0.0.1:4567")
 
@@ -70,7 +73,7 @@ def test_an_error_for_mixed_releases_names_them_and_the_remedy(pair: tuple[Chann
     channel, agent = pair
     same = Member(contract.MASTER, 0, 1, release=contract.RELEASE)
     agent.send_members(1, same, Member(contract.PSERVER, 0, 2, release="9.9.0"))
-    words = f"runs release {contract.RELEASE} of the runtime and pserver-0 runs 9.9.0: .*Install one release"
+    words = f"runs release {contract.RELEASE} of the runtime, but pserver-0 runs 9.9.0: .*Install one release"
     with pytest.raises(MixedReleases, match=words):
         channel.wait_for_members(bool, 5)
     agent.send_members(2, same, Member(contract.PSERVER, 0, 3, release=contract.RELEASE))
@@ -105,7 +108,7 @@ def test_the_timeout_error_lists_the_members(pair: tuple[Channel, AgentEnd]) -> 
     channel, agent = pair
     agent.send_members(1, MASTER)
     channel.wait_for_members(lambda members: True, timeout=5)
-    with pytest.raises(TimeoutError, match=r"within 0\.01 s; there are: master-0"):
+    with pytest.raises(TimeoutError, match=r"within 0\.01 s; registered: master-0"):
         channel.wait_for_members(lambda members: len(members) == 2, timeout=0.01)
 
 
@@ -193,7 +196,7 @@ def test_a_broken_link_counts_as_fenced_and_ends_waiting(pair: tuple[Channel, Ag
     channel.on_fenced(lambda why: fenced.set())
     agent.hang_up()
     assert fenced.wait(5)
-    with pytest.raises(ConnectionError, match="out of sight"):
+    with pytest.raises(ConnectionError, match=pattern(messages.MEMBERS_UNAVAILABLE)):
         channel.wait_for_members(bool, timeout=5)
 
 
@@ -211,3 +214,16 @@ def test_the_socket_is_not_inherited_by_programs_that_the_child_starts() -> None
     assert subprocess.run([sys.executable, "-c", probe], close_fds=False, check=False).returncode == 3
     theirs.close()
     channel.close()
+
+
+def test_an_error_of_the_runtime_that_nothing_catches_is_reported_with_its_code(
+    pair: tuple[Channel, AgentEnd], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel, agent = pair
+    printed: list[BaseException] = []
+    monkeypatch.setattr(sys, "excepthook", lambda kind, error, traceback: printed.append(error))
+    channel.report_failures()
+    for error in (ValueError("of the script"), UsageError(messages.INIT_CALLED_TWICE())):
+        sys.excepthook(type(error), error, None)
+    assert agent.read() == {"op": contract.FAILURE, "text": to_json(messages.INIT_CALLED_TWICE())}
+    assert [type(error) for error in printed] == [ValueError, UsageError]

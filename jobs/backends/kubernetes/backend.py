@@ -28,6 +28,7 @@ from jobs.backends.checkpoint_store import CheckpointStore
 from jobs.backends.kubernetes import manifests
 from jobs.backends.kubernetes import observe as views
 from jobs.backends.kubernetes.coalesce import gathered
+from jobs.messages import cluster as messages
 from jobs.operator.client.api import CONFLICT, FORBIDDEN, MISSING, Refusal, StreamingApi
 from jobs.operator.client.resources import JOBS, PODS, Resource
 from jobs.operator.model import names
@@ -188,7 +189,7 @@ class KubernetesBackend:
                 body = None if views.is_stopped(job) else change(job)
                 if body is None or self._patched(ref, job, body):
                     return True
-            raise BackendUnavailable("The PaddleJob is changed by others all the time; the next look goes on.")
+            raise BackendUnavailable(messages.PADDLEJOB_CONFLICT())
 
     def _patched(self, ref: AttemptRef, job: Object, body: Mapping[str, Any]) -> bool:
         """Patch the PaddleJob; return False if it has changed since it was read."""
@@ -218,21 +219,11 @@ class KubernetesBackend:
 def _check(plan: LaunchPlan, cluster: manifests.Cluster) -> None:
     """Raise LaunchFailed for anything that the installation lacks."""
     if not (plan.image or cluster.image):
-        raise LaunchFailed(
-            "This installation has no image to run jobs from. An admin sets REGATTA_REGISTRY or "
-            "REGATTA_KUBERNETES_IMAGE."
-        )
+        raise LaunchFailed(messages.JOB_IMAGE_NOT_CONFIGURED())
     if any(one.role == contract.MASTER and not manifests.coordination_url(one) for one in plan.replicas):
-        raise LaunchFailed(
-            "The processes of the job meet in an etcd, and this installation has none that pods reach. An admin sets "
-            "REGATTA_COORDINATION."
-        )
+        raise LaunchFailed(messages.ETCD_NOT_CONFIGURED())
     if not plan.agents and any(manifests.is_unmounted(one, cluster) for one in plan.replicas):
-        raise LaunchFailed(
-            "Nothing brings a dataset into a job with an image of its own, and this one is mounted in no pod. Leave "
-            "dataset out and have the program fetch its data, or ask an admin to mount datasets "
-            "(REGATTA_KUBERNETES_DATA)."
-        )
+        raise LaunchFailed(messages.DATASET_NOT_MOUNTED())
 
 
 def _suspended(seconds: int) -> Mapping[str, Any]:
@@ -269,20 +260,17 @@ def _reachable() -> Iterator[None]:
     try:
         yield
     except Refusal as refusal:
-        raise BackendUnavailable(f"The cluster did not do it: {refusal.message}") from refusal
+        raise BackendUnavailable(messages.CLUSTER_REQUEST_FAILED(why=refusal.message)) from refusal
 
 
 def _launch_failed(refusal: Refusal, namespace: str) -> LaunchFailed:
     passing = refusal.status in (0, CONFLICT, _TOO_MANY) or refusal.status >= _BROKEN
     if refusal.status == 0 or refusal.status >= _BROKEN:
-        why = f"The cluster cannot be reached: {refusal.message}"
+        why = messages.CLUSTER_UNREACHABLE(why=refusal.message)
     elif refusal.status == MISSING:
-        why = (
-            f"The cluster has no namespace {namespace}, or does not know PaddleJobs: {refusal.message}. An admin of "
-            "the cluster applies deploy/kubernetes."
-        )
+        why = messages.CLUSTER_NOT_PREPARED(name=namespace, why=refusal.message)
     elif refusal.status == FORBIDDEN:
-        why = f"The cluster does not let the job be made in its namespace {namespace}: {refusal.message}"
+        why = messages.JOB_FORBIDDEN_BY_CLUSTER(name=namespace, why=refusal.message)
     else:
-        why = f"The cluster refuses the job: {refusal.message}"
+        why = messages.JOB_REJECTED_BY_CLUSTER(why=refusal.message)
     return LaunchFailed(why, retryable=passing)

@@ -261,7 +261,7 @@ def _started(plan: LaunchPlan, replica: ReplicaPlan) -> Manifest:
 
 def _volumes(replica: ReplicaPlan, cluster: Cluster) -> Iterator[tuple[str, tuple[PurePosixPath, Any, bool]]]:
     """Yield the name of each volume, and its mount path, its source, and whether it is read-only."""
-    yield "room", (WORKSPACE, {"emptyDir": {}}, False)
+    yield "workspace", (WORKSPACE, {"emptyDir": {}}, False)
     yield "tmp", (PurePosixPath("/tmp"), {"emptyDir": {}}, False)  # noqa: S108  the pod's own
     memory = {"medium": "Memory", "sizeLimit": str(min(cluster.shared_memory, replica.memory))}
     yield "shm", (PurePosixPath("/dev/shm"), {"emptyDir": memory}, False)  # noqa: S108  the pod's own

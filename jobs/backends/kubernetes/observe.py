@@ -11,31 +11,31 @@ from jobs.backends.base import AttemptView, Container, Phase, ReplicaView
 from jobs.backends.kubernetes.manifests import BARE_LABEL, ROLES, replica_of
 from jobs.kubernetes_objects import pod_names
 from jobs.kubernetes_objects.kubelet_messages import CONFIG_ERROR, no_config_map
+from jobs.messages import cluster as messages
 from jobs.operator.model import names
 from jobs.operator.model.names import Object
 from jobs.operator.model.observed import phase_of, start_number_of
 from runtime import contract
+from runtime.messages import Template, from_json
 
 _SIGTERM, _SIGKILL = 15, 9
 _LONGEST = 500  # characters of a message of Kubernetes
 
 # Waiting reasons of a container that are reported to the user.
-_TROUBLE: Mapping[str, str] = {
-    "ErrImagePull": "its image cannot be pulled",
-    "ImagePullBackOff": "its image cannot be pulled",
-    "ErrImageNeverPull": "its image is not on the node",
-    "InvalidImageName": "the name of its image cannot be read",
-    "RegistryUnavailable": "the registry of its image does not answer",
-    "CreateContainerError": "its container cannot be made",
-    CONFIG_ERROR: "its container cannot be made",
-    "RunContainerError": "its container cannot be started",
+_TROUBLE: Mapping[str, Template] = {
+    "ErrImagePull": messages.IMAGE_NOT_PULLED,
+    "ImagePullBackOff": messages.IMAGE_NOT_PULLED,
+    "ErrImageNeverPull": messages.IMAGE_NOT_ON_NODE,
+    "InvalidImageName": messages.IMAGE_NAME_INVALID,
+    "RegistryUnavailable": messages.IMAGE_REGISTRY_UNAVAILABLE,
+    "CreateContainerError": messages.CONTAINER_NOT_CREATED,
+    CONFIG_ERROR: messages.CONTAINER_NOT_CREATED,
+    "RunContainerError": messages.CONTAINER_NOT_STARTED,
 }
 # Termination reasons of a container whose program never ran.
 _NEVER_RAN = ("StartError", "ContainerCannotRun")
 # Phases of a pod that has ended.
 _OVER = ("Succeeded", "Failed")
-# Message for a pod that was ended by its node.
-_NODES = "the node ended it"
 
 
 def view(job: Object, pods: Iterable[Object]) -> AttemptView:
@@ -103,9 +103,9 @@ def _absent(job: Object, name: str, place: str, made: int, allowed: int) -> Repl
     if _begins(job, place, allowed, made):
         return ReplicaView(name, Phase.STARTING, why=_refusal(job), start_number=allowed)
     if is_stopped(job) or not _is_desired(job, place) or _phase_of_job(job) in ("Completed", "Failed"):
-        why = "was asked to stop" if made else "was stopped before it began"
+        why = messages.STOPPED() if made else messages.STOPPED_BEFORE_START()
         return ReplicaView(name, Phase.EXITED, signal=_SIGTERM, why=why, start_number=max(made, allowed))
-    return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, why="was killed: its pod was deleted", start_number=made)
+    return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, why=messages.POD_DELETED(), start_number=made)
 
 
 def _begins(job: Object, place: str, allowed: int, made: int) -> bool:
@@ -129,7 +129,7 @@ def _refusal(job: Object) -> str:
     """Return why the API server refuses the pods, or why the controller does not create them; empty otherwise."""
     status = job.get("status") or {}
     if status.get("reason") in ("Refused", "InvalidSpec", "NameTaken"):
-        return f"the cluster refuses it: {_short(str(status.get('message', '')))}"
+        return messages.POD_REJECTED(why=_short(str(status.get("message", ""))))
     return ""
 
 
@@ -142,10 +142,10 @@ def _trouble(job: Object, pod: Object) -> str:
             continue
         if waiting.get("reason") in _TROUBLE:
             details = _short(str(waiting.get("message") or waiting["reason"]))
-            return f"{_TROUBLE[waiting['reason']]}: {details}"
+            return _TROUBLE[waiting["reason"]](why=details)
     for condition in status.get("conditions") or ():
         if condition.get("type") == "PodScheduled" and condition.get("status") == "False":
-            return f"it finds no node: {_short(str(condition.get('message', '')))}"
+            return messages.UNSCHEDULABLE(why=_short(str(condition.get("message", ""))))
     return ""
 
 
@@ -154,12 +154,13 @@ def _ended(job: Object, name: str, pod: Object, start_number: int) -> ReplicaVie
     terminated = next(_terminations(status), {})
     report = None if _is_bare(job) else _agent_report(str(terminated.get("message") or ""))
     if report is not None:
-        memory, why = bool(report.get("out_of_memory")), str(report.get("why") or "")
+        memory, why = bool(report.get("out_of_memory")), from_json(report.get("why") or "")
         code, number = report.get("code"), report.get("signal")
         return ReplicaView(name, Phase.EXITED, code, number, out_of_memory=memory, why=why, start_number=start_number)
     if status.get("reason"):
         details = _short(str(status.get("message") or status["reason"]))
-        return ReplicaView(name, Phase.LOST, why=f"{_NODES} ({status['reason']}): {details}", start_number=start_number)
+        why = messages.ENDED_BY_NODE(reason=status["reason"], why=details)
+        return ReplicaView(name, Phase.LOST, why=why, start_number=start_number)
     ended = _ended_without_report(name, terminated, start_number)
     return _ended_by_itself(ended, terminated) if _is_bare(job) else ended
 
@@ -170,7 +171,7 @@ def _ended_by_itself(ended: ReplicaView, terminated: Mapping[str, Any]) -> Repli
         return ended
     if terminated.get("reason") in _NEVER_RAN:
         details = _short(str(terminated.get("message") or terminated["reason"]))
-        return replace(ended, why=f"could not be started: {details}")
+        return replace(ended, why=messages.NOT_STARTED(why=details))
     return replace(ended, why="")
 
 
@@ -178,20 +179,20 @@ def _ended_without_report(name: str, terminated: Mapping[str, Any], start_number
     """Return the end of a container that left no agent report: it was killed, or could not be started."""
     code, reason = terminated.get("exitCode"), str(terminated.get("reason") or "")
     if code is None:
-        return ReplicaView(name, Phase.LOST, why="its pod ended and left no word of how", start_number=start_number)
+        return ReplicaView(name, Phase.LOST, why=messages.POD_ENDED(), start_number=start_number)
     if reason == "OOMKilled":
-        why = "ran out of memory: the node killed its container"
+        why = messages.CONTAINER_OUT_OF_MEMORY()
         return ReplicaView(name, Phase.EXITED, signal=_SIGKILL, out_of_memory=True, why=why, start_number=start_number)
     details = str(terminated.get("message") or "").strip().rpartition("\n")[2]
     if code > 128:
         return ReplicaView(
-            name, Phase.EXITED, signal=int(code) - 128, why="its container was killed", start_number=start_number
+            name, Phase.EXITED, signal=int(code) - 128, why=messages.CONTAINER_KILLED(), start_number=start_number
         )
     return ReplicaView(
         name,
         Phase.EXITED,
         code=int(code),
-        why=f"its agent did not start: {_short(details or reason)}",
+        why=messages.AGENT_NOT_STARTED(why=_short(details or reason)),
         start_number=start_number,
     )
 

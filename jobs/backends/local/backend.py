@@ -55,8 +55,10 @@ from jobs.backends.local.isolation import Policy
 from jobs.frameworks.definitions import NATIVE
 from jobs.frameworks.paddle import Endpoint
 from jobs.frameworks.peer_env import PORTS, Environments, environments
+from jobs.messages import cluster as messages
 from runtime import contract
 from runtime.contract import AgentOrder, ReplicaState
+from runtime.messages import Message
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +121,7 @@ class LocalBackend:
                 return
             self._start(attempt, plan, plan.replicas)
         except OSError as error:
-            raise LaunchFailed(f"The processes could not be started: {error}.", retryable=True) from error
+            raise LaunchFailed(messages.PROCESSES_NOT_STARTED(error=error), retryable=True) from error
 
     def _write_with_ports(self, attempt: Path, plan: LaunchPlan) -> None:
         """Write the ports of each process, then the plan.
@@ -404,7 +406,7 @@ def _view(directory: Path, name: str, now: float) -> ReplicaView:
             name, Phase.EXITED, state.code, state.signal, state.out_of_memory, state.why, state.start_number
         )
     if not alive:
-        why = "its agent is gone and left no word of how the process ended"
+        why = messages.AGENT_GONE()
         return ReplicaView(name, Phase.LOST, why=why, start_number=state.start_number)
     return ReplicaView(
         name, Phase.STARTING if state.phase == "starting" else Phase.RUNNING, start_number=state.start_number
@@ -443,14 +445,15 @@ def _is_busy(directory: Path) -> bool:
 def _view_without_state(directory: Path, name: str, alive: bool) -> ReplicaView:
     start_number = _start_number(directory)
     if not alive and start_number:
-        last = _last_line(_agent_log(directory, start_number))
-        return ReplicaView(name, Phase.LOST, why=f"its agent did not start{last}", start_number=start_number)
+        why = _not_started(_agent_log(directory, start_number))
+        return ReplicaView(name, Phase.LOST, why=why, start_number=start_number)
     return ReplicaView(name, Phase.STARTING, start_number=max(1, start_number))
 
 
-def _last_line(path: Path) -> str:
-    lines = path.read_text(encoding="utf-8", errors="backslashreplace").strip().splitlines()
-    return f": {lines[-1][:300]}" if lines else ""
+def _not_started(log: Path) -> Message:
+    """Return the message for an agent that did not start, with the last line of its output."""
+    lines = log.read_text(encoding="utf-8", errors="backslashreplace").strip().splitlines()
+    return messages.AGENT_DID_NOT_START_BECAUSE(error=lines[-1][:300]) if lines else messages.AGENT_DID_NOT_START()
 
 
 # --- Starting --------------------------------------------------------------------------------------------------------

@@ -10,9 +10,11 @@ from typing import Protocol
 from django.conf import settings
 
 from jobs.backends.local import cgroups
+from jobs.messages import cluster as messages
 from runtime.isolation import delegation
 from runtime.isolation.delegation import Home
 from runtime.isolation.probe import Isolation, Mode, network_problem, probe
+from runtime.messages.composition import clauses
 
 NAMESPACES, NONE = "namespaces", "none"
 PRIVATE = "private"
@@ -82,10 +84,10 @@ def start_problem() -> str:
     if settings.LOCAL_ISOLATION == NAMESPACES:
         found = _probed(settings.LOCAL_UIDS[0], str(settings.DATA_DIR))
         if found.mode is Mode.NONE:
-            how = "; ".join(found.missing)
-            return f"REGATTA_LOCAL_ISOLATION is namespaces, but this machine cannot isolate jobs: {how}."
+            how = clauses(found.missing)
+            return messages.ISOLATION_REQUIRED(missing=how)
     why = _why_no_network() if settings.LOCAL_NETWORK == PRIVATE else ""
-    return f"REGATTA_LOCAL_NETWORK is private, but jobs cannot have networks of their own: {why}." if why else ""
+    return messages.PRIVATE_NETWORK_UNAVAILABLE(why=why) if why else ""
 
 
 def _why_no_network() -> str:
@@ -95,7 +97,7 @@ def _why_no_network() -> str:
         return "parameter servers would not reach the etcd of REGATTA_COORDINATION; unset it"
     uid, data = settings.LOCAL_UIDS[0], str(settings.DATA_DIR)
     found = _probed(uid, data)
-    return "; ".join(found.missing) if found.mode is Mode.NONE else _network_problem(found.mode, uid, data)
+    return clauses(found.missing) if found.mode is Mode.NONE else _network_problem(found.mode, uid, data)
 
 
 def prepare_cgroups() -> str:
@@ -122,9 +124,9 @@ def start_line() -> str:
     found = provided()
     if found is None:
         return ""
-    missing = f" Missing: {'; '.join(found.missing)}." if found.missing else ""
+    missing = f" Missing: {clauses(found.missing)}." if found.missing else ""
     if settings.LOCAL_ISOLATION == NONE:
-        return "Jobs are not isolated (REGATTA_LOCAL_ISOLATION=none): every job can reach what the portal can."
+        return messages.ISOLATION_OFF()
     if found.mode is Mode.NONE:
         return f"Jobs are not isolated on this machine: only those of admins run.{missing}"
     return f"Jobs are isolated by: {', '.join(found.layers)}.{missing}"
@@ -135,10 +137,7 @@ def _cgroups() -> delegation.Found:
 
 
 def _why_not(found: Isolation) -> str:
-    return (
-        "Jobs are not isolated on this machine, so only platform admins may run them. "
-        f"An admin can change that: {'; '.join(found.missing)}."
-    )
+    return messages.ADMINS_ONLY_WITHOUT_ISOLATION(missing=clauses(found.missing))
 
 
 @lru_cache(maxsize=4)

@@ -11,6 +11,8 @@ import random
 import socket
 from collections.abc import Iterator, Set
 
+from jobs.messages import cluster as messages
+
 HOST = "127.0.0.1"
 FIRST, LAST = 10_000, 32_000
 TRIES = 2000
@@ -26,7 +28,7 @@ def choose(count: int, taken: Set[int], rng: random.Random) -> int:
         candidates = range(start, start + count)
         if not taken & set(candidates) and all(map(_is_free, candidates)):
             return start
-    raise NoPorts(f"there are no {count} free ports in a row from {FIRST} to {LAST} on this machine")
+    raise NoPorts(messages.NO_FREE_PORTS(count=count, first=FIRST, last=LAST))
 
 
 def _places(count: int, rng: random.Random) -> Iterator[int]:

@@ -42,11 +42,31 @@ _NOT_COMPILED = frozenset(
     {"__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "dist-packages", "test", "tests"}
     | {"tkinter", "turtledemo"}
 )
+# Messages of ``jobs.messages.cluster`` by their codes: this program runs without the platform's catalogues.
+MESSAGES = {
+    "base_image_python_too_old": (
+        "The base image has Python {version}; jobs need Python {least} or newer. Set another base image."
+    ),
+    "base_image_unusable": "The base image cannot run the platform's processes: {error}",
+    "environment_not_created": "The environment could not be created: {error}.",
+    "image_not_pushed": "The image could not be pushed: {error}",
+    "installation_timed_out": "Installing the requirements took more than {count} seconds and was stopped.",
+    "requirements_not_installed": "The requirements could not be installed: {error}",
+    "requirements_too_large": "The requirements exceed the limit of {size} GiB for an image. Specify fewer packages.",
+}
 _IMPORT_CHECK = "import sys, numpy, runtime.agent, runtime.dist, runtime.master, runtime.pserver"
 
 
 class Problem(Exception):
-    """Failure of the step, with a message for the user."""
+    """Failure of the step, with a message of ``MESSAGES``."""
+
+    def __init__(self, code: str, **params: str) -> None:
+        super().__init__(MESSAGES[code].format(**params))
+        self.code, self.params = code, params
+
+    def line(self) -> str:
+        """Return the last line of the output: ``MARK`` and the message as JSON (``runtime.messages.to_json``)."""
+        return MARK + json.dumps({"code": f"cluster.{self.code}", "params": self.params, "text": str(self)})
 
 
 def main(folder: Path) -> int:
@@ -61,13 +81,14 @@ def made(step: dict[str, Any], tool: Path, root: Path = Path("/")) -> int:
     try:
         if sys.version_info < OLDEST:
             have, need = ".".join(map(str, sys.version_info[:2])), ".".join(map(str, OLDEST))
-            raise Problem(f"The base image has Python {have}; jobs need {need} or newer. Set another base image.")
+            raise Problem("base_image_python_too_old", version=have, least=need)
         _make(step, tool, root)
     except Problem as problem:
-        print(f"{MARK}{problem}", flush=True)  # noqa: T201  the build's log
+        print(problem.line(), flush=True)  # noqa: T201  the build's log
         return 1
     except OSError as error:
-        print(f"{MARK}The environment could not be made: {error}.", flush=True)  # noqa: T201
+        failed = Problem("environment_not_created", error=str(error))
+        print(failed.line(), flush=True)  # noqa: T201
         return 1
     return 0
 
@@ -137,12 +158,12 @@ def _install(step: dict[str, Any], tool: Path, target: Path) -> None:
     watch.over.set()
     watch.join()
     shutil.rmtree(_scratch(target), ignore_errors=True)
-    if watch.why:
-        raise Problem(watch.why)
+    if watch.problem:
+        raise watch.problem
     if code != 0:
-        raise Problem("pip could not install the requirements: " + " / ".join(last))
+        raise Problem("requirements_not_installed", error=" / ".join(last))
     if size(target) > step["bytes"]:
-        raise Problem(_too_large(step["bytes"]))
+        raise _too_large(step["bytes"])
 
 
 def _scratch(target: Path) -> Path:
@@ -153,27 +174,28 @@ def _scratch(target: Path) -> Path:
 
 
 class _Watch(threading.Thread):
-    """Kills pip when it exceeds the limit of time or of disk space; ``why`` is the message then."""
+    """Kills pip when it exceeds the limit of time or of disk space; ``problem`` is the failure then."""
 
     def __init__(self, process: subprocess.Popen[str], target: Path, seconds: float, most: int) -> None:
         super().__init__(daemon=True)
         self._process, self._target, self._seconds, self._most = process, target, seconds, most
-        self.over, self.why = threading.Event(), ""
+        self.over = threading.Event()
+        self.problem: Problem | None = None
 
     def run(self) -> None:
         deadline = time.monotonic() + self._seconds
         while not self.over.wait(_LOOK_SECONDS):
             if time.monotonic() > deadline:
-                self.why = f"Installing took more than {self._seconds:g} seconds and was stopped."
+                self.problem = Problem("installation_timed_out", count=f"{self._seconds:g}")
             elif size(self._target) > self._most:
-                self.why = _too_large(self._most)
-            if self.why:
+                self.problem = _too_large(self._most)
+            if self.problem:
                 self._process.kill()
                 return
 
 
-def _too_large(most: int) -> str:
-    return f"The requirements take more than the {most / 1024**3:.3g} GiB that an image may have. Ask for fewer."
+def _too_large(most: int) -> Problem:
+    return Problem("requirements_too_large", size=f"{most / 1024**3:.3g}")
 
 
 def size(folder: Path) -> int:
@@ -196,7 +218,7 @@ def _check(target: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
-        raise Problem("The base image cannot run the platform's processes: " + " / ".join(lines[-LAST_LINES:]))
+        raise Problem("base_image_unusable", error=" / ".join(lines[-LAST_LINES:]))
 
 
 if __name__ == "__main__":

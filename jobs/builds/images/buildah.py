@@ -21,7 +21,9 @@ from jobs.builds.images.build_request import Order
 from jobs.builds.images.errors import BuildFailed
 from jobs.builds.images.plan import Image
 from jobs.builds.images.registry_client import AWAY_SECONDS, PATIENCE_SECONDS
+from jobs.messages import cluster as messages
 from runtime import contract
+from runtime.messages import Template, from_json
 
 # Retries for a registry that is unavailable for a while.
 _PATIENCE = (f"--retry={PATIENCE_SECONDS / AWAY_SECONDS:.0f}", f"--retry-delay={AWAY_SECONDS:g}s")
@@ -36,7 +38,7 @@ class Buildah:
     def __init__(self, order: Order, deadline: float, log: IO[str]) -> None:
         self._order, self._deadline, self._log = order, deadline, log
         if shutil.which("buildah") is None:
-            raise BuildFailed("Images cannot be made on this machine: buildah is not installed. Tell an admin.")
+            raise BuildFailed(messages.BUILDAH_NOT_INSTALLED())
         storage = Path(order.storage)
         self._at = ("buildah", "--root", str(storage / "root"), "--runroot", str(storage / "run"))
         self._driver = self._find_driver()
@@ -48,17 +50,15 @@ class Buildah:
         context = self._create_context(image, folder / f"context-{name}", moved)
         try:
             self._quietly("rm", name)
-            self._do(
-                "The base image could not be had", "from", "--name", name, *_PATIENCE, *self._access(), image.parent
-            )
+            self._do(messages.BASE_IMAGE_NOT_PULLED, "from", "--name", name, *_PATIENCE, *self._access(), image.parent)
             mounts = [f"--volume={context}:{_PLACE}:ro"]
             mounts += [f"--volume={here}:{place}:ro" for place, here in moved.mounts.items()]
             command = ("python3", "-I", f"{_PLACE}/build_step.py", _PLACE)
-            what = "The requirements could not be installed"
+            what = messages.REQUIREMENTS_NOT_INSTALLED
             self._do(what, "run", "--isolation=chroot", "--user=0", *mounts, name, "--", *command)
-            self._do("The image could not be set up", "config", f"--user={plan.USER}:{plan.GROUP}", name)
-            self._do("The image could not be kept", "commit", "--quiet", "--rm", name, image.reference)
-            self._do("The image could not be pushed", "push", *_PATIENCE, *self._access(), image.reference)
+            self._do(messages.IMAGE_NOT_CONFIGURED, "config", f"--user={plan.USER}:{plan.GROUP}", name)
+            self._do(messages.IMAGE_NOT_STORED, "commit", "--quiet", "--rm", name, image.reference)
+            self._do(messages.IMAGE_NOT_PUSHED, "push", *_PATIENCE, *self._access(), image.reference)
             if image.kind is plan.Kind.ENVIRONMENT:
                 self._quietly("rmi", image.reference)  # large, and the registry has it
         finally:
@@ -86,8 +86,8 @@ class Buildah:
             done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
             if done.returncode == 0:
                 return driver
-        lines = done.stderr.strip().splitlines() or ["no reason was given"]
-        raise BuildFailed(f"Images cannot be made on this machine: {lines[-1]}. Tell an admin.")
+        lines = done.stderr.strip().splitlines() or [messages.NO_REASON_GIVEN()]
+        raise BuildFailed(messages.IMAGE_BUILDS_UNAVAILABLE(error=lines[-1]))
 
     def _access(self) -> Sequence[str]:
         credentials = [f"--authfile={self._order.credentials}"] if self._order.credentials else []
@@ -99,7 +99,7 @@ class Buildah:
             raise BuildFailed(too_long(self._order))
         return left
 
-    def _do(self, what: str, *arguments: str) -> None:
+    def _do(self, what: Template, *arguments: str) -> None:
         self._log.flush()
         begin = Path(self._log.name).stat().st_size
         command = (*self._at, "--storage-driver", self._driver, *arguments)
@@ -134,14 +134,22 @@ def copy_tools(tool: Path) -> None:
     shutil.copytree(Path(contract.__file__).parent, tool / "runtime", ignore=unwanted)
 
 
-def failure_message(lines: Sequence[str], what: str) -> str:
-    """Return the message of a failed build: that of ``build_step.py``, otherwise the last lines of output."""
+def failure_message(lines: Sequence[str], what: Template) -> str:
+    """Return the message of a failed build: that of ``build_step.py``, otherwise ``what`` with the last lines."""
     for line in reversed(lines):
         if line.startswith(build_step.MARK):
-            return line.removeprefix(build_step.MARK)
+            return _reported(line.removeprefix(build_step.MARK))
     last = [line.strip() for line in lines if line.strip()][-_LAST_LINES:]
-    return f"{what}: {' / '.join(last) or 'no reason was given'}"
+    return what(error=" / ".join(last) or messages.NO_REASON_GIVEN())
+
+
+def _reported(document: str) -> str:
+    """Return the message that a program of the build printed. The user's packages can print anything in its place."""
+    try:
+        return from_json(json.loads(document))
+    except ValueError:
+        return document
 
 
 def too_long(order: Order) -> str:
-    return f"Making the image took more than {order.seconds:g} seconds and was stopped."
+    return messages.IMAGE_BUILD_TIMED_OUT(count=f"{order.seconds:g}")

@@ -28,6 +28,7 @@ from jobs.builds.images.registry_client import Credentials, Registry, RegistryEr
 from jobs.launch.planner import Build, BuildView
 from jobs.models import CodeSnapshot
 from runtime import contract
+from runtime.messages import from_json
 
 # Packages of the runtime, in the versions of the portal.
 PACKAGES = ("numpy", "etcd-sdk-python", "protobuf")
@@ -90,7 +91,9 @@ def _outcome(folder: Path, image_plan: plan.Plan) -> BuildView:
     outcome = json.loads((folder / build_request.OUTCOME).read_text(encoding="utf-8"))
     log = _log_of(folder, whole=True)
     shutil.rmtree(folder, ignore_errors=True)
-    return BuildView(made(image_plan), log=log) if outcome["ok"] else BuildView(problem=outcome["why"], log=log)
+    return (
+        BuildView(made(image_plan), log=log) if outcome["ok"] else BuildView(problem=from_json(outcome["why"]), log=log)
+    )
 
 
 def _is_there(image_plan: plan.Plan) -> bool:

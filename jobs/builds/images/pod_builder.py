@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,6 +19,7 @@ from jobs.builds.images.build_request import Order
 from jobs.builds.images.buildah import failure_message, too_long
 from jobs.builds.images.errors import BuildFailed
 from jobs.builds.images.plan import Image
+from jobs.messages import cluster as messages
 from jobs.operator.client.api import CONFLICT, MISSING, ApiServer, Refusal, connect
 from jobs.operator.client.resources import PODS, Resource
 from jobs.operator.model.names import Object
@@ -47,7 +48,7 @@ class Pods:
             self._begin(image, name)
             self._follow(name)
         except Refusal as refusal:
-            raise BuildFailed(f"The cluster does not let the image be made: {refusal.message}") from refusal
+            raise BuildFailed(messages.IMAGE_BUILD_FORBIDDEN(error=refusal.message)) from refusal
         finally:
             self._quietly_delete(PODS.path(self._order.namespace, name))
             self._quietly_delete(_CONFIG_MAPS.path(self._order.namespace, name))
@@ -74,7 +75,7 @@ class Pods:
                 passing = refusal.status in (0, _TOO_MANY) or refusal.status >= _BROKEN
                 if not passing or time.monotonic() + pause > self._deadline:
                     raise
-                self._write_log([f"The cluster does not answer: {refusal.message} Trying again."])
+                self._write_log([messages.CLUSTER_NOT_RESPONDING(error=refusal.message)])
                 time.sleep(pause)
 
     def _follow(self, name: str) -> None:
@@ -89,9 +90,9 @@ class Pods:
             if phase == "Succeeded":
                 return
             if phase == "Failed":
-                raise BuildFailed(failure_message(lines, _end_of(observed)))
+                raise BuildFailed(_failure(lines, observed))
             if why := permanent_problem(observed):
-                raise BuildFailed(f"The image could not be made: {why}")
+                raise BuildFailed(messages.IMAGE_NOT_BUILT(error=why))
             if time.monotonic() > self._deadline:
                 raise BuildFailed(too_long(self._order))
             time.sleep(_LOOK_SECONDS)
@@ -213,10 +214,13 @@ def permanent_problem(observed: Object) -> str:
     return ""
 
 
-def _end_of(observed: Object) -> str:
+def _failure(lines: Sequence[str], observed: Object) -> str:
+    """Return why the pod of a build failed."""
     status = observed.get("status", {})
     for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
         ended = container.get("state", {}).get("terminated") or {}
         if ended.get("reason") == "OOMKilled":
-            return "The image could not be made: it took more than 1 GiB of memory"
-    return f"The image could not be made: {status.get('message') or 'its pod has failed'}"
+            return messages.BUILD_OUT_OF_MEMORY()
+    if any(line.strip() for line in lines):
+        return failure_message(lines, messages.IMAGE_NOT_BUILT)
+    return messages.IMAGE_NOT_BUILT(error=status.get("message") or messages.BUILD_POD_FAILED())

@@ -52,7 +52,7 @@ def _push(folder: Path, push: dict[str, Any], elsewhere: Path) -> int:
         )
         wait_for_registry(put, PATIENCE_SECONDS, _write_log)
     except (RegistryError, OSError, ValueError) as error:
-        _write_log(f"{build_step.MARK}The image could not be pushed: {error}")
+        _write_log(build_step.Problem("image_not_pushed", error=str(error)).line())
         return 1
     return 0
 

@@ -26,6 +26,8 @@ from jobs.builds.images.buildah import Buildah, too_long
 from jobs.builds.images.errors import BuildFailed
 from jobs.builds.images.plan import Image
 from jobs.builds.images.registry_client import PATIENCE_SECONDS, Credentials, Registry, RegistryError, wait_for_registry
+from jobs.messages import cluster as messages
+from runtime.messages import to_json
 
 _WAIT_SECONDS = 0.2
 
@@ -65,7 +67,7 @@ def _run(folder: Path, log: IO[str]) -> str:
     except BuildFailed as failed:
         return failed.why
     except (RegistryError, OSError, ValueError) as error:
-        return f"The image could not be made: {error}"
+        return messages.IMAGE_NOT_BUILT(error=error)
     return ""
 
 
@@ -158,7 +160,7 @@ def _taken(lock: IO[str]) -> bool:
 
 def _write_outcome(folder: Path, problem: str) -> None:
     fresh = folder / f"{OUTCOME}.part"
-    fresh.write_text(json.dumps({"ok": not problem, "why": problem}), encoding="utf-8")
+    fresh.write_text(json.dumps({"ok": not problem, "why": to_json(problem)}), encoding="utf-8")
     fresh.replace(folder / OUTCOME)
 
 

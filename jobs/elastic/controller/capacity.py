@@ -100,7 +100,7 @@ class CapacityReader:
             self._warned = True
             _log.warning(
                 "The portal may not look at the cluster's nodes and pods (deploy/kubernetes/portal-rights.yaml): "
-                "elastic jobs share the capacity that admins have set, and services get no room beforehand."
+                "elastic jobs share the capacity that admins have set, and nothing is freed for services in advance."
             )
 
     def _on_cluster(

@@ -29,6 +29,7 @@ from jobs.selectors import elastic_jobs
 from jobs.services import scaling
 from jobs.services.scaling import Growth
 from portal.common.doorbell import ring
+from runtime.messages import restore, to_json
 
 _log = logging.getLogger(__name__)
 # The time after which a growth that the quota refused is requested again.
@@ -121,7 +122,7 @@ def _worded(request: ScalingRequest, seen: Seen) -> ScalingRequest:
 
 
 def _last_decisions() -> Mapping[str, Mapping[str, object]]:
-    return Elastic.objects.values_list("told", flat=True).first() or {}
+    return Elastic.objects.values_list("decisions", flat=True).first() or {}
 
 
 def _note(
@@ -136,7 +137,7 @@ def _note(
     decisions: dict[str, dict[str, object]] = {
         job.key: {
             "trainers": targets[job.key],
-            "why": conversions.worded(messages[job.key], seen.cluster, seen.names, job.namespace),
+            "why": to_json(conversions.worded(messages[job.key], seen.cluster, seen.names, job.namespace)),
         }
         for job in seen.cluster.jobs
         if job.started is None or job.key in seen.movable
@@ -150,7 +151,7 @@ def _note(
 
 def _explain(request: ScalingRequest, seen: Seen, before: Mapping[str, Mapping[str, object]]) -> bool:
     """Record the explanation, once and not in every round. Return whether it is new."""
-    if before.get(request.job, {}).get("why") == request.why:
+    if restore(before.get(request.job, {}).get("why", "")) == request.why:
         return False
     scaling.advise(job_id=request.job, attempt=seen.attempts[request.job], why=request.why)
     return True

@@ -49,7 +49,7 @@ def resign(term: Term) -> None:
 
 def note(term: Term, decisions: dict[str, dict[str, object]], now: datetime) -> None:
     """Store the decisions for pages, if the term has not been taken over."""
-    _mine(*term).update(told=decisions, decided=now)
+    _mine(*term).update(decisions=decisions, decided=now)
 
 
 def _mine(holder: str, number: int) -> QuerySet[Elastic]:

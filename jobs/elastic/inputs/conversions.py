@@ -8,10 +8,11 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from jobs.elastic.policy.model import UNLIMITED, Amounts, Cluster, Decision, Node
+from jobs.messages import elastic as messages
 
 _MEGABYTE = 10**6
 _KEY = re.compile(r"`([^`]+)`")
-_FOREIGN, _SERVICE = "a job of another namespace", "a service of the cluster"
+_FOREIGN, _SERVICE = messages.JOB_OF_ANOTHER_NAMESPACE(), messages.CLUSTER_SERVICE()
 # Steps of priority. Their weight is defined by the policy.
 PRIORITIES: Mapping[str, int] = {"low": -1, "normal": 0, "high": 1}
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from jobs.elastic.policy import fair_share, messages
+from jobs.elastic.policy import explanations, fair_share
 from jobs.elastic.policy.allocation import Standing
 from jobs.elastic.policy.model import NOTHING, Amounts, Job, total
 from jobs.elastic.policy.preemption import ANY, GENTLE, Claim, Level, Preemptor
@@ -67,10 +67,10 @@ class Newcomers:
             firsts = [self._firsts[key] for key in (None, job.namespace) if key in self._firsts]
             before = next((first for first in firsts if not first.lets_pass(need)), None)
             if before is not None:
-                self.reasons[index] = messages.behind(before.key)
+                self.reasons[index] = explanations.behind(before.key)
             elif shape_key in failed or not self._fits(index, search=len(failed) < depth):
                 failed.add(shape_key)
-                self.reasons[index] = messages.no_capacity(job.least)
+                self.reasons[index] = explanations.no_capacity(job.least)
                 self._note_first(job, need)
             else:
                 for first in firsts:

@@ -9,6 +9,7 @@ import numpy as np
 
 from jobs.elastic.policy.allocation import Standing
 from jobs.elastic.policy.preemption import Claim, Level, Preemptor
+from jobs.messages import elastic as messages
 
 # The number of trainers of each job that are sorted at once.
 _AHEAD = 16
@@ -74,7 +75,7 @@ def even_out(standing: Standing, preemptor: Preemptor, newcomers: frozenset[int]
         lacking = math.floor(standing.fair[index]) - standing.height[index]
         if lacking > max(1.0, standing.rules.slack * standing.fair[index]):
             above = (standing.height[index] + lacking) * standing.cost[index]
-            beneficiary, namespace = "jobs that have less than their share", standing.jobs[index].namespace
+            beneficiary, namespace = messages.JOBS_BELOW_FAIR_SHARE(), standing.jobs[index].namespace
             claim = Claim(beneficiary, above=above, namespace=namespace)
             promised = len(preemptor.claim(standing.shape[index], lacking, (Level.SLACK,), claim))
             standing.planned[index] += promised

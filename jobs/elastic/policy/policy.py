@@ -36,7 +36,7 @@ from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 
-from jobs.elastic.policy import growth, messages
+from jobs.elastic.policy import explanations, growth
 from jobs.elastic.policy.allocation import Standing
 from jobs.elastic.policy.gang_admission import Newcomers
 from jobs.elastic.policy.model import Cluster, Decision, Launch, Service
@@ -73,7 +73,7 @@ def _keep_bounds(standing: Standing) -> None:
 def _relieve(standing: Standing) -> None:
     for number, free in enumerate(standing.free_capacity.soon):
         while min(free) < 0 and (index := _overgrown(standing, standing.on_node[number])) >= 0:
-            standing.stop(index, number, messages.OTHERS)
+            standing.stop(index, number, explanations.OTHERS)
     for namespace, left in standing.left.items():
         while min(left) < 0 and (index := _overgrown(standing, standing.of(namespace))) >= 0:
             standing.stop(index, standing.anywhere(index), "")
@@ -162,22 +162,26 @@ def _message(standing: Standing, newcomers: Newcomers, index: int) -> str:
     if index in newcomers.reasons:
         return newcomers.reasons[index]
     if gang is not None:
-        return messages.starts(height - planned) if gang.begins else messages.capacity_is_freed(gang.stopping)
+        return explanations.starts(height - planned) if gang.begins else explanations.capacity_is_freed(gang.stopping)
     if index in standing.preempted:
-        return messages.stops(standing.preempted[index])
+        return explanations.stops(standing.preempted[index])
     if standing.victims.get(index):
         given = standing.given[index]
         beneficiary = max(sorted(given), key=lambda each: given[each])
-        return messages.shrinks(job.size, height, beneficiary) if beneficiary else messages.bounded(job.size, height)
+        return (
+            explanations.shrinks(job.size, height, beneficiary)
+            if beneficiary
+            else explanations.bounded(job.size, height)
+        )
     if index in standing.grants:
-        return messages.grows(job.size, job.size + sum(standing.grants[index].values()))
-    return messages.will_grow(job.size, height) if planned else _why_it_stays(standing, index)
+        return explanations.grows(job.size, job.size + sum(standing.grants[index].values()))
+    return explanations.will_grow(job.size, height) if planned else _why_it_stays(standing, index)
 
 
 def _why_it_stays(standing: Standing, index: int) -> str:
     height = standing.height[index]
     if height >= standing.jobs[index].most:
-        return messages.full(height)
+        return explanations.full(height)
     if height >= standing.most[index]:
-        return messages.useless(height)
-    return messages.resting(height) if standing.recently(index, -1) else messages.cramped(height)
+        return explanations.useless(height)
+    return explanations.resting(height) if standing.recently(index, -1) else explanations.cramped(height)

@@ -278,7 +278,7 @@ def _membership(
 ) -> Record:
     if job.meets_again or not is_out_of_date(job, observed, record.attempt):
         return record
-    message = "The pods of the job have changed. All are started anew, so that they find one another."
+    message = "The pods of the job have changed. All pods restart so that they find one another."
     return _new_attempt(replace(record, reason="MembersChanged", message=message), None)
 
 

@@ -106,7 +106,7 @@ def _spec() -> Schema:
             ),
             "intranet": _enum(("", *Intranet), "By which address pods know one another; without a word PodIP."),
             "withGloo": _integer(
-                0, 2, "Whether gloo is told where to meet: 1 for workers, 2 for all; 0 or nothing: not."
+                0, 2, "Whether gloo receives its meeting point: 1 for workers, 2 for all; 0 or nothing: not."
             ),
             "elastic": _integer(0, 2, "Whether workers may come and go; the level is the trainers'."),
             **{role: _role(role) for role in names.ROLES},

@@ -42,7 +42,7 @@ START_NUMBER_LABEL = f"{GROUP}/start-number"
 # On the ConfigMap: the pods whose addresses it contains, as JSON.
 MEMBERS_ANNOTATION = f"{GROUP}/members"
 # On a pod: UID of the ConfigMap for which its node was notified.
-NUDGE_ANNOTATION = f"{GROUP}/told"
+NUDGE_ANNOTATION = f"{GROUP}/notified"
 # On the PaddleJob: any text that changes with the training's progress, written by the component that monitors it.
 PROGRESS_ANNOTATION = f"{GROUP}/progress"
 # On the PaddleJob: how many seconds pods have to end when the job is suspended, instead of those of their template.

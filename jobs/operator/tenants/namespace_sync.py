@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from jobs.messages import cluster as messages
 from jobs.operator.client.api import FORBIDDEN, MISSING, KubeApi, Refusal
 from jobs.operator.client.resources import JOBS, PODS
 from jobs.operator.model import names
@@ -122,13 +123,15 @@ class Tenants:
             self._write(namespace, None)
             return self._clock()
         if names.is_leaving(actual):
-            why = f"The namespace {name} is being removed from the cluster; it is made anew when that is done."
+            why = f"The namespace {name} is being removed from the cluster; it is created again when that is done."
             raise TenantRefused(why, passing=True)
         if not manifests.is_ours(actual, self._cluster):
             raise TenantRefused(
-                f"The cluster has a namespace {name} that this portal did not make. An admin gives it the label "
-                f"{manifests.PORTAL_LABEL}={self._cluster.portal} and {manifests.MANAGED_LABEL}={manifests.MANAGER}, "
-                "or sets another REGATTA_KUBERNETES_PREFIX."
+                messages.CLUSTER_NAMESPACE_FOREIGN(
+                    name=name,
+                    label=f"{manifests.PORTAL_LABEL}={self._cluster.portal}",
+                    other=f"{manifests.MANAGED_LABEL}={manifests.MANAGER}",
+                )
             )
         since = actual["metadata"].get("creationTimestamp")
         return datetime.fromisoformat(since).timestamp() if since else 0.0

@@ -33,6 +33,7 @@ from runtime.agent.delivery.ingest_client import (
 )
 from runtime.agent.delivery.spool import EVENTS, LOGS, METRICS, Batch, Spool
 from runtime.errors import TEMPORARY
+from runtime.messages import training as messages
 
 # Name of the list in the request body of each kind.
 _LISTS = {METRICS: "points", EVENTS: "events", LOGS: "lines"}
@@ -186,7 +187,7 @@ class Sender:
         if kind in self._missed:
             return
         self._missed.add(kind)
-        why = f"The {kind} that this replica has kept cannot be read ({error.strerror}). Some may be missing."
+        why = messages.SPOOL_UNREADABLE(kind=kind, error=error.strerror)
         sys.stderr.write(f"{why}\n")
         self.line(why)
         with contextlib.suppress(OSError):  # the log has it, or the agent's own output

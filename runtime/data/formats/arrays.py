@@ -32,6 +32,7 @@ from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, read_all, read_bytes, too_large
 from runtime.data.span import MAX_CHUNK_BYTES, Span
 from runtime.data.splits import split_of
+from runtime.messages import data as messages
 from runtime.patience import is_shortage
 
 Array = NDArray[Any]
@@ -103,7 +104,7 @@ def spans_of(path: File, rows: Rows, chunk_bytes: int) -> Iterator[Span]:
 
 def rows_of(path: File, rows: Rows, span: Span) -> Array:
     """Return the rows of a chunk. Raises FormatError if it is not a chunk of this array."""
-    changed = f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again."
+    changed = messages.FILE_CHANGED_SINCE_INDEXED(where=messages.CHUNK_PLACE(path=path, offset=span.offset))
     first = (span.offset - rows.begin) // max(1, rows.row_bytes)
     if first < 0 or rows.span(first, span.records) != span._replace(digest=None, split=""):
         raise FormatError(changed)
@@ -118,9 +119,9 @@ def rows_of(path: File, rows: Rows, span: Span) -> Array:
 def checked(where: object, rows: Rows, end: int) -> Rows:
     """Return the array, if its rows are not empty and its bytes are present."""
     if rows.number and rows.row_bytes == 0:
-        raise FormatError(f"{where}: the rows of the array are empty. Save rows that hold something.")
+        raise FormatError(messages.ARRAY_ROWS_EMPTY(where=where))
     if rows.end > end:
-        raise FormatError(f"{where}: the file ends inside the array. It was cut short; copy it again.")
+        raise FormatError(messages.ARRAY_TRUNCATED(where=where))
     return rows
 
 
@@ -148,7 +149,7 @@ def _gathered(path: File, rows: Rows, first: int, count: int) -> Array:
             parts.append(read_all(file.read, count * size))
     data = b"".join(parts)
     if len(data) != count * rows.row_bytes:
-        raise FormatError(f"{path} ends inside the chunk at {rows.begin}; it has been cut short since it was listed.")
+        raise FormatError(messages.CHUNK_TRUNCATED_SINCE_INDEXED(path=path, offset=rows.begin))
     return np.ascontiguousarray(rows.array(data, count))
 
 
@@ -160,11 +161,11 @@ def _parse(where: str, file: IO[bytes]) -> Rows:
             version = np.lib.format.read_magic(file)
             shape, by_column, dtype = _HEADERS[version](file)
     except Exception as error:  # noqa: BLE001  NumPy's parser may raise anything for hostile text: it is no header
-        raise FormatError(f"{where}: this is no array of NumPy ({_first_line(error)}). Save it again.") from None
+        raise FormatError(messages.NPY_INVALID(where=where, error=_first_line(error))) from None
     if dtype.hasobject:
-        raise FormatError(f"{where}: the array holds Python objects, which are not read. Save numbers or text.")
+        raise FormatError(messages.ARRAY_OF_OBJECTS(where=where))
     if not shape:
-        raise FormatError(f"{where}: the array has no rows. Save one with at least one dimension.")
+        raise FormatError(messages.ARRAY_WITHOUT_ROWS(where=where))
     return Rows(file.tell(), int(shape[0]), tuple(int(size) for size in shape[1:]), dtype, by_column and len(shape) > 1)
 
 
@@ -223,7 +224,9 @@ def read_arrays(path: Path, span: Span) -> Iterator[dict[str, Any]]:
             ours = _of_split(members, _split_at(members, span.offset))
             arrays = _load(path, archive, ours)
     if {len(array) for array in arrays.values()} != {span.records}:
-        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+        raise FormatError(
+            messages.FILE_CHANGED_SINCE_INDEXED(where=messages.CHUNK_PLACE(path=path, offset=span.offset))
+        )
     return ({name: array[row] for name, array in arrays.items()} for row in range(span.records))
 
 
@@ -296,7 +299,7 @@ def _opened(path: Path) -> zipfile.ZipFile:
 
 
 def _bad(path: Path, error: Exception) -> FormatError:
-    return FormatError(f"{path}: this is no file of np.savez ({_first_line(error)}). Save it again.")
+    return FormatError(messages.NPZ_INVALID(where=path, error=_first_line(error)))
 
 
 def _members(path: Path, archive: zipfile.ZipFile) -> Mapping[str, zipfile.ZipInfo]:
@@ -320,10 +323,7 @@ def _stored(members: Mapping[str, zipfile.ZipInfo]) -> bool:
 def _common(path: Path, counts: Mapping[str, int]) -> int:
     if len(set(counts.values())) > 1:
         described = ", ".join(f"{name} {count}" for name, count in counts.items())
-        raise FormatError(
-            f"{path}: the arrays have different numbers of rows ({described}). Save those of one length, or name each "
-            "by its split, as x_train and x_test."
-        )
+        raise FormatError(messages.ARRAY_LENGTHS_DIFFER(where=path, counts=described))
     return next(iter(counts.values()))
 
 
@@ -331,10 +331,7 @@ def _load(path: Path, archive: zipfile.ZipFile, members: Mapping[str, zipfile.Zi
     """Return all arrays, unpacked. The announced size of a member is an upper bound of the bytes unpacked from it."""
     size = sum(info.file_size for info in members.values())
     if size > MAX_CHUNK_BYTES:
-        raise FormatError(
-            f"{path}: {size} bytes of packed arrays cannot be read at once; at most {MAX_CHUNK_BYTES} are taken. Save "
-            "them with np.savez, without compression: that is read in pieces."
-        )
+        raise FormatError(messages.COMPRESSED_ARRAYS_TOO_LARGE(where=path, size=size, most=MAX_CHUNK_BYTES))
     loaded = {}
     for name, info in members.items():
         try:
@@ -377,7 +374,9 @@ def _share(path: Path, arrays: Mapping[str, Rows], span: Span) -> dict[str, Arra
     rows = next(iter(ours.values()))
     first = (span.offset - rows.begin) // max(1, rows.row_bytes)
     if first < 0 or rows.span(first, span.records) != span._replace(digest=None, split=""):
-        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+        raise FormatError(
+            messages.FILE_CHANGED_SINCE_INDEXED(where=messages.CHUNK_PLACE(path=path, offset=span.offset))
+        )
     _common(path, {name: each.number for name, each in ours.items()})
     return {name: rows_of(path, each, each.span(first, span.records)) for name, each in ours.items()}
 

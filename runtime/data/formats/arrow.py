@@ -20,6 +20,7 @@ from runtime.data.formats.base import File, read_all, read_bytes, too_large
 from runtime.data.formats.parquet import rows_of
 from runtime.data.optional_imports import need
 from runtime.data.span import MAX_CHUNK_BYTES, Span
+from runtime.messages import data as messages
 
 _PREFIX = struct.Struct("<iI")
 _CONTINUES = -1
@@ -84,7 +85,9 @@ def read(path: File, span: Span) -> Iterator[dict[str, Any]]:
     schema = _schema(path, first)
     batches = _batches(path, span, schema, read_bytes(path, span))
     if sum(batch.num_rows for batch in batches) != span.records:
-        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+        raise FormatError(
+            messages.FILE_CHANGED_SINCE_INDEXED(where=messages.CHUNK_PLACE(path=path, offset=span.offset))
+        )
     return _rows(path, span, batches, _file_columns(schema))
 
 
@@ -98,22 +101,22 @@ def _messages(path: File) -> list[_Message]:
             found.append(_message(path, file, place, size))
             place = found[-1].end
     if not found:
-        raise FormatError(f"{path}: this Arrow file has no schema. Restore the file.")
+        raise FormatError(messages.ARROW_SCHEMA_MISSING(path=path))
     for each in found[1:]:
         _check(path, each)
     if begin == 0 and place + len(_END) != size:
-        raise FormatError(f"{path}, offset {place}: bytes follow the end of the Arrow stream. Restore the file.")
+        raise FormatError(messages.ARROW_TRAILING_BYTES(where=messages.OFFSET_PLACE(path=path, offset=place)))
     return found
 
 
 def _check(path: File, batch: _Message) -> None:
-    where = f"{path}, offset {batch.offset}"
+    where = messages.OFFSET_PLACE(path=path, offset=batch.offset)
     if batch.kind != _BATCH:
-        raise FormatError(f"{where}: dictionaries of Arrow are not read. Save these columns as plain values.")
+        raise FormatError(messages.ARROW_DICTIONARY_UNSUPPORTED(where=where))
     if batch.packed:
-        raise FormatError(f"{where}: compressed Arrow is not read. Save it without compression, or as Parquet.")
+        raise FormatError(messages.ARROW_COMPRESSION_UNSUPPORTED(where=where))
     if not 0 <= batch.rows <= _ROWS_OF_A_BYTE * (batch.end - batch.offset):
-        raise FormatError(f"{where}: the record batch announces {batch.rows} rows in too few bytes. Restore the file.")
+        raise FormatError(messages.ARROW_BATCH_TOO_SHORT(where=where, count=batch.rows))
 
 
 def _begin(file: IO[bytes]) -> int:
@@ -131,7 +134,7 @@ def _message(path: File, file: IO[bytes], offset: int, size: int) -> _Message:
         raise _cut_short(path, offset)
     continues, length = _PREFIX.unpack(head)
     if continues != _CONTINUES or not 0 < length <= _MOST_METADATA or length % _ALIGNED:
-        raise FormatError(f"{path}, offset {offset}: no message of Arrow begins here. Restore the file.")
+        raise FormatError(messages.ARROW_MESSAGE_MISSING(where=messages.OFFSET_PLACE(path=path, offset=offset)))
     metadata = read_all(file.read, length)
     try:
         table = _Table.root(metadata)
@@ -139,7 +142,9 @@ def _message(path: File, file: IO[bytes], offset: int, size: int) -> _Message:
         kind = table.number(_TYPE, "<B")
         rows, packed = header.number(_ROWS, "<q") if kind == _BATCH else 0, header.has(_COMPRESSION)
     except struct.error:
-        raise FormatError(f"{path}, offset {offset}: no message of Arrow begins here. Restore the file.") from None
+        raise FormatError(
+            messages.ARROW_MESSAGE_MISSING(where=messages.OFFSET_PLACE(path=path, offset=offset))
+        ) from None
     end = offset + _PREFIX.size + length + body
     if body < 0 or end > size:
         raise _cut_short(path, offset)
@@ -147,7 +152,7 @@ def _message(path: File, file: IO[bytes], offset: int, size: int) -> _Message:
 
 
 def _cut_short(path: File, offset: int) -> FormatError:
-    return FormatError(f"{path}, offset {offset}: the Arrow stream ends early. It was cut short; copy it again.")
+    return FormatError(messages.ARROW_STREAM_TRUNCATED(where=messages.OFFSET_PLACE(path=path, offset=offset)))
 
 
 class _Table(NamedTuple):
@@ -191,18 +196,15 @@ def _schema(path: File, message: _Message) -> Any:
     """Return the schema. Raises FormatError if a column is of an unsupported type."""
     ipc = _ipc()
     if message.kind != _SCHEMA:
-        raise FormatError(f"{path}: this Arrow file has no schema. Restore the file.")
+        raise FormatError(messages.ARROW_SCHEMA_MISSING(path=path))
     data = read_bytes(path, Span(message.offset, message.end - message.offset, 0))
     try:
         schema = ipc.read_schema(ipc.read_message(data))
         unread = next((field for field in schema if not _is_readable(_stored(field.type))), None)
     except Exception as error:  # noqa: BLE001  pyarrow raises several
-        raise FormatError(f"{path}: the schema of this Arrow file is damaged ({error}). Restore the file.") from None
+        raise FormatError(messages.ARROW_SCHEMA_DAMAGED(path=path, error=error)) from None
     if unread is not None:
-        raise FormatError(
-            f"{path}: the column {unread.name!r} is of the type {unread.type}, which is not read. Save it as plain "
-            "values, or as Parquet."
-        )
+        raise FormatError(messages.COLUMN_TYPE_UNSUPPORTED(path=path, name=f"{unread.name!r}", type=unread.type))
     return schema
 
 
@@ -242,7 +244,7 @@ def _batches(path: File, span: Span, schema: Any, data: bytes) -> list[Any]:
 
 
 def _plain(batch: Any) -> Any:
-    pyarrow = need("pyarrow", "pyarrow", "Reading Arrow")
+    pyarrow = need("pyarrow", "pyarrow", messages.READING_ARROW())
     columns = [getattr(column, "storage", column) for column in batch.columns]
     return pyarrow.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
@@ -266,21 +268,24 @@ def _content(path: File, span: Span, name: str, value: Any) -> Any:
         return value
     if value.get("bytes") is None and value.get("path") is not None:
         raise FormatError(
-            f"{path}, chunk at {span.offset}: the column {name!r} names the file {str(value['path'])[:200]!r}, whose "
-            "content is not in the dataset. Save it with its files embedded."
+            messages.COLUMN_FILE_NOT_EMBEDDED(
+                where=messages.CHUNK_PLACE(path=path, offset=span.offset),
+                name=f"{name!r}",
+                path=f"{str(value['path'])[:200]!r}",
+            )
         )
     return value.get("bytes")
 
 
 def _damaged(path: File, span: Span, error: Exception) -> FormatError:
     return FormatError(
-        f"{path}, chunk at {span.offset}: these record batches cannot be read ({error}). Restore the file."
+        messages.ARROW_BATCHES_UNREADABLE(where=messages.CHUNK_PLACE(path=path, offset=span.offset), error=error)
     )
 
 
 def _ipc() -> Any:
-    return need("pyarrow.ipc", "pyarrow", "Reading Arrow")
+    return need("pyarrow.ipc", "pyarrow", messages.READING_ARROW())
 
 
 def _types() -> Any:
-    return need("pyarrow.types", "pyarrow", "Reading Arrow")
+    return need("pyarrow.types", "pyarrow", messages.READING_ARROW())

@@ -10,6 +10,7 @@ from typing import IO, Any, Literal, Protocol
 from runtime.data.checksums import crc32
 from runtime.data.errors import FormatError
 from runtime.data.span import MAX_CHUNK_BYTES, Span
+from runtime.messages import data as messages
 
 _PIECE_BYTES = 1 << 20
 
@@ -78,9 +79,11 @@ def read_bytes(path: File, span: Span) -> bytes:
         file.seek(span.offset)
         data = read_all(file.read, span.length)
     if len(data) != span.length:
-        raise FormatError(f"{path} ends inside the chunk at {span.offset}; it has been cut short since it was listed.")
+        raise FormatError(messages.CHUNK_TRUNCATED_SINCE_INDEXED(path=path, offset=span.offset))
     if span.digest is not None and crc32(data) != span.digest:
-        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+        raise FormatError(
+            messages.FILE_CHANGED_SINCE_INDEXED(where=messages.CHUNK_PLACE(path=path, offset=span.offset))
+        )
     return data
 
 
@@ -92,14 +95,16 @@ def digest_of(path: File, span: Span) -> int:
         while left and (piece := file.read(min(left, _PIECE_BYTES))):
             digest, left = crc32(piece, digest), left - len(piece)
     if left:
-        raise FormatError(f"{path} ends inside the chunk at {span.offset}; it has been cut short since it was listed.")
+        raise FormatError(messages.CHUNK_TRUNCATED_SINCE_INDEXED(path=path, offset=span.offset))
     return digest
 
 
 def too_large(path: File | str, offset: int, length: int) -> FormatError:
     """Return the error for an indivisible piece of a file that is too long to read."""
     return FormatError(
-        f"{path}, offset {offset}: {length} bytes cannot be read at once; at most {MAX_CHUNK_BYTES} are taken."
+        messages.READ_TOO_LARGE(
+            where=messages.OFFSET_PLACE(path=path, offset=offset), size=length, most=MAX_CHUNK_BYTES
+        )
     )
 
 

@@ -16,6 +16,7 @@ from runtime.data.formats.base import File, read_bytes
 from runtime.data.formats.dialect import Layout
 from runtime.data.formats.lines import cut, not_utf8
 from runtime.data.span import Span
+from runtime.messages import data as messages
 
 Row = dict[str, str] | tuple[str, ...]
 _QUOTE = b'"'
@@ -33,7 +34,7 @@ def index(path: File, chunk_bytes: int) -> Iterator[Span]:
 
     def count(path: File, offset: int, data: bytes) -> int:
         if quotes % 2:
-            raise FormatError(f"{path}, offset {offset}: a quote is opened here or later and never closed.")
+            raise FormatError(messages.CSV_QUOTE_UNCLOSED(where=messages.OFFSET_PLACE(path=path, offset=offset)))
         rows = _rows(path, offset, data, layout)
         for number, row in enumerate(rows):
             _check(path, offset, number, row, layout)
@@ -46,7 +47,9 @@ def read(path: File, span: Span) -> Iterator[Row]:
     layout = _layout(path)
     rows = _rows(path, span.offset, read_bytes(path, span), layout)
     if len(rows) != span.records:
-        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+        raise FormatError(
+            messages.FILE_CHANGED_SINCE_INDEXED(where=messages.CHUNK_PLACE(path=path, offset=span.offset))
+        )
     for number, row in enumerate(rows):
         _check(path, span.offset, number, row, layout)
         for place in layout.decimals:
@@ -68,7 +71,7 @@ def _rows(path: File, offset: int, data: bytes, layout: Layout) -> list[list[str
         raise not_utf8(path, offset, error) from None
     except csv.Error as error:
         raise FormatError(
-            f"{path}, chunk at {offset}: this is no CSV ({error}). Correct the row, or quote it."
+            messages.CSV_INVALID(where=messages.CHUNK_PLACE(path=path, offset=offset), error=error)
         ) from None
     has_header = layout.header and offset <= layout.begin < offset + len(data)
     return rows[1:] if has_header else rows
@@ -77,10 +80,11 @@ def _rows(path: File, offset: int, data: bytes, layout: Layout) -> list[list[str
 def _check(path: File, offset: int, number: int, row: list[str], layout: Layout) -> None:
     if not layout.columns or len(row) == len(layout.columns):
         return
-    where, due = f"{path}, chunk at {offset}, record {number}", len(layout.columns)
+    where, due = messages.RECORD_PLACE(path=path, offset=offset, number=number), len(layout.columns)
     if not layout.rival:
-        raise RecordError(f"{where}: the row has {len(row)} cells where the first row names {due}.")
+        raise RecordError(messages.CSV_CELL_COUNT_MISMATCH(where=where, count=len(row), expected=due))
     raise RecordError(
-        f"{where}: the row has {len(row)} cells where the first row names {due}. The file looks separated by "
-        f"{layout.rival!r}: give all rows as many cells."
+        messages.CSV_CELL_COUNT_MISMATCH_SEPARATOR(
+            where=where, count=len(row), expected=due, separator=f"{layout.rival!r}"
+        )
     )

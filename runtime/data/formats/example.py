@@ -17,6 +17,7 @@ from runtime.data.errors import RecordError
 from runtime.data.formats import tfrecord
 from runtime.data.formats.base import File
 from runtime.data.span import Span
+from runtime.messages import data as messages
 
 # Kinds of fields on the wire, and the numbers of the fields that are read.
 _VARINT, _EIGHT, _BYTES, _FOUR = 0, 1, 2, 5
@@ -30,7 +31,9 @@ def read(path: File, span: Span) -> Iterator[dict[str, Any]]:
         try:
             yield decode(record)
         except RecordError as error:
-            raise RecordError(f"{path}, chunk at {span.offset}, record {number}: {error}") from None
+            raise RecordError(
+                messages.RECORD_PLACE(path=path, offset=span.offset, number=f"{number}: {error}")
+            ) from None
 
 
 def decode(record: bytes | memoryview) -> dict[str, Any]:
@@ -42,9 +45,7 @@ def decode(record: bytes | memoryview) -> dict[str, Any]:
             for name, feature in map(_entry, _messages(features, _ENTRY))
         }
     except (ValueError, IndexError, struct.error) as error:
-        raise RecordError(
-            f"This is no tf.train.Example ({error}). Read it as bytes, with the format tfrecord."
-        ) from None
+        raise RecordError(messages.TF_EXAMPLE_INVALID(error=error)) from None
 
 
 def _entry(data: memoryview) -> tuple[str, Any]:

@@ -21,6 +21,7 @@ from typing import IO, Any, Literal, NamedTuple
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, Index, Read, Recognise, digest_of
 from runtime.data.span import Span
+from runtime.messages import data as messages
 
 MAGIC = b"\x1f\x8b\x08"  # including the only compression method
 # A file that unpacks to more than this many times its size is a bomb; below so many bytes it is accepted.
@@ -163,9 +164,7 @@ class _Stream:
                 ended = not packed
                 piece, packed = self._decode(state, packed)
                 if ended and not piece and not state.eof:
-                    raise FormatError(
-                        f"{self._path}: the file ends inside its gzip data. It was cut short; copy it again."
-                    )
+                    raise FormatError(messages.GZIP_TRUNCATED(path=self._path))
                 at += len(piece)
                 if state.eof:
                     state = None
@@ -184,14 +183,12 @@ class _Stream:
         try:
             piece: bytes = state.decompress(packed, _OUTPUT_BYTES)
         except zlib.error as error:
-            raise FormatError(f"{self._path}: its gzip data is damaged ({error}). Restore the file.") from None
+            raise FormatError(messages.GZIP_DAMAGED(path=self._path, error=error)) from None
         return piece, state.unused_data if state.eof else state.unconsumed_tail
 
     def _check(self, at: int) -> None:
         if at > FREE_BYTES and at > MOST_TIMES * self._packed_size:
-            raise FormatError(
-                f"{self._path}: the file unpacks to more than {MOST_TIMES} times its size. Unpack it, if that is meant."
-            )
+            raise FormatError(messages.GZIP_RATIO_TOO_HIGH(path=self._path, times=MOST_TIMES))
 
     # --- Points ---
     def _before(self, offset: int) -> _Point:

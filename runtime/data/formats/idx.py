@@ -21,6 +21,7 @@ from runtime.data.formats import gzipped
 from runtime.data.formats.arrays import Array, Rows, checked, rows_of, spans_of
 from runtime.data.formats.base import File, read_all, read_bytes
 from runtime.data.span import Span
+from runtime.messages import data as messages
 
 _HEAD = struct.Struct(">HBB")
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
@@ -74,12 +75,12 @@ def _rows(path: File) -> Rows:
     with path.open("rb") as file:
         head = read_all(file.read, _HEAD.size)
         if not recognise(head):
-            raise FormatError(f"{path}: this is no IDX file. Its name or its format says that it is one.")
+            raise FormatError(messages.IDX_INVALID(path=path))
         _zero, kind, dimensions = _HEAD.unpack(head)
         sizes = read_all(file.read, 4 * dimensions)
         begin = file.tell()
     if len(sizes) < 4 * dimensions:
-        raise FormatError(f"{path}: the file ends inside the array. It was cut short; copy it again.")
+        raise FormatError(messages.ARRAY_TRUNCATED(where=path))
     number, *shape = struct.unpack(f">{dimensions}I", sizes)
     return checked(path, Rows(begin, number, tuple(shape), np.dtype(_TYPES[kind])), path.stat().st_size)
 
@@ -94,8 +95,7 @@ def _labels(path: File, images: Rows) -> tuple[File, Rows] | None:
     rows = _rows(file)
     if rows.number != images.number or rows.shape:
         raise FormatError(
-            f"{path}: it has {images.number} images, and {found} {rows.number} labels. Restore the files, or give them "
-            "other names."
+            messages.IMAGE_LABEL_COUNT_MISMATCH(path=path, images=images.number, file=found, labels=rows.number)
         )
     return file, rows
 

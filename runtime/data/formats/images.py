@@ -15,6 +15,7 @@ from runtime.data.formats.base import File, read_bytes, too_large
 from runtime.data.formats.lines import cut, filled, not_utf8, without_mark
 from runtime.data.formats.webdataset import is_safe
 from runtime.data.span import MAX_CHUNK_BYTES, Span
+from runtime.messages import data as messages
 from runtime.patience import is_shortage
 
 Label = int | str
@@ -48,10 +49,8 @@ def _entries(path: File, offset: int, data: bytes) -> list[tuple[str, Label]]:
 def _entry(path: File, offset: int, line: bytes) -> tuple[str, Label]:
     name, tab, label = line.decode().rstrip("\r").partition("\t")
     if not tab or not is_safe(name):
-        where = f"{path}, chunk at {offset}"
-        raise FormatError(
-            f"{where}: {name[:200]!r} is no relative path with a TAB and a label after it. Correct the line."
-        )
+        where = messages.CHUNK_PLACE(path=path, offset=offset)
+        raise FormatError(messages.LIST_LINE_INVALID(where=where, line=f"{name[:200]!r}"))
     return name, int(label) if _NUMBER.fullmatch(label) else label
 
 
@@ -59,7 +58,7 @@ def _content(path: Path, folder: Path, name: str) -> bytes:
     try:
         file = (folder / name).resolve(strict=True)
         if not file.is_relative_to(folder) or not file.is_file():
-            raise FormatError(f"{path}: {name!r} is no file in the folder of the list. Put the file itself there.")
+            raise FormatError(messages.LISTED_FILE_OUTSIDE_FOLDER(where=path, name=f"{name!r}"))
         if (size := file.stat().st_size) > MAX_CHUNK_BYTES:
             raise too_large(file, 0, size)
         return file.read_bytes()
@@ -67,4 +66,4 @@ def _content(path: Path, folder: Path, name: str) -> bytes:
         if is_shortage(error):
             raise
         why = getattr(error, "strerror", None) or str(error)
-        raise FormatError(f"{path} names {name!r}, which cannot be read ({why}). Upload the dataset again.") from None
+        raise FormatError(messages.LISTED_FILE_UNREADABLE(path=path, name=f"{name!r}", error=why)) from None

@@ -14,6 +14,7 @@ from runtime.data.checksums import crc32
 from runtime.data.errors import FormatError, RecordError
 from runtime.data.formats.base import File, read_bytes
 from runtime.data.span import MAX_CHUNK_BYTES, Span
+from runtime.messages import data as messages
 
 _MARK = b"\xef\xbb\xbf"  # of UTF-8, which some editors put before the first line
 
@@ -52,8 +53,8 @@ def read_json(path: File, span: Span) -> Iterator[Any]:
         try:
             yield json.loads(line)
         except (ValueError, RecursionError) as error:
-            where = f"{path}, chunk at {span.offset}, record {number}"
-            raise RecordError(f"{where}: this line is no JSON ({error}). Correct it, or leave it out.") from None
+            where = messages.RECORD_PLACE(path=path, offset=span.offset, number=number)
+            raise RecordError(messages.JSON_LINE_INVALID(where=where, error=error)) from None
 
 
 def filled(data: bytes) -> list[bytes]:
@@ -84,7 +85,9 @@ def _piece(path: File, file: IO[bytes], offset: int, chunk_bytes: int, complete:
         parts.append(line)
         length += len(line)
         if length > MAX_CHUNK_BYTES:
-            raise FormatError(f"{path}, offset {offset}: no line ends here for {MAX_CHUNK_BYTES} bytes; is this text?")
+            raise FormatError(
+                messages.LINE_TOO_LONG(where=messages.OFFSET_PLACE(path=path, offset=offset), most=MAX_CHUNK_BYTES)
+            )
         ended = complete(line) and line.endswith(b"\n")
     return b"".join(parts)
 
@@ -94,4 +97,4 @@ def without_mark(offset: int, data: bytes) -> bytes:
 
 
 def not_utf8(path: File, offset: int, error: UnicodeDecodeError) -> FormatError:
-    return FormatError(f"{path}, chunk at {offset}: the text is not UTF-8 ({error.reason}). Save it as UTF-8.")
+    return FormatError(messages.TEXT_NOT_UTF8(where=messages.CHUNK_PLACE(path=path, offset=offset), error=error.reason))

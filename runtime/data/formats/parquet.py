@@ -15,6 +15,7 @@ from runtime.data.errors import FormatError
 from runtime.data.formats.base import too_large
 from runtime.data.optional_imports import need
 from runtime.data.span import MAX_CHUNK_BYTES, Span
+from runtime.messages import data as messages
 from runtime.patience import is_shortage
 
 _MAGIC = b"PAR1"
@@ -37,7 +38,9 @@ def read(path: Path, span: Span) -> Iterator[dict[str, Any]]:
     groups = range(file.metadata.num_row_groups)
     number = next((number for number in groups if _span(path, file.metadata.row_group(number)) == span), None)
     if number is None:
-        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+        raise FormatError(
+            messages.FILE_CHANGED_SINCE_INDEXED(where=messages.CHUNK_PLACE(path=path, offset=span.offset))
+        )
     return _rows(path, span, file, number)
 
 
@@ -49,7 +52,9 @@ def _rows(path: Path, span: Span, file: Any, number: int) -> Iterator[dict[str, 
         if is_shortage(error):
             raise
         raise FormatError(
-            f"{path}, chunk at {span.offset}: this row group cannot be read ({error}). Restore the file."
+            messages.PARQUET_ROW_GROUP_UNREADABLE(
+                where=messages.CHUNK_PLACE(path=path, offset=span.offset), error=error
+            )
         ) from None
 
 
@@ -64,7 +69,7 @@ def rows_of(batch: Any) -> Iterator[dict[str, Any]]:
 
 def _numbers_in(type_: Any) -> Any:
     """Return the NumPy type of the numbers in lists, or lists of lists, or None for any other type."""
-    types = need("pyarrow.types", "pyarrow", "Reading Parquet")
+    types = need("pyarrow.types", "pyarrow", messages.READING_PARQUET())
     inner = type_
     while types.is_list(inner) or types.is_large_list(inner) or types.is_fixed_size_list(inner):
         inner = inner.value_type
@@ -86,14 +91,14 @@ def _holds_none(value: Any) -> bool:
 
 
 def _opened(path: Path) -> Any:
-    parquet = need("pyarrow.parquet", "pyarrow", "Reading Parquet")
+    parquet = need("pyarrow.parquet", "pyarrow", messages.READING_PARQUET())
     path.stat()  # its OSError is clearer
     try:
         return parquet.ParquetFile(path)
     except Exception as error:
         if is_shortage(error):
             raise
-        raise FormatError(f"{path}: this is no Parquet file, or a damaged one ({error}). Restore the file.") from None
+        raise FormatError(messages.PARQUET_INVALID(where=path, error=error)) from None
 
 
 def _span(path: Path, group: Any) -> Span:

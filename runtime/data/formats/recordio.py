@@ -12,6 +12,7 @@ from runtime.data.errors import RecordError
 from runtime.data.recordio import RecordIOError, chunks, files, index, reader
 from runtime.data.recordio.header import HEADER_BYTES, MAGIC_BYTES, Header
 from runtime.data.span import Span
+from runtime.messages import data as messages
 
 Decode = Callable[[memoryview], Any]
 
@@ -36,7 +37,7 @@ def read(path: Path, span: Span) -> Iterator[memoryview]:
 def _views(span: Span, data: bytes) -> list[memoryview]:
     found = chunks.views(data)
     if span.digest not in (None, Header.unpack(data[:HEADER_BYTES]).crc) or len(found) != span.records:
-        raise RecordIOError("The chunk is not the one that was listed: the file has changed since. List it again.")
+        raise RecordIOError(messages.CHUNK_CHANGED_SINCE_INDEXED())
     return found
 
 
@@ -45,7 +46,9 @@ def _read_as(decode: Decode, path: Path, span: Span) -> Iterator[Any]:
         try:
             yield decode(record)
         except RecordError as error:
-            raise RecordError(f"{path}, chunk at {span.offset}, record {number}: {error}") from error
+            raise RecordError(
+                messages.RECORD_PLACE(path=path, offset=span.offset, number=f"{number}: {error}")
+            ) from error
 
 
 def read_features(path: Path, span: Span) -> Iterator[record_codec.Record]:

@@ -26,6 +26,8 @@ from runtime.data.formats import (
 )
 from runtime.data.formats.base import Format
 from runtime.errors import UsageError
+from runtime.messages import Template, paragraph
+from runtime.messages import data as messages
 
 # Enough for every format's first bytes: a member of a tar file, the first record of RecordIO.
 HEAD_BYTES = 4096
@@ -73,14 +75,13 @@ _SHARD = re.compile(r"-\d{5}-of-\d{5}")
 # First bytes of packed files. Only gzip is read.
 _PACKED = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2", b"\xfd7zXZ\0": "xz"}
 # First bytes of unsupported formats, with what to do about each.
-_FOREIGN = {
-    b"\x89HDF\r\n\x1a\n": "is HDF5, which is not read. Save its arrays with np.savez, or a table with to_parquet.",
-    b"PK\x03\x04": "is a zip file, which is not read as a whole. Unpack it, or pack each file with gzip.",
-    b"PK\x05\x06": "is an empty zip file.",
-    b"\x80\x04": "is a pickle, which is not read because it may run code. Save arrays with np.savez, or a table with "
-    "to_parquet.",
-    b"\x80\x05": "is a pickle, which is not read because it may run code. Save arrays with np.savez, or a table with "
-    "to_parquet.",
+_PICKLE = messages.PICKLE_UNSUPPORTED
+_FOREIGN: Mapping[bytes, Template] = {
+    b"\x89HDF\r\n\x1a\n": messages.HDF5_UNSUPPORTED,
+    b"PK\x03\x04": messages.ZIP_UNSUPPORTED,
+    b"PK\x05\x06": messages.ZIP_EMPTY,
+    b"\x80\x04": _PICKLE,
+    b"\x80\x05": _PICKLE,
 }
 
 
@@ -88,7 +89,9 @@ def named(name: str) -> Format:
     """Return the format of that name. Raises UsageError with the nearest names."""
     if name not in FORMATS:
         near = difflib.get_close_matches(name, FORMATS, n=2, cutoff=0.5) or sorted(FORMATS)
-        raise UsageError(f"There is no format {name[:100]!r}. Did you mean {' or '.join(near)}?")
+        raise UsageError(
+            paragraph(messages.FORMAT_NOT_FOUND(name=f"{name[:100]!r}"), messages.DID_YOU_MEAN(name=" or ".join(near)))
+        )
     return FORMATS[name]
 
 
@@ -108,9 +111,7 @@ def of(path: PurePath, head: bytes) -> Format:
     inside = _packed(path, head) if head.startswith(gzipped.MAGIC) else None
     packing = next((how for magic, how in _PACKED.items() if head.startswith(magic)), None)
     if packing and not inside:
-        raise UnknownFormat(
-            f"{path} is packed with {packing}, so that it cannot be read in pieces. Unpack it first.", packed=True
-        )
+        raise UnknownFormat(messages.FILE_PACKED(path=path, packing=packing), packed=True)
     return inside or _by_name(path, head)
 
 
@@ -145,9 +146,9 @@ def _by_name(path: PurePath, head: bytes = b"") -> Format:
         if suffix in each.suffixes:
             return each
     if message := next((message for first, message in _FOREIGN.items() if head.startswith(first)), None):
-        raise UnknownFormat(f"{path} {message}", foreign=True)
+        raise UnknownFormat(message(path=path), foreign=True)
     known = ", ".join(suffixes())
-    raise UnknownFormat(f"{path} is of no format that is known here. Names end in {known}; or say which format it is.")
+    raise UnknownFormat(messages.FILE_FORMAT_UNSUPPORTED(path=path, known=known))
 
 
 def suffixes() -> list[str]:

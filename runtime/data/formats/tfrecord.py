@@ -14,6 +14,7 @@ from runtime.data.checksums import crc32c, crc32c_of_each, masked
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, read_bytes, too_large
 from runtime.data.span import MAX_CHUNK_BYTES, Span
+from runtime.messages import data as messages
 
 _HEAD = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
@@ -45,8 +46,8 @@ def read(path: File, span: Span) -> Iterator[bytes]:
     begins, ends = _places(path, span, data)
     for begin, end, crc in zip(begins, ends, crc32c_of_each(data, begins, ends), strict=True):
         if masked(crc) != _CHECKSUM.unpack_from(data, end)[0]:
-            where = f"{path}, offset {span.offset + begin}"
-            raise FormatError(f"{where}: the record is damaged: its checksum does not fit. Restore the file.")
+            where = messages.OFFSET_PLACE(path=path, offset=span.offset + begin)
+            raise FormatError(messages.RECORD_CHECKSUM_MISMATCH(where=where))
     return (data[begin:end] for begin, end in zip(begins, ends, strict=True))
 
 
@@ -65,9 +66,7 @@ def _hop(path: File, file: IO[bytes], offset: int, size: int) -> int:
     if length is None:
         raise _no_record(path, offset)
     if offset + length + _AROUND > size:
-        raise FormatError(
-            f"{path}, offset {offset}: the file ends inside this record. It was cut short; copy it again."
-        )
+        raise FormatError(messages.RECORD_TRUNCATED(where=messages.OFFSET_PLACE(path=path, offset=offset)))
     if length + _AROUND > MAX_CHUNK_BYTES:
         raise too_large(path, offset, length)
     file.seek(length + _CHECKSUM.size, os.SEEK_CUR)
@@ -85,7 +84,9 @@ def _places(path: File, span: Span, data: bytes) -> tuple[list[int], list[int]]:
         ends.append(at + _HEAD.size + length)
         at += length + _AROUND
     if len(begins) != span.records:
-        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+        raise FormatError(
+            messages.FILE_CHANGED_SINCE_INDEXED(where=messages.CHUNK_PLACE(path=path, offset=span.offset))
+        )
     return begins, ends
 
 
@@ -96,4 +97,4 @@ def _length(head: bytes) -> int | None:
 
 
 def _no_record(path: File, offset: int) -> FormatError:
-    return FormatError(f"{path}, offset {offset}: no TFRecord begins here. The file is damaged, or of another format.")
+    return FormatError(messages.TFRECORD_MISSING(where=messages.OFFSET_PLACE(path=path, offset=offset)))

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, read_bytes, too_large
 from runtime.data.span import MAX_CHUNK_BYTES, Span
+from runtime.messages import data as messages
 
 KEY = "__key__"
 BLOCK_BYTES = 512
@@ -27,7 +28,14 @@ _MOST_ABOUT_A_MEMBER = 1 << 20
 _REGULAR, _FOLDER = b"0\0" + b"7", b"5"
 _PAX, _PAX_FOR_ALL, _LONG_NAME, _LONG_LINK = b"x", b"g", b"L", b"K"
 _ABOUT = _PAX + _PAX_FOR_ALL + _LONG_NAME + _LONG_LINK
-_NOT_READ = {b"1": "a link", b"2": "a link", b"3": "a device", b"4": "a device", b"6": "a pipe", b"S": "a sparse file"}
+_NOT_READ = {
+    b"1": messages.A_LINK(),
+    b"2": messages.A_LINK(),
+    b"3": messages.A_DEVICE(),
+    b"4": messages.A_DEVICE(),
+    b"6": messages.A_PIPE(),
+    b"S": messages.A_SPARSE_FILE(),
+}
 
 # ``read(offset, length)``: bytes of the file.
 _Read = Callable[[int, int], bytes]
@@ -88,7 +96,9 @@ def read(path: File, span: Span) -> Iterator[dict[str, Any]]:
             raise _double(path, key, extension)
         samples[-1][extension] = data[member.data : member.data + member.size]
     if len(samples) != span.records:
-        raise FormatError(f"{path}, chunk at {span.offset}: the file has changed since it was listed. List it again.")
+        raise FormatError(
+            messages.FILE_CHANGED_SINCE_INDEXED(where=messages.CHUNK_PLACE(path=path, offset=span.offset))
+        )
     return iter(samples)
 
 
@@ -118,7 +128,7 @@ def _samples(path: File, read_at: _Read, size: int) -> Iterator[tuple[int, int]]
 
 
 def _double(path: File, key: str, extension: str) -> FormatError:
-    return FormatError(f"{path}: the sample {key} has two members {extension}. Name its members apart.")
+    return FormatError(messages.SAMPLE_MEMBER_DUPLICATE(path=path, key=key, name=extension))
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -140,7 +150,7 @@ def _members(path: File, read_at: _Read, size: int, base: int) -> Iterator[_Memb
         block = read_at(at, BLOCK_BYTES)
         if len(block) == BLOCK_BYTES and not any(block):
             return
-        where = f"{path}, offset {base + at}"
+        where = messages.OFFSET_PLACE(path=path, offset=base + at)
         head = _parse(where, block)
         length = (
             _length(where, attributes.pop("size", None))
@@ -149,25 +159,25 @@ def _members(path: File, read_at: _Read, size: int, base: int) -> Iterator[_Memb
         )
         data, at = at + BLOCK_BYTES, at + BLOCK_BYTES + -(-length // BLOCK_BYTES) * BLOCK_BYTES
         if data + length > size:
-            raise FormatError(f"{where}: the file ends inside this member. It was cut short; copy it again.")
+            raise FormatError(messages.TAR_MEMBER_TRUNCATED(where=where))
         if head.kind in _ABOUT:
             attributes |= _about(where, head.kind, read_at, data, length)
             continue
         name, attributes = attributes.get("path", head.name), {}
         if head.kind in _NOT_READ:
-            raise FormatError(f"{where}: {name!r} is {_NOT_READ[head.kind]}. Put the file itself into the tar file.")
+            raise FormatError(messages.TAR_MEMBER_NOT_REGULAR(where=where, name=f"{name!r}", kind=_NOT_READ[head.kind]))
         if not is_safe(name.removesuffix("/")):
-            raise FormatError(f"{where}: the name {name!r} leads out of its folder. Pack with relative names.")
+            raise FormatError(messages.TAR_MEMBER_OUTSIDE_FOLDER(where=where, name=f"{name!r}"))
         if head.kind in _REGULAR:
             yield _Member(begin, name, data, length, min(at, size))
         elif head.kind != _FOLDER:
-            raise FormatError(f"{where}: {name!r} is of the unknown type {head.kind!r}. Pack it with tar --format=pax.")
+            raise FormatError(messages.TAR_MEMBER_TYPE_UNKNOWN(where=where, name=f"{name!r}", kind=f"{head.kind!r}"))
         begin = at
 
 
 def _parse(where: str, block: bytes) -> _Head:
     if len(block) < BLOCK_BYTES or not _checksum_fits(block):
-        raise FormatError(f"{where}: no member of a tar file begins here. The file is damaged, or of another format.")
+        raise FormatError(messages.TAR_MEMBER_MISSING(where=where))
     name = _text(block[:100])
     # GNU tar keeps times where other programs keep the first part of a long name.
     if block[257:263] == b"ustar\0" and (prefix := _text(block[345:500])):
@@ -178,7 +188,7 @@ def _parse(where: str, block: bytes) -> _Head:
 def _about(where: str, kind: bytes, read_at: _Read, data: int, length: int) -> dict[str, str]:
     """Return a header's relevant attributes of the next member: its path and size."""
     if length > _MOST_ABOUT_A_MEMBER:
-        raise FormatError(f"{where}: {length} bytes about one member are too many; {_MOST_ABOUT_A_MEMBER} are taken.")
+        raise FormatError(messages.TAR_MEMBER_HEADER_TOO_LARGE(where=where, size=length, most=_MOST_ABOUT_A_MEMBER))
     content = read_at(data, length)
     if kind == _LONG_NAME:
         return {"path": _text(content)}
@@ -186,7 +196,7 @@ def _about(where: str, kind: bytes, read_at: _Read, data: int, length: int) -> d
         return {}
     attributes = dict(_pax(where, content))
     if any(keyword.startswith("GNU.sparse") for keyword in attributes):
-        raise FormatError(f"{where}: the next member is {_NOT_READ[b'S']}. Put the file itself into the tar file.")
+        raise FormatError(messages.TAR_NEXT_MEMBER_NOT_REGULAR(where=where, kind=_NOT_READ[b"S"]))
     return {keyword: attributes[keyword] for keyword in ("path", "size") if keyword in attributes}
 
 
@@ -197,7 +207,7 @@ def _pax(where: str, content: bytes) -> Iterator[tuple[str, str]]:
         size = int(length) if length.isdigit() and len(length) < 8 else 0
         keyword, equals, value = content[len(length) + 1 : size - 1].partition(b"=")
         if not equals or content[size - 1 : size] != b"\n":
-            raise FormatError(f"{where}: the header about the next member is damaged. Restore the file.")
+            raise FormatError(messages.TAR_MEMBER_HEADER_DAMAGED(where=where))
         yield _text(keyword), _text(value)
         content = content[size:]
 
@@ -212,13 +222,13 @@ def _number(where: str, field: bytes) -> int:
         return int.from_bytes(bytes([field[0] & 0x7F]) + field[1:], "big")
     digits = field.strip(b" \0")
     if not all(digit in b"01234567" for digit in digits):
-        raise FormatError(f"{where}: the size of this member is no number. Restore the file.")
+        raise FormatError(messages.TAR_MEMBER_SIZE_INVALID(where=where))
     return int(digits or b"0", 8)
 
 
 def _length(where: str, digits: str | None) -> int:
     if digits is None or not digits.isascii() or not digits.isdigit() or len(digits) > 18:
-        raise FormatError(f"{where}: the size of this member is no number. Restore the file.")
+        raise FormatError(messages.TAR_MEMBER_SIZE_INVALID(where=where))
     return int(digits)
 
 

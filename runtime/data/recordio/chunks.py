@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from runtime.data.checksums import crc32
 from runtime.data.recordio.compression import Payload, compress, decompress
 from runtime.data.recordio.header import HEADER_BYTES, LENGTH_BYTES, NONE, Header, RecordIOError
+from runtime.messages import data as messages
 
 _LENGTH = struct.Struct("<I")
 
@@ -36,9 +37,9 @@ def unpack(data: bytes | memoryview) -> tuple[Payload, int]:
     header = Header.unpack(view[:HEADER_BYTES])
     stored = view[HEADER_BYTES:]
     if header.size != len(stored):
-        raise RecordIOError(f"The chunk announces {header.size} bytes and has {len(stored)}.")
+        raise RecordIOError(messages.CHUNK_SIZE_MISMATCH(announced=header.size, count=len(stored)))
     if crc32(stored) != header.crc:
-        raise RecordIOError("The chunk is damaged: its checksum does not fit. Restore the file from its source.")
+        raise RecordIOError(messages.CHUNK_CHECKSUM_MISMATCH())
     return decompress(header.compressor, stored), header.records
 
 
@@ -46,7 +47,7 @@ def split(payload: memoryview, count: int) -> list[memoryview]:
     """Return the records of a payload. Raises RecordIOError if they are not ``count``, or do not end where it does."""
     size = len(payload)
     if count * LENGTH_BYTES > size:
-        raise RecordIOError(f"The chunk announces {count} records and has room for {size // LENGTH_BYTES}.")
+        raise RecordIOError(messages.CHUNK_RECORDS_EXCEED_SIZE(count=count, most=size // LENGTH_BYTES))
     unpack_length = _LENGTH.unpack_from
     records: list[memoryview] = []
     end = 0
@@ -58,7 +59,7 @@ def split(payload: memoryview, count: int) -> list[memoryview]:
             end = begin + unpack_length(payload, end)[0]
             records.append(payload[begin:end])
     except struct.error:
-        raise RecordIOError("The chunk is damaged: a record is longer than what is left of the chunk.") from None
+        raise RecordIOError(messages.CHUNK_RECORD_TOO_LONG()) from None
     if end != size:
-        raise RecordIOError(f"The chunk is damaged: its {count} records end at {end} of its {size} bytes.")
+        raise RecordIOError(messages.CHUNK_END_MISMATCH(count=count, end=end, size=size))
     return records

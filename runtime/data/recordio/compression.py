@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from runtime.data.recordio import snappy
 from runtime.data.recordio.header import COMPRESSORS, GZIP, NONE, SNAPPY, RecordIOError
+from runtime.messages import data as messages
 
 Stored = bytes | memoryview
 Payload = bytes | bytearray | memoryview
@@ -33,7 +34,7 @@ def decompress(compressor: int, stored: Stored) -> Payload:
 
 def unknown(compressor: int) -> RecordIOError:
     known = ", ".join(f"{number} ({name})" for name, number in COMPRESSORS.items())
-    return RecordIOError(f"The chunk names compressor {compressor}; known are {known}.")
+    return RecordIOError(messages.COMPRESSOR_UNKNOWN(number=compressor, known=known))
 
 
 def _gzip(payload: bytes) -> bytes:
@@ -47,11 +48,11 @@ def _gunzip(stored: Stored) -> bytes:
     try:
         payload = unpacker.decompress(stored, MAX_PAYLOAD_BYTES)
     except zlib.error as error:
-        raise RecordIOError(f"The chunk's gzip data is damaged ({error}).") from error
+        raise RecordIOError(messages.CHUNK_GZIP_DAMAGED(error=error)) from error
     if unpacker.unconsumed_tail:
-        raise RecordIOError(f"The chunk unpacks to more than {MAX_PAYLOAD_BYTES} bytes; write smaller chunks.")
+        raise RecordIOError(messages.CHUNK_UNPACKS_TOO_LARGE(most=MAX_PAYLOAD_BYTES))
     if not unpacker.eof or unpacker.unused_data:
-        raise RecordIOError("The chunk's gzip data does not end where the chunk does.")
+        raise RecordIOError(messages.CHUNK_GZIP_END_MISMATCH())
     return payload
 
 

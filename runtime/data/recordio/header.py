@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from runtime.data.errors import FormatError
+from runtime.messages import data as messages
 
 MAGIC = 0x01020304
 MAGIC_BYTES = struct.pack("<I", MAGIC)
@@ -43,10 +44,10 @@ class Header(NamedTuple):
     def unpack(cls, data: bytes | memoryview) -> Header:
         """Read a header in either order of its fields. One that makes sense in neither order is read in the first."""
         if len(data) != HEADER_BYTES:
-            raise RecordIOError(f"A chunk is at least {HEADER_BYTES} bytes long, this one has {len(data)}.")
+            raise RecordIOError(messages.CHUNK_TOO_SHORT(least=HEADER_BYTES, count=len(data)))
         magic, *words = _WORDS.unpack(data)
         if magic != MAGIC:
-            raise RecordIOError(f"No chunk begins here: found {magic:08x} where {MAGIC:08x} is due.")
+            raise RecordIOError(messages.CHUNK_MAGIC_MISMATCH(found=f"{magic:08x}", expected=f"{MAGIC:08x}"))
         ours, other = cls(*words), cls(words[1], words[2], words[3], words[0])
         return other if not ours.makes_sense and other.makes_sense else ours
 

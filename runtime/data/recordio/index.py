@@ -14,6 +14,7 @@ from runtime.data.recordio import chunks, compression
 from runtime.data.recordio.files import Source
 from runtime.data.recordio.header import COMPRESSORS, HEADER_BYTES, MAGIC_BYTES, Header, RecordIOError
 from runtime.data.span import Span
+from runtime.messages import data as messages
 
 # Size of the window of the search for the next chunk.
 _WINDOW_BYTES = 1 << 20
@@ -92,10 +93,10 @@ def _whole(source: Source, offset: int, size: int) -> Span:
 
 
 def _span(source: Source, offset: int, size: int) -> Span:
-    where = f"{source.name}, offset {offset}"
+    where = messages.OFFSET_PLACE(path=source.name, offset=offset)
     head = source.read(offset, HEADER_BYTES)
     if len(head) < HEADER_BYTES:
-        raise RecordIOError(f"{where}: the file ends inside a chunk's header. It was cut short; copy it again.")
+        raise RecordIOError(messages.CHUNK_HEADER_TRUNCATED(where=where))
     try:
         header = Header.unpack(head)
         if header.compressor not in COMPRESSORS.values():
@@ -104,9 +105,7 @@ def _span(source: Source, offset: int, size: int) -> Span:
         raise RecordIOError(f"{where}: {error}") from error
     length = HEADER_BYTES + header.size
     if header.size > compression.MAX_PAYLOAD_BYTES:
-        raise RecordIOError(
-            f"{where}: the chunk announces {header.size} bytes; at most {compression.MAX_PAYLOAD_BYTES} are taken."
-        )
+        raise RecordIOError(messages.CHUNK_TOO_LARGE(where=where, size=header.size, most=compression.MAX_PAYLOAD_BYTES))
     if offset + length > size:
-        raise RecordIOError(f"{where}: the file ends inside this chunk. It was cut short; copy it again.")
+        raise RecordIOError(messages.CHUNK_TRUNCATED(where=where))
     return Span(offset, length, header.records, header.crc)

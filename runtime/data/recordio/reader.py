@@ -17,6 +17,7 @@ from runtime.data.recordio.files import File, Source
 from runtime.data.recordio.header import RecordIOError
 from runtime.data.recordio.index import Damage, hop, survey
 from runtime.data.span import Span
+from runtime.messages import data as messages
 
 Found = TypeVar("Found")
 # Chunks that are read and checked ahead while one is used. Reads and checksums release the interpreter's lock.
@@ -141,9 +142,7 @@ def read_span(source: Source, span: Span, decode: Callable[[bytes], Found]) -> F
     """Return the result of ``decode`` for a chunk. Raises RecordIOError with the place."""
     data = source.read(span.offset, span.length)
     if len(data) != span.length:
-        raise RecordIOError(
-            f"{source.name} ends inside the chunk at {span.offset}; it has been cut short since it was listed."
-        )
+        raise RecordIOError(messages.CHUNK_TRUNCATED_SINCE_INDEXED(path=source.name, offset=span.offset))
     try:
         return decode(data)
     except RecordIOError as error:

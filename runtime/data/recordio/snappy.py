@@ -17,6 +17,7 @@ from types import ModuleType
 from runtime.data.checksums import crc32c, masked
 from runtime.data.optional_imports import find
 from runtime.data.recordio.header import RecordIOError
+from runtime.messages import data as messages
 
 STREAM_IDENTIFIER = bytes.fromhex("ff060000734e61507059")
 FRAME_BYTES = 1 << 16
@@ -51,7 +52,7 @@ def decompress(stored: bytes | memoryview, most: int) -> bytes | bytearray:
     frames = list(_frames(memoryview(stored)))
     size = sum(length for _kind, _body, length in frames)
     if size > most:
-        raise RecordIOError(f"The chunk unpacks to more than {most} bytes; write smaller chunks.")
+        raise RecordIOError(messages.CHUNK_UNPACKS_TOO_LARGE(most=most))
     if _cramjam is None:
         return b"".join(_unframe(kind, body, length) for kind, body, length in frames)
     data = bytearray(size)
@@ -65,7 +66,7 @@ def decompress(stored: bytes | memoryview, most: int) -> bytes | bytearray:
 
 
 def _damaged(how: str) -> RecordIOError:
-    return RecordIOError(f"The chunk's snappy data is damaged ({how}).")
+    return RecordIOError(messages.CHUNK_SNAPPY_DAMAGED(error=how))
 
 
 # --- Frames ----------------------------------------------------------------------------------------------------------

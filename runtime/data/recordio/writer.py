@@ -9,6 +9,7 @@ from runtime.data.recordio.chunks import encode_chunk
 from runtime.data.recordio.compression import MAX_PAYLOAD_BYTES
 from runtime.data.recordio.header import COMPRESSORS, LENGTH_BYTES, RecordIOError
 from runtime.errors import UsageError
+from runtime.messages import data as messages
 
 DEFAULT_CHUNK_BYTES = 32 << 20
 # A chunk with a single record of this size can still be read.
@@ -25,7 +26,7 @@ class Writer:
 
     def __init__(self, file: IO[bytes], compressor: str = "none", max_chunk_bytes: int = DEFAULT_CHUNK_BYTES) -> None:
         if compressor not in COMPRESSORS:
-            raise UsageError(f"compressor is one of {', '.join(COMPRESSORS)}, not {compressor!r}.")
+            raise UsageError(messages.COMPRESSOR_INVALID(names=", ".join(COMPRESSORS), name=f"{compressor!r}"))
         self._file = file
         self._compressor = COMPRESSORS[compressor]
         self._max_chunk_bytes = max_chunk_bytes
@@ -36,10 +37,10 @@ class Writer:
     def write(self, record: bytes | bytearray | memoryview) -> int:
         """Add one record. Returns its length in bytes. Raises RecordIOError after ``close``."""
         if self._closed:
-            raise RecordIOError("This writer is closed; open another to write more.")
+            raise RecordIOError(messages.WRITER_CLOSED())
         record = bytes(record)
         if len(record) > MAX_RECORD_BYTES:
-            raise RecordIOError(f"A record has at most {MAX_RECORD_BYTES} bytes, this one has {len(record)}.")
+            raise RecordIOError(messages.RECORD_TOO_LARGE(most=MAX_RECORD_BYTES, count=len(record)))
         if self._is_full(len(record)):
             self.flush()
         self._records.append(record)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from runtime.data.formats.webdataset import KEY
 from runtime.data.pictures import picture
 from runtime.errors import UsageError
+from runtime.messages import training as messages
 
 Array = NDArray[Any]
 
@@ -82,7 +83,7 @@ def stack(rows: Sequence[Any], format_: str = "") -> Any:
     if not isinstance(rows[0], tuple):
         return _column(rows)
     if len(set(map(len, rows))) > 1:
-        raise UsageError("The records of a batch differ in how many values they have. Give the reader decode=.")
+        raise UsageError(messages.BATCH_RAGGED())
     return tuple(column(values) for values in zip(*rows, strict=True))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from runtime.data import catalogue
 from runtime.data.dataset import DatasetInfo
 from runtime.errors import UsageError
+from runtime.messages import training as messages
 from runtime.trainer.tasks.collation import decoder, stack
 from runtime.trainer.tasks.reader import Decode
 
@@ -23,6 +24,6 @@ def load(info: DatasetInfo, split: str, decode: Decode | None = None) -> Any:
         use = decode or decoder(chunk.format)
         rows += map(use, catalogue.read_chunk(chunk)) if use else catalogue.read_chunk(chunk)
     if not rows:
-        raise UsageError(f"The part {split!r} of {info.name} has no records.")
+        raise UsageError(messages.SPLIT_EMPTY(split=f"{split!r}", name=info.name))
     formats = {chunk.format for chunk in chunks}
     return stack(rows, "" if decode or len(formats) > 1 else formats.pop())

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from runtime.errors import RegattaError
+from runtime.messages import training as messages
 from runtime.trainer.tasks.collation import decoder, stack
 from runtime.trainer.tasks.task_client import Place
 
@@ -101,7 +102,7 @@ class Reader:
                 why = f"record {place} of the task cannot be decoded ({type(error).__name__}: {error})"
                 if self.on_bad_record != SKIP:
                     raise BadRecord(why, place) from error
-                print(f"Left out: {why}.", file=sys.stderr, flush=True)  # noqa: T201  it goes to the job's log
+                print(messages.RECORD_SKIPPED(why=why), file=sys.stderr, flush=True)  # noqa: T201  it goes to the job's log
             else:
                 yield place, value
 

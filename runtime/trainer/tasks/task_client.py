@@ -32,6 +32,7 @@ from runtime.master.messages import (
 from runtime.master.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Key, Plan, Verdict
+from runtime.messages import training as messages
 from runtime.protocol.client import DEADLINE_SECONDS, Client
 from runtime.protocol.frames import Op
 
@@ -255,15 +256,15 @@ class TaskClient:
             except (Lost, Leaving, _Outdated) as error:
                 why = error
             if self._leaving():
-                raise Leaving("This process was asked to end while it waited for the master.") from why
+                raise Leaving(messages.STOP_REQUESTED_WHILE_WAITING()) from why
             if time.monotonic() >= min(give_up, self._end_at):
-                raise Lost(f"No master has answered for {self._patience:g} s: {why}") from why
+                raise Lost(messages.NO_MASTER_RESPONDED(seconds=f"{self._patience:g}", why=why)) from why
             self._await_move(why)
 
     def _ask(self, op: Op, body: Mapping[str, object]) -> dict[str, object]:
         answer = self._client.request(op, body)
         if answer.head.incarnation < self._asked.incarnation:
-            raise _Outdated("A master answered that has been replaced.")
+            raise _Outdated(messages.REPLACED_MASTER_RESPONDED())
         return dict(answer.body)
 
     def _follow(self) -> None:
@@ -292,7 +293,7 @@ def _understood(body: dict[str, object], read: Callable[[Mapping[str, Any]], _T]
     try:
         return read(body)
     except (KeyError, TypeError, ValueError) as error:
-        raise WireError(f"The master's answer is none that this version knows: {body}.") from error
+        raise WireError(messages.MASTER_RESPONSE_UNKNOWN(body=body)) from error
 
 
 class LocalTasks:

@@ -25,7 +25,9 @@ from runtime.data import version_layout
 from runtime.data.errors import FormatError
 from runtime.data.formats import arrays, gzipped, registry
 from runtime.data.span import Span
+from runtime.messages import data as messages
 from tests.datasets.conftest import Uploader
+from tests.messages import pattern
 from tests.runtime.data.formats import makers
 
 pytestmark = pytest.mark.django_db
@@ -86,7 +88,7 @@ def test_chunks_without_a_checksum_are_given_a_digest(uploader: Uploader, tmp_pa
     spoiled = bytearray(path.read_bytes())
     spoiled[-1] ^= 1
     path.write_bytes(spoiled)
-    with pytest.raises(FormatError, match="has changed since it was listed"):
+    with pytest.raises(FormatError, match=pattern(messages.FILE_CHANGED_SINCE_INDEXED)):
         list(registry.named("npy").read(path, Span(*(chunk.offset, chunk.length, chunk.records), chunk.digest)))
 
 
@@ -103,8 +105,8 @@ def test_a_file_of_no_known_format_is_kept_and_reported(uploader: Uploader) -> N
 @pytest.mark.parametrize(
     ("name", "content", "why"),
     [
-        ("a.csv", b'x,y\n1,2\n3,"4\n', "offset 0: a quote is opened here or later and never closed"),
-        ("a.npy", b"\x93NUMPY\x01\x00", "no array of NumPy"),
+        ("a.csv", b'x,y\n1,2\n3,"4\n', "offset 0: a quote that opens here or later is never closed"),
+        ("a.npy", b"\x93NUMPY\x01\x00", "not a NumPy array"),
         ("a.tar", b"\0" * 100 + b"x" * 500, "offset 0: no member of a tar file begins here"),
         ("a.list", b"no tab\n", "chunk at 0: 'no tab' is no relative path"),
         ("a.list", b"b.png\t1\n", "chunk at 0: it names 'b.png', which is no file of this version"),
@@ -202,7 +204,7 @@ def test_a_bomb_of_gzip_is_refused_with_its_name(uploader: Uploader, monkeypatch
     uploader.upload("a.csv.gz", gzip.compress(b"1,2\n" * (1 << 18)))
     version = sealed(uploader)
     assert version.state == VersionState.FAILED
-    assert "'a.csv.gz'" in version.why and "unpacks to more than 200 times its size" in version.why
+    assert "'a.csv.gz'" in version.why and "decompresses to more than 200 times its size" in version.why
 
 
 def test_compressed_files_have_chunks_of_the_uncompressed_data(uploader: Uploader, tmp_path: Path) -> None:

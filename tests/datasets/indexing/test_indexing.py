@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import pytest
 
-from datasets import manifest, services
+from datasets import manifest, messages, services
 from datasets.indexing import indexing
 from datasets.indexing.chunk_index import Inspection
 from datasets.models import File, Version
@@ -20,6 +20,7 @@ from datasets.uploads import uploads
 from portal.common.clock import now
 from runtime.data import recordio
 from tests.datasets.conftest import Uploader
+from tests.messages import mentions
 
 pytestmark = pytest.mark.django_db
 
@@ -143,4 +144,4 @@ def test_a_version_on_which_every_worker_dies_fails_with_a_message(uploader: Upl
         Version.objects.update(claimed_until=now() - timedelta(seconds=1))
     indexing.index(version.pk)
     version.refresh_from_db()
-    assert version.state == VersionState.FAILED and "never came to an end" in version.why
+    assert version.state == VersionState.FAILED and mentions(version.why, messages.INDEXING_NEVER_FINISHED)

@@ -8,13 +8,16 @@ import pytest
 from django.test import Client
 
 from datasets import garbage_collection
+from datasets import messages as datasets_messages
 from datasets.indexing import indexing, previews
 from datasets.models import Version
 from datasets.storage import default_storage
 from datasets.storage.base import StorageError
 from portal.common.clock import now
+from runtime.messages import data as data_messages
 from tests.datasets.conftest import Uploader
 from tests.datasets.indexing.test_record_table import GIF, PNG
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -101,9 +104,9 @@ def test_a_preview_is_seen_by_those_who_may_read_the_version(uploader: Uploader,
 def test_the_reason_for_a_short_preview_is_in_the_readers_language(uploader: Uploader, personas: Personas) -> None:
     seal(uploader, a_jsonl=b'{"a": 1}\n{"a"\n')
     client = personas.client("viewer")
-    assert "is no JSON" in preview(client)["why"]
+    assert mentions(preview(client)["why"], data_messages.JSON_LINE_INVALID)
     chinese = client.get(PREVIEW, headers={"accept-language": "zh-hans"}).json()["why"]
-    assert "JSON" in chinese and "is no" not in chinese
+    assert "JSON" in chinese and "is not valid" not in chinese
 
 
 def test_a_failed_preview_does_not_stop_sealing(
@@ -115,7 +118,7 @@ def test_a_failed_preview_does_not_stop_sealing(
     monkeypatch.setattr(previews, "_first_records", fail)
     seal(uploader, a_csv=CSV)
     answer = personas.client("viewer").get(PREVIEW)
-    assert answer.status_code == 404 and "no preview" in answer.json()["detail"]
+    assert answer.status_code == 404 and mentions(answer.json()["detail"], datasets_messages.PREVIEW_NOT_FOUND)
 
 
 def test_a_preview_is_deleted_with_its_version(uploader: Uploader, personas: Personas) -> None:

@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from datasets.indexing import image_previews, previews, record_table
 from datasets.indexing.record_table import RecordTable
 from runtime.data.recordio import Writer
+from runtime.messages import data as messages
+from tests.messages import mentions
 from tests.properties import examples
 from tests.runtime.data.formats import makers
 
@@ -206,7 +208,7 @@ def test_an_invalid_record_ends_the_table_with_a_message(tmp_path: Path) -> None
 
 def test_a_record_that_is_nested_too_deeply_is_refused_with_a_message(tmp_path: Path) -> None:
     (tmp_path / "data.jsonl").write_text("[" * 100_000 + "\n")
-    assert "is no JSON" in record_table.first_records(tmp_path / "data.jsonl", "jsonl", "a").why
+    assert mentions(record_table.first_records(tmp_path / "data.jsonl", "jsonl", "a").why, messages.JSON_LINE_INVALID)
 
 
 def test_objects_are_not_unpickled(tmp_path: Path) -> None:
@@ -214,7 +216,7 @@ def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     seen = record_table.first_records(tmp_path / "a.npy", "npy", "a.npy")
     assert (seen.records, seen.why) == (
         [],
-        "a.npy: the array holds Python objects, which are not read. Save numbers or text.",
+        messages.ARRAY_OF_OBJECTS(where="a.npy"),
     )
 
 

@@ -15,7 +15,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from pytest_django import Settings
 
-from datasets import garbage_collection, materialization, services
+from datasets import garbage_collection, materialization, messages, services
 from datasets.models import Version
 from datasets.storage import default_storage
 from datasets.storage.base import Stat, StorageError, StorageFull
@@ -25,6 +25,7 @@ from runtime.data import catalogue
 from tests.contracts.storage_contract import StorageContract
 from tests.datasets.conftest import sha
 from tests.datasets.filled import seal
+from tests.messages import pattern
 from tests.personas import Personas
 
 MANY = 9 << 20  # more than is sent in one part
@@ -98,7 +99,7 @@ def test_a_missing_bucket_is_an_error(address: Address, tmp_path: Path) -> None:
 def test_an_unreachable_service_is_an_error(address: Address, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
     storage = S3Storage(Address(address.bucket, "", "http://127.0.0.1:9", address.region), tmp_path)
-    with pytest.raises(StorageError, match="cannot be reached"):
+    with pytest.raises(StorageError, match=pattern(messages.STORAGE_UNAVAILABLE)):
         storage.stat("a")
 
 

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from datasets import messages
 from datasets.storage import default_storage
 from datasets.storage.base import StorageError, StorageFull
 from datasets.storage.local import LocalStorage
 from tests.contracts.storage_contract import StorageContract
+from tests.messages import pattern
 
 
 class TestLocalStorage(StorageContract):
@@ -33,7 +35,7 @@ def storage(tmp_path: Path) -> LocalStorage:
 
 
 def test_a_full_disk_is_reported_in_a_message(storage: LocalStorage) -> None:
-    with pytest.raises(StorageFull, match="the disk is full"):
+    with pytest.raises(StorageFull, match=pattern(messages.STORAGE_DISK_FULL)):
         storage.put("a/model.npz", FullDisk())
 
 
@@ -45,7 +47,7 @@ def test_a_failed_put_leaves_no_temporary_file(storage: LocalStorage) -> None:
 
 def test_a_file_where_a_directory_is_needed_is_an_error(storage: LocalStorage) -> None:
     storage.put("a", io.BytesIO(b"x"))
-    with pytest.raises(StorageError, match="could not be written"):
+    with pytest.raises(StorageError, match=pattern(messages.PART_NOT_WRITTEN)):
         storage.put("a/b", io.BytesIO(b"x"))
 
 

@@ -13,11 +13,13 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from datasets import messages
 from datasets.models import File, Part
 from datasets.storage.local import LocalStorage
 from datasets.uploads import staging, uploads
 from portal.common.errors import Conflict, NotFound
 from tests.datasets.conftest import CONTENT, Uploader, stored
+from tests.messages import mentions, pattern
 from tests.recording_disk import RecordingDisk
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +42,7 @@ def test_a_part_of_a_file_that_starts_over_before_it_is_recorded_does_not_count(
 ) -> None:
     file = uploader.announce("a", CONTENT)
     when_synced(monkeypatch, lambda: uploads.start_over(File.objects.get(pk=file.pk)))
-    with pytest.raises(NotFound, match="begun anew"):
+    with pytest.raises(NotFound, match=pattern(messages.FILE_REMOVED_DURING_UPLOAD)):
         uploader.part(file, 0, CONTENT[:10])
     assert not Part.objects.exists()
 
@@ -118,7 +120,7 @@ def test_no_part_is_accepted_once_a_file_is_being_completed(
 
     monkeypatch.setattr(uploads, "_content_of", while_it_is_read)
     assert stored(uploader.complete(file, CONTENT)) == CONTENT
-    assert "is being made whole" in refused[0]
+    assert mentions(refused[0], messages.FILE_NOT_ACCEPTING_PARTS)
 
 
 # --- Durability ------------------------------------------------------------------------------------------------------

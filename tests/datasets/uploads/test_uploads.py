@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from datasets import checksums, services
+from datasets import checksums, messages, services
 from datasets.checksums import Checksum
 from datasets.errors import ChecksumMismatch, CutOff, Exists, Incomplete, WrongLength
 from datasets.models import Blob, Dataset, File, Part, Version
@@ -19,6 +19,7 @@ from datasets.uploads import staging, upload_verification, uploads
 from portal.common.errors import Conflict, Forbidden, NotFound, QuotaExceeded, TooLarge, ValidationFailed
 from tests.datasets.conftest import CONTENT, Uploader, by_sha, gathered, limit, sha, stored
 from tests.factories import make_member
+from tests.messages import pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -170,7 +171,7 @@ def test_a_part_lost_in_a_power_cut_is_requested_again(uploader: Uploader, read:
     if read:
         until_read(file)
     staging.discard(default_storage().staging(), file.staging)
-    with pytest.raises(StorageError, match="Send the file again"):
+    with pytest.raises(StorageError, match=pattern(messages.PARTS_UNREADABLE)):
         uploader.complete(file, CONTENT)
     assert stored(uploader.upload("a", CONTENT)) == CONTENT
 
@@ -220,7 +221,10 @@ def test_a_file_that_changed_while_it_was_sent_is_sent_again_from_the_start(
     file = uploader.announce("a", CONTENT)
     uploader.parts(file, CONTENT)
     changed = CONTENT[:-1] + b"?"
-    with django_capture_on_commit_callbacks(execute=True), pytest.raises(ChecksumMismatch, match="from the first part"):
+    with (
+        django_capture_on_commit_callbacks(execute=True),
+        pytest.raises(ChecksumMismatch, match=pattern(messages.FILE_CHECKSUM_MISMATCH)),
+    ):
         uploader.complete(file, changed)
     assert gathered() == []
     assert stored(uploader.upload("a", changed)) == changed
@@ -368,7 +372,7 @@ def test_removing_a_file_frees_its_storage(uploader: Uploader, dataset: Dataset)
 
 # --- Sealing ---------------------------------------------------------------------------------------------------------
 def test_an_incomplete_version_is_not_sealed(uploader: Uploader) -> None:
-    with pytest.raises(Incomplete, match="no files"):
+    with pytest.raises(Incomplete, match=pattern(messages.VERSION_EMPTY)):
         uploader.seal()
     uploader.announce("half", CONTENT)
     with pytest.raises(Incomplete) as caught:

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from django.db import connection
 
+from datasets import messages
 from datasets.errors import ChecksumMismatch
 from datasets.models import Blob, Dataset, File, Part
 from portal.common.errors import Conflict, NotFound
 from tests.datasets.conftest import CONTENT, Uploader, limit, sha, stored
+from tests.messages import pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -79,6 +81,6 @@ def test_a_part_with_other_bytes_cannot_change_a_file_that_is_being_completed(up
     file = uploader.announce("a", CONTENT)
     uploader.parts(file, CONTENT)
     File.objects.filter(pk=file.pk).update(frozen=True)
-    with pytest.raises(Conflict, match="being made whole"):
+    with pytest.raises(Conflict, match=pattern(messages.FILE_NOT_ACCEPTING_PARTS)):
         uploader.part(file, 0, b"!" * 10)
     assert stored(uploader.complete(file, CONTENT)) == CONTENT

@@ -136,7 +136,7 @@ def test_of_two_masters_the_one_of_the_lowest_incarnation_serves_whichever_repor
             attempt, Report(name, "registered", None, None, out_of_memory=False, why="", incarnation=incarnation)
         )
     replicas = personas.client("developer").get(f"/api/v1/jobs/{job.pk}").json()["replicas"]
-    assert [one["name"] for one in replicas if one["why"].startswith("Stands by")] == [standby]
+    assert [one["name"] for one in replicas if one["why"].startswith("On standby")] == [standby]
 
 
 def test_a_submission_takes_few_queries(

@@ -6,6 +6,7 @@ import pytest
 
 from jobs.frameworks.definitions import is_coordinated, meets_once
 from jobs.frameworks.requirements_check import lacking
+from jobs.messages import cluster as messages
 
 
 @pytest.mark.parametrize(
@@ -36,4 +37,4 @@ def test_a_job_has_to_require_its_framework(framework: str, named: tuple[str, ..
 
 
 def test_a_missing_requirement_is_named_in_the_message() -> None:
-    assert lacking("torch", (), has_module=False).endswith("Add it, such as torch==2.13.0.")
+    assert lacking("torch", (), has_module=False).endswith(messages.ADD_REQUIREMENT(requirement="torch==2.13.0"))

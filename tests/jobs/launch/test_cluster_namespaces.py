@@ -12,11 +12,13 @@ from pytest_django import Settings
 from jobs.backends import factory as backend_factory
 from jobs.backends.base import LaunchFailed
 from jobs.launch import cluster_namespaces
+from jobs.messages import cluster as messages
 from jobs.operator.client.api import Refusal
 from jobs.operator.tenants.namespace_manifests import NAMESPACE_LABEL, BadReach
 from quota.models import Limit
 from rbac.models import Namespace
 from tests.jobs.operator.secretive_server import SecretiveServer
+from tests.messages import pattern
 from tests.personas import Personas
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -71,7 +73,7 @@ def test_the_local_backend_and_namespaces_made_by_an_admin_make_no_cluster_calls
 
 def test_a_namespace_that_others_made_fails_the_launch(server: SecretiveServer, team: Namespace) -> None:
     server.objects[NAMESPACE_PATH] = {"metadata": {"name": "regatta-team"}}
-    with pytest.raises(LaunchFailed, match="that this portal did not make") as failed:
+    with pytest.raises(LaunchFailed, match=pattern(messages.CLUSTER_NAMESPACE_FOREIGN)) as failed:
         cluster_namespaces.ready(team)
     assert not failed.value.retryable
 

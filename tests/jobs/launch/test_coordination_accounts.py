@@ -9,11 +9,13 @@ import pytest
 from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.launch import coordination_accounts
 from jobs.lifecycle.states import JobState
+from jobs.messages import cluster as messages
 from runtime import contract
 from runtime.coordination import connect
 from runtime.coordination.base import AccessDenied, StoreUnavailable
 from runtime.coordination.etcd_address import EtcdAddress
 from tests.factories import make_attempt, make_job
+from tests.messages import pattern
 from tests.ports import free_port
 from tests.servers.etcd_server import EtcdServer
 
@@ -29,7 +31,7 @@ def test_without_a_setting_it_is_left_to_the_backend(settings):
 
 def test_an_unavailable_etcd_fails_the_launch_with_a_retry(settings):
     settings.COORDINATION = f"etcd://127.0.0.1:{free_port()}"
-    with pytest.raises(LaunchFailed, match="cannot be used") as failure:
+    with pytest.raises(LaunchFailed, match=pattern(messages.COORDINATION_STORE_UNUSABLE)) as failure:
         coordination_accounts.arrange(REF)
     assert failure.value.retryable
 

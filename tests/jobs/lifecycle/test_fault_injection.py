@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jobs.lifecycle.fault_injection import MOST_KILLS, Rehearsal, problems, victim
 from jobs.lifecycle.observations import ReplicaFact
 from jobs.lifecycle.states import ReplicaState
+from jobs.messages import jobs as messages
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 EVERY = timedelta(seconds=10)
@@ -81,16 +82,24 @@ def test_a_stored_rehearsal_is_read_back(kill: str, seconds: int, done: int, las
 @pytest.mark.parametrize(
     ("body", "field", "message"),
     [
-        ({"kill": "boss", "every": "2s"}, "kill", "Name the role to be killed: master, pserver, trainer; or null to"),
-        ({"kill": ["trainer"], "every": "2s"}, "kill", "Name the role to be killed"),
-        ({"kill": "trainer"}, "every", "is no length of time"),
-        ({"kill": "trainer", "every": "soon"}, "every", '"soon" is no length of time'),
-        ({"kill": "trainer", "every": "0.5s"}, "every", "Choose a time of 1s to 1h, not 0.5s."),
-        ({"kill": "trainer", "every": "2h"}, "every", "Choose a time of 1s to 1h, not 2h."),
+        ({"kill": "boss", "every": "2s"}, "kill", "Set the role to be killed: master, pserver, trainer; or null to"),
+        ({"kill": ["trainer"], "every": "2s"}, "kill", "Set the role to be killed"),
+        ({"kill": "trainer"}, "every", "is not a duration"),
+        ({"kill": "trainer", "every": "soon"}, "every", '"soon" is not a duration'),
+        (
+            {"kill": "trainer", "every": "0.5s"},
+            "every",
+            messages.REHEARSAL_INTERVAL_INVALID(least="1s", most="1h", length="0.5s"),
+        ),
+        (
+            {"kill": "trainer", "every": "2h"},
+            "every",
+            messages.REHEARSAL_INTERVAL_INVALID(least="1s", most="1h", length="2h"),
+        ),
         (
             {"kill": "trainer", "every": "2s", "how": "gently"},
             "how",
-            "There is no such field; known are kill and every.",
+            messages.REHEARSAL_UNKNOWN_FIELD(),
         ),
     ],
 )

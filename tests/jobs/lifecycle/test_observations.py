@@ -9,11 +9,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from jobs.backends.base import AttemptView, Phase, ReplicaView
-from jobs.lifecycle.messages import arrival
 from jobs.lifecycle.observations import Facts, Policy, ReplicaFact, events_from, merge, recovering, verdict
 from jobs.lifecycle.reasons import Reason, retries_left
 from jobs.lifecycle.state_machine import AllRegistered, AttemptEnded, CancelRequested, Drained, JobView, StrengthChanged
 from jobs.lifecycle.states import JobState, ReplicaState
+from jobs.lifecycle.wording import arrival
+from jobs.messages import jobs as messages
+from tests.messages import mentions
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 POLICY = Policy(registration=timedelta(seconds=60), drain=timedelta(seconds=10))
@@ -58,7 +60,9 @@ def test_a_running_job_whose_replicas_run_has_no_events() -> None:
 def test_joining_trainers_are_reported() -> None:
     newcomers = [replica(f"trainer-{index}", state=ReplicaState.WAITING, registered=False) for index in (1, 2)]
     [event] = events(job(), *attempt(replica("trainer-0"), *newcomers))
-    assert event == StrengthChanged(1, "Training with 1 of 3 trainers; trainer-1 and trainer-2 are joining.")
+    assert event == StrengthChanged(
+        1, messages.TRAINING_PARTIAL(left=1, all=3, endings=messages.JOINING(replicas="trainer-1 and trainer-2"))
+    )
 
 
 def test_a_dismissed_trainer_is_neither_lost_nor_a_failure() -> None:
@@ -109,20 +113,26 @@ def test_a_killed_trainer_is_named_when_the_rest_completes() -> None:
     ended = verdict(job(), attempt(exited("trainer-0"), killed("trainer-1")))
     assert ended is not None
     assert ended.reason is Reason.COMPLETED
-    assert ended.why == "Trained with 1 of 2 trainers; trainer-1 was ended by SIGKILL."
+    assert ended.why == messages.TRAINED_REDUCED(left=1, all=2, endings="trainer-1 was terminated by SIGKILL")
 
 
 def test_a_trainer_that_is_killed_is_started_again() -> None:
     [event] = events(job(), *attempt(replica("trainer-0"), killed("trainer-1")))
     assert event == StrengthChanged(
-        1, "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL and is started again."
+        1,
+        messages.TRAINING_REDUCED(
+            left=1, all=2, endings=messages.RESTARTING(ending="trainer-1 was terminated by SIGKILL")
+        ),
     )
 
 
 def test_a_master_that_is_killed_is_started_again() -> None:
     [event] = events(job(), killed("master-0"), replica("pserver-0"), replica("trainer-0"))
     assert event == StrengthChanged(
-        1, "Training goes on with 1 of 1 trainer; master-0 was ended by SIGKILL and is started again."
+        1,
+        messages.TRAINING_REDUCED_ONE(
+            left=1, all=1, endings=messages.RESTARTING(ending="master-0 was terminated by SIGKILL")
+        ),
     )
 
 
@@ -178,14 +188,18 @@ def test_no_trainer_is_started_again_once_one_is_done() -> None:
 
 def test_a_job_goes_on_with_one_trainer_less_and_reports_it() -> None:
     [event] = events(job(), *attempt(replica("trainer-0"), spent("trainer-1")))
-    assert event == StrengthChanged(1, "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL.")
+    assert event == StrengthChanged(
+        1, messages.TRAINING_REDUCED(left=1, all=2, endings="trainer-1 was terminated by SIGKILL")
+    )
 
 
 def test_the_last_trainer_killed_is_the_end() -> None:
     ended = verdict(job(), attempt(spent("trainer-0")))
     assert ended is not None
     assert ended.reason is Reason.KILLED
-    assert ended.why == "0 of 1 trainers are left and the job needs 1: trainer-0 was ended by SIGKILL."
+    assert ended.why == messages.TOO_FEW_TRAINERS_LEFT(
+        left=0, all=1, needed=1, endings="trainer-0 was terminated by SIGKILL"
+    )
 
 
 def test_fewer_than_the_minimum_is_the_end() -> None:
@@ -216,12 +230,12 @@ def test_a_lost_server_is_the_cause_before_the_trainers_that_failed_with_it() ->
     ended = verdict(job(), (replica("master-0"), spent("pserver-0"), exited("trainer-0", 1)))
     assert ended is not None
     assert ended.reason is Reason.REPLICA_LOST
-    assert ended.why == "pserver-0 was ended by SIGKILL, before training was complete."
+    assert ended.why == messages.BEFORE_COMPLETION(ending="pserver-0 was terminated by SIGKILL")
 
 
 def test_a_server_whose_values_are_lost_ends_the_attempt_and_another_follows() -> None:
     ended = verdict(job(), (replica("master-0"), exited("pserver-0", 76), exited("trainer-0", 75)))
-    assert ended == AttemptEnded(1, "pserver-0 could not be given back its values.", Reason.VALUES_LOST)
+    assert ended == AttemptEnded(1, messages.VALUES_NOT_RESTORED(name="pserver-0"), Reason.VALUES_LOST)
     assert retries_left(Reason.VALUES_LOST, 0, {}) == 3
 
 
@@ -244,7 +258,7 @@ def test_a_script_that_never_calls_init_completes_with_a_message() -> None:
     ended = verdict(job(JobState.REGISTERING), attempt(exited("trainer-0", registered=False)))
     assert ended is not None
     assert ended.reason is Reason.COMPLETED
-    assert "never called dist.init()" in ended.why
+    assert mentions(ended.why, messages.INIT_NEVER_CALLED)
 
 
 def test_the_attempt_runs_once_all_have_registered() -> None:
@@ -267,13 +281,13 @@ def test_replicas_that_never_register_are_named() -> None:
     [event] = events(job(JobState.REGISTERING), *attempt(replica("trainer-0"), silent), seconds=60)
     assert isinstance(event, AttemptEnded)
     assert event.reason is Reason.REGISTRATION_TIMEOUT
-    assert event.why.startswith("After 1 minute trainer-1 had not registered. The script has to call dist.init()")
+    assert event.why.startswith("trainer-1 did not register within 1 minute. Call dist.init()")
 
 
 @pytest.mark.parametrize("state", [JobState.BUILDING, JobState.LAUNCHING, JobState.RUNNING])
 def test_the_timeout_counts_from_admission(state: JobState) -> None:
     first, *_ = events(job(state, timeout=timedelta(seconds=90)), seconds=90)
-    assert first == AttemptEnded(1, "The job's timeout of 90 seconds has passed.", Reason.DEADLINE)
+    assert first == AttemptEnded(1, messages.TIMEOUT_REACHED(length=messages.SECOND_COUNT(count=90)), Reason.DEADLINE)
 
 
 def test_a_cancellation_request_comes_first() -> None:
@@ -324,9 +338,9 @@ def test_nothing_is_drained_while_the_backend_does_not_answer() -> None:
     [
         ([], "trainer-0 has registered."),
         (["exited"], "trainer-0 has registered."),
-        (["exited", "restarted"], "trainer-0 is back after 3.2 s."),
-        (["restarted"], "trainer-0 is back after 3.2 s."),
-        (["rehearsal", "exited", "restarted"], "trainer-0 was killed for the rehearsal; back after 3.2 s."),
+        (["exited", "restarted"], messages.REPLICA_RECOVERED(replica="trainer-0", length="3.2")),
+        (["restarted"], messages.REPLICA_RECOVERED(replica="trainer-0", length="3.2")),
+        (["rehearsal", "exited", "restarted"], messages.REHEARSAL_KILL_RECOVERED(replica="trainer-0", length="3.2")),
     ],
 )
 def test_the_message_of_an_arrival_names_the_loss_before_it(kinds: list[str], expected: str) -> None:
@@ -354,16 +368,16 @@ def test_none_that_meet_once_is_started_again(name: str) -> None:
     assert recovering(present, [killed(name), replica("trainer-1")]) == []
     end = together(killed(name), replica("trainer-1"))
     assert end is not None
-    assert (end.reason, end.why.endswith("and the others cannot go on without it.")) == (Reason.KILLED, True)
+    assert (end.reason, end.why.endswith("the other processes cannot continue without it.")) == (Reason.KILLED, True)
 
 
 def test_the_first_that_failed_is_the_cause_and_the_others_follow() -> None:
     later = NOW + timedelta(seconds=1)
     follows = exited("trainer-0", 1, why="exited with code 1: ConnectionError", finished=later)
-    cause = exited("trainer-1", None, signal=9, why="was ended by signal 9 (SIGKILL)", finished=NOW)
+    cause = exited("trainer-1", None, signal=9, why="was terminated by signal 9 (SIGKILL)", finished=NOW)
     end = together(follows, cause)
     assert end is not None
-    assert end.why == "trainer-1 was ended by signal 9 (SIGKILL), and the others cannot go on without it."
+    assert end.why == messages.ENDED_OTHERS_CANNOT_CONTINUE(ending="trainer-1 was terminated by signal 9 (SIGKILL)")
 
 
 GLOO = "exited with code 1: RuntimeError: [/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer"
@@ -409,4 +423,4 @@ def test_a_memory_error_is_reported_for_processes_that_meet_once() -> None:
 def test_the_message_for_trainers_whose_servers_never_listen_names_the_log() -> None:
     waiting = replica("trainer-0", state=ReplicaState.STARTING, registered=False)
     [end] = events(job(JobState.REGISTERING, together=True), *FLEET, waiting, seconds=61)
-    assert "the log of the servers says why they do not" in end.why
+    assert mentions(end.why, messages.TRAINERS_WAIT_FOR_PSERVERS)

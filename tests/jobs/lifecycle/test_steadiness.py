@@ -55,7 +55,7 @@ RESTLESS = {
     "another state": replace(STEADY, state=JobState.STOPPING),
     "somebody asks for something": replace(STEADY, quiet=False),
     "the backend did not answer": replace(STEADY, view=None),
-    "the backend knows nothing of it": replace(STEADY, view=AttemptView(True)),
+    "the backend no longer has a record of it": replace(STEADY, view=AttemptView(True)),
     "not registered yet": replace(STEADY, replicas=(row(state=ReplicaState.STARTING),)),
     "ended": replace(STEADY, replicas=(row(state=ReplicaState.EXITED),)),
     "seen ended": replace(STEADY, view=AttemptView(False, (seen(phase=Phase.EXITED, code=0),))),

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
+from jobs.lifecycle import wording
 from jobs.lifecycle.states import JobState
 from jobs.live import consumers
 from jobs.live.authentication import Credentials
+from jobs.messages import jobs as messages
 from jobs.models import Job
 from jobs.models.streams import Block
 from jobs.selectors import jobs as job_selectors
@@ -558,11 +560,11 @@ def test_a_reader_that_takes_nothing_is_closed_with_4409(
 
 
 def test_each_socket_receives_messages_in_the_language_of_its_reader(people: Personas, browser: Headers) -> None:
-    job = make_job(people.namespace, people.owner, why="Training with 2 trainers.")
+    job = make_job(people.namespace, people.owner, why=messages.TRAINING(trainers=wording.trainers(2)))
 
     async def scenario() -> None:
         async with connected([*browser, (b"accept-language", b"zh-CN")]) as chinese, connected(browser) as english:
-            for socket, expected in ((chinese, "正在用 2 个训练器训练。"), (english, "Training with 2 trainers.")):
+            for socket, expected in ((chinese, "正在使用 2 个训练器训练。"), (english, "Training with 2 trainers.")):
                 await socket.ask(op="sub", stream="status", job=job.pk)
                 assert (await socket.frame())["job_state"]["why"] == expected
 

@@ -99,7 +99,7 @@ class RefusingLogs(FaithfulLogs):
     def printed(self, ref: AttemptRef, name: str, since: int) -> Iterator[bytes]:
         if self.times:
             self.times -= 1
-            raise BackendUnavailable("The cluster did not do it: try again later")
+            raise BackendUnavailable("The request to the cluster failed: try again later")
         yield from super().printed(ref, name, since)
 
 

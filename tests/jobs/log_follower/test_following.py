@@ -12,6 +12,8 @@ from django.db import close_old_connections
 
 from jobs.lifecycle.states import JobState
 from jobs.log_follower.pool import AFTER_ANOTHER, Following
+from jobs.messages import cluster as messages
+from jobs.messages import jobs as job_messages
 from jobs.models import Attempt, Job, Replica
 from jobs.reconcile import reconciler
 from jobs.selectors import specifications
@@ -29,6 +31,7 @@ from tests.jobs.log_follower.logs import (
     MeddlingLogs,
     RefusingLogs,
 )
+from tests.messages import mentions, pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -230,7 +233,7 @@ def test_a_log_that_cannot_be_read_is_given_up_and_reported(use: Use, submit: Su
     backend.ends()
     portal.looks(10)
     assert texts(job, "system") == [
-        "What it printed last could not be read: The cluster did not do it: try again later"
+        "The end of the log could not be read: The request to the cluster failed: try again later"
     ]
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.SUCCEEDED
@@ -288,7 +291,7 @@ def test_a_pod_removed_before_its_log_was_read_to_the_end_is_reported(use: Use, 
     backend.ends(code=None, signal=9)
     backend.pods.clear()
     Portal().looks()
-    assert texts(job, "system") == ["Its pod is gone; what it printed last may be missing."]
+    assert texts(job, "system") == [messages.LOG_END_MISSING()]
     assert Replica.objects.get().flushed
 
 
@@ -405,9 +408,7 @@ def test_a_cancelled_job_does_not_wait_for_ever_for_an_unread_log(use: Use, subm
 def test_an_installation_without_a_cluster_reports_it_at_once(backend: object, submit: Submit) -> None:
     with pytest.raises(ValidationFailed) as refused:
         submit(**BARE)
-    assert refused.value.errors == {
-        "image": ["This installation runs jobs as processes of its own machine, without images. Leave image out."]
-    }
+    assert refused.value.errors == {"image": [messages.IMAGES_NOT_SUPPORTED()]}
 
 
 def test_an_image_of_another_namespace_s_jobs_is_refused(use: Use, submit: Submit, settings: Any) -> None:
@@ -415,7 +416,7 @@ def test_an_image_of_another_namespace_s_jobs_is_refused(use: Use, submit: Submi
     settings.IMAGE_REGISTRY = "registry.example.com/regatta"
     with pytest.raises(ValidationFailed) as refused:
         submit(**{**BARE, "image": "Registry.example.com:443/regatta/jobs/others:j-1"})
-    assert "not to be used by others" in refused.value.errors["image"][0]
+    assert mentions(refused.value.errors["image"][0], messages.IMAGE_OF_ANOTHER_NAMESPACE)
     assert submit(**{**BARE, "image": "registry.example.com/regatta/jobs/team:j-1"}).pk
     assert submit(**{**BARE, "image": "registry.example.com/team/train:1"}).pk
     assert Attempt.objects.count() == 0
@@ -427,7 +428,7 @@ def test_the_same_key_with_another_image_is_a_conflict(use: Use, personas: Perso
     body = {"name": "bare", "image": "registry.example.com/team/train:1"}
     first = job_services.submit_job(spec=specifications.parse(body), **wanted)
     assert job_services.submit_job(spec=specifications.parse(body), **wanted).job == first.job
-    with pytest.raises(Conflict, match="Use a fresh key"):
+    with pytest.raises(Conflict, match=pattern(job_messages.IDEMPOTENCY_KEY_REUSED)):
         job_services.submit_job(
             spec=specifications.parse({**body, "image": "registry.example.com/team/train:2"}), **wanted
         )

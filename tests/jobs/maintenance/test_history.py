@@ -12,6 +12,7 @@ from jobs.elastic.controller import observer
 from jobs.lifecycle import observations, throughput
 from jobs.lifecycle.states import JobState
 from jobs.maintenance import history, retention
+from jobs.messages import jobs as messages
 from jobs.models import Job, JobEvent, Replica, Scaling, Transition
 from jobs.selectors import timeline
 from jobs.services import replica_reports
@@ -65,7 +66,7 @@ def test_the_timeline_begins_with_the_event_that_earlier_events_were_removed(job
         happen(job, second)
     trim()
     first, *_ = [entry for entry in timeline.page_of(job).entries if entry["time"] <= at(MOST).isoformat()][-1:]
-    assert first["text"] == "Earlier events were removed: the timeline keeps the newest 10 events of a job."
+    assert first["text"] == messages.EVENTS_TRIMMED(count=10)
 
 
 def test_however_often_it_is_cut_one_event_records_it(job: Job) -> None:

@@ -10,6 +10,7 @@ from pytest_django import Settings
 
 from jobs.lifecycle.states import JobState
 from jobs.maintenance import retention
+from jobs.messages import jobs as messages
 from jobs.models import Job, JobEvent, Retention, Transition
 from jobs.models.streams import Block, MetricNames, Source
 from jobs.streams import store
@@ -121,9 +122,7 @@ def test_the_timeline_records_that_the_log_was_removed_and_the_storage_is_releas
     job = ended(91)
     storage.add(storage.Thing(job.namespace_id, Kind.STREAMS, str(job.pk), job.name), 500)
     retention.prune(NOW)
-    assert JobEvent.objects.get(job=job, kind="retention").text == (
-        "The log and the metrics were removed 90 days after the job had ended."
-    )
+    assert JobEvent.objects.get(job=job, kind="retention").text == (messages.STREAMS_REMOVED(days=90))
     assert not Kept.objects.filter(subject=str(job.pk), size__gt=0).exists()
 
 

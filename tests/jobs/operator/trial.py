@@ -84,7 +84,7 @@ class Trial:
             )
 
     def until_back(self, job: Job, replica: str, seconds: float = SECONDS) -> None:
-        begins = f"{replica} is back after"
+        begins = f"{replica} recovered after"
         self.until(begins, lambda: any(one["text"].startswith(begins) for one in self.portal.events(job.id)), seconds)
 
     def until_nothing_is_left(self, job: Job) -> None:

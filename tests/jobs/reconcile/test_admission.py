@@ -80,7 +80,7 @@ def test_a_job_that_does_not_fit_waits_with_the_message_of_a_single_decision(
         reconciler.reconcile(job.pk)
         job.refresh_from_db()
         assert job.why == why
-        assert why.startswith("Waiting for quota. Needs 1 running job; 0 of 1 are free in `team`")
+        assert why.startswith("Waiting for quota. The job needs 1 running job; 0 of 1 are free in `team`")
 
 
 def test_reasons_that_have_not_changed_are_not_written(backend: ObedientBackend, submit: Submit) -> None:

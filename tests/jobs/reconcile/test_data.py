@@ -14,6 +14,7 @@ from datasets.models import Version
 from datasets.storage.base import StorageAway, StorageError
 from datasets.storage.local import LocalStorage
 from jobs.lifecycle.states import JobState
+from jobs.messages import jobs as messages
 from jobs.models import Attempt, Job
 from jobs.reconcile import reconciler
 from jobs.reconcile.effects import PREPARING
@@ -109,7 +110,7 @@ def test_a_failing_storage_fails_the_job_with_a_message(
     job = submit()
     reconciler.reconcile(job.pk)
     job.refresh_from_db()
-    assert (job.state, job.why) == ("FAILED", "The dataset could not be laid out: The storage is away.")
+    assert (job.state, job.why) == ("FAILED", messages.DATASET_NOT_PREPARED(error="The storage is away."))
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,9 @@ def test_a_lasting_fault_fails_the_job_with_a_message(
     Attempt.objects.update(created=now() - PREPARING)
     assert reconciler.reconcile(job.pk) is JobState.FAILED
     job.refresh_from_db()
-    assert job.why == "The dataset could not be laid out: The storage has too much to do."
+    assert job.why == messages.DATASET_NOT_PREPARED(
+        error=messages.TIME_RANGE(least="The storage has too much", most="do.")
+    )
 
 
 @pytest.mark.invariant("A deleted dataset version stays until the jobs that use it have ended.")
@@ -164,7 +167,7 @@ def test_data_that_is_deleted_under_a_job_stays_until_the_job_has_ended(
     [
         ("version", "team/mine@1 has been deleted. Clone the job"),
         ("dataset", "The dataset of team/mine@1 has been deleted. Restore it"),
-        ("purge", "team/mine@1 has been deleted for good"),
+        ("purge", "team/mine@1 has been permanently deleted"),
     ],
 )
 def test_a_job_whose_data_is_deleted_is_not_tried_again(

@@ -12,6 +12,7 @@ from jobs.models import Job, Transition
 from jobs.reconcile import reconciler
 from jobs.reconcile.sweep import sweep
 from portal.common.clock import now
+from quota import messages
 from quota.models import Capacity, Claim, Limit, Reservation
 from rbac.models import Namespace
 from tests.factories import make_job, make_user
@@ -59,7 +60,7 @@ def test_it_is_stopped_with_time_for_a_checkpoint_and_waits_again(borrower: Job,
     assert owner.state != "QUEUED"
     assert max(backend.graces) == timedelta(seconds=20)
     message = Transition.objects.get(job=borrower, state="STOPPING").why
-    assert message == "It ran on capacity that `elsewhere` had lent and needs now."
+    assert message == messages.CAPACITY_RECLAIMED_BY(namespace="elsewhere")
 
 
 def test_it_explains_its_wait_and_does_not_take_the_capacity_back(borrower: Job) -> None:
@@ -67,5 +68,5 @@ def test_it_explains_its_wait_and_does_not_take_the_capacity_back(borrower: Job)
     sweeps()
     borrower.refresh_from_db()
     owner.refresh_from_db()
-    assert borrower.why.startswith("Waiting for quota. Needs 3.5 cpu; 1.5 of 5 are free on the platform")
+    assert borrower.why.startswith("Waiting for quota. The job needs 3.5 CPU; 1.5 of 5 are free on the platform")
     assert (owner.state, owner.attempt, Claim.objects.get().job) == ("REGISTERING", 1, borrower.pk)

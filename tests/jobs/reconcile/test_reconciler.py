@@ -15,6 +15,7 @@ from jobs.backends.base import Phase
 from jobs.ingest.payloads import Report
 from jobs.lifecycle.state_machine import LAUNCH_PATIENCE, BuildStarted
 from jobs.lifecycle.states import JobState
+from jobs.messages import jobs as messages
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
 from jobs.reconcile import reconciler, shutdown
 from jobs.reconcile.sweep import sweep
@@ -145,7 +146,7 @@ def test_a_job_that_does_not_fit_now_waits_and_explains_for_what(
     Limit.objects.create(namespace=personas.namespace, resource="jobs", amount=1)
     assert reconciler.reconcile(second.pk) is JobState.QUEUED
     second.refresh_from_db()
-    assert second.why.startswith("Waiting for quota. Needs 1 running job; 0 of 1 are free")
+    assert second.why.startswith("Waiting for quota. The job needs 1 running job; 0 of 1 are free")
     revision = second.revision
     reconciler.reconcile(second.pk)
     second.refresh_from_db()
@@ -208,7 +209,7 @@ def test_replicas_that_never_register_are_named(backend: ObedientBackend, submit
     reconciler.reconcile(job.pk)
     job.refresh_from_db()
     assert job.reason == "registration_timeout"
-    assert "trainer-1 had not registered" in job.why
+    assert "trainer-1 did not register" in job.why
 
 
 def test_processes_that_cannot_be_stopped_keep_their_quota(use: Use, submit: Submit, personas: Personas) -> None:
@@ -227,7 +228,9 @@ def test_an_end_that_only_the_backend_saw_is_written_down(backend: ObedientBacke
     row = Replica.objects.get(name="trainer-1")
     assert (row.state, row.signal, row.flushed) == ("exited", 9, False)
     job.refresh_from_db()
-    assert job.why == "Training goes on with 1 of 2 trainers; trainer-1 was ended by SIGKILL and is started again."
+    assert job.why == messages.TRAINING_REDUCED(
+        left=1, all=2, endings=messages.RESTARTING(ending="trainer-1 was terminated by SIGKILL")
+    )
 
 
 def ended_before(job: Job, name: str, seconds: float) -> None:
@@ -245,9 +248,9 @@ def test_a_lost_master_is_restarted_and_the_timeline_records_it(backend: Obedien
     assert (row.state, row.start_number, row.restarts, row.signal) == ("waiting", 2, 1, None)
     assert backend.calls[-1] == "restart master-0 as 2"
     event = JobEvent.objects.get(job=job, kind="restarted")
-    assert (event.replica, event.text) == ("master-0", "master-0 was ended by SIGKILL; started again (1 of 3).")
+    assert (event.replica, event.text) == ("master-0", "master-0 was terminated by SIGKILL; restarted (1 of 3).")
     job.refresh_from_db()
-    assert job.why == "Training with 2 of 2 trainers; master-0 is joining."
+    assert job.why == messages.TRAINING_PARTIAL(left=2, all=2, endings=messages.JOINING_ONE(replicas="master-0"))
 
 
 def test_the_next_start_of_a_replica_begins_without_the_incarnation_of_the_last(
@@ -404,7 +407,9 @@ def test_newcomers_get_rows_and_processes(backend: ObedientBackend, submit: Subm
     job = scaled(running(submit, roles=ROLES), 4, personas)
     assert trainers(job) == {f"trainer-{index}": (1, False) for index in range(4)}
     assert "scale to 4" in backend.calls
-    assert job.why == "Training with 2 of 4 trainers; trainer-2 and trainer-3 are joining."
+    assert job.why == messages.TRAINING_PARTIAL(
+        left=2, all=4, endings=messages.JOINING(replicas="trainer-2 and trainer-3")
+    )
     for name in ("trainer-2", "trainer-3"):
         report(job, name, "registered")
     reconciler.reconcile(job.pk)
@@ -463,9 +468,9 @@ def test_a_rehearsed_end_costs_no_restart(backend: ObedientBackend, submit: Subm
     assert (row.start_number, row.restarts, row.rehearsed) == (2, 0, False)
     events = JobEvent.objects.filter(job=job, kind__in=("rehearsal", "restarted")).order_by("id")
     assert list(events.values_list("text", flat=True)) == [
-        "developer rehearses failure: every 1 second a master is killed.",
-        "master-0 is killed: developer rehearses failure (1 of 20).",
-        "master-0 was ended by SIGKILL; started again (as it was rehearsed).",
+        messages.REHEARSAL_STARTED(name="developer", length=messages.SECOND_COUNT_ONE(count=1), role="master"),
+        messages.REHEARSAL_KILL(replica="master-0", name="developer", number=1, most=20),
+        "master-0 was terminated by SIGKILL; restarted (failure rehearsal).",
     ]
 
 

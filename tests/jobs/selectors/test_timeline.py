@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.django import TestCase
 
 from jobs.lifecycle.states import JobState
+from jobs.messages import jobs as messages
 from jobs.models import Job, JobEvent, Transition
 from jobs.selectors import timeline
 from portal.common.errors import ValidationFailed
 from tests.factories import make_job
+from tests.messages import pattern
 from tests.personas import Personas
 
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -83,7 +85,7 @@ def test_a_long_timeline_is_read_by_a_bounded_number_of_rows(django_assert_num_q
 
 @pytest.mark.parametrize("cursor", ["x", "1-2-3", "1--1", "9" * 18 + "-0-1", "1-0-1 ", "١-0-1", "1-0-" + "9" * 19])
 def test_an_invalid_cursor_is_refused(cursor: str) -> None:
-    with pytest.raises(ValidationFailed, match="no cursor of a timeline"):
+    with pytest.raises(ValidationFailed, match=pattern(messages.TIMELINE_CURSOR_INVALID)):
         timeline.Place.parse(cursor)
 
 

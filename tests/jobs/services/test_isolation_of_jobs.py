@@ -9,9 +9,11 @@ import pytest
 from django.http import HttpResponse
 
 from jobs.backends.local import isolation
+from jobs.messages import cluster as messages
 from jobs.models import Job
 from runtime.isolation.probe import Isolation, Mode
 from tests.jobs.conftest import SPEC
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +39,7 @@ def test_the_job_of_a_member_is_refused_with_what_an_admin_can_do(persona: str, 
     problem = json.loads(answer.content)
     assert (answer.status_code, answer["Content-Type"]) == (403, "application/problem+json")
     assert problem["code"] == "forbidden"
-    assert "only platform admins may run them" in problem["detail"]
+    assert mentions(problem["detail"], messages.ADMINS_ONLY_WITHOUT_ISOLATION)
     assert WHAT_TO_DO in problem["detail"]
     assert not Job.objects.exists()
 

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.builds import code_snapshots
 from jobs.lifecycle.states import JobState
+from jobs.messages import jobs as messages
 from jobs.models import CodeSnapshot, Job, JobEvent
 from jobs.reconcile import reconciler
 from jobs.selectors import jobs as job_selectors
@@ -19,6 +20,7 @@ from quota.models import Limit
 from rbac.models import AuditEntry
 from tests.jobs.conftest import SPEC
 from tests.jobs.fakes import ObedientBackend
+from tests.messages import pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -67,7 +69,7 @@ def test_the_same_key_gives_the_first_job_again(personas: Personas) -> None:
 def test_the_same_key_for_another_job_is_a_conflict(personas: Personas) -> None:
     wanted = {"actor": personas.developer, "namespace": "team", "idempotency_key": "k"}
     job_services.submit_job(spec=specifications.parse(SPEC), **wanted)
-    with pytest.raises(Conflict, match="Use a fresh key"):
+    with pytest.raises(Conflict, match=pattern(messages.IDEMPOTENCY_KEY_REUSED)):
         job_services.submit_job(spec=specifications.parse({**SPEC, "passes": 9}), **wanted)
 
 
@@ -109,7 +111,7 @@ def test_a_job_that_has_ended_cannot_be_cancelled(backend: ObedientBackend, subm
     job = submit()
     job_services.cancel_job(actor=personas.owner, job_id=job.pk)
     reconciler.reconcile(job.pk)
-    with pytest.raises(Conflict, match="already ended"):
+    with pytest.raises(Conflict, match=pattern(messages.JOB_ALREADY_ENDED)):
         job_services.cancel_job(actor=personas.owner, job_id=job.pk)
 
 
@@ -125,7 +127,7 @@ def test_a_retry_runs_the_same_job_as_its_next_attempt(
 
 
 def test_a_job_that_has_not_ended_cannot_be_retried(submit: Submit, personas: Personas) -> None:
-    with pytest.raises(Conflict, match="has not ended"):
+    with pytest.raises(Conflict, match=pattern(messages.JOB_NOT_ENDED)):
         job_services.retry_job(actor=personas.owner, job_id=submit().pk)
 
 
@@ -158,8 +160,8 @@ def test_a_rehearsal_is_stored_recorded_and_ended(backend: ObedientBackend, subm
         job = job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal={"kill": None})
     assert job_selectors.job_json(job)["rehearsal"] is None
     assert list(JobEvent.objects.filter(job=job).order_by("id").values_list("text", flat=True)) == [
-        "developer rehearses failure: every 10 seconds a trainer is killed.",
-        "developer ends the rehearsal.",
+        messages.REHEARSAL_STARTED(name="developer", length=messages.SECOND_COUNT(count=10), role="trainer"),
+        messages.REHEARSAL_ENDED(name="developer"),
     ]
     assert AuditEntry.objects.filter(action="job.rehearse", actor=personas.developer).count() == 2
 
@@ -174,14 +176,14 @@ def test_another_kind_of_backend_rehearses_nothing(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     backend.rehearses = False
-    with pytest.raises(Conflict, match="where jobs run as processes of one machine"):
+    with pytest.raises(Conflict, match=pattern(messages.REHEARSAL_UNSUPPORTED)):
         job_services.rehearse(actor=personas.developer, job_id=submit().pk, rehearsal=KILL_TRAINERS)
 
 
 def test_only_the_owner_of_a_job_rehearses_its_failure(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
-    with pytest.raises(Forbidden, match="Only the owner"):
+    with pytest.raises(Forbidden, match=pattern(messages.REHEARSAL_OWNER_ONLY)):
         job_services.rehearse(actor=personas.owner, job_id=submit().pk, rehearsal=KILL_TRAINERS)
 
 
@@ -205,12 +207,12 @@ def test_the_offer_explains_why_nothing_can_be_rehearsed(
     backend.rehearses = False
     offer = job_selectors.rehearsal_offer(personas.developer, submit())
     assert offer is not None
-    assert (offer["roles"], offer["why"][:27]) == ([], "Failure can be rehearsed wh")
+    assert (offer["roles"], offer["why"][:27]) == ([], "Failure cannot be rehearsed")
 
 
 def test_a_job_that_has_ended_rehearses_nothing(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
     job = submit()
     job_services.cancel_job(actor=personas.developer, job_id=job.pk)
     reconciler.reconcile(job.pk)
-    with pytest.raises(Conflict, match="this one is CANCELLED"):
+    with pytest.raises(Conflict, match="this job is CANCELLED"):
         job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal=KILL_TRAINERS)

@@ -15,6 +15,7 @@ from django.db import OperationalError
 from datasets.storage import default_storage
 from jobs.ingest.payloads import Report
 from jobs.lifecycle.states import ReplicaState
+from jobs.messages import jobs as messages
 from jobs.models import Artifact, Attempt, Job, JobEvent, Replica
 from jobs.reconcile import reconciler
 from jobs.selectors import timeline
@@ -59,7 +60,7 @@ def test_a_report_sent_twice_is_recorded_once(attempt: Attempt) -> None:
         report(attempt, "registered")
         report(attempt, "exited", signal=9)
     texts = list(JobEvent.objects.order_by("id").values_list("text", flat=True))
-    assert texts == ["trainer-0 has registered.", "trainer-0 was ended by SIGKILL."]
+    assert texts == ["trainer-0 has registered.", "trainer-0 was terminated by SIGKILL."]
 
 
 def test_the_agents_report_replaces_the_observation_of_the_backend(attempt: Attempt) -> None:
@@ -88,7 +89,7 @@ def test_events_beyond_the_limit_of_a_replica_are_omitted_and_recorded_once(
     stored = list(JobEvent.objects.filter(replica="master-0").order_by("id").values_list("kind", "text"))
     assert stored[:3] == [("task", "1"), ("task", "2"), ("task", "3")]
     assert [kind for kind, _ in stored[3:]] == [replica_reports.FULL]
-    assert stored[3][1].startswith("master-0 has put 3 events on the timeline, the most that are kept")
+    assert stored[3][1] == messages.TIMELINE_FULL(replica="master-0", count=3)
 
 
 @pytest.mark.parametrize("limit", range(10))

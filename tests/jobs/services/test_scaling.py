@@ -8,14 +8,18 @@ from datetime import timedelta
 import pytest
 
 from jobs.lifecycle.states import JobState
+from jobs.messages import jobs as job_messages
 from jobs.models import Job, JobEvent, Replica
 from jobs.reconcile import reconciler
 from jobs.services import jobs as job_services
 from jobs.services import scaling
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, QuotaExceeded, ValidationFailed
+from quota import messages as quota_messages
 from quota.models import Limit, Reservation
 from rbac.models import AuditEntry
+from runtime.messages import paragraph
+from runtime.messages import training as training_messages
 from tests.jobs.fakes import ObedientBackend
 from tests.personas import Personas
 
@@ -23,7 +27,7 @@ pytestmark = pytest.mark.django_db
 Submit = Callable[..., Job]
 
 
-_WHOLE, _FROM_1_TO_256 = "Write a whole number.", "Write a number from 1 to 256."
+_WHOLE, _FROM_1_TO_256 = quota_messages.NOT_A_WHOLE_NUMBER(), job_messages.NUMBER_OUT_OF_RANGE(least=1, most=256)
 SCALABLE = {"trainer": {"replicas": 2, "min": 2, "max": 4, "memory": "512Mi"}}
 
 
@@ -35,7 +39,10 @@ def test_a_request_for_more_reserves_the_quota_at_once_and_is_recorded(
     scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 4})
     assert Reservation.objects.get(job=job.pk).amounts["cpu"] == 0.5 + 1 + 4
     event = JobEvent.objects.get(job=job, kind="scaled")
-    assert (event.text, event.attempt) == ("Scaled from 2 to 4 trainers by developer.", 1)
+    assert (event.text, event.attempt) == (
+        job_messages.SCALED(before=2, replicas=training_messages.TRAINER_COUNT(count=4), name="developer"),
+        1,
+    )
     entry = AuditEntry.objects.get(action="job.scale")
     assert (entry.actor, entry.detail) == (personas.developer, {"role": "trainer", "before": 2, "after": 4})
     scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 4})
@@ -49,7 +56,9 @@ def test_a_number_beyond_the_quota_changes_nothing(
     job, other = submit(roles=SCALABLE), submit(roles=SCALABLE)
     reconciler.reconcile(job.pk)
     reconciler.reconcile(other.pk)
-    with pytest.raises(QuotaExceeded, match=r"Needs 5\.5 cpu; 4\.5 of 8 are free in `team`: 3\.5 are held by running"):
+    with pytest.raises(
+        QuotaExceeded, match=r"The job needs 5\.5 CPU; 4\.5 of 8 are free in `team`: running jobs hold 3\.5"
+    ):
         scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 4})
     job.refresh_from_db()
     assert (job.trainers, Reservation.objects.get(job=job.pk).amounts["cpu"]) == (None, 3.5)
@@ -68,13 +77,13 @@ def test_fewer_fit_even_where_the_limit_was_lowered(
 @pytest.mark.parametrize(
     ("desired", "message"),
     [
-        (None, 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'),
-        ({}, 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'),
-        ({"master": 2}, 'Say how many replicas there shall be, as in {"trainer": 4} or {"pserver": 2}.'),
-        ({"trainer": "4"}, "Write a whole number."),
-        ({"trainer": True}, "Write a whole number."),
-        ({"trainer": 1}, "The specification of this job allows 2 to 4 trainers (its min and max), not 1."),
-        ({"trainer": 5}, "The specification of this job allows 2 to 4 trainers (its min and max), not 5."),
+        (None, job_messages.REPLICA_COUNTS_MISSING()),
+        ({}, job_messages.REPLICA_COUNTS_MISSING()),
+        ({"master": 2}, job_messages.REPLICA_COUNTS_MISSING()),
+        ({"trainer": "4"}, quota_messages.NOT_A_WHOLE_NUMBER()),
+        ({"trainer": True}, quota_messages.NOT_A_WHOLE_NUMBER()),
+        ({"trainer": 1}, job_messages.TRAINER_COUNT_FIXED(allowed=job_messages.TIME_RANGE(least=2, most=4), count=1)),
+        ({"trainer": 5}, job_messages.TRAINER_COUNT_FIXED(allowed=job_messages.TIME_RANGE(least=2, most=4), count=5)),
     ],
 )
 def test_an_invalid_number_is_explained(submit: Submit, personas: Personas, desired: object, message: str) -> None:
@@ -106,7 +115,12 @@ def test_the_desired_number_of_parameter_servers_applies_to_the_next_attempt(
     assert Reservation.objects.get(job=job.pk, attempt=1).amounts["cpu"] == 0.5 + 1 + 3, "held for what runs now"
     event = JobEvent.objects.filter(job=job, kind="scaled").order_by("id").first()
     assert event is not None
-    assert event.text == ("Scaled from 1 to 3 parameter servers by developer. This takes effect with the next attempt.")
+    assert event.text == (
+        paragraph(
+            job_messages.SCALED(before=1, replicas=job_messages.PSERVER_COUNT(count=3), name="developer"),
+            job_messages.SCALING_TAKES_EFFECT_LATER(),
+        )
+    )
     job_services.cancel_job(actor=personas.developer, job_id=job.pk)
     reconciler.reconcile(job.pk)
     reconciler.reconcile(job.pk, clock=lambda: wall_clock() + timedelta(minutes=1))
@@ -143,7 +157,7 @@ def test_more_parameter_servers_than_the_quota_can_ever_hold_are_refused(
 ) -> None:
     Limit.objects.create(namespace=personas.namespace, resource="cpu", amount=4)
     job = submit(roles=SCALABLE)
-    with pytest.raises(QuotaExceeded, match="it can never start"):
+    with pytest.raises(QuotaExceeded, match="the job can never start"):
         scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"pserver": 8})
     job.refresh_from_db()
     assert job.pservers is None
@@ -162,5 +176,5 @@ def test_a_job_that_has_ended_is_not_scaled(submit: Submit, personas: Personas) 
     job = submit(roles=SCALABLE)
     job_services.cancel_job(actor=personas.developer, job_id=job.pk)
     reconciler.reconcile(job.pk)
-    with pytest.raises(Conflict, match="Only a job that waits or runs can be scaled; this one is CANCELLED"):
+    with pytest.raises(Conflict, match="Only a waiting or running job can be scaled; this job is CANCELLED"):
         scaling.scale_job(actor=personas.developer, job_id=job.pk, desired={"trainer": 3})

@@ -12,10 +12,14 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jobs.messages import specification as specification_messages
 from jobs.selectors.specifications import parse
 from jobs.spec import quantities
 from jobs.spec.model import JobSpec
 from portal.common.errors import NotFound, ValidationFailed
+from runtime.messages import data as data_messages
+from runtime.messages import paragraph
+from runtime.messages import training as training_messages
 from tests.properties import examples
 
 GOOD: dict[str, Any] = {"name": "digits", "files": {"train.py": "x = 1\n"}}
@@ -48,18 +52,21 @@ def test_yaml_json_and_mapping_are_one_schema() -> None:
 
 
 def test_an_unknown_key_is_refused_with_the_nearest_name() -> None:
-    assert only_error(entrypont="train.py") == ("entrypont", "There is no field of this name. Did you mean entrypoint?")
+    assert only_error(entrypont="train.py") == (
+        "entrypont",
+        paragraph(specification_messages.FIELD_UNKNOWN(), data_messages.DID_YOU_MEAN(name="entrypoint")),
+    )
 
 
 def test_an_unknown_key_of_a_role_is_named_with_its_path() -> None:
     path, message = only_error(roles={"trainer": {"replica": 2}})
-    assert (path, message.endswith("Did you mean replicas?")) == ("roles.trainer.replica", True)
+    assert (path, message.endswith(data_messages.DID_YOU_MEAN(name="replicas"))) == ("roles.trainer.replica", True)
 
 
 def test_an_invalid_amount_of_memory_is_refused() -> None:
     assert only_error(roles={"trainer": {"memory": "12 potatoes"}}) == (
         "roles.trainer.memory",
-        '"12 potatoes" is no amount of memory: write a number with Ki, Mi, Gi (or k, M, G), such as 512Mi.',
+        specification_messages.MEMORY_INVALID(value='"12 potatoes"'),
     )
 
 
@@ -140,7 +147,7 @@ def test_a_mode_has_a_number_of_the_users_own(mode: str) -> None:
 
 
 def test_an_unknown_mode_is_refused_with_the_known_ones() -> None:
-    expected = "There is no mode 'whenever'; take sync, async, m_of_n(2), ssp(3) or outer(100)."
+    expected = training_messages.MODE_UNKNOWN(value="'whenever'")
     assert only_error(mode="whenever")[1] == expected
 
 
@@ -311,13 +318,13 @@ def test_a_command_is_a_list_or_a_line_and_is_read_back_the_same(given: object) 
 def test_parameter_servers_of_a_command_need_a_dataset() -> None:
     path, message = only_error(framework="command", entrypoint="train.sh", roles={"pserver": {"replicas": 1}})
     assert path == "roles.pserver.replicas"
-    assert message == "Parameter servers of a command job need a dataset. Name one, or set 0."
+    assert message == specification_messages.PSERVERS_NEED_DATASET(framework="command")
 
 
 @pytest.mark.parametrize("given", [None, "", [], [""], [1], 7, {"sh": 1}, "sh 'train.sh"])
 def test_an_invalid_command_is_refused_with_an_example(given: object) -> None:
     path, message = only_error(framework="command", entrypoint=given)
-    assert (path, message) == ("entrypoint", "Write the program and its arguments, such as [sh, train.sh].")
+    assert (path, message) == ("entrypoint", specification_messages.COMMAND_INVALID())
 
 
 # --- Jobs with their own image ---------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
+from jobs.messages import jobs as messages
 from jobs.models import JobEvent
 from jobs.models.streams import MetricNames
 from jobs.streams import rollups, store
@@ -67,7 +68,7 @@ def test_the_log_and_the_timeline_report_it_once(three: Writer) -> None:
     write(three, 5, "e", "f")
     write(Writer(make_attempt(three.job, 2)), 1, "g")
     [line] = log(three)
-    assert line.startswith("The job has 3 metric names, the most that are kept: points of further names are left out")
+    assert line == messages.METRIC_NAMES_FULL(count=3, name="d")
     assert list(JobEvent.objects.values_list("kind", "text")) == [("metrics", line)]
 
 

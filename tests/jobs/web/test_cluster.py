@@ -10,6 +10,7 @@ from playwright.sync_api import Page, expect
 from pytest_django.live_server_helper import LiveServer
 
 from jobs.backends import factory as backend_factory
+from jobs.messages import elastic as elastic_messages
 from jobs.models import Elastic, ElasticMode, Job, Neighbour
 from jobs.reconcile import reconciler
 from jobs.reconcile.sweep import sweep
@@ -19,6 +20,8 @@ from jobs.web import cluster_overview
 from portal.common.clock import now
 from quota.models import Capacity, Stretch
 from rbac.models import AuditEntry
+from runtime.messages import to_json
+from runtime.messages import training as training_messages
 from tests.browser import Watch
 from tests.factories import make_user
 from tests.jobs.conftest import Use
@@ -53,13 +56,25 @@ def test_the_page_of_a_running_elastic_job_explains_its_number_of_trainers(
     personas: Personas, busy: tuple[Job, Job]
 ) -> None:
     job = busy[0]
-    Elastic.objects.create(told={str(job.pk): {"trainers": 2, "why": "Keeps 2 trainers: there is no room for more."}})
+    Elastic.objects.create(
+        decisions={
+            str(job.pk): {
+                "trainers": 2,
+                "why": to_json(elastic_messages.KEEPS_NO_CAPACITY(trainers=training_messages.TRAINER_COUNT(count=2))),
+            }
+        }
+    )
     Job.objects.filter(pk=job.pk).update(elastic=True, state="RUNNING")
     page, api = f"/n/team/jobs/{job.pk}", f"/api/v1/jobs/{job.pk}"
     viewer = personas.client("viewer")
-    assert "Keeps 2 trainers: there is no room for more." in viewer.get(page).content.decode()
-    assert viewer.get(api).json()["sizing"] == "Keeps 2 trainers: there is no room for more."
-    assert "没有更多资源" in viewer.get(page, headers={"Accept-Language": "zh-hans"}).content.decode()
+    assert (
+        elastic_messages.KEEPS_NO_CAPACITY(trainers=training_messages.TRAINER_COUNT(count=2))
+        in viewer.get(page).content.decode()
+    )
+    assert viewer.get(api).json()["sizing"] == elastic_messages.KEEPS_NO_CAPACITY(
+        trainers=training_messages.TRAINER_COUNT(count=2)
+    )
+    assert "没有可用资源来增加训练器" in viewer.get(page, headers={"Accept-Language": "zh-hans"}).content.decode()
     for without_decision in ({"elastic": False}, {"elastic": True, "state": "QUEUED"}):
         Job.objects.filter(pk=job.pk).update(**without_decision)
         assert viewer.get(api).json()["sizing"] == ""
@@ -74,11 +89,18 @@ def test_only_admins_simulate_or_switch(personas: Personas, person: str, path: s
 
 
 def test_it_shows_the_running_jobs_and_why_others_wait(personas: Personas, busy: tuple[Job, Job]) -> None:
-    Elastic.objects.create(told={str(busy[0].pk): {"trainers": 2, "why": "Has all 2 trainers that it may have."}})
+    Elastic.objects.create(
+        decisions={
+            str(busy[0].pk): {
+                "trainers": 2,
+                "why": elastic_messages.KEEPS_MAXIMUM(trainers=training_messages.TRAINER_COUNT(count=2)),
+            }
+        }
+    )
     Job.objects.filter(pk=busy[0].pk).update(elastic=True)
     page = personas.client("admin").get("/admin/cluster").content.decode()
-    assert "Has all 2 trainers that it may have." in page
-    assert "Needs 3.5 cpu; 0.5 of 4 are free on the platform" in page
+    assert elastic_messages.KEEPS_MAXIMUM(trainers=training_messages.TRAINER_COUNT(count=2)) in page
+    assert "The job needs 3.5 CPU; 0.5 of 4 are free on the platform" in page
     chinese = personas.client("admin").get("/admin/cluster", headers={"accept-language": "zh-hans"}).content.decode()
     assert "集群" in chinese
 

@@ -8,12 +8,15 @@ from datetime import timedelta
 
 import pytest
 
+from jobs.lifecycle import wording
 from jobs.lifecycle.states import JobState
+from jobs.messages import jobs as messages
 from jobs.models import Job
 from jobs.selectors import specifications
 from jobs.services import jobs as job_services
 from tests.factories import LONG_AGO, make_job
 from tests.jobs.conftest import SPEC
+from tests.messages import mentions
 from tests.personas import Personas
 
 # The status for each persona, of a page for all members of the namespace, and of one for submission.
@@ -173,14 +176,14 @@ def test_nothing_is_loaded_from_another_site(personas: Personas, job: Job) -> No
 
 @pytest.mark.parametrize("page", ["/n/team/jobs?owner=all", "/n/team/jobs/{job}", "/api/v1/jobs/{job}"])
 def test_the_reason_is_reported_in_the_language_of_the_reader(personas: Personas, job: Job, page: str) -> None:
-    Job.objects.filter(pk=job.pk).update(why="Training with 2 trainers.")
+    Job.objects.filter(pk=job.pk).update(why=messages.TRAINING(trainers=wording.trainers(2)))
     answers = {
         language: personas.client("owner").get(page.format(job=job.pk), headers={"Accept-Language": language})
         for language in ("en", "zh-CN")
     }
-    assert "Training with 2 trainers." in answers["en"].content.decode()
+    assert mentions(answers["en"].content.decode(), messages.TRAINING)
     chinese = answers["zh-CN"].content.decode()
-    assert "正在用 2 个训练器训练。" in chinese
+    assert "正在使用 2 个训练器训练。" in chinese
     assert "Training with 2 trainers." not in chinese
 
 
@@ -191,5 +194,5 @@ def test_a_refused_field_is_reported_in_the_language_of_the_reader(personas: Per
         content_type="application/json",
         headers={"Accept-Language": "zh-CN"},
     )
-    assert answer.json()["errors"]["name"] == ["请为任务起个名称，例如 digits。"]
-    assert answer.json()["detail"] == "name: 请为任务起个名称，例如 digits。"
+    assert answer.json()["errors"]["name"] == ["请为任务命名，例如 digits。"]
+    assert answer.json()["detail"] == "name: 请为任务命名，例如 digits。"

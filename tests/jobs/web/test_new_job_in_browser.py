@@ -159,7 +159,7 @@ def test_requirements_and_code_disappear_once_an_image_is_named_and_the_code_ret
 def test_an_invalid_image_is_reported_beside_its_field_and_nothing_is_lost(command: Page) -> None:
     command.fill("#image", "no image at all")
     command.press("#image", "Enter")
-    expect(command.locator("[data-error-for=image]")).to_contain_text("names no image")
+    expect(command.locator("[data-error-for=image]")).to_contain_text("is not the name of an image")
     expect(command.locator("#image")).to_be_focused()
     command.reload()
     expect(command.locator("#image")).to_have_value("no image at all")

@@ -81,9 +81,9 @@ def of_a_damaged_checkpoint(directory: Path) -> Fact:
         (
             "en",
             [
-                ("Coordination", "Meanwhile trainers do the tasks that they have."),
-                ("Task", "Task 0 is under way on trainer-0 for 40 s, 20 s is usual: trainer-1 does it too"),
-                ("Warning", "(version 4 of parameter server 0) cannot be used: it is cut off after"),
+                ("Coordination", "Meanwhile, trainers continue with the tasks that they have."),
+                ("Task", "Task 0 has been running on trainer-0 for 40 s (20 s is usual); trainer-1 runs it too"),
+                ("Warning", "(version 4 of parameter server 0) cannot be used: it is truncated after"),
             ],
         ),
         (

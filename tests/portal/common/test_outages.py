@@ -18,12 +18,14 @@ from django.test import AsyncClient, Client
 from jobs.lifecycle.states import JobState
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
 from jobs.models.streams import Block, Source, StreamHead
+from portal.common.messages import requests as messages
 from portal.common.outages import RETRY_SECONDS, unavailable
 from quota.models import Claim
 from rbac.models import AuditEntry
 from regatta import http as regatta_http
 from runtime.agent.delivery import ingest_client as agent
 from tests.factories import make_attempt, make_job
+from tests.messages import mentions
 from tests.personas import Personas, make_personas
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -143,7 +145,7 @@ def test_a_job_that_a_full_database_cannot_hold_leaves_nothing_and_is_sent_again
         "/api/v1/namespaces/team/jobs", json.dumps(wanted), content_type="application/json"
     )
     assert is_repeated(answer)
-    assert "free space" in answer.json()["detail"]
+    assert mentions(answer.json()["detail"], messages.DATABASE_FULL)
     assert counts() == before
 
 
@@ -185,7 +187,7 @@ def test_a_form_that_meets_the_lock_is_answered_by_a_page(people: Personas, lock
     assert answer.status_code == 503
     assert answer.headers["Content-Type"].startswith("text/html")
     assert float(answer.headers["Retry-After"]) == RETRY_SECONDS
-    assert "database does not answer" in answer.content.decode()
+    assert mentions(answer.content.decode(), messages.DATABASE_UNAVAILABLE)
 
 
 # --- Unreachable -----------------------------------------------------------------------------------------------------
@@ -202,7 +204,7 @@ def test_a_page_without_a_database_is_a_line_of_text(people: Personas, take_away
     take_away()
     answer = client.get("/n/team/jobs")
     assert (answer.status_code, float(answer.headers["Retry-After"])) == (503, RETRY_SECONDS)
-    assert "database does not answer" in answer.content.decode()
+    assert mentions(answer.content.decode(), messages.DATABASE_UNAVAILABLE)
 
 
 def test_an_error_of_middleware_is_found_behind_an_event_loop_too(

@@ -98,7 +98,7 @@ def test_after_three_redirects_a_page_names_the_setting() -> None:
     assert answer.status_code == 400
     assert "REGATTA_TRUSTED_PROXIES" in answer.content.decode()
     assert 'lang="zh-hans"' in answer.content.decode()
-    assert browser.get("/sign-in").status_code == 301, "whoever has set it right is let through"
+    assert browser.get("/sign-in").status_code == 301, "a correct setting is accepted"
 
 
 @pytest.mark.usefixtures("_encrypted")

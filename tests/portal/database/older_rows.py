@@ -346,9 +346,9 @@ def _jobs(model: Any, people: Mapping[str, Any], versions: Mapping[str, Any]) ->
         moment = AT + timedelta(minutes=minutes)
         happenings.create(job=running, attempt=1, at=moment, replica=replica, kind="registered", text=text)
     model("jobs", "Scaling").objects.create(job=running, attempt=1, at=AT, before=2, after=3, automatic=True)
-    told = {str(RUNNING): {"trainers": 3, "why": "It learns faster with three."}}
+    decisions = {str(RUNNING): {"trainers": 3, "why": "It learns faster with three."}}
     model("jobs", "Elastic").objects.create(
-        mode="explain", holder="one", term=5, until=AT, told=told, decided=AT, cores=16.0
+        mode="explain", holder="one", term=5, until=AT, told=decisions, decided=AT, cores=16.0
     )
     neighbours = model("jobs", "Neighbour").objects
     neighbours.create(key="web/shop", cores=2.5, begun=AT)

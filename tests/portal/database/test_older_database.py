@@ -380,7 +380,7 @@ def test_a_followed_log_goes_on_where_it_was() -> None:
 def test_the_elastic_controller_keeps_its_mode() -> None:
     assert elastic_jobs.mode() == "explain"
     assert leader_lease.lead("another", AT + DAY) == leader_lease.Term("another", 6)
-    assert Elastic.objects.get().told[str(RUNNING)]["trainers"] == 3
+    assert Elastic.objects.get().decisions[str(RUNNING)]["trainers"] == 3
 
 
 @pytest.mark.usefixtures("now")

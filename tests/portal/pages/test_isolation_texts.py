@@ -15,6 +15,7 @@ from portal.common.messages import localized
 from runtime.isolation import delegation, probe
 from runtime.isolation.delegation import Home, Observed
 from runtime.isolation.probe import Isolation, Mode
+from runtime.messages import isolation as messages
 from tests.personas import Personas
 from tests.portal.common.test_messages import is_translated
 
@@ -30,8 +31,8 @@ def missing_layers(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         )
         yield probe._explained(Mode.USER, "EPERM")
     monkeypatch.setattr(probe, "_setting", lambda name: "")
-    yield probe._explained(Mode.USER, "a command ended with code 1")
-    yield probe._explained(Mode.UID, "a command did not end in time")
+    yield probe._explained(Mode.USER, messages.COMMAND_EXIT_CODE(code=1))
+    yield probe._explained(Mode.UID, messages.COMMAND_TIMED_OUT())
     yield from probe._without_landlock(0)
     yield from probe.probe(1, ["/usr/share"]).missing[:1]
     monkeypatch.setattr(probe, "_try", lambda *_, **__: "ENOSPC")
@@ -73,7 +74,7 @@ def test_the_page_names_layers_and_missing_parts_in_chinese(
     personas: Personas, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.LOCAL_ISOLATION = "auto"
-    found = Isolation(Mode.USER, ("no cgroup for each job: use Linux 5.14 or newer",))
+    found = Isolation(Mode.USER, (messages.KERNEL_TOO_OLD_FOR_CGROUPS(),))
     monkeypatch.setattr(isolation, "provided", lambda: found)
     client = Client(HTTP_ACCEPT_LANGUAGE="zh-hans")
     client.force_login(personas.admin)

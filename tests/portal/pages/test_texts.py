@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from portal.common.messages import MESSAGES
+from runtime.messages import registered
 
 ROOT = Path(__file__).resolve().parents[3]
 CATALOGUES = ROOT / "portal" / "locale" / "zh_Hans" / "LC_MESSAGES"
@@ -54,7 +54,7 @@ def texts_of_scripts() -> set[str]:
     [
         ("django", texts_of_templates()),
         ("django", texts_of_accounts()),
-        ("django", set(MESSAGES)),
+        ("django", {template.text for template in registered().values()}),
         ("djangojs", texts_of_scripts()),
     ],
     ids=["templates", "accounts", "messages", "scripts"],

@@ -13,10 +13,11 @@ from pytest_django import Settings
 
 from portal.common.clock import now
 from portal.common.errors import ValidationFailed
-from rbac import retention
+from rbac import messages, retention
 from rbac.audit import log as audit_log
 from rbac.models import AuditEntry, Outcome
 from tests.factories import make_namespace, make_user
+from tests.messages import pattern
 
 pytestmark = pytest.mark.django_db
 
@@ -65,7 +66,7 @@ def test_the_audit_log_outlasts_a_namespace() -> None:
 
 @pytest.mark.parametrize("reason", ["", " \n ", "x" * 501])
 def test_a_change_needs_a_reason(reason: str) -> None:
-    with pytest.raises(ValidationFailed, match="Say why"):
+    with pytest.raises(ValidationFailed, match=pattern(messages.REASON_REQUIRED)):
         audit_log.stated(reason)
 
 

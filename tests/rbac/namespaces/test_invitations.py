@@ -10,10 +10,11 @@ from django.test import Client
 
 from portal.common.clock import now
 from portal.common.errors import Conflict, Forbidden, NotFound, RegattaError, ValidationFailed
-from rbac import outbox, services
+from rbac import messages, outbox, services
 from rbac.models import Invitation, Membership, Role
 from rbac.namespaces import invitations
 from tests.factories import make_user
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -59,10 +60,10 @@ def test_the_secret_of_the_link_is_not_stored(personas: Personas) -> None:
         ("owner", Conflict, "yourself"),
         ("OWNER@example.org", Conflict, "yourself"),
         ("viewer", Conflict, "member"),
-        ("ghost", ValidationFailed, "neither|no account"),
-        ("disabled", ValidationFailed, "no account"),
-        ("", ValidationFailed, "no account"),
-        ("a`id`@", ValidationFailed, "no account"),
+        ("ghost", ValidationFailed, "not an existing account"),
+        ("disabled", ValidationFailed, "not an existing account"),
+        ("", ValidationFailed, "not an existing account"),
+        ("a`id`@", ValidationFailed, "not an existing account"),
     ],
 )
 def test_an_impossible_invitee_is_an_error_and_nothing_is_stored(
@@ -85,7 +86,7 @@ def test_nobody_has_two_open_invitations(personas: Personas, identity: str) -> N
 def test_an_expired_invitation_is_an_error_and_can_be_replaced(personas: Personas) -> None:
     made = invite(personas)
     let_expire(made.invitation)
-    with pytest.raises(Conflict, match="Ask owner for another"):
+    with pytest.raises(Conflict, match="Ask owner for a new one"):
         invitations.accept(actor=personas.stranger, invitation=made.invitation)
     assert role_of("stranger") is None
     invitations.accept(actor=personas.stranger, invitation=invite(personas).invitation)
@@ -96,7 +97,7 @@ def test_an_expired_link_is_a_page_with_the_reason(personas: Personas) -> None:
     made = invite(personas, ADDRESS)
     let_expire(made.invitation)
     answer = personas.client("stranger").get(f"/invitations/link/{made.secret}")
-    assert "This invitation ended on" in answer.content.decode()
+    assert mentions(answer.content.decode(), messages.INVITATION_EXPIRED)
 
 
 def test_a_withdrawn_invitation_is_gone(personas: Personas) -> None:
@@ -158,7 +159,7 @@ def test_a_mail_server_that_is_down_delays_only_the_email(
 def test_a_refusal_is_a_message_on_the_page(personas: Personas) -> None:
     client = personas.client("owner")
     page = client.post("/n/team/invitations", {"who": "owner", "role": "viewer"}, follow=True)
-    assert "You cannot invite yourself." in page.content.decode()
+    assert messages.SELF_INVITATION() in page.content.decode()
 
 
 def test_the_program_s_way_through_an_invitation(personas: Personas) -> None:

@@ -6,12 +6,13 @@ import pytest
 
 from jobs.lifecycle.states import JobState
 from portal.common.errors import Conflict, Forbidden, NotFound
-from rbac import services, tokens
+from rbac import messages, services, tokens
 from rbac.access import hold_open, may, namespace_for
 from rbac.models import ApiToken, AuditEntry, Membership, Namespace, Role
 from rbac.namespaces import invitations
 from rbac.scopes import Scope
 from tests.factories import make_job, make_user
+from tests.messages import pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -41,7 +42,7 @@ def test_it_goes_to_another_member_or_nowhere(personas: Personas, heir: str, err
 
 
 def test_an_admin_who_is_no_owner_cannot_transfer_ownership(personas: Personas) -> None:
-    with pytest.raises(Conflict, match="no owner"):
+    with pytest.raises(Conflict, match=pattern(messages.NOT_AN_OWNER)):
         services.hand_over(actor=personas.admin, namespace_name="team", username="viewer")
 
 
@@ -60,7 +61,7 @@ def test_a_personal_namespace_stays_with_its_account(personas: Personas) -> None
 def test_a_namespace_with_a_job_that_has_not_ended_stays_open(personas: Personas, state: JobState) -> None:
     make_job(personas.namespace, personas.owner, state=state)
     before = roles()
-    with pytest.raises(Conflict, match="1 of its jobs"):
+    with pytest.raises(Conflict, match="some of its jobs have not ended \\(1\\)"):
         close(personas)
     assert roles() == before
     assert not AuditEntry.objects.filter(action="namespace.close").exists()
@@ -115,7 +116,7 @@ def test_closing_is_in_the_audit_log_with_the_members(personas: Personas) -> Non
 # --- The last owner --------------------------------------------------------------------------------------------------
 def test_an_owner_whose_account_is_closed_does_not_count(personas: Personas) -> None:
     assert Membership.objects.filter(namespace=personas.namespace, user=personas.disabled, role=Role.OWNER).exists()
-    with pytest.raises(Conflict, match="last owner"):
+    with pytest.raises(Conflict, match=pattern(messages.LAST_OWNER)):
         services.remove_member(actor=personas.owner, namespace_name="team", username="owner")
 
 
@@ -134,7 +135,7 @@ def test_a_former_member_finds_nothing(personas: Personas) -> None:
 
 
 def test_a_new_member_of_no_account_is_refused(personas: Personas) -> None:
-    with pytest.raises(NotFound, match="no account"):
+    with pytest.raises(NotFound, match="'ghost' does not exist"):
         services.set_member(actor=personas.owner, namespace_name="team", username="ghost", role=Role.VIEWER)
     assert make_user("late").is_active
 

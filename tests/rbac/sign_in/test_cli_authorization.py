@@ -11,8 +11,10 @@ import pytest
 from django.test import Client
 
 from portal.common.errors import Conflict, ValidationFailed
+from rbac import messages
 from rbac.models import ApiToken, Connection
 from rbac.sign_in import cli_authorization
+from tests.messages import mentions, pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -49,7 +51,7 @@ def test_without_its_verifier_a_code_is_nothing_and_is_spent(personas: Personas,
 
 
 def test_a_code_is_too_old_after_two_minutes(personas: Personas) -> None:
-    with pytest.raises(Conflict, match="older than two minutes"):
+    with pytest.raises(Conflict, match=pattern(messages.LOGIN_CODE_SPENT)):
         cli_authorization.exchange(code=granted(personas), verifier=VERIFIER, now=NOW + cli_authorization.LIFETIME)
 
 
@@ -105,7 +107,7 @@ def test_without_a_port_the_page_shows_the_code(personas: Personas) -> None:
 def test_an_invalid_port_is_refused_with_a_message(personas: Personas, port: str) -> None:
     page = personas.client("viewer").post("/connect", {**REQUEST, "port": port})
     assert page.status_code == 422
-    assert "was not made by `regatta login`" in page.content.decode()
+    assert mentions(page.content.decode(), messages.LOGIN_ADDRESS_INVALID)
 
 
 def test_an_anonymous_person_signs_in_first_and_returns(db: None) -> None:

@@ -12,9 +12,11 @@ from django.http import HttpResponse
 from django.test import Client
 from social_django.models import UserSocialAuth
 
+from rbac import messages
 from rbac.models import User
 from rbac.sign_in import second_factor
 from tests.factories import make_user
+from tests.messages import mentions
 from tests.servers.sign_in_provider import BACKENDS, Person, Provider, configure
 
 pytestmark = pytest.mark.django_db
@@ -126,7 +128,7 @@ def test_the_way_back_in_another_browser_is_refused(provider: Provider) -> None:
     back = unescape(re.search(r'href="http://testserver([^"]+)"', httpx.get(address).text)[1])
     answer = Client().get(back)
     assert answer.status_code == 403
-    assert "begun in another tab or browser" in answer.content.decode()
+    assert "started in another tab or browser" in answer.content.decode()
     assert not User.objects.exists()
 
 
@@ -224,7 +226,7 @@ def test_a_connection_is_removed_unless_it_is_the_only_way_in(provider: Provider
     grace = Client()
     there_and_back(grace)
     page = grace.post(f"/account/connections/{UserSocialAuth.objects.get().pk}/remove", follow=True)
-    assert "This is the only way into your account." in page.content.decode()
+    assert mentions(page.content.decode(), messages.LAST_SIGN_IN_METHOD)
 
 
 def test_nobody_removes_the_connection_of_another(provider: Provider, ada: Client) -> None:

@@ -10,11 +10,12 @@ from django.test import Client
 
 from portal.common.clock import now
 from portal.common.errors import TooManyRequests
-from rbac import throttle
+from rbac import messages, throttle
 from rbac.models import AuditEntry
 from rbac.sign_in import password_guessing
 from rbac.sign_in.password_hashing import BoundedArgon2PasswordHasher, slot
 from tests.factories import make_user
+from tests.messages import mentions, pattern
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "a-long-enough-one"
@@ -114,7 +115,7 @@ def test_a_password_is_hashed_within_a_slot(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_request_that_waits_too_long_for_a_slot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rbac.sign_in.password_hashing._slots", Slots(free=False))
-    with pytest.raises(TooManyRequests, match="Too many passwords"), slot():
+    with pytest.raises(TooManyRequests, match=pattern(messages.TOO_MANY_PASSWORD_CHECKS)), slot():
         pass
 
 
@@ -136,8 +137,8 @@ def test_tries_at_the_present_password_end_the_right_one_too(monkeypatch: pytest
     user, client = make_user("ada", password=PASSWORD), Client()
     client.force_login(user)
     for _ in range(3):
-        assert "This is not your present password." in change(client, "wrong")
-    assert "Too many requests." in change(client, PASSWORD)
+        assert messages.OLD_PASSWORD_WRONG() in change(client, "wrong")
+    assert mentions(change(client, PASSWORD), messages.TOO_MANY_REQUESTS_FOR_NOW)
     user.refresh_from_db()
     assert user.check_password(PASSWORD)
 

@@ -16,11 +16,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from portal.common.clock import now
-from rbac import outbox
+from rbac import messages, outbox
 from rbac.models import Membership, OutgoingEmail, Session, User
 from rbac.selectors import token_behind
 from rbac.sign_in.registration import CONFIRMATION_LIFETIME
 from tests.factories import make_token, make_user
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -88,9 +89,9 @@ def test_an_unconfirmed_account_is_reported_only_with_the_password() -> None:
     client = Client()
     client.post("/sign-up", FORM)
     statuses = client.post("/sign-in", {"username": "ada", "password": PASSWORD}).content.decode()
-    assert "Confirm your e-mail address first" in statuses
+    assert mentions(statuses, messages.CONFIRMATION_PENDING)
     guessed = client.post("/sign-in", {"username": "ada", "password": "wrong"}).content.decode()
-    assert "The name or the password is wrong." in guessed
+    assert messages.CREDENTIALS_WRONG() in guessed
 
 
 def test_a_look_at_the_link_confirms_nothing() -> None:
@@ -319,7 +320,7 @@ def test_a_refused_account_cannot_sign_in(waiting: Client, personas: Personas) -
 
 def test_a_waiting_account_learns_that_an_admin_decides(waiting: Client) -> None:
     statuses = waiting.post("/sign-in", {"username": "ada", "password": PASSWORD}).content.decode()
-    assert "An admin has to let you in first." in statuses
+    assert mentions(statuses, messages.APPROVAL_PENDING)
 
 
 # --- Passwords -------------------------------------------------------------------------------------------------------

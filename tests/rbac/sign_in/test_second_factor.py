@@ -14,9 +14,11 @@ from django.utils import timezone
 from django_otp.oath import TOTP
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
+from rbac import messages
 from rbac.models import RecoveryCode, User
 from rbac.sign_in import second_factor
 from tests.factories import make_user
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -117,7 +119,7 @@ def test_a_wrong_code_switches_nothing_on(ada: User) -> None:
     client.force_login(ada)
     client.post("/account/second-factor")
     page = client.post("/account/second-factor/on", {"code": "000000"}, follow=True)
-    assert "This is not the code" in page.content.decode()
+    assert mentions(page.content.decode(), messages.TWO_FACTOR_CODE_NOT_CURRENT)
     assert second_factor.device_of(ada) is None
 
 
@@ -253,7 +255,7 @@ def test_an_admin_does_not_get_rid_of_it(personas: Personas, monkeypatch: pytest
     recovery_codes(personas.admin, phone)
     client = personas.client("admin")
     page = client.post("/account/second-factor/off", {"code": phone.code()}, follow=True)
-    assert "Admins need a second factor here." in page.content.decode()
+    assert mentions(page.content.decode(), messages.TWO_FACTOR_MANDATORY)
     assert second_factor.device_of(personas.admin) is not None
 
 

@@ -53,7 +53,9 @@ class IngestServer:
         deadline = time.monotonic() + timeout
         with self._changed:
             while not condition():
-                assert self._changed.wait(max(0.0, deadline - time.monotonic())), "the portal was not told in time"
+                assert self._changed.wait(max(0.0, deadline - time.monotonic())), (
+                    "the portal received no report in time"
+                )
 
     def go_away(self) -> None:
         assert self._server is not None

@@ -14,6 +14,7 @@ import pytest
 
 from runtime import contract, coordination
 from runtime.isolation import syscalls
+from runtime.messages import training as messages
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
 from tests.servers.etcd_server import EtcdServer
@@ -117,7 +118,7 @@ def test_an_agent_of_a_replaced_attempt_ends_its_process(replica: Replica, porta
     portal.stale = True
     replica.wait()
     assert replica.state is not None
-    assert replica.state.why == "was ended because its attempt is over: a newer attempt runs"
+    assert replica.state.why == "was terminated because its attempt has ended: a newer attempt runs"
 
 
 @pytest.mark.invariant(
@@ -204,12 +205,12 @@ def test_files_of_the_output_directory_become_artifacts_and_links_do_not(
             "def f():\n    raise ValueError('no')\n\nf()",
             {"code": 1, "why": "exited with code 1: ValueError: no in train.py line 2"},
         ),
-        ("import os\nos.abort()", {"code": None, "signal": 6, "why": "was ended by signal 6 (SIGABRT)"}),
+        ("import os\nos.abort()", {"code": None, "signal": 6, "why": "was terminated by signal 6 (SIGABRT)"}),
         (
             "import numpy\nnumpy.ones((1024, 1024, 1024))",
             {"code": 1, "out_of_memory": True, "why": "ran out of memory (limit 512 MiB)"},
         ),
-        ("while True: pass", {"signal": 24, "why": "used more than its 1 s of CPU time"}),
+        ("while True: pass", {"signal": 24, "why": "exceeded its limit of 1 s of CPU time"}),
     ],
 )
 def test_an_exit_is_reported_as_a_message(replica: Replica, script: str, facts: dict[str, object]) -> None:
@@ -259,7 +260,7 @@ def test_a_replica_whose_end_cannot_be_waited_for_is_killed_and_replaced(replica
     replica.start("import time; time.sleep(300)", agent=agent_in_which("os.pidfd_open", errno.EMFILE)).wait()
     report = replica.portal.last_report()
     assert report["code"] == contract.EXIT_RESTART
-    assert report["why"] == "its process could not be watched: Too many open files"
+    assert report["why"] == "its process could not be monitored: Too many open files"
 
 
 @pytest.mark.parametrize(
@@ -472,7 +473,7 @@ def test_a_restarted_replica_does_not_see_its_earlier_registration_as_its_own(
 @pytest.mark.etcd
 def test_a_replica_that_etcd_does_not_let_in_is_ended_with_a_message(replica: Replica, guarded: EtcdServer) -> None:
     report = replica.run(JOINED, COORDINATION=f"etcd://somebody:wrong@{guarded.server}")
-    assert report["why"].startswith("lost its place in the job: etcd does not take this user and password.")
+    assert report["why"].startswith(messages.MEMBERSHIP_LOST(why="etcd does not take this user and password."))
 
 
 @pytest.mark.etcd

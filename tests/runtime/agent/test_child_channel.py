@@ -10,6 +10,8 @@ import pytest
 
 from runtime import contract
 from runtime.agent.child_channel import LONGEST_KEY, Link, _point_entry
+from runtime.messages import Message, to_json
+from runtime.messages import training as training_messages
 
 
 class Notes:
@@ -17,6 +19,7 @@ class Notes:
 
     def __init__(self) -> None:
         self.greetings: list[tuple[str, str]] = []
+        self.failures: list[str] = []
         self.points: list[Any] = []
         self.events: list[tuple[str, str]] = []
         self.complaints: list[str] = []
@@ -29,6 +32,9 @@ class Notes:
 
     def event(self, kind: str, text: str) -> None:
         self.events.append((kind, text))
+
+    def failure(self, text: str) -> None:
+        self.failures.append(text)
 
     def misunderstood(self, why: str) -> None:
         self.complaints.append(why)
@@ -66,6 +72,16 @@ def test_one_bad_point_does_not_take_the_good_ones_with_it() -> None:
 )
 def test_a_metrics_name_becomes_one_that_the_portal_takes(name: str, expected: str) -> None:
     assert receive(points([1, 1, name, 1])).points[0][2] == expected
+
+
+def test_a_message_with_its_code_is_passed_on_as_one() -> None:
+    message = training_messages.INIT_CALLED_TWICE()
+    notes = receive(
+        json.dumps({"op": "failure", "text": to_json(message)}).encode(),
+        json.dumps({"op": "event", "kind": "note", "text": to_json(message)}).encode(),
+    )
+    passed_on = (*notes.failures, *(text for _, text in notes.events))
+    assert [(text, text.code) for text in passed_on if isinstance(text, Message)] == [(message, message.code)] * 2
 
 
 def test_half_a_character_in_an_event_is_replaced() -> None:

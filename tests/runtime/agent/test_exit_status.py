@@ -6,6 +6,8 @@ import pytest
 
 from runtime import contract
 from runtime.agent.exit_status import Ending, Force, Forced, TracebackReader, ending
+from runtime.messages import Message
+from runtime.messages import training as training_messages
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -47,6 +49,26 @@ def test_an_error_without_a_message_is_reported() -> None:
     assert read(text).error == "KeyboardInterrupt in train.py line 1"
 
 
+def test_an_error_of_the_runtime_that_was_reported_keeps_its_code() -> None:
+    message = training_messages.INIT_CALLED_TWICE()
+    reader = read(
+        f'Traceback (most recent call last):\n  File "train.py", line 3\nruntime.errors.UsageError: {message}\n'
+    )
+    plain = reader.error
+    reader.reported = message
+    assert reader.error == plain == f"runtime.errors.UsageError: {message} in train.py line 3"
+    assert isinstance(reader.error, Message)
+    assert isinstance(error := reader.error.params["error"], Message)
+    assert isinstance(text := error.params["text"], Message)
+    assert text.code == message.code
+
+
+def test_another_error_than_the_reported_one_stays_as_it_was_printed() -> None:
+    reader = read(TRACEBACK)
+    reader.reported = training_messages.INIT_CALLED_TWICE()
+    assert reader.error == "FileNotFoundError: [Errno 2] No such file or directory: 'x' in lib/model.py line 3"
+
+
 def test_a_very_long_message_is_cut() -> None:
     text = f'Traceback (most recent call last):\n  File "<string>", line 1\nValueError: {"x" * 9999}\n'
     assert len(read(text).error) < 400
@@ -61,9 +83,9 @@ def test_ordinary_lines_are_no_errors() -> None:
     [
         (0, None, Ending(0, None, False, "")),
         (3, None, Ending(3, None, False, "exited with code 3")),
-        (-9, None, Ending(None, 9, False, "was ended by signal 9 (SIGKILL)")),
-        (-60, None, Ending(None, 60, False, "was ended by signal 60")),
-        (-24, None, Ending(None, 24, False, "used more than its 3,600 s of CPU time")),
+        (-9, None, Ending(None, 9, False, "was terminated by signal 9 (SIGKILL)")),
+        (-60, None, Ending(None, 60, False, "was terminated by signal 60")),
+        (-24, None, Ending(None, 24, False, "exceeded its limit of 3,600 s of CPU time")),
         (-9, Forced(Force.MEMORY, "out"), Ending(None, 9, True, "out")),
         (-9, Forced(Force.PROCESSES, "many"), Ending(1, None, False, "many")),
         (-15, Forced(Force.FENCED, "lost"), Ending(contract.EXIT_RESTART, None, False, "lost")),

@@ -26,7 +26,9 @@ import pytest
 
 from runtime import contract
 from runtime.isolation import cgroup, landlock, syscalls
+from runtime.messages import training as messages
 from tests import cgroup_tree, unprivileged
+from tests.messages import mentions
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
 from tests.waiting import until
@@ -354,7 +356,7 @@ def test_a_replica_whose_network_others_cannot_join_is_ended(cell: Cell) -> None
         os.kill(keeper, 9)
         replica.wait(30)
         assert cell.portal.last_report()["code"] == contract.EXIT_RESTART
-        assert "keeps the network" in cell.portal.last_report()["why"]
+        assert mentions(cell.portal.last_report()["why"], messages.NETWORK_PROCESS_ENDED)
     finally:
         replica.end()
 
@@ -592,7 +594,7 @@ def test_a_program_whose_cgroup_cannot_be_entered_does_not_start(replica: Replic
 
 
 @pytest.mark.parametrize(
-    ("kills", "why"), [(1, "out of memory: reached its limit of 64 MiB"), (0, "was ended by signal 9 (SIGKILL)")]
+    ("kills", "why"), [(1, "out of memory: reached its limit of 64 MiB"), (0, "was terminated by signal 9 (SIGKILL)")]
 )
 def test_a_process_killed_by_the_kernel_for_memory_has_that_reason(
     replica: Replica, tmp_path: Path, kills: int, why: str

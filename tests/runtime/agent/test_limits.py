@@ -15,6 +15,8 @@ from runtime.agent import disk_usage, process_tree
 from runtime.agent.disk_usage import Disk
 from runtime.agent.limits import Limits
 from runtime.agent.settings import Settings
+from runtime.messages import training as messages
+from tests.messages import mentions
 from tests.waiting import until
 
 
@@ -65,7 +67,7 @@ def test_a_shortage_that_lasts_ends_the_replica(tmp_path: Path, monkeypatch: pyt
     watched.broken()
     clock.now = 5.0
     broken = watched.broken()
-    assert broken is not None and "could not be measured" in broken.why
+    assert broken is not None and mentions(broken.why, messages.USAGE_NOT_MEASURED)
 
 
 def test_blocked_measurement_ends_the_replica_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ def test_a_replica_stopped_before_it_began_does_not_begin(
     process.stderr.readline()  # type: ignore[union-attr]
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 143
-    assert termination_message()["why"] == "was stopped before it began"
+    assert termination_message()["why"] == "was stopped before it started"
 
 
 def test_a_process_that_ends_on_request_is_not_finished(
@@ -195,7 +195,7 @@ def test_an_attempt_that_is_over_begins_nothing(
 ) -> None:
     portal.stale = True
     assert start("print('never')").wait(20) == 143
-    assert (portal.texts(), termination_message()["why"]) == ([], "was stopped before it began")
+    assert (portal.texts(), termination_message()["why"]) == ([], "was stopped before it started")
 
 
 def test_where_processes_of_other_hosts_find_one() -> None:

@@ -14,6 +14,7 @@ from runtime.checkpoint.format import Damaged, Header
 from runtime.checkpoint.index import Book
 from runtime.coordination.base import StoreUnavailable
 from runtime.errors import Lost
+from runtime.messages import training as messages
 from tests.runtime.checkpoint.conftest import Writer, blocks
 from tests.runtime.checkpoint.disk import Crash, CrashingDisk, ForgetfulStore
 
@@ -74,11 +75,11 @@ def test_no_cut_and_no_changed_bit_goes_unnoticed(data):
 @pytest.mark.parametrize(
     ("change", "pattern"),
     [
-        (lambda old: old[:-30], "cut off after"),
+        (lambda old: old[:-30], "truncated after"),
         (lambda old: b"PK" + old, "no checkpoint"),
-        (lambda old: old + b"x", "checksum is wrong"),
-        (lambda old: old[:-26] + b"\0" + old[-25:], "block 0 of array 1 fails its checksum"),
-        (lambda old: old[:4] + b"\xff" * 4 + old[8:], "header claims"),
+        (lambda old: old + b"x", "checksum does not match"),
+        (lambda old: old[:-26] + b"\0" + old[-25:], "block 0 of array 1 does not match its checksum"),
+        (lambda old: old[:4] + b"\xff" * 4 + old[8:], "header declares"),
     ],
 )
 def test_damage_is_an_error_message(change, pattern):
@@ -107,7 +108,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(store, book):
     (message,) = warnings
     assert message == (
         f"The checkpoint {last.file} (version 2 of parameter server 0) cannot be used: "
-        f"it is cut off after {last.size - 9} bytes. Version 1 is tried next."
+        f"it is truncated after {last.size - 9} bytes. Version 1 is tried next."
     )
 
 
@@ -118,8 +119,8 @@ def test_when_both_are_lost_nothing_is_restored_and_a_warning_is_sent(store, boo
     versions, warnings = restored(disk, book)
     assert (versions, len(warnings)) == ([], 2)
     assert "No such file" in warnings[0]
-    assert warnings[0].endswith("Version 1 is tried next.")
-    assert warnings[1].endswith("There is no other beside it.")
+    assert warnings[0].endswith(messages.TRYING_VERSION_NEXT(version=1))
+    assert warnings[1].endswith(messages.NO_OTHER_CHECKPOINT())
 
 
 def test_two_servers_of_a_synchronous_job_go_back_to_a_version_of_both(store):
@@ -167,7 +168,7 @@ def test_a_replaced_process_cannot_make_its_checkpoint_count(store, book):
     disk, zombie = CrashingDisk(), Writer(store)
     save(disk, book, zombie, 1)
     successor = Writer(store)
-    with pytest.raises(Lost, match="this one has to end"):
+    with pytest.raises(Lost, match="this process must stop"):
         save(disk, book, zombie, 2)
     assert restored(disk, book)[0] == [1]
     save(disk, book, successor, 3)

@@ -68,7 +68,7 @@ def test_a_damaged_file_is_named_and_the_version_before_is_taken(store, job, loo
     assert look("ls", job)[0] == 0, "a listing reads no blocks"
     code, lines = look("verify", job)
     assert code == 1
-    assert f"{paths[1].name}  cannot be used: block 0 of array 1 fails its checksum. {REMEDY}" in lines
+    assert f"{paths[1].name}  cannot be used: block 0 of array 1 does not match its checksum. {REMEDY}" in lines
     assert lines[-2:] == [
         "A resume would take version 4 of attempt 1, the newest that all 2 servers have whole.",
         "It passes over what is damaged.",
@@ -80,8 +80,8 @@ def test_a_file_that_is_cut_off_inside_its_header_is_named(store, job, look):
     path.write_bytes(path.read_bytes()[:20])
     code, lines = look("ls", job)
     assert code == 1
-    assert f"{path.name}  cannot be used: it is cut off after 20 bytes. {REMEDY}" in lines
-    assert lines[-1] == "A resume would find nothing to go on from: the parameters would begin anew."
+    assert f"{path.name}  cannot be used: it is truncated after 20 bytes. {REMEDY}" in lines
+    assert lines[-1] == "A resume would find no checkpoint: the parameters would start from their initial values."
 
 
 def test_the_attempt_before_is_taken_where_the_last_has_nothing_whole(store, job, look):

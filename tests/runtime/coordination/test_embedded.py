@@ -14,7 +14,9 @@ import pytest
 from runtime.coordination import CoordinationError, connect, embedded
 from runtime.coordination.base import CoordinationStore, Lease, Relisted, StoreUnavailable, Versioned
 from runtime.coordination.embedded import EmbeddedStore
+from runtime.messages import training as messages
 from tests.contracts.coordination_contract import DEADLINE, CoordinationContract, Watcher
+from tests.messages import pattern
 
 
 class ManualClock:
@@ -140,7 +142,7 @@ def test_a_lease_that_the_store_has_forgotten_is_lost_at_once(clock):
     reasons: list[str] = []
     lease = Lease(1, 10.0, clock.now, clock, lambda: False, lambda: None, reasons.append)
     lease.beat()
-    assert reasons == ["The coordination store has ended the lease."]
+    assert reasons == [messages.LEASE_ENDED()]
 
 
 def test_the_deadline_counts_from_when_the_keepalive_was_sent(clock):
@@ -209,10 +211,10 @@ def test_both_ways_to_write_an_absolute_path_mean_the_same_file(tmp_path):
 
 @pytest.mark.parametrize("url", ["redis://localhost", ""])
 def test_another_address_is_refused_with_a_message(url):
-    with pytest.raises(CoordinationError, match="sqlite:///path/to/file"):
+    with pytest.raises(CoordinationError, match=pattern(messages.STORE_ADDRESS_INVALID)):
         connect(url)
 
 
 def test_a_directory_that_is_not_there_is_reported_in_a_message(tmp_path):
-    with pytest.raises(StoreUnavailable, match="must exist and be writable"):
+    with pytest.raises(StoreUnavailable, match=pattern(messages.STORE_NOT_OPENED)):
         connect(f"sqlite:///{tmp_path}/nowhere/store.db")

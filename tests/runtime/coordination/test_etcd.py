@@ -36,7 +36,9 @@ from runtime.coordination.etcd_accounts import open_account
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.etcd_compaction import compact
 from runtime.coordination.etcd_connection import Connection
+from runtime.messages import training as messages
 from tests.contracts.coordination_contract import DEADLINE, CoordinationContract, Watcher, eventually
+from tests.messages import pattern
 from tests.servers.etcd_server import EtcdServer, cluster, make_certificate
 from tests.waiting import let_pass, until
 
@@ -108,7 +110,7 @@ def test_closing_the_store_ends_its_watches(etcd, open_store):
     threading.Thread(target=lambda: (list(watch), ended.set()), daemon=True).start()
     store.close()
     assert ended.wait(DEADLINE)
-    with pytest.raises(StoreUnavailable, match="closed here"):
+    with pytest.raises(StoreUnavailable, match=pattern(messages.ETCD_CONNECTION_CLOSED)):
         store.get("/a")
 
 
@@ -124,7 +126,7 @@ def test_a_lease_that_an_operator_revokes_is_lost_with_the_next_keepalive(etcd, 
 def test_a_request_larger_than_etcd_takes_is_reported_in_a_message(etcd, open_store):
     store = open_store(etcd)
     for size in (1_700_000, 4_000_000):  # beyond etcd's limit, and beyond what its gRPC reads
-        with pytest.raises(TooLarge, match="--max-request-bytes"):
+        with pytest.raises(TooLarge, match=pattern(messages.ETCD_REQUEST_TOO_LARGE)):
             store.put("/large", bytes(size))
     assert store.get("/large") is None
 
@@ -163,7 +165,7 @@ def test_over_tls_only_a_server_is_believed_that_the_certificates_vouch_for(star
 
 
 def test_certificates_that_cannot_be_read_are_reported_in_a_message():
-    with pytest.raises(CoordinationError, match="Correct ca= in its address"):
+    with pytest.raises(CoordinationError, match=pattern(messages.ETCD_CERTIFICATES_UNREADABLE)):
         connect_to("etcd://127.0.0.1:1?ca=/nowhere/ca.pem").get("/a")
 
 
@@ -257,7 +259,7 @@ def test_compaction_under_a_running_watch_loses_nothing(etcd, open_store):
 
 def test_a_recreated_etcd_is_detected(start_etcd, open_store, tmp_path):
     old = start_etcd()
-    new = EtcdServer(tmp_path, name="anew", port=old.port)
+    new = EtcdServer(tmp_path, name="again", port=old.port)
     store = open_store(old)
     for _ in range(20):
         last = store.put("/w/a", b"old")
@@ -381,7 +383,7 @@ def test_a_full_etcd_is_reported_in_a_message_and_still_read(start_etcd, open_st
     server = start_etcd("--quota-backend-bytes", str(1024 * 1024))
     store = open_store(server)
     kept = store.put("/kept", b"1")
-    with pytest.raises(StoreFull, match="Compact and defragment"):
+    with pytest.raises(StoreFull, match=pattern(messages.ETCD_FULL)):
         for number in range(100):
             store.put(f"/fill/{number}", bytes(100_000))
     assert store.get("/kept") == kept
@@ -416,7 +418,7 @@ def test_a_refused_user_is_reported_in_a_message(guarded, account, message):
 
 def test_a_user_where_authentication_is_off_is_reported_in_a_message(etcd):
     store = connect_to(f"etcd://root:any@{etcd.server}")
-    with pytest.raises(AccessDenied, match="Switch its authentication on"):
+    with pytest.raises(AccessDenied, match=pattern(messages.ETCD_AUTHENTICATION_OFF)):
         store.get("/a")
     store.close()
 

@@ -12,6 +12,8 @@ from runtime.coordination import connect
 from runtime.coordination.base import AccessDenied, CoordinationStore, StoreUnavailable
 from runtime.coordination.etcd_accounts import close_account, known_attempts, open_account
 from runtime.coordination.etcd_address import EtcdAddress
+from runtime.messages import training as messages
+from tests.messages import pattern
 from tests.ports import free_port
 from tests.servers.etcd_server import EtcdServer
 
@@ -107,5 +109,5 @@ def test_without_authentication_all_share_one_address(etcd, job):
 
 
 def test_an_etcd_that_is_away_is_reported_in_a_message(job):
-    with pytest.raises(StoreUnavailable, match="See that it runs"):
+    with pytest.raises(StoreUnavailable, match=pattern(messages.ETCD_NOT_RESPONDING)):
         open_account(f"etcd://127.0.0.1:{free_port()}", job, 1, _PASSWORD)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from runtime.coordination.base import Lease, StoreUnavailable
+from runtime.messages import training as messages
 
 TTL, MARGIN = 10.0, 2.0
 
@@ -33,7 +34,7 @@ def test_the_strict_holder_stops_before_its_deadline():
     store, reasons = Store(), []
     lease = store.lease(reasons, outage=0.0)
     store.stay_away(lease, TTL)
-    assert reasons == ["No keepalive was answered in time."]
+    assert reasons == [messages.KEEPALIVE_UNANSWERED()]
     assert not lease.alive
 
 
@@ -43,7 +44,7 @@ def test_with_an_outage_the_holder_goes_on_for_so_long_and_no_longer():
     store.stay_away(lease, TTL + 57.0)
     assert (reasons, lease.alive) == ([], True)
     store.stay_away(lease, 2.0)
-    assert (reasons, lease.alive) == (["No keepalive was answered in time."], False)
+    assert (reasons, lease.alive) == ([messages.KEEPALIVE_UNANSWERED()], False)
 
 
 def test_a_store_that_returns_with_the_lease_restores_its_full_time_to_live():
@@ -62,4 +63,4 @@ def test_a_store_that_comes_back_and_has_ended_the_lease_is_believed_at_once():
     store.stay_away(lease, 50.0)
     store.known = False
     lease.beat()
-    assert (reasons, lease.alive) == (["The coordination store has ended the lease."], False)
+    assert (reasons, lease.alive) == ([messages.LEASE_ENDED()], False)

@@ -15,6 +15,8 @@ from runtime.data import catalogue, record_codec, recordio
 from runtime.data.catalogue import Unreadable
 from runtime.data.dataset import BadDataset, UnknownDataset
 from runtime.data.errors import RecordError
+from runtime.messages import data as messages
+from tests.messages import pattern
 
 ROOT = Path(__file__).parents[3]
 
@@ -84,7 +86,7 @@ def test_an_unknown_name_error_names_the_nearest():
 
 
 def test_an_error_for_an_unlike_name_lists_all_names():
-    with pytest.raises(UnknownDataset, match=r"Known are: public/diabetes, public/digits\."):
+    with pytest.raises(UnknownDataset, match=pattern(messages.AVAILABLE_NAMES)):
         catalogue.find("zzz")
 
 
@@ -116,7 +118,7 @@ def test_chunks_and_records_come_in_order(tmp_path):
 
 def test_an_unknown_split_error_lists_the_known_ones(tmp_path):
     make(tmp_path, "own")
-    with pytest.raises(UnknownDataset, match=r"no split 'test'\. Known are: train"):
+    with pytest.raises(UnknownDataset, match=r"no split 'test'\. Available: train"):
         catalogue.chunks(catalogue.find("own", [tmp_path]), "test")
 
 
@@ -167,7 +169,7 @@ def test_a_chunk_that_has_changed_is_no_fault_of_a_record(tmp_path):
     (folder / "a.txt").write_text("one\n")
     (chunk,) = catalogue.chunks(catalogue.find("own", [tmp_path]))
     (folder / "a.txt").write_text("two\n")
-    with pytest.raises(Unreadable, match="has changed since it was listed"):
+    with pytest.raises(Unreadable, match=pattern(messages.FILE_CHANGED_SINCE_INDEXED)):
         list(catalogue.read_chunk(chunk))
 
 

@@ -13,6 +13,8 @@ import pytest
 from runtime.data import pictures
 from runtime.data.errors import RecordError
 from runtime.data.pictures import picture
+from runtime.messages import data as messages
+from tests.messages import pattern
 
 DEPTHS = np.arange(12).reshape(3, 4) * 5000
 ORIENTATION = 0x0112
@@ -71,7 +73,7 @@ def test_big_endian_pictures_come_in_the_order_of_this_machine() -> None:
 @pytest.mark.formats
 @pytest.mark.parametrize(("kind", "channels"), [(2, 3), (4, 2), (6, 4)])
 def test_colours_of_sixteen_bits_are_refused_rather_than_cut(kind: int, channels: int) -> None:
-    with pytest.raises(RecordError, match="colours of more than 8 bits"):
+    with pytest.raises(RecordError, match=pattern(messages.IMAGE_COLOUR_DEPTH_UNSUPPORTED)):
         picture(png(16, kind, bytes(4 * channels)))
 
 

@@ -13,6 +13,8 @@ from runtime.data import catalogue, local_files, saved
 from runtime.data.dataset import BadDataset
 from runtime.data.errors import FormatError
 from runtime.data.format_selection import Unread
+from runtime.messages import data as messages
+from tests.messages import pattern
 
 SAMPLES = Path(__file__).resolve().parent / "formats" / "samples"
 STATE = json.dumps({"_data_files": [{"filename": "data-0.arrow"}]})
@@ -31,7 +33,7 @@ def test_files_that_state_json_does_not_list_have_no_records() -> None:
 
 
 def test_a_shard_that_is_missing_is_named() -> None:
-    with pytest.raises(FormatError, match=r"a/state.json names 'data-0.arrow', which is not there. Upload it too."):
+    with pytest.raises(FormatError, match=pattern(messages.LISTED_FILE_MISSING)):
         left_out(a__state_json=STATE)
 
 
@@ -49,7 +51,7 @@ def test_a_split_that_is_missing_is_named() -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]x", '{"_data_files": [1]}', "{}"])
 def test_a_damaged_state_beside_shards_is_refused(text: str) -> None:
-    with pytest.raises(FormatError, match=r"does not describe a dataset that HuggingFace has saved"):
+    with pytest.raises(FormatError, match=pattern(messages.SAVED_DATASET_INVALID)):
         left_out(state_json=text, data_arrow="")
 
 

@@ -10,6 +10,8 @@ import pytest
 from runtime.data import record_codec
 from runtime.errors import UsageError
 from runtime.gateway import encodings
+from runtime.messages import training as messages
+from tests.messages import pattern
 
 FEATURES = (np.array([1.5, 2.0], "f4"), 3)
 
@@ -36,7 +38,7 @@ def test_arrays_in_rows_are_lists() -> None:
 
 @pytest.mark.parametrize("record", [{"png": b"\x89"}, "text", {"x": [1]}])
 def test_values_without_a_form_as_cells_are_an_error(record: object) -> None:
-    with pytest.raises(UsageError, match="no form as CSV"):
+    with pytest.raises(UsageError, match=pattern(messages.NO_CSV_FORM)):
         encodings.line(record)
 
 

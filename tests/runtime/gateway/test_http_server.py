@@ -8,6 +8,7 @@ from runtime import contract
 from runtime.data.record_codec import decode
 from runtime.gateway.http_server import Service
 from runtime.gateway.session import Desk
+from runtime.messages import training as messages
 from runtime.trainer.environment import Alone
 from runtime.trainer.job import Job
 from tests.faults import datasets
@@ -113,7 +114,7 @@ def test_a_step_is_made_of_the_gradients_of_all_parameters(send):
     params = {"w": {"shape": [3]}, "b": {"shape": [1], "dtype": "f8"}}
     assert send("POST", "/v1/params", {"params": params, "opt": {"name": "SGD", "lr": 1.0}}) == (200, {"version": 0})
     refused = send("POST", "/v1/params/w?op=push_pull&n=4", np.ones(3, "<f4").tobytes())
-    assert (refused[0], refused[1]["why"]) == (422, "The gradient of 'b' is missing; push one for every parameter.")
+    assert (refused[0], refused[1]["why"]) == (422, messages.GRADIENT_MISSING(name="'b'"))
     assert send("POST", "/v1/params/b?op=push&dtype=f8", np.full(1, 2.0, "<f8").tobytes())[0] == 200
     status, values = send("POST", "/v1/params/w?op=push_pull&n=4", np.ones(3, "<f4").tobytes())
     assert status == 200
@@ -171,14 +172,14 @@ def test_a_wrong_request_about_a_table_is_answered_with_a_message(send, path, bo
 
 
 WRONG = [
-    ("GET", "/v1/params/v", b"", 422, "There is no parameter 'v'"),
+    ("GET", "/v1/params/v", b"", 422, "Unknown parameter 'v'"),
     ("POST", "/v1/params/w", b"1234", 422, "has 1 numbers, the parameter 3"),
     ("POST", "/v1/params/w", b"12345", 422, "cannot be read as f4"),
     ("POST", "/v1/params/w?dtype=i4", b"", 422, "f4, f8 or csv"),
     ("POST", "/v1/params/w?n=many", bytes(12), 422, "number of samples"),
     ("POST", "/v1/params/w?dtype=csv", b"1,2,nan", 422, "NaN"),
     ("POST", "/v1/params", b"{", 422, "no JSON"),
-    ("POST", "/v1/report", {"cost": "low"}, 422, "report takes numbers"),
+    ("POST", "/v1/report", {"cost": "low"}, 422, "report accepts only numbers"),
     ("POST", "/v1/save?path=../x", b"1", 422, "output directory"),
     ("GET", "/v1/records/99", b"", 409, "GET /v1/task"),
     ("GET", "/v1/weather", b"", 404, "no GET /v1/weather"),

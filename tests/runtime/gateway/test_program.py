@@ -107,7 +107,7 @@ def test_a_shell_script_trains_rows_of_a_table(tmp_path, statistics):
 
 def test_a_program_that_is_asked_to_end_gets_503_and_is_started_again(tmp_path, statistics):
     script = (
-        'trap "curl -s -o /dev/null -D told $REGATTA_GATEWAY/v1/task; exit 0" TERM; '
+        'trap "curl -s -o /dev/null -D headers $REGATTA_GATEWAY/v1/task; exit 0" TERM; '
         "curl -s -o task $REGATTA_GATEWAY/v1/task; touch begun; while :; do sleep 0.05; done"
     )
     command = [sys.executable, "-m", "runtime.gateway", "--", "sh", "-c", script]
@@ -115,6 +115,6 @@ def test_a_program_that_is_asked_to_end_gets_503_and_is_started_again(tmp_path, 
     until("a task is begun", (tmp_path / "begun").exists)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == contract.EXIT_RESTART
-    headers = (tmp_path / "told").read_text()
+    headers = (tmp_path / "headers").read_text()
     assert " 503 " in headers
     assert "Retry-After: " in headers

@@ -14,7 +14,9 @@ import pytest
 
 from runtime.isolation import cgroup, delegation
 from runtime.isolation.delegation import Home, Observed, decide
+from runtime.messages import isolation as messages
 from tests import cgroup_tree, unprivileged
+from tests.messages import mentions
 from tests.waiting import until
 
 PLACE = Path("/sys/fs/cgroup/portal.service")
@@ -25,7 +27,7 @@ USERS = [0, unprivileged.UID] if os.geteuid() == 0 else []
 @pytest.mark.parametrize(
     ("observed", "place", "move", "controllers", "missing"),
     [
-        pytest.param(Observed(None), None, False, (), "mount cgroup2", id="no cgroup v2"),
+        pytest.param(Observed(None), None, False, (), "mount cgroup2", id="cgroup v2 is missing"),
         pytest.param(Observed(PLACE), None, False, (), "Delegate=yes", id="not ours"),
         pytest.param(
             Observed(PLACE, writable=True, domain=False, available=BOTH), None, False, (), "Delegate=yes", id="threaded"
@@ -73,7 +75,7 @@ def test_the_plan_follows_from_the_observed_cgroup(
 
 def test_the_layer_names_the_limits_that_the_kernel_sets() -> None:
     assert Home(PLACE).layer == "cgroup"
-    assert Home(PLACE, frozenset({"memory", "pids"})).layer == "cgroup with limits of memory and processes"
+    assert Home(PLACE, frozenset({"memory", "pids"})).layer == "cgroup with limits on memory and processes"
 
 
 def test_missing_controllers_are_named_with_a_remedy() -> None:
@@ -217,7 +219,7 @@ def test_with_foreign_processes_in_its_cgroup_the_portal_stays_and_replicas_have
         until("the stranger is inside", lambda: cgroup_tree.inside(base) == [foreign.pid])
         problem, limits, missing, own = prepared(base, user)
         assert (problem, limits, own) == ("", [], base.name)
-        assert "other processes are in" in str(missing)
+        assert mentions(str(missing), messages.CGROUP_HAS_OTHER_PROCESSES)
         assert cgroup_tree.inside(base) == [foreign.pid]
         foreign.kill()
 

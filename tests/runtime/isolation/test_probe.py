@@ -11,6 +11,8 @@ import pytest
 
 from runtime.isolation import launch, network
 from runtime.isolation.probe import Mode, network_problem, probe
+from runtime.messages import isolation as messages
+from tests.messages import mentions
 
 pytestmark = pytest.mark.processes
 ATTEMPTS_UID = 2_000_000_123
@@ -64,7 +66,7 @@ def test_a_network_that_cannot_be_made_is_a_problem_with_a_way_out(
     monkeypatch.setattr(network, "_ROOT", str(tmp_path))
     problem = network_problem(mode, ATTEMPTS_UID, str(tmp_path))
     assert "no loopback device" in problem
-    assert "user.max_net_namespaces" in problem
+    assert mentions(problem, messages.NETWORK_NAMESPACES_UNAVAILABLE)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -20,7 +20,9 @@ from runtime import contract
 from runtime.coordination.base import Lease
 from runtime.coordination.embedded import EmbeddedStore
 from runtime.master.messages import JobDone, Task
+from runtime.messages import training as messages
 from runtime.trainer.tasks.task_client import TaskClient
+from tests.messages import mentions
 from tests.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -134,7 +136,7 @@ def test_it_hands_out_all_tasks_and_ends_when_its_trainers_have_left(start):
     assert (code, records) == (contract.EXIT_OK, 2 * 353)
     assert "Dataset public/diabetes: 353 records in 15 tasks." in output
     assert re.search(r"(?m)^Pass 1 of 2 done in [\d.]+ s: 353 records, [\d,]+ records/s, 1 trainer\.$", output)
-    assert "All 2 passes are done." in output
+    assert messages.ALL_PASSES_DONE(count=2) in output
 
 
 def test_joins_and_leaves_are_on_the_timeline(start):
@@ -222,4 +224,4 @@ def test_a_store_that_cannot_be_opened_is_a_message_and_a_restart_request():
     ended = subprocess.run(
         [sys.executable, "-m", "runtime.master"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
-    assert (ended.returncode, "cannot be opened" in ended.stdout) == (contract.EXIT_RESTART, True)
+    assert (ended.returncode, mentions(ended.stdout, messages.STORE_NOT_OPENED)) == (contract.EXIT_RESTART, True)

@@ -12,6 +12,7 @@ from runtime.master.queue_store import Ledger
 from runtime.master.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Bad, Plan, Status
+from runtime.messages import training as messages
 from tests.runtime.master.queue_rules import MemoryStore
 from tests.runtime.master.test_task_queue import Asker, texts
 
@@ -98,11 +99,11 @@ def test_a_record_that_kills_its_trainer_is_found_and_all_others_are_done(sync, 
     assert simulation.deaths <= 12
     reported = "\n".join(simulation.reported)
     assert re.search(
-        r"Record 77 \(a\.recordio\) of public/test \(task 1, chunk 1\) is left out from now on: "
-        r"trainer-\d( and trainer-\d)* could not do it\.",
+        r"Record 77 \(a\.recordio\) of public/test \(task 1, chunk 1\) is skipped from now on: "
+        r"trainer-\d( and trainer-\d)* could not process it\.",
         reported,
     ), reported
-    last = f"All {PASSES} passes are done, without what no trainer could do: record 77 (a.recordio) of public/test."
+    last = messages.ALL_PASSES_DONE_EXCEPT(count=PASSES, records="record 77 (a.recordio)", dataset="public/test")
     assert simulation.reported[-1] == last
 
 

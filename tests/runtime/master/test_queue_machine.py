@@ -14,6 +14,8 @@ from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Unread, Wai
 from runtime.master.queue_store import Ledger
 from runtime.master.task_queue import TaskQueue
 from runtime.master.types import Key, Plan, Verdict
+from runtime.messages import training as messages
+from tests.messages import mentions
 from tests.properties import examples
 from tests.runtime.master.queue_rules import MemoryStore, QueueRules
 from tests.runtime.master.test_task_queue import table_of
@@ -62,7 +64,7 @@ class QueueMachine(RuleBasedStateMachine):
     def check_pass_was_whole(self, pass_id: int) -> None:
         """I4: at its end a pass has nothing todo or pending; tasks that were not discarded were acknowledged."""
         texts = [happening.text for happening in self.queue.happenings]
-        assert any(f"Pass {pass_id + 1} of" in text and "done in" in text for text in texts)
+        assert any(f"Pass {pass_id + 1} of" in text and mentions(text, messages.PASS_DONE_DETAILS) for text in texts)
 
     @rule(index=INDICES)
     def join(self, index: int) -> None:

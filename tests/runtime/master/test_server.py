@@ -20,7 +20,9 @@ from runtime.master.messages import JobDone, Task, Trainer
 from runtime.master.queue_store import Ledger, lead
 from runtime.master.server import Master
 from runtime.master.types import Happening, Key, Plan, Status
+from runtime.messages import training as messages
 from runtime.trainer.tasks.task_client import JobFailed, TaskClient, TaskSource
+from tests.messages import mentions, pattern
 from tests.runtime.master.test_task_queue import table_of
 
 PREFIX = "/regatta/j/1/"
@@ -169,7 +171,7 @@ def test_an_unregistered_trainer_waits_for_its_registration(start):
 
 def test_a_replaced_trainer_is_refused(start):
     running = start(1, Trainer(0, 99))
-    with pytest.raises(Refused, match="Another process runs as trainer-0"):
+    with pytest.raises(Refused, match="Another process now runs as trainer-0"):
         running.client(X).next_task()
 
 
@@ -236,7 +238,7 @@ def test_only_one_may_save_the_model(start):
 def test_a_sender_of_another_attempt_is_refused(start):
     running = start(1, X)
     assert isinstance(running.client(X, job=5).next_task(), Task)
-    with pytest.raises(Refused, match="another attempt"):
+    with pytest.raises(Refused, match=pattern(messages.REQUEST_OF_OTHER_ATTEMPT)):
         running.client(X, job=6).next_task()
 
 
@@ -365,8 +367,8 @@ class TestAStoreThatIsAway:
         assert isinstance(running.client(X).next_task(), Task)
         reported = [happening for happening in running.reported if happening.kind == "store"]
         assert [happening.notable for happening in reported] == [True, True]
-        assert reported[0].text == "The store is away. Meanwhile trainers do the tasks that they have."
-        assert "answers again" in reported[1].text
+        assert reported[0].text == messages.STORE_AWAY_TRAINING_CONTINUES(why="The store is away.")
+        assert mentions(reported[1].text, messages.STORE_RESPONDS_AGAIN)
 
     def test_a_request_that_waits_past_its_deadline_gets_wait_replies(self, start, store):
         running = start(1, X)
@@ -408,7 +410,7 @@ class TestTwoMasters:
         assert new.client(X).next_task() == task
 
     def test_one_whose_registration_is_gone_does_not_lead(self, store):
-        with pytest.raises(Lost, match="Another process has become"):
+        with pytest.raises(Lost, match=pattern(messages.MASTER_ROLE_TAKEN)):
             lead(store, PREFIX, Compare("/members/master/0", create_revision=7))
 
     def test_a_request_for_another_master_waits_for_the_news_of_where_it_is(self, start):

@@ -29,7 +29,7 @@ def test_an_idle_trainer_gets_what_is_slow_a_second_time_as_a_dispatch_of_its_ow
     assert isinstance(y.get(USUAL * 1.5), Wait)
     again = y.get(USUAL * 1.5 + 1.0)
     assert again == task._replace(epoch=task.epoch + 1)
-    assert "Task 0 is under way on trainer-0 for 31 s, 20 s is usual: trainer-1 does it too" in texts(queue)
+    assert "Task 0 has been running on trainer-0 for 31 s (20 s is usual); trainer-1 runs it too" in texts(queue)
 
 
 @pytest.mark.invariant("A task that two trainers finish counts once.")

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from jobs.messages import jobs as job_messages
 from runtime.data.dataset import Chunk
 from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Unread, Wait
 from runtime.master.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Key, Plan, Saved, Status, Verdict
+from runtime.messages import data as data_messages
+from runtime.messages import training as training_messages
 
 X, Y, Z = Trainer(0, 11), Trainer(1, 12), Trainer(2, 13)
 
@@ -53,7 +56,12 @@ class Asker:
         return self.queue.fail(self.key(task), "it raised", now)
 
     def cannot_read(self, task: Task, unread: Unread, now: float = 0.0) -> Verdict:
-        return self.queue.cannot_read(self.key(task), "a.recordio cannot be read (it is gone).", unread, now)
+        return self.queue.cannot_read(
+            self.key(task),
+            data_messages.FILE_UNREADABLE(file="a.recordio", error=job_messages.GONE(replica="it")),
+            unread,
+            now,
+        )
 
     def work(self) -> list[tuple[int, int]]:
         """Do every available task; return (pass, task) in order."""
@@ -75,7 +83,15 @@ class TestPassLines:
         x = Asker(queue, X)
         for task in [x.get() for _ in range(3)]:
             x.done(task, 2.0)
-        assert "Pass 1 of 1 done in 2.0 s: 30 records, 15 records/s, 1 trainer." in texts(queue).splitlines()
+        assert (
+            training_messages.PASS_DONE_DETAILS(
+                number=1,
+                passes=1,
+                seconds="2.0",
+                details=training_messages.TRAINER_COUNT_ONE(count="30 records, 15 records/s, 1"),
+            )
+            in texts(queue).splitlines()
+        )
 
     def test_records_of_discarded_tasks_do_not_count(self):
         queue = queue_of(2, X, passes=1, failure_cap=0)
@@ -99,7 +115,7 @@ class TestTransitions:
         x.done(a)
         x.fail(b)
         assert queue.pass_id == 1
-        assert "Task 1 is left out of this pass after 1 failures: records 10-19" in texts(queue)
+        assert "Task 1 is skipped in this pass after 1 failures: records 10-19" in texts(queue)
         assert x.get() == PassEnd(0)
         assert x.get().pass_id == 1
 
@@ -114,7 +130,7 @@ class TestTransitions:
         again = y.get()
         assert (again.task_id, again.epoch) == (lost.task_id, 2)
         assert queue.entries[lost.task_id].failures == 1
-        assert f"trainer-0 left, its task {lost.task_id} goes back." in texts(queue)
+        assert f"trainer-0 left; its task {lost.task_id} goes back." in texts(queue)
 
     def test_m3_a_report_of_an_earlier_pass_is_stale(self):
         queue = queue_of(1, X, Y, Z)
@@ -259,8 +275,11 @@ class TestDataThatCannotBeRead:
         for asker in (x, y):
             assert asker.cannot_read(asker.get(), Unread.FAIL_JOB) is Verdict.OK
         assert queue.failed == (
-            "No trainer can read records 0-9 (train.recordio) of public/test: a.recordio cannot be read (it is gone). "
-            "Restore the file or upload the dataset again, then run the job."
+            training_messages.DATASET_UNREADABLE(
+                records=training_messages.RECORD_RANGE(first=0, last=9, file="train.recordio"),
+                dataset="public/test",
+                why=data_messages.FILE_UNREADABLE(file="a.recordio", error=job_messages.GONE(replica="it")),
+            )
         )
         assert queue.quarantine == ()
 
@@ -286,8 +305,10 @@ class TestDataThatCannotBeRead:
         for _ in range(2):
             x.cannot_read(x.get(), Unread.LEAVE_OUT)
         assert x.work() == [(0, 1)]
-        message = (
-            "Task 0 is left out of this pass, for no trainer can read records 0-9 (train.recordio) of public/test."
+        message = training_messages.TASK_UNREADABLE(
+            task=0,
+            records=training_messages.RECORD_RANGE(first=0, last=9, file="train.recordio"),
+            dataset="public/test",
         )
         assert message in texts(queue)
         assert queue.finished

@@ -55,5 +55,5 @@ def test_numbers_that_make_no_schedule_are_refused(make):
 
 
 def test_an_unknown_schedule_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="take one of Constant"):
+    with pytest.raises(ValueError, match="use one of Constant"):
         from_json({"name": "Magic"})

@@ -117,7 +117,7 @@ def test_a_rule_survives_the_wire(rule):
 
 
 def test_an_unknown_rule_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="take one of SGD"):
+    with pytest.raises(ValueError, match="use one of SGD"):
         optimisers.from_json({"name": "Magic"})
 
 

@@ -15,6 +15,7 @@ from runtime.checkpoint.index import Book
 from runtime.contract import Member
 from runtime.coordination.base import AccessDenied, Compare, StoreUnavailable
 from runtime.coordination.embedded import EmbeddedStore
+from runtime.messages import training as messages
 from runtime.parameters import embedding_tables
 from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.embedding_tables import Rows, Table
@@ -162,7 +163,7 @@ def test_training_goes_on_bit_for_bit_with_as_many_servers_or_others(place, unin
     assert second.values == uninterrupted
     second.close()
     assert bool(list(place.files(1).names())) == (before == after)
-    assert place.reported[0].startswith("Parameter server 0 goes on from version 4")
+    assert place.reported[0].startswith("Parameter server 0 resumes from version 4")
 
 
 def test_a_checkpoint_is_written_when_its_time_has_come(place):
@@ -232,7 +233,11 @@ def test_a_disk_failure_is_reported_and_training_continues(place):
     servers.push(0)
     servers.look(10.0)
     servers.push(1)
-    assert place.reported == ["The checkpoint of version 1 failed: No space left on device. Training goes on."]
+    assert place.reported == [
+        messages.CHECKPOINT_FAILED_CONTINUES(
+            checkpoint=messages.CHECKPOINT_OF_VERSION(version=1), why="No space left on device"
+        )
+    ]
     servers.look(10.0)
     assert len(place.reported) == 1, "that it goes on failing is no news"
     servers.keepers[0]._files = place.files()
@@ -241,7 +246,11 @@ def test_a_disk_failure_is_reported_and_training_continues(place):
     servers.keepers[0]._files = FullFiles(place.files().directory)
     servers.push(2)
     servers.look(10.0)
-    assert place.reported[1:] == ["The checkpoint of version 3 failed: No space left on device. Training goes on."]
+    assert place.reported[1:] == [
+        messages.CHECKPOINT_FAILED_CONTINUES(
+            checkpoint=messages.CHECKPOINT_OF_VERSION(version=3), why="No space left on device"
+        )
+    ]
 
 
 def test_an_earlier_attempt_that_cannot_be_deleted_fails_no_checkpoint(place):
@@ -303,7 +312,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_taken(place):
     last.write_bytes(last.read_bytes()[:-100])
     assert Servers(place, 1).versions == {1}
     assert "(version 2 of parameter server 0) cannot be used: it is cut off" in place.reported[0]
-    assert place.reported[1] == "Parameter server 0 goes on from version 1."
+    assert place.reported[1] == messages.PSERVER_RESUMES(server=0, version=1)
 
 
 def test_without_a_usable_checkpoint_training_starts_over(place):
@@ -313,7 +322,7 @@ def test_without_a_usable_checkpoint_training_starts_over(place):
     for name in place.files().names():
         place.files().delete(name)
     assert Servers(place, 1).versions == {0}
-    assert place.reported[-1] == "No checkpoint could be used; the parameters begin anew."
+    assert place.reported[-1] == messages.NO_CHECKPOINT_USABLE()
 
 
 # --- Tables ----------------------------------------------------------------------------------------------------------
@@ -441,7 +450,9 @@ def test_a_refusal_of_the_store_does_not_end_the_checkpoints(place):
     servers.push(0)
     servers.look(10.0)
     assert place.reported == [
-        "The checkpoint of version 1 failed: This user of etcd may not do that. Training goes on."
+        messages.CHECKPOINT_FAILED_CONTINUES(
+            checkpoint=messages.CHECKPOINT_OF_VERSION(version=1), why="This user of etcd may not do that"
+        )
     ]
     store.error = None
     servers.push(1)
@@ -470,7 +481,11 @@ def test_threads_that_are_short_do_not_end_the_checkpoints(place, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(writer, "_fill", short)
         servers.look(10.0)
-    assert place.reported == ["The checkpoint of version 1 failed: can't start new thread. Training goes on."]
+    assert place.reported == [
+        messages.CHECKPOINT_FAILED_CONTINUES(
+            checkpoint=messages.CHECKPOINT_OF_VERSION(version=1), why="can't start new thread"
+        )
+    ]
     assert place.files().names() == []
     servers.look(10.0)
     assert place.book().generation()[0].current.version == 1

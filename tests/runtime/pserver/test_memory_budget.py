@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from runtime.messages import paragraph
+from runtime.messages import training as messages
 from runtime.parameters.declaration import BlockPlace, Declaration, Tensor
 from runtime.parameters.optimisers import SGD, Adam, Momentum, Optimiser
 from runtime.parameters.sharding import even_table
@@ -20,9 +22,17 @@ def refusal(budget: MemoryBudget, mebibytes: int, rule: Optimiser, servers: int 
 @pytest.mark.invariant("Parameters beyond the memory budget of a pserver are refused with the numbers.")
 def test_what_is_too_large_is_refused_with_the_numbers() -> None:
     assert refusal(MemoryBudget("pserver-0", 512 * MEBIBYTE, keeps=True), 100, Adam(0.1)) == (
-        "pserver-0 would need 764 MiB for its part of the parameters (100 MiB of values, 200 MiB of the optimiser's "
-        "state, and room for the gradients and a copy for checkpoints) and has 512 MiB. Ask for more memory for role "
-        "pserver, or for more of them."
+        paragraph(
+            messages.PSERVER_MEMORY_TOO_SMALL(
+                server="pserver-0",
+                needed="764 MiB",
+                values="100 MiB",
+                state="200 MiB",
+                copies=messages.GRADIENTS_AND_CHECKPOINT_COPY(),
+                limit="512 MiB",
+            ),
+            messages.INCREASE_PSERVER_RESOURCES(),
+        )
     )
 
 

@@ -6,6 +6,8 @@ import signal
 import numpy as np
 import pytest
 
+from runtime.messages import training as messages
+from tests.messages import mentions
 from tests.runtime.trainer.attempt import Attempt
 from tests.waiting import until
 
@@ -113,7 +115,7 @@ def test_a_parameter_server_that_is_killed_comes_back_and_the_job_has_the_same_b
     for name, values in undisturbed.items():
         np.testing.assert_array_equal(ended[name], values)
     for server in (0, 1):
-        assert f"Parameter server {server} is back after" in disturbed.attempt.log(f"pserver-{server}")
+        assert f"Parameter server {server} recovered after" in disturbed.attempt.log(f"pserver-{server}")
 
 
 def test_a_parameter_server_that_is_stopped_keeps_its_optimiser_state(run):
@@ -138,5 +140,5 @@ def test_a_job_that_is_killed_whole_goes_on_exactly_where_its_last_checkpoint_wa
     ended = killed.model()
     for name, values in undisturbed.items():
         np.testing.assert_array_equal(ended[name], values)
-    assert "The data goes on in pass" in killed.attempt.log("master-0")
-    assert "goes on from version" in killed.attempt.log("pserver-0")
+    assert mentions(killed.attempt.log("master-0"), messages.DATA_RESUMES)
+    assert mentions(killed.attempt.log("pserver-0"), messages.PSERVER_RESUMES)

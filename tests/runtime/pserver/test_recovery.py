@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from runtime.messages import training as messages
 from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.messages import NOTHING, Offer, Outcome, Standing
 from runtime.parameters.optimisers import SGD, Adam, Momentum
@@ -203,7 +204,7 @@ def test_an_offer_that_comes_too_late_with_a_newer_version_ends_the_attempt_inst
     assert (attempt.shard.ready, attempt.shard.version) == (True, 0)
     late = attempt.offer(B)
     assert attempt.answers[late].outcome is Outcome.LOST
-    assert "came back at version 0, but trainer-1 has seen version 1." in attempt.shard.lost
+    assert "recovered at version 0, but trainer-1 is already at version 1." in attempt.shard.lost
 
 
 def test_a_step_reported_as_answered_is_a_duplicate():
@@ -304,11 +305,11 @@ def test_each_step_counts_once_however_often_the_server_of_an_asynchronous_job_r
     assert attempt.shard.version == len(steps)
 
 
-# --- What is told of it ----------------------------------------------------------------------------------------------
-FROM_START = "Its optimiser begins anew: there was no checkpoint yet."
-GOES_ON = "Its optimiser goes on from the checkpoint of version 5."
-ROWS = "The rows of its tables are those of the checkpoint of version 5."
-LARGER = "Until its means have settled, Adam makes larger steps than usual."
+# --- Messages ----------------------------------------------------------------------------------------------
+FROM_START = messages.OPTIMISER_RESET()
+GOES_ON = messages.OPTIMISER_RESUMES(version=5)
+ROWS = messages.TABLE_ROWS_FROM_CHECKPOINT(version=5)
+LARGER = messages.ADAM_STEPS_LARGER()
 
 
 @pytest.mark.parametrize(
@@ -327,7 +328,7 @@ LARGER = "Until its means have settled, Adam makes larger steps than usual."
     ],
 )
 def test_the_message_lists_what_was_restored_and_what_was_not(recovered, optimiser, tables, pattern):
-    assert recovered.describe(0, 1.23, optimiser, tables) == f"Parameter server 0 is back after 1.2 s {pattern}"
+    assert recovered.describe(0, 1.23, optimiser, tables) == f"Parameter server 0 recovered after 1.2 s {pattern}"
 
 
 def test_steps_of_an_adam_that_has_forgotten_are_larger_but_not_by_much():

@@ -3,6 +3,8 @@ import pytest
 
 from runtime import dist
 from runtime.errors import UsageError
+from runtime.messages import training as messages
+from tests.messages import pattern
 
 pytestmark = pytest.mark.usefixtures("fresh")
 
@@ -105,19 +107,19 @@ def test_an_unknown_data_set_gets_the_nearest_name():
 
 @pytest.mark.parametrize("value", ["low", None, np.zeros(2), True])
 def test_a_report_of_what_is_no_number_is_refused(value):
-    with pytest.raises(UsageError, match="report takes numbers; cost"):
+    with pytest.raises(UsageError, match="report accepts only numbers; cost"):
         dist.init().report(cost=value)
 
 
 def test_a_second_set_of_parameters_is_refused():
     job = dist.init()
     job.params(zeros())
-    with pytest.raises(UsageError, match="one dict"):
+    with pytest.raises(UsageError, match=pattern(messages.PARAMETERS_ALREADY_SET)):
         job.params(zeros())
 
 
 def test_an_unknown_mode_is_refused():
-    with pytest.raises(UsageError, match="no mode"):
+    with pytest.raises(UsageError, match=pattern(messages.MODE_UNKNOWN)):
         dist.init().params(zeros(), mode="sometimes")
 
 
@@ -129,12 +131,12 @@ def test_a_model_in_another_format_is_written_by_a_function(fresh):
 def test_a_model_is_not_saved_outside_of_the_output_directory():
     job = dist.init()
     job.params(zeros())
-    with pytest.raises(UsageError, match="output directory"):
+    with pytest.raises(UsageError, match=pattern(messages.MODEL_PATH_OUTSIDE_OUTPUT)):
         job.save_model("../model.npz")
 
 
 def test_saving_without_parameters_is_refused():
-    with pytest.raises(UsageError, match="no parameters"):
+    with pytest.raises(UsageError, match=pattern(messages.NO_PARAMETERS_TO_SAVE)):
         dist.init().save_model("model.npz")
 
 

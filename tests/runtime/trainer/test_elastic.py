@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from runtime import contract
+from runtime.messages import training as messages
 from tests.runtime.trainer.attempt import Attempt
 from tests.waiting import until
 
@@ -57,6 +58,6 @@ def test_a_trainer_joins_in_the_middle_of_a_pass_and_the_first_one_leaves_withou
         assert attempt.wait("master-0", 20.0) == contract.EXIT_OK
         log = attempt.log("master-0")
         assert "trainer-0 left.\n" in log  # it had released its task: nothing had to be taken away
-        assert "All 2 passes are done." in log
+        assert messages.ALL_PASSES_DONE(count=2) in log
     finally:
         attempt.close()

@@ -36,8 +36,8 @@ for x, y in job.steps(job.reader(batch=64, shuffle=1024)):
     p.push_pull({"b": s.sum(0)}, n=len(y))
 x, y = job.load(split="test")
 p.pull()
-told = (shades.pull(ids_of(x)).sum(1) + p["b"]).argmax(1)
-print("accuracy", (told == y).mean(), flush=True)
+predicted = (shades.pull(ids_of(x)).sum(1) + p["b"]).argmax(1)
+print("accuracy", (predicted == y).mean(), flush=True)
 job.save_model("model.npz")
 """
 

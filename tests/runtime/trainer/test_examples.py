@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from runtime.messages import training as messages
 from tests.runtime.trainer.attempt import ROOT, Attempt
 from tests.waiting import until
 
@@ -109,4 +110,4 @@ def test_a_script_with_fewer_passes_than_the_job_prints_a_message(attempt, tmp_p
     for role in ("master", "pserver", "trainer"):
         one.start(role, 0)
     assert one.wait("trainer-0", 30) == 0, one.log("trainer-0")
-    assert "The script asks job.steps for passes=1: no more of the job's 3 are done." in one.log("trainer-0")
+    assert messages.PASSES_NOT_ALL_RUN(passes=1, total=3) in one.log("trainer-0")

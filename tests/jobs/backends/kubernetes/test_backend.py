@@ -23,8 +23,8 @@ from jobs.operator.client.api import connect
 from runtime import contract
 from tests.contracts import backend_contract
 from tests.contracts.backend_contract import NO_GRACE, BackendContract, all_exited, all_running, make_plan
+from tests.jobs.operator.environment import own_address, runtime_image
 from tests.jobs.operator.kube_cluster import Cluster, Controller
-from tests.jobs.operator.surroundings import own_address, runtime_image
 from tests.runtime.agent.ingest_server import IngestServer
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
@@ -235,8 +235,8 @@ def test_a_replica_restarts_after_its_place_was_taken_away(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"image": "{registry}/none:1"}, "its image cannot be pulled"),
-        ({"cpu": 900.0}, "it finds no node"),
+        ({"image": "{registry}/none:1"}, "the image cannot be pulled"),
+        ({"cpu": 900.0}, "no node is available"),
     ],
 )
 def test_the_reason_why_pods_do_not_start_is_reported_within_ten_seconds(

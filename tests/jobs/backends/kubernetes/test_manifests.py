@@ -17,12 +17,14 @@ from jobs.backends.base import AttemptRef, LaunchFailed, LaunchPlan, ReplicaPlan
 from jobs.backends.kubernetes import manifests
 from jobs.backends.kubernetes.backend import KubernetesBackend
 from jobs.backends.kubernetes.manifests import Cluster, Mount
+from jobs.messages import cluster as messages
 from jobs.operator.client.resources import JOBS
 from jobs.operator.decide.children import grace_of
 from jobs.operator.model import crd, spec
 from jobs.operator.model.namespace_names import LIMIT, name_of
 from runtime import contract
 from tests.jobs.operator.api_servers import FaithfulServer
+from tests.messages import pattern
 
 ATTEMPT = "3e9f117c-d751-4a80-845b-44632332fdf0"
 CLUSTER = Cluster(image="registry/runtime:1", prefix="regatta-")
@@ -302,7 +304,7 @@ def test_a_mounted_dataset_is_visible_and_an_unmounted_one_is_refused() -> None:
     volume = {"persistentVolumeClaim": {"claimName": "shelf", "readOnly": True}}
     cluster, made = replace(CLUSTER, data=(Mount(PurePosixPath("/srv/shelf"), volume),)), bare(REGATTA_DATASET="team/a")
     assert environment(made=made, cluster=cluster)[contract.DATA_PATH] == "/srv/shelf/version-3"
-    with pytest.raises(LaunchFailed, match="REGATTA_KUBERNETES_DATA"):
+    with pytest.raises(LaunchFailed, match=pattern(messages.DATASET_NOT_MOUNTED)):
         KubernetesBackend(Nobody(), CLUSTER).launch(made)  # type: ignore[arg-type]
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from jobs.backends.base import Phase, ReplicaView
 from jobs.backends.kubernetes.observe import container, view
+from jobs.messages import cluster as messages
 
 
 def job(**fields: Any) -> dict[str, Any]:
@@ -106,7 +107,10 @@ def test_a_forged_report_of_user_code_is_not_an_agents(message: str) -> None:
 
 def test_what_the_node_did_to_it_is_nobodys_failure() -> None:
     one = observed(job(), pod(phase="Failed", reason="Evicted", message="The node was low on memory."))
-    assert (one.phase, one.why) == (Phase.LOST, "the node ended it (Evicted): The node was low on memory.")
+    assert (one.phase, one.why) == (
+        Phase.LOST,
+        messages.ENDED_BY_NODE(reason="Evicted", why="The node was low on memory."),
+    )
 
 
 def test_a_pod_that_somebody_deleted_was_killed() -> None:
@@ -132,7 +136,7 @@ def test_a_removed_pod_is_observed_as_asked_to_stop(made: dict[str, Any]) -> Non
 
 def test_a_replica_stopped_before_its_pod_has_ended() -> None:
     one = observed(job(starts={}, spec={"runPolicy": {"suspend": True}}))
-    assert (one.phase, one.why) == (Phase.EXITED, "was stopped before it began")
+    assert (one.phase, one.why) == (Phase.EXITED, "was stopped before it started")
 
 
 # --- Restarts --------------------------------------------------------------------------------------------------------
@@ -150,13 +154,13 @@ def test_a_removed_replica_stays_removed_when_its_place_is_back() -> None:
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        (waiting("ErrImagePull", "manifest unknown"), "its image cannot be pulled: manifest unknown"),
-        (waiting("ImagePullBackOff", "Back-off pulling"), "its image cannot be pulled: Back-off pulling"),
-        (waiting("InvalidImageName"), "the name of its image cannot be read: InvalidImageName"),
-        (waiting("CreateContainerConfigError", "no secret"), "its container cannot be made: no secret"),
+        (waiting("ErrImagePull", "manifest unknown"), "the image cannot be pulled: manifest unknown"),
+        (waiting("ImagePullBackOff", "Back-off pulling"), "the image cannot be pulled: Back-off pulling"),
+        (waiting("InvalidImageName"), "the name of the image is not valid: InvalidImageName"),
+        (waiting("CreateContainerConfigError", "no secret"), "the container cannot be created: no secret"),
         (
             waiting("CreateContainerConfigError", 'configmap "theirs" not found'),
-            'its container cannot be made: configmap "theirs" not found',
+            'the container cannot be created: configmap "theirs" not found',
         ),
         # Pods wait for each other by the ConfigMap of their job, which has the name of the job.
         (waiting("CreateContainerConfigError", 'configmap "a" not found'), ""),
@@ -166,7 +170,7 @@ def test_a_removed_replica_stays_removed_when_its_place_is_back() -> None:
                 "phase": "Pending",
                 "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}],
             },
-            "it finds no node: 0/1 nodes are available",
+            "no node is available: 0/1 nodes are available",
         ),
     ],
 )
@@ -177,7 +181,7 @@ def test_the_reason_why_a_pod_does_not_start_is_reported(status: dict[str, Any],
 @pytest.mark.parametrize("reason", ["Refused", "InvalidSpec", "NameTaken"])
 def test_a_refusal_by_the_api_server_is_reported(reason: str) -> None:
     refused = job(starts={}, status={"reason": reason, "message": "exceeded quota: cpu"})
-    assert observed(refused).why == "the cluster refuses it: exceeded quota: cpu"
+    assert observed(refused).why == "rejected by the cluster: exceeded quota: cpu"
 
 
 # --- Without an agent ------------------------------------------------------------------------------------------------

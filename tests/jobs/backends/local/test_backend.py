@@ -110,7 +110,7 @@ def test_a_killed_agent_is_observed_as_lost(backend: LocalBackend, plan: Callabl
     assert state is not None
     os.kill(state.pid, signal.SIGKILL)
     view = wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
-    assert view.replicas[0].why == "its agent is gone and left no word of how the process ended"
+    assert view.replicas[0].why == "its agent is gone and did not report how the process ended"
     backend.stop(attempt.ref, NO_GRACE)
 
 
@@ -135,7 +135,7 @@ def test_the_spool_of_a_killed_agent_is_delivered_once(
     view = wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
     assert portal.texts("stdout") == [f"line {number}" for number in range(500)]
     assert ["killed" in text for text in portal.texts("agent")] == [True]
-    assert view.replicas[0].why == "its agent is gone and left no word of how the process ended"
+    assert view.replicas[0].why == "its agent is gone and did not report how the process ended"
     state = ReplicaState.load(directory(attempts))
     assert state is not None
     assert (state.handed_over, state.delivered) == (True, True)
@@ -297,14 +297,14 @@ def test_only_the_platforms_roles_get_the_checkpoint_directory(
     program = (
         sys.executable,
         "-c",
-        f"import os; open('told', 'w').write(os.environ.get({contract.CHECKPOINT_DIR!r}, ''))",
+        f"import os; open('reported', 'w').write(os.environ.get({contract.CHECKPOINT_DIR!r}, ''))",
     )
     plans = [
         replace(attempt.replicas[0], name=f"{role}-0", role=role, command=program) for role in ("trainer", "pserver")
     ]
     backend.launch(replace(attempt, replicas=tuple(plans)))
     wait_until(backend, attempt.ref, all_exited)
-    directories = {one.name: (directory(attempts, one.name) / "work" / "told").read_text() for one in plans}
+    directories = {one.name: (directory(attempts, one.name) / "work" / "reported").read_text() for one in plans}
     assert directories == {"trainer-0": "", "pserver-0": str(attempts / "checkpoints" / attempt.ref.job_id)}
 
 

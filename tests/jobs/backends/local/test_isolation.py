@@ -15,11 +15,14 @@ from jobs.backends.local import backend as local_backend
 from jobs.backends.local import isolation, uids
 from jobs.backends.local.backend import LocalBackend
 from jobs.backends.local.isolation import Policy
+from jobs.messages import cluster as cluster_messages
 from runtime import contract
 from runtime.contract import AgentOrder
 from runtime.isolation.delegation import Found, Home
 from runtime.isolation.probe import Isolation, Mode
+from runtime.messages import isolation as isolation_messages
 from tests import cgroup_tree
+from tests.messages import mentions
 
 UIDS = range(2_000_000_000, 2_000_000_010)
 
@@ -40,7 +43,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, settings: Any) -> Isolation:
 
 @pytest.mark.invariant("Without isolation, only jobs of platform administrators run, unless the settings allow others.")
 def test_without_isolation_only_admins_run_jobs(machine: Isolation) -> None:
-    assert "only platform admins" in isolation.refusal(Person(is_admin=False))
+    assert mentions(isolation.refusal(Person(is_admin=False)), cluster_messages.ADMINS_ONLY_WITHOUT_ISOLATION)
     assert "allow them" in isolation.refusal(Person(is_admin=False))
     assert not isolation.refusal(Person(is_admin=True))
 
@@ -114,12 +117,12 @@ def test_the_cgroups_of_jobs_are_reported_at_the_start_and_to_admins(
 ) -> None:
     settings.CLUSTER_BACKEND, settings.LOCAL_ISOLATION = "local", "auto"
     home = Home(Path("/sys/fs/cgroup/home"), frozenset({"memory"}))
-    isolated(monkeypatch, Found(home, ("the kernel sets no limits of processes: do this",)))
+    isolated(monkeypatch, Found(home, ("the kernel does not limit processes: do this",)))
     provided = isolation.provided()
     assert provided is not None
-    assert provided.layers[-1] == "cgroup with limits of memory"
-    assert provided.missing == ("the kernel sets no limits of processes: do this",)
-    assert "cgroup with limits of memory. Missing: the kernel sets no limits of processes" in isolation.start_line()
+    assert provided.layers[-1] == "cgroup with limits on memory"
+    assert provided.missing == ("the kernel does not limit processes: do this",)
+    assert mentions(isolation.start_line(), isolation_messages.LAYER_CGROUP)
     assert isolation.policy().cgroups == home
 
 

@@ -14,7 +14,9 @@ from jobs.builds.images import pod_builder
 from jobs.builds.images.build_request import Order
 from jobs.builds.images.errors import BuildFailed
 from jobs.builds.images.plan import Image, Kind
+from jobs.messages import cluster as messages
 from jobs.operator.client.api import Refusal
+from tests.messages import pattern
 
 IMAGE = Image(Kind.JOB, "registry.example/jobs/code:1", "registry.example/base:1", "/job")
 ORDER = Order((IMAGE,), "registry.example", False, "", 60.0, 2**30, "pod", "", namespace="builds", tools="tools:1")
@@ -53,15 +55,15 @@ def make(api: Any, deadline: float) -> str:
 @pytest.mark.parametrize("status", [0, 429, 500, 503])
 def test_a_temporarily_unavailable_api_server_fails_no_image(status: int) -> None:
     log = make(RefusingAtFirst(status, times=3), time.monotonic() + 60)
-    assert "The cluster does not answer: it starts again Trying again." in log
+    assert messages.CLUSTER_NOT_RESPONDING(error="it starts again") in log
 
 
 @pytest.mark.parametrize("status", [403, 404, 422])
 def test_a_refusal_of_the_cluster_fails_the_image(status: int) -> None:
-    with pytest.raises(BuildFailed, match="does not let the image be made"):
+    with pytest.raises(BuildFailed, match=pattern(messages.IMAGE_BUILD_FORBIDDEN)):
         make(RefusingAtFirst(status, times=1), time.monotonic() + 60)
 
 
 def test_an_unavailable_api_server_is_waited_for_until_the_deadline() -> None:
-    with pytest.raises(BuildFailed, match="does not let the image be made"):
+    with pytest.raises(BuildFailed, match=pattern(messages.IMAGE_BUILD_FORBIDDEN)):
         make(RefusingAtFirst(503, times=10**6), time.monotonic())

@@ -15,7 +15,10 @@ from pytest_django import Settings
 from jobs.builds import code_snapshots
 from jobs.builds.images import build_request, launcher, plan
 from jobs.launch.planner import BuildView
+from jobs.messages import cluster as messages
+from jobs.messages import specification as specification_messages
 from jobs.models import CodeSnapshot
+from tests.messages import mentions
 from tests.waiting import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.django_db, pytest.mark.timeout(600)]
@@ -111,7 +114,7 @@ def test_the_image_of_a_job_has_the_runtime_the_requirements_and_the_code(
     script = "import os, sys, tiny, numpy, runtime.dist; print(tiny.SIZE, os.getuid(), sys.prefix, os.listdir('.'))"
     output = run_in(view.done.image, storage, str(view.done.python), "-c", script)
     assert output.split()[:3] == ["1", str(plan.USER), str(plan.ENVIRONMENT)]
-    assert "train.py" in output
+    assert mentions(output, specification_messages.FILES_MISSING)
     platform = "import runtime.agent.supervisor, runtime.coordination.etcd, runtime.master, runtime.pserver; print(1)"
     assert run_in(view.done.image, storage, str(launcher.PYTHON), "-c", platform) == "1\n"
 
@@ -179,7 +182,7 @@ def test_a_build_that_takes_too_long_is_stopped_with_the_limit(
 ) -> None:
     assert built(code()).done is not None
     settings.BUILD_SECONDS = 1.0
-    assert built(code(), "tiny", "numpy").problem == "Making the image took more than 1 seconds and was stopped."
+    assert built(code(), "tiny", "numpy").problem == messages.IMAGE_BUILD_TIMED_OUT(count=1)
 
 
 def test_the_build_of_an_image_that_is_not_needed_any_more_stops(
@@ -219,7 +222,7 @@ def test_a_base_image_that_cannot_run_the_platform_is_reported_with_a_message(
 
 def test_a_missing_base_image_is_reported_with_a_message(code: Callable[..., CodeSnapshot], settings: Settings) -> None:
     settings.BASE_IMAGE = f"{os.environ['REGISTRY']}/base/nothing:1"
-    assert built(code()).problem.startswith("The base image could not be had: ")
+    assert built(code()).problem.startswith("The base image could not be pulled: ")
 
 
 def test_of_two_jobs_that_need_the_same_packages_at_once_one_installs_them(

@@ -17,11 +17,13 @@ from jobs.elastic.controller import external_usage, leader_lease
 from jobs.elastic.controller.capacity import CapacityReader
 from jobs.elastic.controller.controller import Controller
 from jobs.elastic.controller.observer import Observer
+from jobs.messages import elastic as elastic_messages
 from jobs.models import Elastic, Job, Neighbour
 from jobs.operator.client.api import Refusal
 from jobs.operator.client.resources import ALL_PODS, NODES
 from jobs.operator.model.namespace_names import name_of
 from quota.models import Capacity
+from runtime.messages import training as training_messages
 from tests.jobs.conftest import Use
 from tests.jobs.elastic.controller.test_controller import World, roles, scaling_texts, trainers
 from tests.jobs.fakes import ObedientBackend
@@ -152,7 +154,11 @@ def test_a_newcomer_whose_pods_find_no_node_gets_its_least(cluster: Cluster) -> 
     cluster.rounds(6)
     second.refresh_from_db()
     assert (second.state, trainers(first), taken(cluster.server)) == ("RUNNING", 3, NODE)
-    assert scaling_texts(first)[-1] == "Shrinks from 6 to 3 trainers: room for others that have begun."
+    assert scaling_texts(first)[-1] == elastic_messages.SCALES_DOWN_FOR_OTHERS(
+        before=6,
+        trainers=training_messages.TRAINER_COUNT(count=3),
+        beneficiary=elastic_messages.OTHER_STARTED_WORKLOADS(),
+    )
 
 
 @pytest.mark.invariant(
@@ -165,7 +171,9 @@ def test_a_service_of_higher_priority_gets_room_and_the_next_time_finds_it(clust
     assert cluster.served() == 0
     cluster.rounds(4)
     assert (cluster.served(), trainers(job)) == (2, 3), "two for the service, one for its next growth"
-    assert scaling_texts(job)[-1] == "Shrinks from 6 to 3 trainers: room for a service of the cluster."
+    assert scaling_texts(job)[-1] == elastic_messages.SCALES_DOWN_FOR_OTHERS(
+        before=6, trainers=training_messages.TRAINER_COUNT(count=3), beneficiary=elastic_messages.CLUSTER_SERVICE()
+    )
     cluster.service(3)
     assert cluster.served() == 3, "it need not ask twice"
     cluster.service(0)

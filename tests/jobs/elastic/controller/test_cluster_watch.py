@@ -78,7 +78,7 @@ def test_a_refused_read_is_reported_as_forbidden(follow: Follow) -> None:
     assert survey.look() is None
     assert survey.forbidden
     followed = follow(refusing(403))
-    until("it was told", lambda: followed.forbidden, 10)
+    until("it was reported", lambda: followed.forbidden, 10)
     assert followed.follow() is None
 
 

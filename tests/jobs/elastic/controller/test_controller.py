@@ -19,6 +19,8 @@ from jobs.elastic.policy.model import Job as Member
 from jobs.elastic.policy.policy import decide
 from jobs.ingest.payloads import Report
 from jobs.lifecycle.states import JobState
+from jobs.messages import elastic as elastic_messages
+from jobs.messages import jobs as job_messages
 from jobs.models import Attempt, Elastic, Job, JobEvent, Replica, Scaling
 from jobs.reconcile import reconciler
 from jobs.reconcile.sweep import sweep
@@ -27,6 +29,7 @@ from jobs.services import jobs as job_services
 from jobs.services import replica_reports, scaling
 from portal.common.clock import now as wall_clock
 from quota.models import Capacity, Claim, Limit, Reservation
+from runtime.messages import training as training_messages
 from tests.factories import make_namespace
 from tests.jobs.conftest import Use
 from tests.jobs.fakes import MachineBackend
@@ -113,7 +116,9 @@ def test_a_job_grows_into_idle_capacity_and_the_reason_is_recorded(world: World)
     job = world.job()
     world.rounds(4)
     assert (trainers(job), held()) == (4, CORE + 4)
-    assert scaling_texts(job) == ["Grows from 1 to 4 trainers: there is room."]
+    assert scaling_texts(job) == [
+        elastic_messages.SCALES_UP(before=1, trainers=training_messages.TRAINER_COUNT(count=4))
+    ]
     assert Replica.objects.filter(role="trainer", state="registered").count() == 4
     change = Scaling.objects.get()
     assert (change.before, change.after, change.automatic) == (1, 4, True)
@@ -129,7 +134,9 @@ def test_a_newcomer_gets_its_least_from_others_and_they_grow_again_when_it_has_g
     third.refresh_from_db()
     assert (third.state, trainers(third), held()) == ("RUNNING", 2, 12)
     assert trainers(first) + trainers(second) == 4
-    assert scaling_texts(first)[-1] == "Shrinks from 4 to 2 trainers: room for `third`."
+    assert scaling_texts(first)[-1] == elastic_messages.SCALES_DOWN_FOR_OTHERS(
+        before=4, trainers=training_messages.TRAINER_COUNT(count=2), beneficiary="`third`"
+    )
     world.ends(third)
     world.rounds(3)
     assert held() == 8, "who was made smaller a moment ago stays so for a while"
@@ -145,7 +152,11 @@ def test_a_newcomer_of_another_namespace_is_not_named(world: World, personas: Pe
     wanted = specifications.parse({"name": "secret", "files": {"train.py": "1\n"}, "roles": roles()})
     job_services.submit_job(actor=personas.stranger, namespace="rivals", spec=wanted)
     world.rounds(2)
-    assert scaling_texts(first)[-1] == "Shrinks from 10 to 7 trainers: room for a job of another namespace."
+    assert scaling_texts(first)[-1] == elastic_messages.SCALES_DOWN_FOR_OTHERS(
+        before=10,
+        trainers=training_messages.TRAINER_COUNT(count=7),
+        beneficiary=elastic_messages.JOB_OF_ANOTHER_NAMESPACE(),
+    )
 
 
 def test_a_job_that_no_shrinking_can_let_in_takes_nothing_from_others(world: World, personas: Personas) -> None:
@@ -208,17 +219,17 @@ def test_under_the_rules_of_the_platform_nobody_shrinks_or_stops_for_one_that_wo
     high = Member("high", 7, 7, one, priority=1, submitted=900.0)
     decision = decide(Cluster([Node("n", Amounts(8000, 64_000))], [low, normal, high]), 1000.0, rules())
     assert (decision.victims, decision.preempted) == ({}, {})
-    assert decision.messages["high"].startswith("Waiting for room")
+    assert decision.messages["high"].startswith("Waiting for capacity")
 
 
 # --- A newcomer of higher priority -----------------------------------------------------------------------------------
-STOPS_THAT_NEVER_COME = ("stop for it", "Stops and goes back", "Room is being made", "called back", "room for `")
+STOPS_THAT_NEVER_COME = ("stop for it", "Stops and returns", "Freeing capacity", "called back", "room for `")
 
 
 def texts_of(job: Job) -> list[str]:
     """Return all texts about a job that people read: the reason of its state, its timeline, its transitions."""
     job.refresh_from_db()
-    decisions = Elastic.objects.values_list("told", flat=True).first() or {}
+    decisions = Elastic.objects.values_list("decisions", flat=True).first() or {}
     of_controller = [str(decisions.get(str(job.pk), {}).get("why", "")), elastic_jobs.sizing_of(job)]
     events = [*job.happenings.values_list("text", flat=True), *job.transitions.values_list("why", flat=True)]
     return [job.why, *of_controller, *events]
@@ -240,7 +251,9 @@ def test_no_stop_is_announced_for_a_newcomer_of_higher_priority_if_the_platform_
     low.refresh_from_db()
     high.refresh_from_db()
     assert (low.state, low.attempt, trainers(low), high.state) == ("RUNNING", 1, 10, "QUEUED")
-    assert scaling_texts(low) == ["Grows from 2 to 10 trainers: there is room."]
+    assert scaling_texts(low) == [
+        elastic_messages.SCALES_UP(before=2, trainers=training_messages.TRAINER_COUNT(count=10))
+    ]
     announced = [text for job in (low, high) for text in texts_of(job) if any(p in text for p in STOPS_THAT_NEVER_COME)]
     assert announced == []
     assert not Reservation.objects.exclude(recalled=None).exists()
@@ -276,8 +289,8 @@ def test_a_requested_number_of_trainers_stays_until_it_is_left_to_the_platform_a
     assert trainers(job) == 4
     texts = list(JobEvent.objects.filter(job=job, kind="elastic").order_by("id").values_list("text", flat=True))
     assert texts == [
-        "developer sets the number of trainers: the platform leaves it alone from now on.",
-        "developer leaves the number of trainers to the platform: 1 to 4 trainers.",
+        job_messages.AUTOMATIC_SCALING_OFF(name="developer"),
+        job_messages.AUTOMATIC_SCALING_ON(name="developer", least=1, trainers=training_messages.TRAINER_COUNT(count=4)),
     ]
 
 
@@ -287,7 +300,11 @@ def test_in_explain_mode_nothing_changes_and_the_reason_is_recorded_once(world: 
     world.rounds(6)
     assert (trainers(job), Scaling.objects.count()) == (1, 0)
     texts = JobEvent.objects.filter(job=job, kind="elastic").order_by("id").values_list("text", flat=True)
-    assert list(texts) == ["Only explained, nothing is changed: Grows from 1 to 4 trainers: there is room."]
+    assert list(texts) == [
+        job_messages.SCALING_DRY_RUN(
+            decision=elastic_messages.SCALES_UP(before=1, trainers=training_messages.TRAINER_COUNT(count=4))
+        )
+    ]
 
 
 def test_the_mode_set_by_an_admin_overrides_the_settings(world: World) -> None:
@@ -332,12 +349,12 @@ def test_a_decision_about_a_job_that_has_changed_since_is_dropped(world: World, 
     job = world.job()
     world.rounds(3)
     attempt, before = job.attempt, trainers(job)
-    wishes: dict[str, Any] = {"job_id": job.pk, "why": "x", "leads": lambda: True, "now": world.now}
+    requested: dict[str, Any] = {"job_id": job.pk, "why": "x", "leads": lambda: True, "now": world.now}
     stale = [
-        scaling.scale_automatically(attempt=attempt, before=before - 1, after=2, **wishes),
-        scaling.scale_automatically(attempt=attempt + 1, before=before, after=2, **wishes),
-        scaling.scale_automatically(attempt=attempt, before=before, after=99, **wishes),
-        scaling.scale_automatically(attempt=attempt, before=before, after=0, **wishes),
+        scaling.scale_automatically(attempt=attempt, before=before - 1, after=2, **requested),
+        scaling.scale_automatically(attempt=attempt + 1, before=before, after=2, **requested),
+        scaling.scale_automatically(attempt=attempt, before=before, after=99, **requested),
+        scaling.scale_automatically(attempt=attempt, before=before, after=0, **requested),
     ]
     assert (set(stale), trainers(job)) == ({scaling.Growth.STALE}, before)
 
@@ -455,7 +472,7 @@ def check_scalings(job: Job) -> None:
         if one.after < one.before and other.after > other.before:
             assert not quick(one.at, other.at)
         if one.after > one.before and other.after < other.before and quick(one.at, other.at):
-            assert "jobs that have less" not in text
+            assert "jobs below their" not in text
 
 
 def quick(one: datetime, other: datetime) -> bool:

@@ -11,6 +11,8 @@ from jobs.elastic.inputs.service_demand import REMEMBERED, DemandHistory
 from jobs.elastic.policy.model import NOTHING, UNLIMITED, Amounts, Cluster, Job, Node
 from jobs.elastic.policy.policy import Rules, decide, headroom
 from jobs.kubernetes_objects.scheduling import Needs, NodeInfo, Placement, PodInfo, Taint, Toleration
+from jobs.messages import elastic as elastic_messages
+from runtime.messages import training as training_messages
 
 MB = 10**6
 CORE = Needs(1000, 100 * MB)
@@ -109,7 +111,11 @@ def test_a_replica_that_fits_nowhere_is_placed_where_others_then_free_capacity()
     assert found.whereabouts["b"].trainers == {"n1": 1}
     decision = decide(cluster(found, a=2, b=1), 1000.0, RULES)
     assert decision.victims == {"a": {"n1": 1}}
-    assert decision.messages["a"] == "Shrinks from 2 to 1 trainer: room for others that have begun."
+    assert decision.messages["a"] == elastic_messages.SCALES_DOWN_FOR_OTHERS(
+        before=2,
+        trainers=training_messages.TRAINER_COUNT_ONE(count=1),
+        beneficiary=elastic_messages.OTHER_STARTED_WORKLOADS(),
+    )
 
 
 def test_where_no_node_is_open_to_jobs_they_wait() -> None:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from jobs.elastic.policy.fair_share import useful
 from jobs.elastic.policy.model import NOTHING, UNLIMITED, Amounts, Cluster, Core, Decision, Job, Node, Service, total
 from jobs.elastic.policy.policy import Rules, decide, headroom
+from jobs.messages import elastic as elastic_messages
+from runtime.messages import training as training_messages
 from tests.properties import examples
 
 ONE = Amounts(1000, 100)
@@ -38,7 +40,9 @@ def runs(key: str, trainers: Mapping[str, int], least: int = 1, most: int = 10, 
 def test_jobs_grow_into_what_is_idle_and_share_it() -> None:
     decision = decide(Cluster(nodes(2), [runs("a", {"n0": 1}), runs("b", {"n1": 1})]), NOW)
     assert decision.targets == {"a": 4, "b": 4}
-    assert decision.messages["a"] == "Grows from 1 to 4 trainers: there is room."
+    assert decision.messages["a"] == elastic_messages.SCALES_UP(
+        before=1, trainers=training_messages.TRAINER_COUNT(count=4)
+    )
 
 
 def test_the_smallest_job_grows_first_until_all_have_the_same() -> None:
@@ -65,7 +69,9 @@ def test_no_job_grows_beyond_its_useful_number_of_trainers() -> None:
     job = runs("a", {"n0": 2}, speeds={1: 100.0, 2: 190.0, 4: 195.0})
     decision = decide(Cluster(nodes(2), [job]), NOW)
     assert decision.targets == {"a": 2}
-    assert decision.messages["a"] == "Keeps 2 trainers: more were measured to be of no use."
+    assert decision.messages["a"] == elastic_messages.KEEPS_NO_BENEFIT(
+        trainers=training_messages.TRAINER_COUNT(count=2)
+    )
 
 
 @pytest.mark.parametrize(
@@ -111,8 +117,10 @@ def test_capacity_for_a_newcomer_comes_from_jobs_above_their_share_and_it_begins
     big, small = runs("a", {"n0": 4, "n1": 4}), waits("b", least=2)
     decision = decide(Cluster(nodes(2), [big, small]), NOW)
     assert decision.launches == {}
-    assert decision.messages["b"].startswith("Room is being made")
-    assert decision.messages["a"] == "Shrinks from 8 to 6 trainers: room for `b`."
+    assert decision.messages["b"].startswith("Freeing capacity")
+    assert decision.messages["a"] == elastic_messages.SCALES_DOWN_FOR_OTHERS(
+        before=8, trainers=training_messages.TRAINER_COUNT(count=6), beneficiary="`b`"
+    )
     victims = decision.victims["a"]
     stopping = replace(
         big,
@@ -127,14 +135,14 @@ def test_capacity_for_a_newcomer_comes_from_jobs_above_their_share_and_it_begins
 def test_no_job_shrinks_below_its_least_for_an_equal_one() -> None:
     decision = decide(Cluster(nodes(1), [runs("a", {"n0": 4}, least=4), waits("b")]), NOW)
     assert decision.targets["a"] == 4
-    assert decision.messages["b"].startswith("Waiting for room: 1 trainer and what else")
+    assert decision.messages["b"].startswith("Waiting for capacity: 1 trainer and the other")
 
 
 def test_a_job_of_lower_priority_stops_whole_once_it_has_run_for_a_while() -> None:
     jobs = [runs("a", {"n0": 4}, least=4), waits("b", priority=1)]
     decision = decide(Cluster(nodes(1), jobs), NOW, PREEMPTING)
     assert decision.preempted == {"a": "b"}
-    assert decision.messages["a"].endswith("room for `b`, which has a higher priority.")
+    assert decision.messages["a"].endswith("to free capacity for `b`, which has a higher priority.")
     fresh = [replace(jobs[0], started=NOW - 1), replace(jobs[1], submitted=NOW)]
     assert decide(Cluster(nodes(1), fresh), NOW, PREEMPTING).preempted == {}
 
@@ -188,9 +196,7 @@ def test_an_overdue_job_is_not_overtaken() -> None:
     assert "small" in decide(cluster, NOW).launches
     decision = decide(cluster, big.submitted + Rules().patience + 1)
     assert decision.launches == {}
-    assert decision.messages["small"] == (
-        "Waiting: `big` is before it in the queue, and this would keep the capacity from it."
-    )
+    assert decision.messages["small"] == (elastic_messages.BEHIND_IN_QUEUE(job="`big`"))
 
 
 def test_later_jobs_pass_one_that_does_not_fit_as_long_as_they_leave_enough_for_it() -> None:
@@ -221,7 +227,7 @@ def test_a_job_that_has_lost_trainers_gets_its_least_back_before_a_newcomer() ->
     jobs = [runs("a", {"n0": 1}, least=3, most=3), waits("b", least=2), runs("c", {"n0": 2, "n1": 4}, least=4)]
     decision = decide(Cluster(nodes(2), jobs), NOW)
     assert decision.targets["a"] == 3
-    assert decision.messages["b"].startswith("Waiting for room")
+    assert decision.messages["b"].startswith("Waiting for capacity")
 
 
 # --- Services ---------------------------------------------------------------------------------------------------------
@@ -229,7 +235,9 @@ def test_a_service_of_higher_priority_gets_capacity_at_once() -> None:
     service = Service("web", Amounts(2000, 100), 2, {"n0": 1}, priority=5)
     decision = decide(Cluster(nodes(2), [runs("a", {"n0": 2, "n1": 4})], [service]), NOW)
     assert decision.victims == {"a": {"n0": 2}}
-    assert decision.messages["a"] == "Shrinks from 6 to 4 trainers: room for `web`."
+    assert decision.messages["a"] == elastic_messages.SCALES_DOWN_FOR_OTHERS(
+        before=6, trainers=training_messages.TRAINER_COUNT(count=4), beneficiary="`web`"
+    )
 
 
 def test_a_service_takes_nothing_from_jobs_of_its_own_priority() -> None:
@@ -250,7 +258,9 @@ def test_a_job_that_shrank_a_moment_ago_does_not_grow() -> None:
     job = runs("a", {"n0": 1}, changed=NOW - 5, change=-1)
     decision = decide(Cluster(nodes(1), [job]), NOW)
     assert decision.targets == {"a": 1}
-    assert decision.messages["a"] == "Keeps 1 trainer: their number changed a moment ago."
+    assert decision.messages["a"] == elastic_messages.KEEPS_AFTER_CHANGE(
+        trainers=training_messages.TRAINER_COUNT_ONE(count=1)
+    )
     assert decide(Cluster(nodes(1), [job]), NOW + 60).targets == {"a": 4}
 
 
@@ -280,7 +290,9 @@ def test_a_newcomer_whose_namespace_is_full_gets_capacity_from_its_own_namespace
     ]
     decision = decide(Cluster(nodes(4), jobs, limits=limited(3)), NOW)
     assert (sum(decision.victims["a"].values()), "b" in decision.victims) == (1, False)
-    assert decision.messages["a"] == "Shrinks from 3 to 2 trainers: room for `c`."
+    assert decision.messages["a"] == elastic_messages.SCALES_DOWN_FOR_OTHERS(
+        before=3, trainers=training_messages.TRAINER_COUNT(count=2), beneficiary="`c`"
+    )
 
 
 def test_where_more_was_admitted_than_there_is_jobs_give_up_what_they_have_grown_by() -> None:
@@ -424,7 +436,7 @@ def test_every_job_stays_within_its_bounds_and_has_a_message(cluster: Cluster) -
         assert decision.messages[job.key]
         after = _after(job, decision, NOW)
         if job.key in decision.preempted:
-            beneficiary = decision.messages[job.key].split("room for ")[1].split(",")[0]
+            beneficiary = decision.messages[job.key].split("to free capacity for ")[1].split(",")[0]
             assert priorities[beneficiary] > job.priority
         elif after.started is not None:
             assert job.least <= after.size <= job.most
@@ -441,7 +453,7 @@ def test_nobody_goes_back_within_the_cool_down_but_for_a_service_or_a_newcomer(c
         if recently and job.change < 0:
             assert job.key not in decision.grants
         if recently and job.change > 0 and job.key in decision.victims:
-            assert "jobs that have less" not in decision.messages[job.key]
+            assert "jobs below their" not in decision.messages[job.key]
         assert not (job.key in decision.grants and job.key in decision.victims)
 
 

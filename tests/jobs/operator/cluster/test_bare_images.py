@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
+from jobs.messages import cluster as messages
 from regatta import Client
 from regatta.job import Job
 from tests.end_to_end.support import processes
 from tests.end_to_end.support.portal import RunningPortal
+from tests.jobs.operator.environment import portal_on
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
-from tests.jobs.operator.surroundings import portal_on
 from tests.jobs.operator.trial import Trial
+from tests.messages import mentions
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
@@ -114,7 +116,7 @@ def test_a_program_missing_from_the_image_is_reported_by_name(portal: Client, tr
 
 def test_a_missing_image_is_reported_soon(portal: Client, trial: Trial, cluster: Cluster) -> None:
     job = run(trial, "pass", image=f"{cluster.registry}/nobody/nothing:1")
-    trial.until("the job says why", lambda: "its image cannot be pulled" in portal.job(job.id).why, 60)
+    trial.until("the job says why", lambda: mentions(portal.job(job.id).why, messages.IMAGE_NOT_PULLED), 60)
 
 
 ENDLESS = """

@@ -243,9 +243,9 @@ def test_the_api_server_refuses_what_cannot_be(cluster: Cluster, spec: dict[str,
 
 
 def test_events_report_what_was_done(cluster: Cluster) -> None:
-    cluster.apply(paddle_job("told", worker=pods_that(cluster, SLEEP, 2)))
-    cluster.wait_for("told", "Running")
+    cluster.apply(paddle_job("reported", worker=pods_that(cluster, SLEEP, 2)))
+    cluster.wait_for("reported", "Running")
     cluster.until(
-        "the event is there", lambda: "The job is running." in cluster.kubectl("describe", "paddlejobs", "told")
+        "the event is there", lambda: "The job is running." in cluster.kubectl("describe", "paddlejobs", "reported")
     )
-    assert "created Pod told-worker-0, told-worker-1" in cluster.kubectl("describe", "paddlejobs", "told")
+    assert "created Pod reported-worker-0, reported-worker-1" in cluster.kubectl("describe", "paddlejobs", "reported")

@@ -20,8 +20,8 @@ from regatta.errors import PortalError
 from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import RunningPortal
 from tests.jobs.operator import leftovers
+from tests.jobs.operator.environment import etcd_on, native, portal_on
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
-from tests.jobs.operator.surroundings import etcd_on, native, portal_on
 from tests.waiting import until
 
 # Alone: they take the whole capacity.
@@ -337,5 +337,8 @@ def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_righ
     assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3, fleet.diagnosis()
     assert min(fleet.accuracy(job) for job in (*thirds, fourth)) >= 0.9
     overview = fleet.resized(*thirds)
-    for recipient in ("room for others that have begun.", "room for a service of the cluster."):
+    for recipient in (
+        "to free capacity for other workloads that have started.",
+        "to free capacity for a service in the cluster.",
+    ):
         assert any(text.endswith(recipient) for text in overview), (recipient, overview)

@@ -21,8 +21,8 @@ from tests.framework_jobs import (
     torch_has_trained,
     workers_have_trained_collectively,
 )
+from tests.jobs.operator.environment import base_for_paddle, portal_on
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
-from tests.jobs.operator.surroundings import base_for_paddle, portal_on
 
 pytestmark = [pytest.mark.kube, pytest.mark.frameworks, pytest.mark.timeout(1200)]
 

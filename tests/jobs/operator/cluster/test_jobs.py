@@ -22,8 +22,8 @@ from tests import browser
 from tests.end_to_end.support import code, processes
 from tests.end_to_end.support.browser import Person
 from tests.end_to_end.support.portal import RunningPortal
+from tests.jobs.operator.environment import etcd_on, native, portal_on
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
-from tests.jobs.operator.surroundings import etcd_on, native, portal_on
 from tests.jobs.operator.trial import SMALL, Trial
 from tests.servers.etcd_server import EtcdServer
 

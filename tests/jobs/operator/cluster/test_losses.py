@@ -23,8 +23,8 @@ from regatta import Client
 from regatta.job import Job
 from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import RunningPortal
+from tests.jobs.operator.environment import etcd_on, native, portal_on
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
-from tests.jobs.operator.surroundings import etcd_on, native, portal_on
 from tests.jobs.operator.trial import SMALL, Trial
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(480)]

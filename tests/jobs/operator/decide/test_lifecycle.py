@@ -64,7 +64,7 @@ def test_nodes_that_wait_for_the_config_map_are_woken_once_after_a_pause() -> No
     world.later(1)
     (config_data,) = (item["metadata"]["uid"] for item in world.of("ConfigMap"))
     assert [action for action in world.step().actions if isinstance(action, Patch)] == [
-        Patch("Pod", name, {"metadata": {"annotations": {"batch.paddlepaddle.org/told": config_data}}})
+        Patch("Pod", name, {"metadata": {"annotations": {"batch.paddlepaddle.org/notified": config_data}}})
         for name in world.pods()
     ]
     assert world.settle() == 0

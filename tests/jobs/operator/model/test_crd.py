@@ -96,4 +96,4 @@ def test_workers_can_be_scaled_and_the_columns_show_the_status() -> None:
 
 def test_the_manifest_to_apply_is_the_module_s() -> None:
     written = (_ROOT / "deploy" / "kubernetes" / "crd.yaml").read_text()
-    assert written == text(), "write it anew: python -m jobs.operator crd > deploy/kubernetes/crd.yaml"
+    assert written == text(), "write it again: python -m jobs.operator crd > deploy/kubernetes/crd.yaml"

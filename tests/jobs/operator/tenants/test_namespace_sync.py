@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jobs.messages import cluster as messages
 from jobs.operator.tenants import namespace_manifests as manifests
 from jobs.operator.tenants.namespace_manifests import ClusterConfig, Tenant
 from jobs.operator.tenants.namespace_sync import TenantRefused, Tenants
 from tests.jobs.operator.secretive_server import SecretiveServer
+from tests.messages import pattern
 
 CONFIG = ClusterConfig(portal="regatta", prefix="regatta-", account="regatta-system/portal", credentials="{}")
 TEAM = Tenant("team", {"cpu": 4.0, "memory": 1024.0, "gpu": 0})
@@ -71,7 +73,7 @@ def test_a_wall_that_somebody_opened_is_closed() -> None:
 def test_a_namespace_that_others_made_is_not_taken_over() -> None:
     server = SecretiveServer()
     server.objects[NAMESPACE] = {"metadata": {"name": "regatta-team"}}
-    with pytest.raises(TenantRefused, match="that this portal did not make") as refused:
+    with pytest.raises(TenantRefused, match=pattern(messages.CLUSTER_NAMESPACE_FOREIGN)) as refused:
         Tenants(server, CONFIG).ensure(TEAM)
     assert not refused.value.passing
     assert server.written == []

@@ -10,6 +10,8 @@ import pytest
 
 from runtime.data.errors import FormatError
 from runtime.data.formats import arrow, registry
+from runtime.messages import data as messages
+from tests.messages import pattern
 from tests.runtime.data.formats import makers
 
 pytestmark = pytest.mark.formats
@@ -48,7 +50,7 @@ def test_feather_without_compression_is_read(tmp_path: Path) -> None:
 
 
 def test_compressed_batches_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FormatError, match=r"compressed Arrow is not read"):
+    with pytest.raises(FormatError, match=pattern(messages.ARROW_COMPRESSION_UNSUPPORTED)):
         makers.chunks(written(tmp_path / "a.arrow", numbers(), compression="zstd"))
 
 
@@ -91,7 +93,7 @@ def test_a_stream_without_its_end_is_refused(tmp_path: Path, cut: int) -> None:
 def test_bytes_after_the_end_are_refused(tmp_path: Path) -> None:
     path = written(tmp_path / "a.arrow", numbers())
     path.write_bytes(path.read_bytes() * 2)
-    with pytest.raises(FormatError, match=r"bytes follow the end"):
+    with pytest.raises(FormatError, match=pattern(messages.ARROW_TRAILING_BYTES)):
         makers.chunks(path)
 
 

@@ -52,9 +52,12 @@ def test_a_file_is_read_as_it_is_meant(text: str, records: list[Any], chunk_byte
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a;b;c\n1,5;2\n3;4\n1;2\n", "names 1. The file looks separated by ';': give all rows as many cells"),
-        ("a;b\n1;2\n3\n", "record 1: the row has 1 cells where the first row names 2"),
-        ("a,b\n1,2\n3,4,5\n", "record 1: the row has 3 cells where the first row names 2"),
+        (
+            "a;b;c\n1,5;2\n3;4\n1;2\n",
+            "names 1. The separator of the file appears to be ';': give all rows as many cells",
+        ),
+        ("a;b\n1;2\n3\n", "record 1: the row has 1 cells, but the first row names 2"),
+        ("a,b\n1,2\n3,4,5\n", "record 1: the row has 3 cells, but the first row names 2"),
     ],
 )
 def test_a_file_that_is_not_sure_to_be_read_as_meant_is_refused_by_the_index(

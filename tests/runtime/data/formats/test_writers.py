@@ -15,6 +15,8 @@ from runtime.data.catalogue import HasChunks
 from runtime.data.dataset import BadDataset
 from runtime.data.errors import FormatError
 from runtime.data.formats import arrays
+from runtime.messages import data as messages
+from tests.messages import pattern
 
 # Written with pandas 3.1 (pyarrow 26) and h5py 3.16: columns a (integers), b (text), c (a number is missing), t (days).
 SAMPLES = Path(__file__).with_name("samples")
@@ -29,10 +31,10 @@ def rows_of(path: Path) -> list[Any]:
     ("name", "words"),
     [
         ("h5py.h5", r"is HDF5, which is not read\. Save its arrays with np\.savez, or a table with to_parquet"),
-        ("pandas.csv.zip", "is a zip file, which is not read as a whole"),
-        ("pandas.csv.bz2", "is packed with bzip2"),
-        ("pandas.csv.xz", "is packed with xz"),
-        ("pandas.pkl", "is a pickle, which is not read because it may run code"),
+        ("pandas.csv.zip", "is a zip file, which is not supported as a whole"),
+        ("pandas.csv.bz2", "is compressed with bzip2"),
+        ("pandas.csv.xz", "is compressed with xz"),
+        ("pandas.pkl", "is a pickle file, which is not read because it can run code"),
     ],
 )
 def test_a_file_of_another_kind_is_refused_with_a_remedy(name: str, words: str) -> None:
@@ -55,7 +57,7 @@ def test_columnar_files_of_pandas_are_read(name: str) -> None:
 
 @pytest.mark.formats
 def test_the_compression_that_pandas_chooses_for_feather_is_refused_with_a_remedy() -> None:
-    with pytest.raises(FormatError, match=r"compressed Arrow is not read\. Save it without compression, or as Parquet"):
+    with pytest.raises(FormatError, match=pattern(messages.ARROW_COMPRESSION_UNSUPPORTED)):
         rows_of(SAMPLES / "pandas-lz4.feather")
 
 

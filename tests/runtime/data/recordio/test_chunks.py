@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from runtime.data import recordio
 from runtime.data.recordio import GZIP, NONE, Header, RecordIOError, Span, Writer, compression
 from runtime.errors import UsageError
+from runtime.messages import data as messages
+from tests.messages import pattern
 
 
 def written(records, **options) -> bytes:
@@ -156,7 +158,7 @@ def test_a_file_that_shrank_since_it_was_listed_is_reported(saved):
     path = saved(PLAIN)
     last = recordio.scan(path)[-1]
     path.write_bytes(PLAIN[:-1])
-    with pytest.raises(RecordIOError, match="cut short since"):
+    with pytest.raises(RecordIOError, match=pattern(messages.CHUNK_TRUNCATED_SINCE_INDEXED)):
         recordio.read(path, last.offset, last.length)
 
 
@@ -164,7 +166,7 @@ def test_a_file_that_shrank_since_it_was_listed_is_reported(saved):
 def test_a_chunk_that_unpacks_to_too_much_is_refused(monkeypatch, compressor):
     content = written([bytes(100_000)], compressor=compressor)
     monkeypatch.setattr(compression, "MAX_PAYLOAD_BYTES", 50_000)
-    with pytest.raises(RecordIOError, match="smaller chunks"):
+    with pytest.raises(RecordIOError, match=pattern(messages.CHUNK_UNPACKS_TOO_LARGE)):
         recordio.decode_chunk(content)
 
 

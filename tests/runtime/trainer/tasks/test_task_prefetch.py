@@ -17,12 +17,14 @@ from runtime.coordination.embedded import EmbeddedStore
 from runtime.errors import Lost
 from runtime.master.messages import JobDone, PassEnd, Task
 from runtime.master.types import Status
+from runtime.messages import training as messages
 from runtime.trainer.events import Listeners
 from runtime.trainer.metric_sinks import Reports
 from runtime.trainer.task_loop import LAST_CALLS_SECONDS, Loop
 from runtime.trainer.tasks.reader import Reader
 from runtime.trainer.tasks.task_client import JobFailed, TaskClient
 from runtime.trainer.tasks.task_prefetch import Prefetching
+from tests.messages import pattern
 from tests.runtime.master.test_server import X, Y, start, together  # noqa: F401  a fixture
 from tests.waiting import let_pass, until
 
@@ -180,7 +182,7 @@ def test_a_refusal_in_the_background_is_raised_at_the_next_task(source, running)
     running.master.change(lambda queue, now: queue._fail("It cannot go on."))
     source._ask_in_background()
     until("there is an answer", source._asked.answer.done)
-    with pytest.raises(JobFailed, match="cannot go on"):
+    with pytest.raises(JobFailed, match=pattern(messages.ATTEMPT_DATASET_CHANGED)):
         source.next_task(second)
 
 
@@ -220,7 +222,7 @@ def test_a_process_that_ends_does_not_wait_long_for_a_master_that_is_gone(source
     running.close()
     source.end_within(0.5)
     began = time.monotonic()
-    with pytest.raises(Lost, match="No master has answered"):
+    with pytest.raises(Lost, match=pattern(messages.NO_MASTER_RESPONDED)):
         source.fail(task, "it raised") if report == "fail" else source.release(task)
     assert time.monotonic() - began < 5.0
 

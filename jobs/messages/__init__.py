@@ -1,0 +1,1 @@
+"""Catalogues of the messages of jobs: of jobs and attempts, specifications, elastic scaling, cluster and images."""

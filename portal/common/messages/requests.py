@@ -1,0 +1,29 @@
+"""Messages of HTTP requests."""
+
+from runtime.messages import Template as _
+from runtime.messages import register
+
+INPUT_INVALID = _("The input is not valid.")
+REQUEST_TOO_LARGE = _(
+    "The request exceeds the size limit. Sign in if you are not signed in, and send less data per request."
+)
+BODY_NESTED_TOO_DEEPLY = _(
+    "The request body nests lists and objects more than {limit} levels deep. Reduce the nesting."
+)
+ADDRESS_NOT_FOUND = _("This address does not exist, or you do not have access to it. Check the address.")
+ACTION_NOT_ALLOWED = _("Your account is not allowed to do this.")
+TOO_MANY_REQUESTS = _("Too many requests. Wait a moment, then try again.")
+REQUEST_NOT_STORABLE = _(
+    "The request contains a character or a number that cannot be stored. Remove everything that is not text, and "
+    "try again."
+)
+DATABASE_FULL = _(
+    "The portal's database has no free space, so nothing was changed. Ask the operator of the portal to free some"
+    " space."
+)
+DATABASE_UNAVAILABLE = _("The portal's database is not responding, so nothing was changed. Try again in a few seconds.")
+REPLICA_NOT_STARTED = _("{replica} could not be started: {why}")
+LAUNCH_RETRIED = _("The launch is being retried.")
+SIGNAL_NUMBER = _("signal {number}")
+
+register("requests", globals())
