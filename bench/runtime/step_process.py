@@ -22,7 +22,7 @@ from runtime.coordination.embedded import EmbeddedStore
 from runtime.parameters.optimisers import SGD, Adam
 from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
-from runtime.pserver.checkpointer import Identity, Keeper
+from runtime.pserver.checkpointer import Checkpointer, Identity
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 from runtime.trainer.environment import Alone
@@ -53,11 +53,11 @@ def keep(folder: Path) -> None:
     owner = Compare("/registration", create_revision=store.list("/registration").revision)
     files, book = LocalFiles(folder / "checkpoints"), Book(store, "bench", 1, 1)
     # Due at every check.
-    keeper = Keeper(server, Identity("bench", 0, 1), files, book, owner, 0.0, _complain, print)
+    checkpointer = Checkpointer(server, Identity("bench", 0, 1), files, book, owner, 0.0, _complain, print)
     print(server.address, flush=True)
     for _line in sys.stdin:
         begun = time.perf_counter()
-        keeper.look(time.monotonic() + 1)
+        checkpointer.look(time.monotonic() + 1)
         print(time.perf_counter() - begun, flush=True)
     server.close()
 

@@ -29,12 +29,12 @@ from runtime.parameters.sharding import even_table
 from runtime.protocol.frames import job_crc
 from runtime.protocol.proof import secret_of
 from runtime.pserver import checkpointer
-from runtime.pserver.checkpointer import Identity, Keeper
+from runtime.pserver.checkpointer import Checkpointer, Identity
 from runtime.pserver.memory_budget import MemoryBudget
 from runtime.pserver.recovery import Recovered
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
-from runtime.pserver.throughput import RECORDS_PER_SECOND
+from runtime.pserver.shard_reports import RECORDS_PER_SECOND
 
 REGISTRATION_SECONDS = 30.0
 # The interval of retries to store the mark that there are values.
@@ -68,14 +68,14 @@ class _Checkpoints:
     def _unusable(self, why: str) -> None:
         self._report("warning", why)
 
-    def keep(self, server: ShardServer, owner: Compare, on_lost: Callable[[str], object]) -> Keeper:
+    def start(self, server: ShardServer, owner: Compare, on_lost: Callable[[str], object]) -> Checkpointer:
         """Start to write checkpoints."""
         seconds = self._environment.checkpoint_seconds
-        kept = Keeper(
+        started = Checkpointer(
             server, self._identity, self._files, self._book, owner, seconds, self._report, on_lost, self._earlier
         )
-        kept.start()
-        return kept
+        started.start()
+        return started
 
 
 class _Process:
@@ -115,12 +115,12 @@ class _Process:
         self._channel.hello(server.address)
         owner = self._registration()
         server.fence(owner.create_revision or 0)
-        kept = self._checkpoints.keep(server, owner, self._fenced) if self._checkpoints else None
+        writer = self._checkpoints.start(server, owner, self._fenced) if self._checkpoints else None
         self._wait()
         log.info("ending at version %d%s", self._shard.version, f": {self._why}" if self._why else "")
         server.close()
-        if kept and self._code == contract.EXIT_OK:
-            kept.close()
+        if writer and self._code == contract.EXIT_OK:
+            writer.close()
         return self._code
 
     def _wait(self) -> None:
@@ -147,9 +147,9 @@ class _Process:
     def _has_values(self, recovered: Recovered | None) -> None:
         """Store that there are values: from now on a replacement process must not begin from first values."""
         if recovered is not None:
-            seconds, tables = time.monotonic() - self._began, any(self._shard.tables)
+            seconds, tables = time.monotonic() - self._began, any(self._shard.state.tables)
             self._report(
-                "recovery", recovered.describe(self._environment.index, seconds, self._shard.optimiser, tables)
+                "recovery", recovered.describe(self._environment.index, seconds, self._shard.state.optimiser, tables)
             )
             return
         self._note_values()

@@ -45,6 +45,7 @@ class Barrier:
 
     def __init__(self, expected: int, quorum: int = 0) -> None:
         self.quorum = quorum
+        self.start_by: float | None = None  # when absent trainers are not waited for any more
         self._live: dict[int, int] = {}
         self._due = set(range(expected))
         self._unreported: set[int] = set()
@@ -70,12 +71,14 @@ class Barrier:
         self._unreported -= gone
         return gone
 
-    def start_without_absent(self) -> set[int]:
-        """Stop waiting for trainers that never came; return their indices."""
-        absent = self._due - self._live.keys()
-        self._due -= absent
+    def start_without_absent(self, now: float) -> bool:
+        """Stop waiting for trainers that never came, once ``start_by`` is over; return whether that is now."""
+        if self.start_by is None or now < self.start_by:
+            return False
+        self.start_by = None
+        self._due &= self._live.keys()
         self._unreported.clear()
-        return absent
+        return True
 
     # --- A server restarted in the middle of an attempt ---------------------------------------------------------------
     def forget_launch(self) -> None:

@@ -1,13 +1,8 @@
-"""Checkpoints of a shard during training, and the restore after a crash.
-
-In synchronous training all servers cut at the same version. The first server announces a future version, and each
-server keeps its state when it reaches that version.
-"""
+"""Checkpoints of a shard during training, and the restore after a crash."""
 
 from __future__ import annotations
 
 import logging
-import math
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,12 +25,9 @@ from runtime.parameters.embedding_tables import Piece, Table
 from runtime.parameters.messages import NOTHING
 from runtime.parameters.sharding import even_table
 from runtime.pserver.cow_snapshot import Snapshot
+from runtime.pserver.cut_schedule import LOOK_SECONDS, CutSchedule
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
-
-LOOK_SECONDS = 0.5
-# The version to cut at is announced this long before it comes, so that every server receives it.
-NOTICE_SECONDS = 2.0
 
 # A directory of checkpoints and what it has for every server.
 Source = tuple[Files, Generation]
@@ -148,7 +140,7 @@ def _keys(place: BlockPlace, kinds: int) -> Sequence[Key]:
     return [(place.tensor * kinds + kind, place.block) for kind in range(kinds)]
 
 
-class Keeper:
+class Checkpointer:
     """Writes a server's checkpoints every ``seconds``, on a thread of its own. ``owner`` is its registration.
 
     A failed checkpoint is reported once and tried again the next time. ``on_lost`` is called if another process has
@@ -174,14 +166,12 @@ class Keeper:
         self._files = files
         self._book = book
         self._owner = owner
-        self._seconds = seconds
         self._report = report
         self._on_lost = on_lost
         self._earlier = earlier
         self._clock = clock
-        self._due = clock() + seconds
-        self._seen = (self._shard.version, clock())
-        self._announced = 0  # the last version that was announced
+        shard, shards = identity.shard, identity.shards
+        self._schedule = CutSchedule(server.locked_shard(), shard, shards, book, owner, seconds, clock())
         self._kept = self._shard.version  # the version of the last checkpoint
         self._failing = False  # whether a checkpoint has failed since the last success
         self._closing = threading.Event()
@@ -195,8 +185,8 @@ class Keeper:
         self._closing.set()
         if self._thread.is_alive():
             self._thread.join()
-        with self._server.changed:
-            snapshot = self._shard.cut()
+        with self._server.locked_shard() as shard:
+            snapshot = shard.cut()
         self._save(snapshot)
 
     def _run(self) -> None:
@@ -209,45 +199,14 @@ class Keeper:
     def look(self, now: float) -> None:
         """Order a cut when one is due, and write one that was made."""
         try:
-            self._order(now)
+            self._schedule.order(now)
         except StoreUnavailable as error:
             log.info("no checkpoint for now: %s", error)
         except CoordinationError as error:
             self._complain(messages.NEXT_CHECKPOINT(), error)
-        with self._server.changed:
-            snapshot = self._shard.cut_when_due()
+        with self._server.locked_shard() as shard:
+            snapshot = shard.cut_when_due()
         self._save(snapshot)
-
-    # --- When --------------------------------------------------------------------------------------------------------
-    def _order(self, now: float) -> None:
-        """Decide at which version to cut, or read it from the first server's announcement."""
-        together = self._identity.shards > 1 and self._shard.synchronous
-        if together and self._identity.shard:
-            version = self._book.announced()
-            if version > self._announced:
-                self._announced = version
-                self._shard.prepare_cut()
-                self._shard.cut_at = version
-        elif now >= self._due:
-            if together:
-                self._announce(now)
-            else:
-                self._shard.prepare_cut()
-                with self._server.changed:
-                    self._shard.cut()
-            self._due = now + self._seconds
-
-    def _announce(self, now: float) -> None:
-        """Announce a version that comes after all servers have received the announcement."""
-        (before, at), present = self._seen, self._shard.version
-        if self._shard.cut_at is not None and self._shard.cut_at > present:
-            return  # the version announced before is still to come
-        rate = (present - before) / max(now - at, LOOK_SECONDS)
-        version = present + 1 + math.ceil(rate * NOTICE_SECONDS)
-        self._seen = (present, now)
-        self._shard.prepare_cut()
-        self._book.announce(version, self._owner)
-        self._shard.cut_at = version
 
     # --- Writing -----------------------------------------------------------------------------------------------------
     def _save(self, snapshot: Snapshot | None) -> None:
@@ -261,8 +220,8 @@ class Keeper:
         except Exception as error:  # noqa: BLE001  the disk, the store, threads or memory: the next one may succeed
             self._complain(messages.CHECKPOINT_OF_VERSION(version=snapshot.version), error)
         finally:
-            with self._server.changed:
-                self._shard.forget_cut(snapshot)
+            with self._server.locked_shard() as shard:
+                shard.state.forget_cut(snapshot)
 
     def _complain(self, what: str, error: Exception) -> None:
         """Report a failure on the job's timeline once, until a checkpoint succeeds."""
@@ -304,7 +263,7 @@ class Keeper:
             version=snapshot.version,
             declaration=declaration.to_json(),
             kinds=1 + declaration.rule.slots,
-            blocks=len(self._shard.places),
+            blocks=len(self._shard.state.places),
             sequences={str(incarnation): seq for incarnation, seq in snapshot.sequences.items()},
             tables=[
                 {"table": table.to_json(), "pieces": pieces, "kinds": table.kinds} for table, pieces in snapshot.tables
@@ -320,7 +279,7 @@ class Keeper:
 
     def _all_keys(self, header: Header) -> Iterator[Sequence[Key]]:
         """The keys in the file of everything in a snapshot, in order."""
-        for place in self._shard.places:
+        for place in self._shard.state.places:
             yield _keys(place, header.kinds)
         for number, body in enumerate(header.tables):
             for piece in range(body["pieces"]):

@@ -11,7 +11,7 @@ from runtime.parameters.array_blocks import all_finite
 from runtime.parameters.embedding_tables import Pushed, Rows, Shelf, Table, Tables, Unlike
 from runtime.parameters.messages import Outcome
 from runtime.protocol.connection import Block, Message
-from runtime.pserver.shard import TrainerId
+from runtime.pserver.requests import TrainerId
 
 BAD_ROWS = "bad_rows"
 

@@ -23,7 +23,8 @@ from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
-from runtime.pserver.shard import Releases, Shard, Step, TrainerId
+from runtime.pserver.requests import Releases, Step, TrainerId
+from runtime.pserver.shard import Shard
 from tests.runtime.master.queue_rules import MemoryStore, QueueRules
 
 Schedule = Sequence[tuple[str, int]]
@@ -379,7 +380,7 @@ class Accounts(Simulation):
 
     def _check_balance(self) -> None:
         """I10: each version is a mean of steps of the same amount, from any trainer; alone its share is a third."""
-        if self.shard.synchronous and self.shard.ready:
+        if self.shard.mode.synchronous and self.shard.ready:
             assert float(self.shard.parameters[0][0]) == -840.0 * self.shard.version, "I10: the account is wrong"
             assert len(set(self.applied.values())) == self.shard.version, "I7: a version nobody made"
 

@@ -25,7 +25,7 @@ from quota import selectors as quota
 from quota.models import Claim, Reservation
 from runtime import contract
 
-# The metric of a job's speed: runtime.pserver.throughput.
+# The metric of a job's speed: runtime.pserver.shard_reports.
 _SPEED = "records_per_second"
 # The interval at which the speed of a job is read again.
 _MEASURED_EVERY = timedelta(seconds=10)

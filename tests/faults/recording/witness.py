@@ -21,8 +21,9 @@ from runtime.checkpoint import filesystem
 from runtime.checkpoint.index import Book, Entry
 from runtime.parameters.messages import Outcome
 from runtime.pserver import __main__ as pserver
-from runtime.pserver import checkpointer
-from runtime.pserver.shard import Release, Shard, Step, TrainerId
+from runtime.pserver import checkpointer, cut_schedule
+from runtime.pserver.requests import Release, Step, TrainerId
+from runtime.pserver.shard import Shard
 from tests.faults.recording.history import CRASH_AT, HISTORY, SOURCE, Recorder
 
 # The points at which a writer of checkpoints can be killed.
@@ -208,7 +209,8 @@ class DiskWitness:
 def main() -> int:
     recorder = Recorder(Path(os.environ[HISTORY]), os.environ[SOURCE])
     # As often as the contract's setting, however short.
-    checkpointer.LOOK_SECONDS, checkpointer.NOTICE_SECONDS = 0.02, 0.1
+    checkpointer.LOOK_SECONDS = cut_schedule.LOOK_SECONDS = 0.02
+    cut_schedule.NOTICE_SECONDS = 0.1
     ShardWitness(recorder).watch()
     if directory := os.environ.get(contract.CHECKPOINT_DIR):
         DiskWitness(recorder, Path(directory), os.environ.get(CRASH_AT, "")).watch()

@@ -14,7 +14,8 @@ from runtime.parameters.lr_schedules import Linear
 from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov
 from runtime.parameters.sharding import even_table, servers_of_rows, slots_of_rows
-from runtime.pserver.shard import Shard, Step, TrainerId
+from runtime.pserver.requests import Step, TrainerId
+from runtime.pserver.shard import Shard
 from tests.properties import examples
 
 RULES = [SGD(0.1), Momentum(0.1), Nesterov(0.1), Adagrad(0.1), Adam(0.1)]
@@ -223,7 +224,7 @@ def shard(mode):
     made.change_members({trainer.index: trainer.incarnation for trainer in TRAINERS})
     made.declare("declare", TRAINERS[0], declaration, 0.0)
     made.initialise("init", TRAINERS[0], declaration.digest, [np.zeros(1, "f4")])
-    made.tables.declare(Table("emb", 1, Zeros(), SGD(1.0)))
+    made.state.tables.declare(Table("emb", 1, Zeros(), SGD(1.0)))
     for trainer in TRAINERS:
         made.begin_pass(trainer, trainer, 1, 0)
     return made
@@ -236,7 +237,7 @@ def push(made, trainer, seq, value, samples=1, base=0):
 
 
 def value_of(made):
-    (held,) = made.tables
+    (held,) = made.state.tables
     return held.values(ids(5)).tolist()
 
 

@@ -24,9 +24,10 @@ from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import Adam
 from runtime.parameters.sharding import even_table, servers_of_rows
 from runtime.pserver import checkpointer
-from runtime.pserver.checkpointer import Identity, Keeper
+from runtime.pserver.checkpointer import Checkpointer, Identity
+from runtime.pserver.requests import Step, TrainerId
 from runtime.pserver.server import ShardServer
-from runtime.pserver.shard import Shard, Step, TrainerId
+from runtime.pserver.shard import Shard
 from tests.waiting import until
 
 SIZES = {"w": 600_000, "v": 300_000, "b": 3}
@@ -59,7 +60,7 @@ class Place:
 
 
 class Servers:
-    """``count`` servers of a job with one trainer, restored if possible, and their keepers."""
+    """``count`` servers of a job with one trainer, restored if possible, and their checkpointers."""
 
     def __init__(self, place, count, mode="sync", files=None, attempt=1):
         self.place, self.count = place, count
@@ -72,8 +73,8 @@ class Servers:
             checkpointer.restore(shard, Identity("job", index, count), sources, mode, place.report, 0.0)
         self.servers = [ShardServer(shard) for shard in self.shards]
         self.now = 0.0
-        self.keepers = [
-            Keeper(
+        self.checkpointers = [
+            Checkpointer(
                 server,
                 Identity("job", index, count),
                 files or place.files(attempt),
@@ -100,23 +101,27 @@ class Servers:
         number = self.shards.index(shard)
         return [p for p in self.declaration.blocks(even_table(self.count)) if p.server == number]
 
+    def use_book(self, book):
+        """Give the first server another book, for its announcements and its checkpoints."""
+        self.checkpointers[0]._book = self.checkpointers[0]._schedule._book = book
+
     def push(self, step):
         rng = np.random.default_rng(step)
         gradients = {name: rng.normal(size=size).astype("f4") for name, size in SIZES.items()}
         self.seq += 1
         for shard in self.shards:
             names = [tensor.name for tensor in self.declaration.tensors]
-            parts = [gradients[names[place.tensor]][place.start : place.stop] for place in shard.places]
+            parts = [gradients[names[place.tensor]][place.start : place.stop] for place in shard.state.places]
             (release,) = shard.push("push", self.trainer, Step(self.seq, 1, shard.version, parts))
             assert release.outcome is Outcome.DONE
 
     def look(self, seconds=0.0):
         self.now += seconds
-        for one in self.keepers:
+        for one in self.checkpointers:
             one.look(self.now)
 
     def close(self):
-        for one in self.keepers:
+        for one in self.checkpointers:
             one.close()
 
     @property
@@ -124,7 +129,7 @@ class Servers:
         found = {
             (place.tensor, place.block): values.tobytes()
             for shard in self.shards
-            for place, values in zip(shard.places, shard.parameters, strict=True)
+            for place, values in zip(shard.state.places, shard.parameters, strict=True)
         }
         return b"".join(found[key] for key in sorted(found))
 
@@ -196,7 +201,7 @@ def test_pushes_while_a_checkpoint_is_written_are_not_in_it(place):
             servers.push(1)
             return draft
 
-    servers.keepers[0]._files = SlowFiles(place.files().directory)
+    servers.checkpointers[0]._files = SlowFiles(place.files().directory)
     servers.look(10.0)
     assert servers.versions == {2}
     again = Servers(place, 1)
@@ -240,10 +245,10 @@ def test_a_disk_failure_is_reported_and_training_continues(place):
     ]
     servers.look(10.0)
     assert len(place.reported) == 1, "that it goes on failing is no news"
-    servers.keepers[0]._files = place.files()
+    servers.checkpointers[0]._files = place.files()
     servers.look(10.0)
     assert place.book().generation()[0].current.version == 2
-    servers.keepers[0]._files = FullFiles(place.files().directory)
+    servers.checkpointers[0]._files = FullFiles(place.files().directory)
     servers.push(2)
     servers.look(10.0)
     assert place.reported[1:] == [
@@ -261,7 +266,7 @@ def test_an_earlier_attempt_that_cannot_be_deleted_fails_no_checkpoint(place):
     earlier = Kept(place.path / "earlier")
     earlier.create("old.dck").close()
     servers = Servers(place, 1)
-    servers.keepers[0]._earlier = [earlier]
+    servers.checkpointers[0]._earlier = [earlier]
     servers.push(0)
     servers.look(10.0)
     assert place.book().generation()[0].current.version == 1
@@ -336,7 +341,7 @@ def push_rows(servers, step):
     rows = Rows(rng.permutation(ROW_IDS)[:60].copy(), rng.normal(size=(60, 3)).astype("f4"))
     servers.seq += 1
     for number, shard in enumerate(servers.shards):
-        shard.tables.declare(TABLE)
+        shard.state.tables.declare(TABLE)
         here = servers_of_rows("emb", rows.ids, even_table(servers.count)) == number
         gradients = [np.zeros_like(part) for part in shard.parameters]
         step_of_one = Step(servers.seq, 1, shard.version, gradients, {"emb": rows.part(here)})
@@ -349,7 +354,7 @@ def rows_of(servers):
     where = servers_of_rows("emb", ROW_IDS, even_table(servers.count))
     whole = np.empty((ROW_IDS.size, 3), "f4")
     for number, shard in enumerate(servers.shards):
-        whole[where == number] = shard.tables.declare(TABLE).values(ROW_IDS[where == number])
+        whole[where == number] = shard.state.tables.declare(TABLE).values(ROW_IDS[where == number])
     return whole.tobytes()
 
 
@@ -382,7 +387,7 @@ def test_rows_that_are_updated_while_a_checkpoint_is_written_are_not_in_it(place
             push_rows(servers, 1)
             return draft
 
-    servers.keepers[0]._files = SlowFiles(place.files().directory)
+    servers.checkpointers[0]._files = SlowFiles(place.files().directory)
     servers.look(10.0)
     assert servers.versions == {2}
     again = Servers(place, 1)
@@ -446,7 +451,7 @@ class StoreWithoutWrites:
 def test_a_refusal_of_the_store_does_not_end_the_checkpoints(place):
     servers = Servers(place, 1)
     store = StoreWithoutWrites(place.store, AccessDenied("This user of etcd may not do that."))
-    servers.keepers[0]._book = Book(store, "job", 1, 1)
+    servers.use_book(Book(store, "job", 1, 1))
     servers.push(0)
     servers.look(10.0)
     assert place.reported == [
@@ -463,7 +468,7 @@ def test_a_refusal_of_the_store_does_not_end_the_checkpoints(place):
 def test_a_version_to_cut_at_that_the_store_did_not_take_is_announced_soon_after(place):
     servers = Servers(place, 2)
     store = StoreWithoutWrites(place.store, StoreUnavailable("The store does not answer."))
-    servers.keepers[0]._book = Book(store, "job", 1, 2)
+    servers.use_book(Book(store, "job", 1, 2))
     servers.push(0)
     servers.look(10.0)
     store.error = None
@@ -500,7 +505,7 @@ def test_the_thread_of_the_checkpoints_survives_what_nobody_foresaw(place, monke
         raise MemoryError
 
     monkeypatch.setattr(checkpointer, "LOOK_SECONDS", 0.001)
-    monkeypatch.setattr(servers.keepers[0], "look", look)
-    servers.keepers[0].start()
-    until("the keeper looks again", lambda: len(polls) > 1)
-    servers.keepers[0].close()
+    monkeypatch.setattr(servers.checkpointers[0], "look", look)
+    servers.checkpointers[0].start()
+    until("the checkpointer looks again", lambda: len(polls) > 1)
+    servers.checkpointers[0].close()

@@ -6,7 +6,8 @@ from runtime.parameters.optimisers import SGD, Momentum
 from runtime.parameters.sharding import even_table
 from runtime.protocol import bf16
 from runtime.pserver.eager_update import Coming
-from runtime.pserver.shard import Shard, Step, TrainerId
+from runtime.pserver.requests import Step, TrainerId
+from runtime.pserver.shard import Shard
 
 TENSORS = (Tensor("a", (5,), "<f4"), Tensor("b", (3,), "<f8"))
 A, B = TrainerId(0, 1), TrainerId(1, 2)
@@ -15,7 +16,7 @@ A, B = TrainerId(0, 1), TrainerId(1, 2)
 @pytest.fixture
 def shard():
     shard = Shard(0, even_table(1), 2)
-    shard.may_draft = shard.may_round = True
+    shard.arriving.may_draft = shard.arriving.may_round = True
     declaration = Declaration(TENSORS, Momentum(1 / 3))
     shard.change_members({0: 1, 1: 2})
     shard.declare("declare", A, declaration, 0.0)
@@ -53,9 +54,9 @@ def whole_step(shard, seq, halved=False):
 def test_a_block_is_made_when_it_has_come_from_everybody(shard):
     first, second = coming(shard, A, 2), coming(shard, B, 2)
     arrive(shard, first, 2)
-    assert shard.drafted == 0
+    assert shard.arriving.drafted == 0
     arrive(shard, second)
-    assert shard.drafted == 1
+    assert shard.arriving.drafted == 1
 
 
 def test_nothing_of_it_counts_before_the_last_step_is_whole(shard):
@@ -81,17 +82,17 @@ def test_another_step_than_the_one_that_came_is_not_taken_for_it(shard):
 
 
 def test_without_memory_for_two_versions_none_is_drafted(shard):
-    shard.may_draft = False
+    shard.arriving.may_draft = False
     first, second = coming(shard, A, 2), coming(shard, B, 2)
     for step in (first, second):
         arrive(shard, step, 2)
-    assert shard.draft_with(first) is None
+    assert shard.arriving.draft_with(first) is None
 
 
 @pytest.mark.parametrize("mode", ["async", "ssp(2)", "m_of_n(2)"])
 def test_modes_whose_versions_do_not_wait_for_all_draft_nothing(mode):
     shard = Shard(0, even_table(1), 2)
-    shard.may_draft = True
+    shard.arriving.may_draft = True
     declaration = Declaration(TENSORS, SGD(0.1), mode)
     shard.change_members({0: 1, 1: 2})
     shard.declare("declare", A, declaration, 0.0)
@@ -99,7 +100,7 @@ def test_modes_whose_versions_do_not_wait_for_all_draft_nothing(mode):
     for trainer in (A, B):
         shard.begin_pass(f"begin {trainer.index}", trainer, 1, 0)
     steps = [coming(shard, trainer, 2) for trainer in (A, B)]
-    assert [shard.draft_with(step) for step in steps] == [None, None]
+    assert [shard.arriving.draft_with(step) for step in steps] == [None, None]
 
 
 # --- Updates in bfloat16 ---------------------------------------------------------------------------------------------
@@ -110,7 +111,7 @@ def test_a_rounded_version_is_the_one_before_and_its_update(shard):
         edition = shard.lend()
         (header, bits), (_header, doubles) = edition.updates
         values += bf16.widen(np.frombuffer(bits, "<u2"))
-        shard.editions.return_edition(edition)
+        shard.state.editions.return_edition(edition)
         assert values.tobytes() == shard.parameters[0].tobytes()
         assert bytes(doubles) == shard.parameters[1].tobytes(), "float64 is sent as it is"
     assert header.dtype.name == "BF16"
@@ -144,6 +145,6 @@ def test_a_version_that_is_made_in_one_piece_pays_what_was_owed(shard):
 
 
 def test_without_memory_for_exact_values_versions_are_not_rounded(shard):
-    shard.may_round = False
+    shard.arriving.may_round = False
     whole_step(shard, 2, halved=True)
     assert shard.lend().updates == []

@@ -15,7 +15,8 @@ from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import SGD, Adam, Momentum
 from runtime.parameters.sharding import even_table
 from runtime.pserver.eager_update import Coming
-from runtime.pserver.shard import Shard, Step, TrainerId
+from runtime.pserver.requests import Step, TrainerId
+from runtime.pserver.shard import Shard
 from tests.properties import examples
 
 BLOCKS, ELEMENTS, TRAINERS = 3, 2, 3
@@ -37,7 +38,7 @@ class Sender:
 
 def new_shard(rule_of_update, may_draft):
     shard = Shard(0, even_table(1), TRAINERS)
-    shard.may_draft = may_draft
+    shard.arriving.may_draft = may_draft
     declaration = Declaration(TENSORS, rule_of_update)
     shard.change_members({index: index + 1 for index in range(TRAINERS)})
     shard.declare("declare", TrainerId(0, 1), declaration, 0.0)
@@ -192,13 +193,13 @@ class DraftMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def it_has_been_sent(self, data):
         edition, _held = self.lent.pop(data.draw(st.integers(0, len(self.lent) - 1)))
-        self.drafting.editions.return_edition(edition)
+        self.drafting.state.editions.return_edition(edition)
 
     @rule(data=st.data())
     def a_draft_is_read(self, data):
-        sender = self._some(data, lambda one: one.coming and self.drafting.draft_with(one.coming))
+        sender = self._some(data, lambda one: one.coming and self.drafting.arriving.draft_with(one.coming))
         if sender is not None:
-            edition = self.drafting.editions.borrow(self.drafting.draft_with(sender.coming).edition)
+            edition = self.drafting.state.editions.borrow(self.drafting.arriving.draft_with(sender.coming).edition)
             made = len(edition.blocks)
             self.lent.append((edition, [array.copy() for array in edition.arrays[:made]]))
 
@@ -206,7 +207,7 @@ class DraftMachine(RuleBasedStateMachine):
     @rule()
     def a_checkpoint_is_cut(self):
         for shard in (self.drafting, self.plain):
-            shard.prepare_cut()
+            shard.state.prepare_cut()
             self.cuts.append((shard, shard.cut(), [array.copy() for array in shard.parameters]))
 
     @precondition(lambda self: self.cuts)
@@ -219,7 +220,7 @@ class DraftMachine(RuleBasedStateMachine):
         assert all(taken[0].tobytes() == cut[2][number].tobytes() for taken, cut in zip(kept, self.cuts, strict=True))
         if number == BLOCKS - 1:
             for shard, snapshot, _held in self.cuts:
-                shard.forget_cut(snapshot)
+                shard.state.forget_cut(snapshot)
             self.cuts.clear()
 
     @invariant()

@@ -11,7 +11,8 @@ from runtime.parameters.messages import NOTHING, Offer, Outcome, Standing
 from runtime.parameters.optimisers import SGD, Adam, Momentum
 from runtime.parameters.sharding import even_table
 from runtime.pserver.recovery import OFFER_SECONDS, Choice, Comeback, Recovered
-from runtime.pserver.shard import Shard, Step, TrainerId
+from runtime.pserver.requests import Step, TrainerId
+from runtime.pserver.shard import Shard
 from tests.properties import examples
 
 A, B, C = (TrainerId(index, 10 + index) for index in range(3))
@@ -148,7 +149,7 @@ class Attempt:
 
     @property
     def giver(self):
-        return self.shard._comeback.giver
+        return self.shard.election.giver
 
 
 def test_a_version_is_made_once_although_its_steps_are_sent_again():
@@ -204,7 +205,7 @@ def test_an_offer_that_comes_too_late_with_a_newer_version_ends_the_attempt_inst
     assert (attempt.shard.ready, attempt.shard.version) == (True, 0)
     late = attempt.offer(B)
     assert attempt.answers[late].outcome is Outcome.LOST
-    assert "recovered at version 0, but trainer-1 is already at version 1." in attempt.shard.lost
+    assert "came back at version 0, but trainer-1 has seen version 1." in attempt.shard.election.lost
 
 
 def test_a_step_reported_as_answered_is_a_duplicate():
@@ -273,8 +274,8 @@ def test_a_server_that_cannot_recover_reports_why():
     shard.come_back()
     shard.change_members({0: 10})
     [release] = shard.declare("declare", A, declaration(), 0.0)
-    assert (release.outcome, release.why) == (Outcome.LOST, shard.lost)
-    assert shard.lost.startswith("The values of parameter server 0 are lost")
+    assert (release.outcome, release.why) == (Outcome.LOST, shard.election.lost)
+    assert shard.election.lost.startswith("The values of parameter server 0 are lost")
 
 
 @pytest.mark.invariant("A step counts once, however often its pserver is killed.")

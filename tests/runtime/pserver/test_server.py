@@ -8,8 +8,9 @@ import pytest
 
 from runtime.parameters.messages import Outcome
 from runtime.parameters.sharding import even_table
+from runtime.pserver.requests import Release, Ticket
 from runtime.pserver.server import ShardServer
-from runtime.pserver.shard import Release, Shard, Ticket
+from runtime.pserver.shard import Shard
 
 
 @pytest.fixture

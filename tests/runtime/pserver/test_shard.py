@@ -6,7 +6,8 @@ from runtime.parameters.lr_schedules import Steps
 from runtime.parameters.messages import FOREVER, Outcome
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
-from runtime.pserver.shard import START_SECONDS, Shard, Step, TrainerId
+from runtime.pserver.requests import Step, TrainerId
+from runtime.pserver.shard import START_SECONDS, Shard
 
 TRAINERS = [TrainerId(index, 10 + index) for index in range(4)]
 A, B, C, D = TRAINERS

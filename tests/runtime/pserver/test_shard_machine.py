@@ -9,7 +9,8 @@ from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
-from runtime.pserver.shard import Shard, Step, TrainerId
+from runtime.pserver.requests import Step, TrainerId
+from runtime.pserver.shard import Shard
 from tests.properties import examples
 
 DECLARATION = Declaration((Tensor("w", (2,), "<f4"),), SGD(1.0))

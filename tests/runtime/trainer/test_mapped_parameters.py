@@ -123,7 +123,7 @@ def test_a_server_killed_during_an_update_restores_the_version_before(servers):
     params, store = start(attempt)
     params.push_pull(gradients(0))
     dying = attempt.running[0].shard
-    journal = dying._journal
+    journal = dying.state.journal
     journal.begin()
     for number, block in enumerate(dying.parameters[:2]):
         journal.keep(number, block)
@@ -146,7 +146,7 @@ def test_a_version_that_is_gone_is_not_offered(servers):
     attempt = servers(1)
     params, store = start(attempt)
     params.push_pull(gradients(0))
-    journal = attempt.running[0].shard._journal
+    journal = attempt.running[0].shard.state.journal
     journal.version += 2
     lost = threading.Event()
     successor = ShardServer(Shard(0, even_table(1), 1), on_lost=lambda why: lost.set())

@@ -325,13 +325,13 @@ def test_blocks_made_with_a_trainer_that_is_lost_do_not_count(servers, together)
         params.begin_pass(0)
         began.wait(10)
         step = [array.reshape(-1) for array in gradients(2).values()]
-        blocks = [block(place, place.of(step)) for place in server.shard.places]
+        blocks = [block(place, place.of(step)) for place in server.shard.state.places]
         message = client.prepare(Op.PUSH_PULL, {"samples": 1}, blocks)
         with socket.create_connection(("127.0.0.1", int(server.address.partition(":")[2]))) as link:
             for part in next(write_batches(message)):  # the head and a block
                 link.sendall(part)
             with server.changed:
-                assert server.changed.wait_for(lambda: server.shard.drafted > 0, 10)
+                assert server.changed.wait_for(lambda: server.shard.arriving.drafted > 0, 10)
             attempt.members(0)
 
     (values, version), _killed = together(lambda trainer: (stay, die)[trainer](), 2)

@@ -319,7 +319,7 @@ def test_a_server_that_comes_back_has_the_rows_of_its_checkpoint(servers):
     table.push([1], ones(1, 1))
     step(p)
     (before,) = attempt.running
-    pieces = [(shelf.table, piece) for shelf in before.shard.tables for piece in shelf.pieces()]
+    pieces = [(shelf.table, piece) for shelf in before.shard.state.tables for piece in shelf.pieces()]
     kept = [(array.copy(),) for array in before.shard.parameters]
     after = Shard(0, even_table(1), 1)
     after.restore(before.shard.declaration, 1, kept, {}, 0.0, [(one, copied(piece)) for one, piece in pieces])

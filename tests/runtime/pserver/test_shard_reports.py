@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runtime.pserver.throughput import Rate
+from runtime.pserver.shard_reports import Rate
 
 
 def test_it_begins_with_the_first_update_and_counts_what_comes_after_it() -> None:
