@@ -43,9 +43,9 @@ from runtime.protocol.client import Client
 from runtime.trainer.job import Job
 from runtime.trainer.metric_sinks import Sink, TerminalSink
 from runtime.trainer.parameter_store import Store
-from runtime.trainer.params import ServerStore
+from runtime.trainer.servers.server_store import ServerStore
 from runtime.trainer.tasks.task_client import TaskClient, TaskSource
-from runtime.trainer.tasks.task_prefetch import Prefetching
+from runtime.trainer.tasks.task_prefetch import PrefetchingSource
 
 GOAL = 1.8
 ROUNDS = scale(5, 1)
@@ -158,7 +158,7 @@ class Linked:
         self._master, self._server = master, server
 
     def tasks(self, dataset: str, passes: int | None) -> TaskSource:
-        return Prefetching(TaskClient(self._master, self._index, self._incarnation))
+        return PrefetchingSource(TaskClient(self._master, self._index, self._incarnation))
 
     def store(self, wire: str) -> Store:
         return ServerStore([Client(self._server, incarnation=self._incarnation)], share=False, wire=wire)

@@ -23,7 +23,8 @@ from bench.runtime.step_process import FIRST_INCARNATION
 from runtime import contract
 from runtime.parameters.optimisers import SGD
 from runtime.protocol.client import Client
-from runtime.trainer.params import Params, ServerStore
+from runtime.trainer.params import Params
+from runtime.trainer.servers.server_store import ServerStore
 
 ELEMENTS = 2_000_000
 RATE = 0.5e9 / 8  # bytes per second

@@ -27,7 +27,8 @@ from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 from runtime.trainer.environment import Alone
 from runtime.trainer.job import Job
-from runtime.trainer.params import Params, ServerStore
+from runtime.trainer.params import Params
+from runtime.trainer.servers.server_store import ServerStore
 
 FIRST_INCARNATION = 100
 BATCH = 72

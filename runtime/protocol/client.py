@@ -23,20 +23,17 @@ from runtime.protocol.connection import (
     Block,
     Closed,
     Connection,
-    DeadlinePassed,
     Message,
     refuse_blocks,
 )
-from runtime.protocol.frames import BAD_FRAME, SUPERSEDED, Header, Op
+from runtime.protocol.frames import Header, Op
 from runtime.protocol.proof import Claim, Unproven
+from runtime.protocol.retry_policy import Failure, RetryPolicy, failure_of
 
 # A server that sends nothing for this long counts as lost. A server that needs longer sends WAIT.
 DEADLINE_SECONDS = 15.0
-# A damaged message is sent again. After this many, the peer is considered incompatible.
-DAMAGES = 3
 # How long a host may be silent before a new try: meanwhile the server may have started elsewhere.
 CONNECT_SECONDS = 2.0
-BACK_OFF_SECONDS = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 class Moved(Lost):
@@ -178,17 +175,15 @@ class Client:
         return self._connection is not None and self._connection.local
 
     def reply(self, message: Message, allocate: Allocate = refuse_blocks, exchange: Exchange | None = None) -> Message:
-        """Wait for the reply to ``message``, which ``send`` has sent, or to ``exchange``. Retries after damage.
+        """Wait for the reply to ``message``, which ``send`` has sent, or to ``exchange``. Retries by ``RetryPolicy``.
 
         A copy of the request that a broken connection delayed may overtake the current one. The server then refuses the
         current one as superseded, and answers on the closed connection, so the request is repeated too. Raises as
         ``call`` does, and Moved.
         """
         message = self._addressed(message)
-        give_up = time.monotonic() + self._deadline
-        damages = 0
-        for pause in itertools.chain(BACK_OFF_SECONDS, itertools.repeat(BACK_OFF_SECONDS[-1])):
-            why: Exception
+        policy = RetryPolicy(self._deadline)
+        while True:
             try:
                 if exchange is not None:
                     over, exchange = exchange, None
@@ -196,28 +191,23 @@ class Client:
                 if self._connection is None:
                     self._connect().send(message, self._deadline)
                 return self._receive(message, allocate)
-            except (Closed, ConnectionError) as error:
-                why = error
-            except Leaving as leaving:
-                if self.moved and not self._leaving():
-                    raise self._gone() from leaving
-                raise
-            except DeadlinePassed as error:
-                self.close()
-                raise Lost(f"The {self._name} has not answered for {self._deadline:g} s.") from error
-            except Refused as refused:
-                if refused.code not in (BAD_FRAME, SUPERSEDED):
+            except (RegattaError, ConnectionError) as error:
+                why, failure = error, failure_of(error)
+                if failure is Failure.FINAL:
                     raise
-                why, damages = refused, damages + (refused.code == BAD_FRAME)
-            except WireError as error:
-                why, damages = error, damages + 1
+                if failure is Failure.STOPPED:
+                    if self.moved and not self._leaving():
+                        raise self._gone() from error
+                    raise
+                if failure is Failure.SILENT:
+                    self.close()
+                    raise Lost(f"The {self._name} has not answered for {self._deadline:g} s.") from error
             self.close()
-            if damages == DAMAGES:
+            if policy.is_incompatible(failure):
                 raise why
-            if time.monotonic() + pause > give_up:
+            if (pause := policy.next_pause()) is None:
                 raise Lost(f"The {self._name} is gone ({why}); this process has to start again.") from why
             self._pause(pause)
-        raise AssertionError("the back-off never ends")
 
     def _addressed(self, message: Message) -> Message:
         return Message(message.head._replace(expected=self._head.expected), message.body, message.blocks)

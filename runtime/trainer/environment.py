@@ -19,11 +19,12 @@ from runtime.messages import training as messages
 from runtime.protocol.client import Client
 from runtime.protocol.frames import job_crc
 from runtime.protocol.proof import secret_of
+from runtime.trainer.local_store import LocalStore
 from runtime.trainer.metric_sinks import ChannelSink, Sink, TerminalSink
 from runtime.trainer.parameter_store import Store
-from runtime.trainer.params import LocalStore, ServerStore
+from runtime.trainer.servers.server_store import ServerStore
 from runtime.trainer.tasks.task_client import LocalTasks, TaskClient, TaskSource
-from runtime.trainer.tasks.task_prefetch import Prefetching
+from runtime.trainer.tasks.task_prefetch import PrefetchingSource
 
 # Codes by which servers refuse a replaced process, such as one that was stopped for longer than its lease.
 REPLACED = ("fenced", "replaced")
@@ -134,7 +135,7 @@ class Attached:
             secret=self._secret,
         )
         self._tasks.move(self._master.address, self._master.incarnation)  # it may have been replaced meanwhile
-        return Prefetching(self._tasks)
+        return PrefetchingSource(self._tasks)
 
     def store(self, wire: str) -> Store:
         servers = [self._peers[f"{PSERVER}-{index}"] for index in range(self._environment.pservers)]

@@ -19,11 +19,12 @@ from runtime.data.dataset import DatasetInfo
 from runtime.errors import UsageError
 from runtime.messages import training as messages
 from runtime.parameters.optimisers import SGD, Optimiser
+from runtime.trainer.argument_checks import Arrays
 from runtime.trainer.environment import JobContext, end_for_restart, guard
 from runtime.trainer.events import Event, Handler, Listeners
 from runtime.trainer.metric_sinks import Reports
-from runtime.trainer.params import RAISE, Arrays, Params
-from runtime.trainer.task_loop import Loop
+from runtime.trainer.params import RAISE, Params
+from runtime.trainer.task_loop import TaskLoop
 from runtime.trainer.tasks import loading
 from runtime.trainer.tasks.reader import AHEAD, FAIL_TASK, ON_BAD_RECORD, Decode, Reader
 from runtime.trainer.tasks.task_client import TaskSource
@@ -46,7 +47,7 @@ class Job:
         self._listeners = Listeners()
         self._parameters: Params | None = None
         self._source: TaskSource | None = None
-        self._loop: Loop | None = None
+        self._loop: TaskLoop | None = None
         self._guard = guard(self._end)
         sys.excepthook = self._crashing(sys.excepthook)
         self._reports = Reports(context.sink, self._version)
@@ -133,7 +134,7 @@ class Job:
     def _iterate(self, reader: Reader, passes: int | None, stays: bool) -> Iterator[Any]:
         total = passes if passes and self._environment.alone else self._environment.passes
         with self._guard():
-            loop = self._loop = Loop(
+            loop = self._loop = TaskLoop(
                 self._tasks(reader.name, passes),
                 reader,
                 passes,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -16,32 +16,28 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from runtime import contract
 from runtime.checkpoint.data_position import NO_TASK, Position
-from runtime.errors import Lost, Refused, RegattaError, UsageError
+from runtime.errors import UsageError
 from runtime.messages import paragraph
 from runtime.messages import training as messages
 from runtime.parameters.array_blocks import all_finite
-from runtime.parameters.declaration import ITEM_BYTES, SYNC, Declaration, Mode, Tensor
-from runtime.parameters.embedding_tables import Full, Rows, Table, Tables, Unlike, joined
+from runtime.parameters.declaration import SYNC, Declaration, Mode, Tensor
+from runtime.parameters.embedding_tables import Rows, Table
 from runtime.parameters.initializers import Initial, Uniform
-from runtime.parameters.messages import FOREVER, Outcome
+from runtime.parameters.messages import FOREVER
 from runtime.parameters.optimisers import Optimiser
-from runtime.parameters.row_blocks import pack, unpack
-from runtime.parameters.sharding import even_table, servers_of_rows
-from runtime.protocol.client import Client
-from runtime.protocol.concurrent_exchange import converse
-from runtime.protocol.connection import Message
-from runtime.protocol.frames import Op
-from runtime.trainer.gradient_staging import Staging
+from runtime.trainer.argument_checks import (
+    Arrays,
+    flat_gradient,
+    named_arrays,
+    refusals_as_usage_errors,
+    writable_parameter,
+)
 from runtime.trainer.local_sgd import Rounds
-from runtime.trainer.memory_window import Window
-from runtime.trainer.parameter_store import NO_ROWS, Pushes, Store, arrays_of
-from runtime.trainer.server_connection import PATIENCE_SECONDS, Link
+from runtime.trainer.parameter_store import NO_ROWS, Pushes, Store
 from runtime.trainer.tables import SharedTable
 
 Array = NDArray[Any]
-Arrays = Mapping[str, Array]
 
 # The handling of a gradient with NaN or infinity: an error, a step that changes nothing, or zeros in place of them.
 RAISE, REJECT, ZERO = "raise", "reject", "zero"
@@ -69,7 +65,7 @@ class Params(Mapping[str, Array]):
         seed: int = 0,
         mapped: bool = False,
     ) -> None:
-        self._arrays = {name: _parameter(name, array) for name, array in _named(arrays).items()}
+        self._arrays = {name: writable_parameter(name, array) for name, array in named_arrays(arrays).items()}
         self._nonfinite = nonfinite
         self._guard = guard
         self._pass: int | None = None
@@ -92,7 +88,7 @@ class Params(Mapping[str, Array]):
         self._tables: dict[str, SharedTable] = {}
         self._store = Rounds(store) if self._mode.local_steps else store
         values = self._mapped(declaration) if mapped else [array.reshape(-1) for array in self._arrays.values()]
-        with self._guard(), _refusals_as_usage_errors():
+        with self._guard(), refusals_as_usage_errors():
             self._store.start(declaration, values)
 
     def _mapped(self, declaration: Declaration) -> Sequence[Array]:
@@ -148,7 +144,7 @@ class Params(Mapping[str, Array]):
         """
         if name not in self._arrays:
             raise UsageError(messages.PARAMETER_UNKNOWN(name=f"{name!r}", names=", ".join(self._arrays)))
-        gradient = _gradient(name, grad, self._arrays[name])
+        gradient = flat_gradient(name, grad, self._arrays[name])
         self.settle()
         if self._pass is None:
             self.begin_pass(0)
@@ -170,7 +166,7 @@ class Params(Mapping[str, Array]):
         """Wait for a push that was begun, if there is one; return the version."""
         pushing, self._pushing = self._pushing, None
         if pushing is not None:
-            with self._guard(), _refusals_as_usage_errors():
+            with self._guard(), refusals_as_usage_errors():
                 pushing.result()
         return self.version
 
@@ -181,13 +177,13 @@ class Params(Mapping[str, Array]):
     def pull(self) -> int:
         """Fetch the present parameters into the arrays; return the version."""
         self.settle()
-        with self._guard(), _refusals_as_usage_errors():
+        with self._guard(), refusals_as_usage_errors():
             self._store.pull()
         return self.version
 
     def _push(self, grads: Arrays, samples: int, pull: bool) -> int:
         gradients, samples, rows = self._prepared(grads, samples)
-        with self._guard(), _refusals_as_usage_errors():
+        with self._guard(), refusals_as_usage_errors():
             self._store.push(gradients, samples, pull, rows)
         return self.version
 
@@ -214,7 +210,7 @@ class Params(Mapping[str, Array]):
             raise UsageError(messages.PARAMETER_UNKNOWN(name=f"{unknown[0]!r}", names=", ".join(self._arrays)))
         if missing := [name for name in self._arrays if name not in grads]:
             raise UsageError(messages.GRADIENT_MISSING(name=f"{missing[0]!r}"))
-        return {name: _gradient(name, grads[name], array) for name, array in self._arrays.items()}
+        return {name: flat_gradient(name, grads[name], array) for name, array in self._arrays.items()}
 
     def _take_staged(self) -> Mapping[str, _Staged]:
         """The gradients staged for the present push, after all are sent."""
@@ -282,12 +278,12 @@ class Params(Mapping[str, Array]):
 
     def _fetch(self, table: Table, ids: Array) -> Array:
         self.settle()  # without beginning a pass: reading between passes must not delay others
-        with self._guard(), _refusals_as_usage_errors():
+        with self._guard(), refusals_as_usage_errors():
             return self._store.rows(table, ids)
 
     def _fetch_all(self, table: Table) -> Rows:
         self.settle()
-        with self._guard(), _refusals_as_usage_errors():
+        with self._guard(), refusals_as_usage_errors():
             return self._store.trained_rows(table)
 
     # --- Passes, announced by the loop over the data ------------------------------------------------------------------
@@ -295,7 +291,7 @@ class Params(Mapping[str, Array]):
         """Announce pushes of pass ``number``, unless already done. The values are up to date afterwards."""
         self.settle()
         if self._pass != number:
-            with self._guard(), _refusals_as_usage_errors():
+            with self._guard(), refusals_as_usage_errors():
                 self._store.begin_pass(number)
             self._pass = number
 
@@ -318,7 +314,7 @@ class Params(Mapping[str, Array]):
         """Announce that no push of pass ``number`` follows for now: the others need not wait."""
         self.settle()
         self._stand()
-        with self._guard(), _refusals_as_usage_errors():
+        with self._guard(), refusals_as_usage_errors():
             self._store.end_pass(number)
         self._pass = None
 
@@ -338,305 +334,6 @@ class _Staged(NamedTuple):
 
     def is_of(self, gradient: Array) -> bool:
         return bool(self.gradient.ctypes.data == gradient.ctypes.data)
-
-
-class LocalStore:
-    """Everything in this process: the same optimiser as on the servers, and bit for bit the same results."""
-
-    def __init__(self) -> None:
-        self._version = 0
-        self._optimiser = Optimiser()
-        self._values: Sequence[Array] = ()
-        self._state: list[tuple[Array, ...]] = []
-        self._tables = Tables(0, even_table(1))
-
-    @property
-    def version(self) -> int:
-        return self._version
-
-    def home(self, declaration: Declaration) -> Sequence[Array]:
-        return arrays_of(declaration)
-
-    def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
-        self._optimiser = declaration.rule
-        self._values = values
-        self._state = self._optimiser.states(values)
-
-    def gradient_buffers(self) -> Sequence[Array]:
-        return [np.zeros_like(value) for value in self._values]
-
-    def take(self, number: int, gradient: Array) -> bool:
-        return all_finite(gradient)
-
-    def stage(self, number: int, gradient: Array) -> bool:
-        return self.take(number, gradient)
-
-    def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
-        self._version += 1
-        for value, gradient, state in zip(self._values, gradients, self._state, strict=bool(samples)):
-            self._optimiser.apply(value, gradient, state, self._version)
-        pushed = {self._tables.declare(table).table.name: some for table, some in rows.items()}
-        self._tables.promise(pushed, "this trainer")
-        self._tables.apply([(pushed, 1.0)], self._version - 1, 1.0)
-
-    def pull(self) -> None:
-        """The values are here already."""
-
-    def rows(self, table: Table, ids: Array) -> Array:
-        return self._tables.declare(table).values(ids)
-
-    def trained_rows(self, table: Table) -> Rows:
-        shelf = self._tables.declare(table)
-        return Rows(shelf.ids, shelf.values(shelf.ids)).summed()
-
-    def stand(self, position: Position) -> None:
-        """The position is not used."""
-
-    def begin_pass(self, number: int) -> None:
-        """No other trainer waits."""
-
-    def end_pass(self, number: int) -> None:
-        """No other trainer waits."""
-
-
-class ServerStore:
-    """Parameters on servers; ``clients`` are connected to them in order of index.
-
-    All servers are asked at once, and numbers are transferred in both directions at the same time. ``share`` allows
-    memory shared with servers on the same host. ``wire`` is the format of gradients over a socket. A server may be lost
-    for up to ``patience`` seconds until another process takes its place.
-    """
-
-    def __init__(
-        self,
-        clients: Sequence[Client],
-        share: bool = True,
-        wire: str = contract.F32,
-        patience: float = PATIENCE_SECONDS,
-    ) -> None:
-        self._clients = clients
-        self._patience = patience
-        self._share = share
-        self._halved = wire == contract.BF16
-        self._versions = [0] * len(clients)  # as last reported
-        self._bases = self._versions  # at which the present values were pulled
-        self._waits_for_all = True
-        self._values: Sequence[Array] = ()
-        self._staging: Staging | None = None
-        self._window: Window | None = None
-        self._links: list[Link] = []
-        self._position: Position | None = None
-
-    @property
-    def version(self) -> int:
-        return self._versions[0]
-
-    def home(self, declaration: Declaration) -> Sequence[Array]:
-        """A window, which servers of this host can fill."""
-        if not self._share or not Mode.parse(declaration.mode).in_step:
-            return arrays_of(declaration)
-        self._window = Window(declaration.layout)
-        return self._window.arrays
-
-    def start(self, declaration: Declaration, values: Sequence[Array]) -> None:
-        """Declare to each server in turn; send initial values to those that request them; pull."""
-        mode = Mode.parse(declaration.mode)
-        self._waits_for_all = mode.synchronous and not mode.quorum
-        self._values = values
-        blocks = declaration.blocks(even_table(len(self._clients)))
-        for server, client in enumerate(self._clients):
-            places = [place for place in blocks if place.server == server]
-            self._links.append(Link(client, places, values, self._halved, self._patience, self._window))
-            self._links[-1].start(declaration)
-        if self._share:
-            self._staging = self._shared_memory(declaration)
-        self.pull()
-
-    def _shared_memory(self, declaration: Declaration) -> Staging | None:
-        """The memory in which gradients are staged; None if no server can share memory."""
-        try:
-            staging = Staging(declaration.layout)
-        except OSError as error:
-            why = error.strerror or error
-            log.info("No memory can be shared with the parameter servers (%s); numbers go over their sockets.", why)
-            return None
-        shared = [link.share(staging) for link in self._links]
-        if any(shared):
-            return staging
-        staging.close()
-        return None
-
-    def gradient_buffers(self) -> Sequence[Array]:
-        return self._staging.arrays if self._staging else [np.zeros_like(value) for value in self._values]
-
-    def take(self, number: int, gradient: Array) -> bool:
-        for link in self._links:
-            link.unstage(number)
-        return self._taken(number, gradient)
-
-    def _taken(self, number: int, gradient: Array) -> bool:
-        return self._staging.take(number, gradient) if self._staging else all_finite(gradient)
-
-    def stage(self, number: int, gradient: Array) -> bool:
-        if finite := self._taken(number, gradient):
-            for link in self._links:
-                link.stage(number, gradient)
-        return finite
-
-    def push(self, gradients: Sequence[Array], samples: int, pull: bool, rows: Pushes = NO_ROWS) -> None:
-        op = Op.PUSH_PULL if pull else Op.PUSH
-        self._exchange(
-            op,
-            {"samples": samples, **self._position_fields()},
-            gradients if samples else (),
-            rows if samples else NO_ROWS,
-        )
-        if pull or self._waits_for_all:
-            self._bases = self._versions
-
-    def pull(self) -> None:
-        self._exchange(Op.PULL)
-        self._bases = self._versions
-
-    def begin_pass(self, number: int) -> None:
-        self._exchange(Op.BEGIN_PASS, {"pass": number})
-        if self._versions != self._bases:
-            self.pull()
-
-    def end_pass(self, number: int) -> None:
-        self._exchange(Op.END_PASS, {"pass": number, **self._position_fields()})
-
-    def stand(self, position: Position) -> None:
-        self._position = position
-
-    def _position_fields(self) -> Mapping[str, Any]:
-        """The fields of a request for this trainer's position in the data."""
-        return {} if self._position is None else {"at": self._position.to_json()}
-
-    def rows(self, table: Table, ids: Array) -> Array:
-        values = np.empty((ids.size, table.dim), "f4")
-        where = servers_of_rows(table.name, ids, even_table(len(self._links)))
-        parts = {server: np.flatnonzero(where == server) for server in np.unique(where).tolist()}
-        wanted = {server: {table: Rows(ids[part], values[:0])} for server, part in parts.items()}
-        for server, (found,) in self._ask_rows(wanted, {}).items():
-            values[parts[server]] = found.values
-        return values
-
-    def trained_rows(self, table: Table) -> Rows:
-        nothing: Pushes = {table: Rows(np.empty(0, "i8"), np.empty((0, table.dim), "f4"))}
-        found = self._ask_rows(dict.fromkeys(range(len(self._links)), nothing), {"all": True})
-        return joined([rows for (rows,) in found.values()]).summed()
-
-    def _ask_rows(self, wanted: Mapping[int, Pushes], body: Mapping[str, Any]) -> Mapping[int, Sequence[Rows]]:
-        """Request rows from some servers, all at once; return the answer of each, table by table."""
-        asked = {
-            server: self._links[server].ask(Op.ROWS_PULL, {**body, **_named_tables(tables)}, rows=pack(tables.values()))
-            for server, tables in wanted.items()
-        }
-        replies = {server: _answer(self._links[server], message) for server, message in asked.items()}
-        return {server: unpack(list(wanted[server]), reply.blocks) for server, reply in _whole(replies).items()}
-
-    def _exchange(
-        self,
-        op: Op,
-        body: Mapping[str, Any] | None = None,
-        gradients: Sequence[Array] = (),
-        rows: Pushes = NO_ROWS,
-    ) -> None:
-        """Send a request to each server, all at once; read all replies and their versions."""
-        asked = [
-            link.ask(op, {**(body or {}), **_named_tables(some)}, gradients, base, pack(some.values()))
-            for link, base, some in zip(self._links, self._bases, self._spread(rows), strict=True)
-        ]
-        converse([link.exchange for link in self._links if link.exchange is not None])
-        replies = [_answer(link, message) for link, message in zip(self._links, asked, strict=True)]
-        self._versions = [reply.head.version for reply in _whole(dict(enumerate(replies))).values()]
-
-    def redirect(self, server: int, address: str, incarnation: int) -> None:
-        """Another process is this server now. From any thread."""
-        asked: Link | Client = self._links[server] if server < len(self._links) else self._clients[server]
-        asked.redirect(address, incarnation)
-
-    def _spread(self, rows: Pushes) -> Sequence[Pushes]:
-        """Split rows by server."""
-        parts: list[dict[Table, Rows]] = [{} for _ in self._links]
-        for table, some in rows.items():
-            where = servers_of_rows(table.name, some.ids, even_table(len(self._links)))
-            for server in np.unique(where).tolist():
-                parts[server][table] = some.part(where == server)
-        return parts
-
-
-def _answer(link: Link, message: Message) -> Message | RegattaError:
-    """The reply or the error of a server: the other servers' replies have to be read in any case."""
-    try:
-        return link.answer(message)
-    except (Refused, Lost) as error:
-        return error
-
-
-def _whole(replies: Mapping[int, Message | RegattaError]) -> Mapping[int, Message]:
-    """The replies by server. Raises the first error among them."""
-    for reply in replies.values():
-        if isinstance(reply, RegattaError):
-            raise reply
-    return {server: reply for server, reply in replies.items() if isinstance(reply, Message)}
-
-
-def _named_tables(tables: Iterable[Table]) -> Mapping[str, Any]:
-    """The fields of a request for the tables whose rows it contains."""
-    named = [table.to_json() for table in tables]
-    return {"tables": named} if named else {}
-
-
-# Refusals that are caused by user code.
-_OF_USER_CODE = (Outcome.CONFLICT, Outcome.NOT_FINITE, Outcome.NO_MEMORY, "bad_declaration", "too_large")
-
-
-@contextlib.contextmanager
-def _refusals_as_usage_errors() -> Iterator[None]:
-    """Convert refusals that are caused by user code to ``UsageError``."""
-    try:
-        yield
-    except Refused as refused:
-        if refused.code in _OF_USER_CODE:
-            raise UsageError(refused.why) from None
-        raise
-    except (Full, Unlike) as error:
-        raise UsageError(str(error)) from None
-
-
-def _named(arrays: Arrays) -> Arrays:
-    if not isinstance(arrays, Mapping) or not arrays:
-        raise UsageError(messages.PARAMETERS_NOT_A_DICT())
-    if odd := [name for name in arrays if not isinstance(name, str)]:
-        raise UsageError(messages.PARAMETER_NAME_INVALID(name=f"{odd[0]!r}"))
-    return arrays
-
-
-def _parameter(name: str, array: Array) -> Array:
-    """The array itself if pulls can write into it, else a copy."""
-    if not isinstance(array, np.ndarray) or array.dtype.str not in ITEM_BYTES:
-        kind = f"{array.dtype} array" if isinstance(array, np.ndarray) else type(array).__name__
-        raise UsageError(messages.PARAMETER_TYPE_INVALID(name=f"{name!r}", type=kind))
-    if not all_finite(array):
-        raise UsageError(messages.PARAMETER_NOT_FINITE(name=f"{name!r}"))
-    return array if array.flags.c_contiguous and array.flags.writeable else np.array(array, order="C")
-
-
-def _gradient(name: str, gradient: Array, parameter: Array) -> Array:
-    """The gradient as a flat array. Raises UsageError if it does not fit the parameter."""
-    if not isinstance(gradient, np.ndarray | np.generic):
-        raise UsageError(messages.GRADIENT_NOT_AN_ARRAY(name=f"{name!r}", type=type(gradient).__name__))
-    if gradient.shape != parameter.shape:
-        raise UsageError(messages.GRADIENT_SHAPE_WRONG(name=f"{name!r}", shape=gradient.shape, due=parameter.shape))
-    if gradient.dtype != parameter.dtype:
-        raise UsageError(
-            messages.GRADIENT_TYPE_WRONG(
-                name=f"{name!r}", type=gradient.dtype, due=parameter.dtype, wanted=parameter.dtype
-            )
-        )
-    return np.ascontiguousarray(gradient).reshape(-1)
 
 
 class Pending:

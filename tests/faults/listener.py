@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from runtime.protocol.client import Client
 from runtime.protocol.connection import Message
-from runtime.trainer.server_connection import Link
+from runtime.trainer.servers.server_connection import ServerConnection
 
 if TYPE_CHECKING:
     import pytest
@@ -17,7 +17,7 @@ class Notes(Protocol):
     def note(self, kind: str, **facts: Any) -> None: ...
 
 
-class LinkWitness:
+class ConnectionWitness:
     """Records for each answered request every process whose answer counted. Failed tries are repeated."""
 
     def __init__(self, recorder: Notes) -> None:
@@ -28,8 +28,8 @@ class LinkWitness:
         """Record from now on, until ``patch`` is undone if there is one."""
         put = patch.setattr if patch else setattr
         put(Client, "reply", self._hearing(Client.reply))
-        put(Link, "_receive", self._beginning(Link._receive))
-        put(Link, "answer", self._callbacks(Link.answer))
+        put(ServerConnection, "_receive", self._beginning(ServerConnection._receive))
+        put(ServerConnection, "reply", self._callbacks(ServerConnection.reply))
 
     def _hearing(self, method: Any) -> Any:
         @functools.wraps(method)
@@ -42,19 +42,19 @@ class LinkWitness:
 
     def _beginning(self, method: Any) -> Any:
         @functools.wraps(method)
-        def receive(link: Link, message: Message, *arguments: Any) -> Message:
-            self._answered[link._client] = []
-            answer: Message = method(link, message, *arguments)
+        def receive(connection: ServerConnection, message: Message, *arguments: Any) -> Message:
+            self._answered[connection._client] = []
+            answer: Message = method(connection, message, *arguments)
             return answer
 
         return receive
 
     def _callbacks(self, method: Any) -> Any:
         @functools.wraps(method)
-        def answer(link: Link, message: Message) -> Message:
-            reply: Message = method(link, message)
-            name, step = link._client._name, message.head.seq
-            for incarnation in sorted(set(self._answered.pop(link._client))):
+        def answer(connection: ServerConnection, message: Message) -> Message:
+            reply: Message = method(connection, message)
+            name, step = connection._client._name, message.head.seq
+            for incarnation in sorted(set(self._answered.pop(connection._client))):
                 self._recorder.note("answered", step=step, server=name, incarnation=incarnation)
             return reply
 

@@ -16,11 +16,12 @@ from runtime.protocol.connection import Message
 from runtime.protocol.frames import Op
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
-from runtime.trainer import params as trainer
-from runtime.trainer.params import Params, ServerStore
-from runtime.trainer.server_connection import Link
+from runtime.trainer.params import Params
+from runtime.trainer.servers import server_store
+from runtime.trainer.servers.server_connection import ServerConnection
+from runtime.trainer.servers.server_store import ServerStore
 from tests.faults import invariants
-from tests.faults.listener import LinkWitness
+from tests.faults.listener import ConnectionWitness
 from tests.faults.recording.history import Event
 
 FIRST, SECOND = 5, 7  # incarnations
@@ -59,7 +60,7 @@ def train(server: ShardServer, expected: int) -> Params:
 
 def test_a_trainer_records_which_server_answered_each_step(servers, monkeypatch):
     memory = Memory()
-    LinkWitness(memory).watch(monkeypatch)
+    ConnectionWitness(memory).watch(monkeypatch)
     train(servers[0], FIRST)
     answered = [event for event in memory.events if event.kind == "answered"]
     assert len({event["step"] for event in answered}) == len(answered) >= 3
@@ -71,18 +72,18 @@ def test_a_trainer_that_takes_its_values_from_another_process_than_its_push_is_f
     first, second = servers
     train(second, SECOND)
 
-    class TakesValuesElsewhere(Link):
+    class TakesValuesElsewhere(ServerConnection):
         def _receive(self, message: Message, exchange: Exchange | None) -> Message:
             reply = super()._receive(message, exchange)
             if message.head.op is Op.PUSH_PULL:
                 self._client.redirect(second.address, SECOND)
                 self._client.follow()
-                self._client.request(Op.PULL, allocate=self._memory)
+                self._client.request(Op.PULL, allocate=self._values.allocate)
             return reply
 
-    monkeypatch.setattr(trainer, "Link", TakesValuesElsewhere)
+    monkeypatch.setattr(server_store, "ServerConnection", TakesValuesElsewhere)
     memory = Memory()
-    LinkWitness(memory).watch(monkeypatch)
+    ConnectionWitness(memory).watch(monkeypatch)
     train(first, FIRST)
     assert "heard 5 and 7 of parameter server 0 in one step" in invariants.steps_meet_one_incarnation(memory.events)[0]
 

@@ -18,7 +18,7 @@ from runtime.parameters.sharding import even_table, server_of
 from runtime.trainer.environment import end_for_restart
 from runtime.trainer.job import Job
 from runtime.trainer.tasks.task_client import JobDone, Task, Wait
-from tests.faults.listener import LinkWitness
+from tests.faults.listener import ConnectionWitness
 from tests.faults.recording.history import ENOUGH, HISTORY, PROXY, SOURCE, Recorder
 
 # Every amount is a multiple of it, so that a share of up to an eighth of it is a whole number.
@@ -120,7 +120,7 @@ WORKLOADS: Mapping[str, Callable[[Job, Recorder], None]] = {
 
 def main(name: str) -> None:
     recorder = Recorder(Path(os.environ[HISTORY]), os.environ[SOURCE])
-    LinkWitness(recorder).watch()
+    ConnectionWitness(recorder).watch()
     dial_through(os.environ[PROXY])
     if os.environ.get("REGATTA_FAULTS_FAR"):
         del os.memfd_create  # as between two machines: no memory can be shared

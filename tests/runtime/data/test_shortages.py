@@ -18,7 +18,7 @@ from runtime.data.catalogue import Unreadable
 from runtime.data.dataset import BadDataset, DatasetInfo
 from runtime.data.formats import images
 from runtime.errors import Lost
-from runtime.trainer import task_loop
+from runtime.trainer.tasks import task_reading
 
 
 class Short:
@@ -114,9 +114,9 @@ def test_a_task_that_cannot_be_read_for_now_is_no_bad_one(monkeypatch: pytest.Mo
     def gone(_task: object) -> Any:
         raise Lost("rows.npy cannot be read for now.")
 
-    monkeypatch.setattr(task_loop, "read_placed", gone)
+    monkeypatch.setattr(task_reading, "read_placed", gone)
     with pytest.raises(Lost):
-        list(task_loop._records(cast(Any, None)))
+        list(task_reading._records(cast(Any, None)))
 
 
 class TestFormatsThatExplainErrors:

@@ -7,7 +7,7 @@ from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
-from runtime.trainer.params import ServerStore
+from runtime.trainer.servers.server_store import ServerStore
 
 
 class Servers:

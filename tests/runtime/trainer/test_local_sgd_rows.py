@@ -12,7 +12,8 @@ from runtime.errors import RegattaError
 from runtime.parameters import embedding_tables
 from runtime.parameters.embedding_tables import Rows, Table
 from runtime.trainer.local_sgd_rows import RoundRows
-from runtime.trainer.params import LocalStore, Params
+from runtime.trainer.local_store import LocalStore
+from runtime.trainer.params import Params
 from tests.properties import examples
 
 ROWS, DIM, LENGTH = 4, 3, 3

@@ -5,7 +5,8 @@ import pytest
 
 from runtime.errors import UsageError
 from runtime.parameters.optimisers import SGD, Momentum
-from runtime.trainer.params import LocalStore, Params
+from runtime.trainer.local_store import LocalStore
+from runtime.trainer.params import Params
 
 
 def gradients(trainer, step):

@@ -13,7 +13,9 @@ from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 from runtime.trainer.environment import Alone
 from runtime.trainer.job import Job
-from runtime.trainer.params import LocalStore, Params, ServerStore
+from runtime.trainer.local_store import LocalStore
+from runtime.trainer.params import Params
+from runtime.trainer.servers.server_store import ServerStore
 
 VOCABULARY = 200
 

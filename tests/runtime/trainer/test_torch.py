@@ -8,7 +8,7 @@ from runtime.protocol.client import Client
 from runtime.protocol.frames import Op
 from runtime.trainer.environment import Alone
 from runtime.trainer.job import Job
-from runtime.trainer.params import ServerStore
+from runtime.trainer.servers.server_store import ServerStore
 from tests.waiting import until
 
 torch = pytest.importorskip("torch", reason="group torch: torch is not installed (pip install torch==2.13.0)")

@@ -15,7 +15,7 @@ import pytest
 from runtime import contract, dist
 from runtime.data.catalogue import read_placed
 from runtime.errors import UsageError
-from runtime.trainer import task_loop
+from runtime.trainer.tasks import task_reading
 from runtime.trainer.tasks.read_ahead import ReadAhead, Readers, size_of
 from runtime.trainer.tasks.task_client import LocalTasks, Task
 from tests.faults import datasets
@@ -249,7 +249,7 @@ def foretelling(job: dist.Job, monkeypatch: pytest.MonkeyPatch) -> Callable[[int
 
     def begin(first: int) -> list[tuple[int, int]]:
         def coming(_source: LocalTasks) -> tuple[Task, ...]:
-            task = job._loop.task
+            task = job._loop.current.task
             if task.task_id < TASKS - 1:
                 return ()
             return (task._replace(pass_id=task.pass_id + 1, task_id=first, epoch=0, chunks=chunks[first]),)
@@ -264,7 +264,7 @@ def foretelling(job: dist.Job, monkeypatch: pytest.MonkeyPatch) -> Callable[[int
         read.append((task.pass_id, task.task_id))
         return read_placed(task)
 
-    monkeypatch.setattr(task_loop, "read_placed", placed)
+    monkeypatch.setattr(task_reading, "read_placed", placed)
     return begin
 
 
@@ -306,7 +306,7 @@ def test_leaving_the_loop_stops_the_reading(job):
 def test_a_task_that_was_handed_back_in_the_middle_is_read_no_further_and_is_not_done(job):
     steps = iter(job.steps(job.reader(datasets.NAME, 10, decode=Decode()), passes=1))
     first = next(steps).tolist()
-    job._loop.release()
+    job._loop.current.release()
     assert next(steps).tolist() == first
     steps.close()
     assert not reading()

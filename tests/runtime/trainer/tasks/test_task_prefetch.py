@@ -17,14 +17,12 @@ from runtime.coordination.embedded import EmbeddedStore
 from runtime.errors import Lost
 from runtime.master.messages import JobDone, PassEnd, Task
 from runtime.master.types import Status
-from runtime.messages import training as messages
 from runtime.trainer.events import Listeners
 from runtime.trainer.metric_sinks import Reports
-from runtime.trainer.task_loop import LAST_CALLS_SECONDS, Loop
+from runtime.trainer.task_loop import LAST_CALLS_SECONDS, TaskLoop
 from runtime.trainer.tasks.reader import Reader
 from runtime.trainer.tasks.task_client import JobFailed, TaskClient
-from runtime.trainer.tasks.task_prefetch import Prefetching
-from tests.messages import pattern
+from runtime.trainer.tasks.task_prefetch import PrefetchingSource
 from tests.runtime.master.test_server import X, Y, start, together  # noqa: F401  a fixture
 from tests.waiting import let_pass, until
 
@@ -57,7 +55,7 @@ def running(start, store):  # noqa: F811
 
 @pytest.fixture
 def source(running):
-    return Prefetching(running.client(X), PATIENCE)
+    return PrefetchingSource(running.client(X), PATIENCE)
 
 
 def given_several_ahead(source):
@@ -130,10 +128,12 @@ def test_a_notice_of_a_started_task_reaches_the_master(source, running, monkeypa
 
 _KILLED = """
 import os, signal, sys
-from runtime.trainer.tasks.task_prefetch import Prefetching
+from runtime.trainer.tasks.task_prefetch import PrefetchingSource
 from runtime.trainer.tasks.task_client import TaskClient
+from runtime.messages import training as messages
+from tests.messages import pattern
 
-source = Prefetching(TaskClient(sys.argv[1], 0, 11))
+source = PrefetchingSource(TaskClient(sys.argv[1], 0, 11))
 second = source.next_task(source.next_task())
 while len(source.coming()) < 4:
     pass
@@ -169,7 +169,7 @@ def test_a_failed_task_returns_all_prefetched_and_keeps_finished_ones(source, ru
 
 
 def test_a_task_that_the_master_took_back_is_not_begun_once_the_answer_is_old(running):
-    source = Prefetching(running.client(X), fresh=0.0)
+    source = PrefetchingSource(running.client(X), fresh=0.0)
     second = given_several_ahead(source)
     running.master.members([Y])
     running.master.members([X, Y])
@@ -181,14 +181,14 @@ def test_a_refusal_in_the_background_is_raised_at_the_next_task(source, running)
     second = given_several_ahead(source)
     running.master.change(lambda queue, now: queue._fail("It cannot go on."))
     source._ask_in_background()
-    until("there is an answer", source._asked.answer.done)
-    with pytest.raises(JobFailed, match=pattern(messages.ATTEMPT_DATASET_CHANGED)):
+    until("there is an answer", source._request.answer.done)
+    with pytest.raises(JobFailed, match="cannot go on"):
         source.next_task(second)
 
 
 def test_the_end_of_a_synchronous_pass_is_known_beforehand(start, store):  # noqa: F811
     running = start(3, X, passes=2, prefetch=True, sync=True)
-    source = Prefetching(running.client(X), PATIENCE)
+    source = PrefetchingSource(running.client(X), PATIENCE)
     second = source.next_task(source.next_task())
     until(
         "the last one is given, and the next pass foretold",
@@ -246,7 +246,7 @@ def test_a_call_that_waits_for_a_silent_master_ends_when_the_process_does():
 
 
 def test_a_crash_while_no_master_answers_is_over_soon(source, running):
-    loop = Loop(
+    loop = TaskLoop(
         source,
         Reader("", 1),
         None,
@@ -258,7 +258,7 @@ def test_a_crash_while_no_master_answers_is_over_soon(source, running):
         reports=Reports(None, lambda: None),
         pause=let_pass,
     )
-    loop.task = given_several_ahead(source)
+    loop.current.task = given_several_ahead(source)
     running.close()
     began = time.monotonic()
     loop.crash(ValueError("a fault of the script"))

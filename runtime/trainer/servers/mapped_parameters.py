@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from runtime.parameters import journal_layout
 from runtime.parameters.declaration import BlockPlace
 from runtime.protocol.shared_memory import Segment
-from runtime.trainer.memory_window import MOST_RUNS, Run, Window
+from runtime.trainer.servers.memory_window import MOST_RUNS, Run, Window
 
 Array = NDArray[Any]
 # How often numbers that change meanwhile are read again before the version counts as gone.
 READS = 4
 
 
-class Source:
+class MappedParameters:
     """The parameters of one server in its shared memory.
 
     ``values`` are the blocks of the server, cut from the flat arrays of all parameters, and are filled from its
@@ -38,7 +38,7 @@ class Source:
         self._journal: Sequence[Array] = ()
 
     @property
-    def there(self) -> bool:
+    def is_open(self) -> bool:
         """Whether there is a segment."""
         return self._segment is not None
 
@@ -48,7 +48,7 @@ class Source:
 
     def adopt(self, descriptor: int, journalled: bool) -> None:
         """Read the segment of a descriptor from now on. Raises OSError, ValueError."""
-        self.drop()
+        self.close()
         sizes = [(value.size, value.dtype.str) for value in self._values]
         self._segment = Segment.adopt(descriptor, journal_layout.layout(sizes, journalled))
         self._marks, *arrays = self._segment.arrays
@@ -57,7 +57,7 @@ class Source:
             runs = self._window.runs(self._places, self._segment.offsets[1 : 1 + len(sizes)])
             self._runs = runs if len(runs) <= MOST_RUNS else ()
 
-    def drop(self) -> None:
+    def close(self) -> None:
         """Stop reading the segment."""
         if self._segment is not None:
             self._segment.close()

@@ -16,7 +16,8 @@ from runtime.parameters.sharding import BLOCK_BYTES
 from runtime.protocol.client import Client
 from runtime.protocol.connection import Connection, write_batches
 from runtime.protocol.frames import Op
-from runtime.trainer.params import Params, ServerStore
+from runtime.trainer.params import Params
+from runtime.trainer.servers.server_store import ServerStore
 
 
 def start(attempt, trainer=0, share=True):

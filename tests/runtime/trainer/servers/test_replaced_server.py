@@ -14,10 +14,10 @@ from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
 from runtime.protocol.frames import Op
 from runtime.pserver.recovery import Recovered
-from runtime.pserver.requests import TrainerId
 from runtime.pserver.server import ShardServer
-from runtime.pserver.shard import Shard
-from runtime.trainer.params import Params, ServerStore
+from runtime.pserver.shard import Shard, TrainerId
+from runtime.trainer.params import Params
+from runtime.trainer.servers.server_store import ServerStore
 from tests.waiting import until
 
 SIZE = 600_000  # more than one block on each server
@@ -103,7 +103,7 @@ def test_a_server_killed_between_two_answers_of_a_version_restores_that_version(
 
 
 def is_waiting(attempt):
-    return attempt.running[0].shard.queue.waiting == [1]
+    return list(attempt.running[0].shard._pushed) == [1]
 
 
 def test_a_server_reports_that_it_is_behind_a_trainer_although_it_had_come_back():
@@ -115,6 +115,6 @@ def test_a_server_reports_that_it_is_behind_a_trainer_although_it_had_come_back(
     shard.come_back()
     server.ask(lambda ticket: shard.offer(ticket, trainer, declaration, Offer(held=1, seen=1), 0.0))
     server.ask(lambda ticket: shard.reseed(ticket, trainer, 1, [np.zeros(3, "f4")], Standing()))
-    with pytest.raises(Refused, match="recovered at version 1, but trainer-0 is already at version 2"):
+    with pytest.raises(Refused, match="came back at version 1, but trainer-0 has seen version 2"):
         server.ask(lambda ticket: shard.offer(ticket, trainer, declaration, Offer(held=2, seen=2), 0.0))
-    assert reports == [Recovered(version=1, giver=0, stored=NOTHING), shard.election.lost]
+    assert reports == [Recovered(version=1, giver=0, stored=NOTHING), shard.lost]

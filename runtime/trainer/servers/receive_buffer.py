@@ -18,7 +18,7 @@ from runtime.protocol.frames import DType, Header, Op
 Array = NDArray[Any]
 
 
-class Aside:
+class ReceiveBuffer:
     """Memory for all blocks of one server, and a count of the last draft's blocks.
 
     All blocks of an answer are received here, those before the reply and those with it. The values change when all have

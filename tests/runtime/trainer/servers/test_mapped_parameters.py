@@ -11,9 +11,11 @@ from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
-from runtime.trainer import mapped_parameters
-from runtime.trainer.memory_window import Window
-from runtime.trainer.params import LocalStore, Params, ServerStore
+from runtime.trainer.local_store import LocalStore
+from runtime.trainer.params import Params
+from runtime.trainer.servers import mapped_parameters
+from runtime.trainer.servers.memory_window import Window
+from runtime.trainer.servers.server_store import ServerStore
 
 ELEMENTS = 600_000
 
