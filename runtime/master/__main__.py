@@ -23,8 +23,8 @@ from runtime.checkpoint.filesystem import before_attempt
 from runtime.coordination.base import Compare, CoordinationStore, StoreUnavailable
 from runtime.data import catalogue
 from runtime.errors import Lost, RegattaError
+from runtime.master.event_log import Pace
 from runtime.master.listener import Reception
-from runtime.master.log_throttle import Pace
 from runtime.master.messages import Trainer, serving
 from runtime.master.queue_store import Ledger, lead
 from runtime.master.server import STORE_PATIENCE_SECONDS, Master

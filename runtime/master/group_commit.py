@@ -6,16 +6,22 @@ that no deadline passes while no trainer could be reached.
 
 from __future__ import annotations
 
+import logging
+import threading
 from collections.abc import Callable, Sequence
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 from runtime.coordination.base import Clock
-from runtime.errors import Refused, RegattaError
+from runtime.errors import Lost, Refused, RegattaError
 from runtime.master.messages import Trainer, Wait
 from runtime.master.queue_store import Ledger
 from runtime.master.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Changes, Plan
+from runtime.messages import training as messages
+
+log = logging.getLogger("master")
 
 # An operation on the queue at a time. May raise Refused instead of returning a value.
 Operation = Callable[[TaskQueue, float], Any]
@@ -129,3 +135,44 @@ class Commits:
             self.handed_out = any(entry.epoch for entry in saved.entries)
         if self.live is not None:
             self._queue.members(self.live, self.now())
+
+
+class CommitThread:
+    """A thread that makes the commits, so that the caller can receive requests meanwhile.
+
+    Each submitted batch gets one outcome, in the order of submission; ``wake`` is called after each. A change that
+    broke off is an outcome like a failed commit. All methods are for one thread.
+    """
+
+    def __init__(self, commits: Commits, wake: Callable[[], object]) -> None:
+        self._commits = commits
+        self._wake = wake
+        self._batches: SimpleQueue[Sequence[Ticket] | None] = SimpleQueue()
+        self._outcomes: SimpleQueue[Committed | RegattaError] = SimpleQueue()
+        threading.Thread(target=self._commit_all, name="commits", daemon=True).start()
+
+    def submit(self, batch: Sequence[Ticket]) -> None:
+        """Commit the batch; its tickets belong to the thread until the outcome."""
+        self._batches.put(batch)
+
+    def outcome(self) -> Committed | RegattaError | None:
+        """Return the next outcome; None if there is none yet."""
+        return None if self._outcomes.empty() else self._outcomes.get()
+
+    def stop(self) -> None:
+        """End the thread after the batches submitted so far. Returns at once."""
+        self._batches.put(None)
+
+    def _commit_all(self) -> None:
+        while (batch := self._batches.get()) is not None:
+            self._outcomes.put(self._commit(batch))
+            self._wake()
+
+    def _commit(self, batch: Sequence[Ticket]) -> Committed | RegattaError:
+        try:
+            return self._commits.commit(batch)
+        except RegattaError as error:
+            return error
+        except Exception:
+            log.exception("A change broke off.")
+            return Lost(messages.MASTER_CHANGE_FAILED())

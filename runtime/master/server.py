@@ -2,11 +2,29 @@
 
 One thread serves the connections, another the queue and the store: during a commit the next requests accumulate.
 Nothing is answered before it is committed. A waiting trainer is answered as soon as there is a result for it.
+
+The life cycle of a request, with the object that has it in each state::
+
+    received    Reception.poll                a call; an invalid one is refused
+       |        Responder.ticket
+    pending     CommitSchedule                for the next commit    <---------------------+
+       |        CommitSchedule.start                                 <----------+          |
+    in flight   CommitThread                  in the current commit             |          |
+       |                                                                        |          |
+       +-- committed -- Ticket.settle --+-- replied   the result                |          |
+       |                                +-- held      to wait: the next commit -+          |
+       |                                      |       may bring a task                     |
+       |                                      +-- replied   to wait, after HOLD_SECONDS    |
+       +-- retried      the store did not answer, within the patience ---------------------+
+       +-- failed       the patience is used up, or the master is lost: refused or disconnected
+
+Operations of the process itself (``Master.change``) are tickets too, but are never held.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -14,27 +32,20 @@ from queue import SimpleQueue
 from typing import Any
 
 from runtime.coordination.base import Clock, StoreUnavailable
-from runtime.errors import Lost, Refused, RegattaError
-from runtime.master import handlers
-from runtime.master.group_commit import Commits, Committed, Operation, Ticket, View
-from runtime.master.listener import Call, Reception
-from runtime.master.messages import Trainer, Wait
+from runtime.errors import Lost, RegattaError
+from runtime.master.commit_schedule import STORE_PAUSE_SECONDS, CommitSchedule
+from runtime.master.event_log import StoreOutage
+from runtime.master.group_commit import Commits, Committed, CommitThread, Operation, Ticket, View
+from runtime.master.listener import Reception
+from runtime.master.messages import Trainer
 from runtime.master.queue_store import Behind, Ledger
+from runtime.master.responder import Responder
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Happening, Plan
 from runtime.messages import training as messages
 
-# A waiting trainer is answered when there is a result, or after this long: well before it considers the master lost.
-HOLD_SECONDS = 2.0
-# How long a request is retried while the store does not answer, and how often.
+# How long a request is retried while the store does not answer.
 STORE_PATIENCE_SECONDS = 30.0
-STORE_PAUSE_SECONDS = 0.1
-# The interval of the wait replies to a request that takes longer than usual.
-WAITING_SECONDS = 1.0
-# The minimum time between the starts of two commits: all requests in between form one transaction.
-COMMIT_SECONDS = 0.0025
-# A notice is committed together with requests, or after this long.
-NOTICE_SECONDS = 0.05
 # Deadlines are checked at least this often.
 _LOOK_SECONDS = 1.0
 # A store that does not answer delays the end by at most this long.
@@ -66,21 +77,16 @@ class Master:
         self._commits = Commits(plan, table, ledger, clock)
         self._report = report
         self._reception = reception
-        self._patience = patience
         self._inbox: SimpleQueue[Ticket] = SimpleQueue()
-        self._due: list[Ticket] = []  # for the next commit
-        self._committing: list[Ticket] = []  # in the current commit
-        self._batches: SimpleQueue[list[Ticket] | None] = SimpleQueue()
-        self._outcomes: SimpleQueue[Committed | RegattaError] = SimpleQueue()
-        self._held: list[tuple[float, Call]] = []  # waiting calls, and until when they are held
-        self._next_commit = self._next_wait_reply = 0.0
-        self._away_since: float | None = None  # when the store first did not answer, if that was reported
+        self._schedule = CommitSchedule(patience)
+        self._responder = Responder(reception)
+        self._outage = StoreOutage()
         self._view = View()
         self._had_trainers = False
         self._ended = threading.Event()  # the job is over, or this master is lost or closed
         self._closing = False
         self.lost: RegattaError | None = None
-        threading.Thread(target=self._commit_all, name="commits", daemon=True).start()
+        self._commit_thread = CommitThread(self._commits, reception.wake)
         self._thread = threading.Thread(target=self._serve, name="requests", daemon=True)
         self._thread.start()
         try:
@@ -128,6 +134,7 @@ class Master:
 
     def close(self) -> None:
         """Commit the pending requests, answer the waiting ones, and stop answering."""
+        self._responder.stop_holding()
         self._closing = True
         self.wake()
         self._thread.join()
@@ -157,142 +164,69 @@ class Master:
     def _serve(self) -> None:
         try:
             while not self._closing:
-                self._turn(self._pause())
+                self._serve_once(self._idle_seconds())
             self._finish_pending()
         except Exception:
             log.exception("The master broke off.")
             self.lost = Lost(messages.MASTER_RESPONSE_FAILED())
             self._ended.set()
-        self._batches.put(None)
+        self._commit_thread.stop()
 
-    def _pause(self) -> float:
+    def _idle_seconds(self) -> float:
         """How many seconds there is nothing to do without a request."""
-        now = time.monotonic()
-        if self._due and not self._committing:
-            return max(0.0, self._due_at() - now)
-        return min([_LOOK_SECONDS, *(max(0.0, until - now) for until, _call in self._held)])
+        now, start_at = time.monotonic(), self._schedule.start_at
+        if start_at is not None:
+            return max(0.0, start_at - now)
+        end_at = self._responder.next_end()
+        return _LOOK_SECONDS if end_at is None else min(_LOOK_SECONDS, max(0.0, end_at - now))
 
-    def _turn(self, seconds: float) -> None:
-        notices = self._notices()
-        for call in self._reception.poll(0.0 if notices else seconds):
-            self._take(call, time.monotonic() + HOLD_SECONDS)
-        self._due += notices
-        if not self._outcomes.empty():
-            self._conclude(self._outcomes.get())
+    def _serve_once(self, seconds: float) -> None:
+        """Receive requests for up to ``seconds``, conclude a commit that has ended, and start the next if it is due."""
+        changes = self._take_changes()
+        for call in self._reception.poll(0.0 if changes else seconds):
+            if (ticket := self._responder.ticket(call)) is not None:
+                self._schedule.add(ticket)
+        for ticket in changes:
+            self._schedule.add(ticket)
+        if (outcome := self._commit_thread.outcome()) is not None:
+            self._conclude(outcome)
         now = time.monotonic()
-        self._settle_waiting(now)
-        if self._due and not self._committing and now >= self._due_at():
-            self._start_commit(now)
+        self._responder.end_held(now)
+        self._schedule.send_wait_replies(now)
+        start_at = self._schedule.start_at
+        if start_at is not None and now >= start_at:
+            self._commit_thread.submit(self._schedule.start(now, self._responder.retry_held()))
 
-    def _notices(self) -> list[Ticket]:
+    def _take_changes(self) -> list[Ticket]:
         """The changes that the process has requested until now. Messages that trainers sent earlier are handled first:
         a lost trainer may have sent a notice of its current task.
         """
         return [self._inbox.get() for _ in range(self._inbox.qsize())]
 
-    def _due_at(self) -> float:
-        """When the next commit is to begin."""
-        if all(ticket.notice for ticket in self._due):
-            return max(self._next_commit, self._due[0].since + NOTICE_SECONDS)
-        return self._next_commit
-
-    def _settle_waiting(self, now: float) -> None:
-        """Answer calls that were held for too long; send wait replies to those that wait for the store."""
-        late = [call for until, call in self._held if until <= now]
-        if late:
-            self._held = [one for one in self._held if one[0] > now]
-        for call in late:
-            self._end_wait(call)
-        if now >= self._next_wait_reply:
-            self._next_wait_reply = now + WAITING_SECONDS
-            for ticket in (*self._committing, *self._due):
-                if ticket.since + WAITING_SECONDS <= now:
-                    ticket.waiting()
-
     def _finish_pending(self) -> None:
         """Commit the pending requests if the store answers in time, and then answer all waiting calls."""
         give_up = time.monotonic() + _LEAVE_SECONDS
-        while (self._due or self._committing) and time.monotonic() < give_up and not self.lost:
-            self._turn(STORE_PAUSE_SECONDS)
-        for ticket in (*self._committing, *self._due):
+        while not self._schedule.empty and time.monotonic() < give_up and not self.lost:
+            self._serve_once(STORE_PAUSE_SECONDS)
+        for ticket in self._schedule.unfinished():
             ticket.settle(StoreUnavailable(_ENDING))
-        for _until, call in self._held:
-            self._end_wait(call)
+        self._responder.end_held(math.inf)
 
-    def _take(self, call: Call, hold_until: float) -> None:
-        """Queue the call for the next commit."""
-        try:
-            asked = handlers.operation(call.request)
-        except Refused as refused:
-            self._reception.refuse(call, refused)
-            return
-
-        self._due.append(self._ticket(call, asked, hold_until))
-
-    def _ticket(self, call: Call, asked: Operation, hold_until: float) -> Ticket:
-        now = time.monotonic()
-        if handlers.is_notice(call.request):
-            return Ticket(asked, now, lambda ticket: None, notice=True)
-
-        def settled(ticket: Ticket) -> None:
-            self._answer(call, ticket, hold_until)
-
-        return Ticket(asked, now, settled, lambda: self._reception.ask_to_wait(call))
-
-    def _answer(self, call: Call, ticket: Ticket, hold_until: float) -> None:
-        error = ticket.error
-        if isinstance(error, StoreUnavailable | Behind):
-            self._reception.refuse(call, Refused("store_unavailable", str(error)))
-        elif isinstance(error, Refused):
-            self._reception.refuse(call, error)
-        elif error:
-            self._reception.hang_up(call.caller)  # the trainer looks for the current master
-        elif isinstance(ticket.value, Wait) and not self._closing:
-            self._held.append((hold_until, call))
-        else:
-            self._reception.answer(call, handlers.reply(call.request, ticket.value))
-
-    def _end_wait(self, call: Call) -> None:
-        self._reception.answer(call, handlers.reply(call.request, Wait(0.0)))
-
-    # --- Commits: started and finished by the thread of the requests, made by the other one ---------------------------
-    def _start_commit(self, now: float) -> None:
-        self._next_commit = now + COMMIT_SECONDS
-        held, self._held = self._held, []
-        again = [self._ticket(call, handlers.operation(call.request), until) for until, call in held]
-        self._committing, self._due = self._due + again, []
-        self._batches.put(self._committing)
-
-    def _commit_all(self) -> None:
-        while (batch := self._batches.get()) is not None:
-            self._outcomes.put(self._outcome(batch))
-            self._reception.wake()
-
-    def _outcome(self, batch: Sequence[Ticket]) -> Committed | RegattaError:
-        try:
-            return self._commits.commit(batch)
-        except RegattaError as error:
-            return error
-        except Exception:
-            log.exception("A change broke off.")
-            return Lost(messages.MASTER_CHANGE_FAILED())
-
+    # --- Outcomes of commits: the same thread -------------------------------------------------------------------------
     def _conclude(self, outcome: Committed | RegattaError) -> None:
-        batch, self._committing = self._committing, []
         if isinstance(outcome, Committed):
-            self._publish(batch, outcome)
+            self._publish(outcome)
         elif isinstance(outcome, StoreUnavailable | Behind):
-            self._put_off(batch, outcome)
+            self._retry_commit(outcome)
         else:
-            self._break_off(batch, outcome)
+            self._fail_commit(outcome)
 
-    def _publish(self, batch: Sequence[Ticket], committed: Committed) -> None:
+    def _publish(self, committed: Committed) -> None:
+        """Report what happened, and settle the tickets of the commit."""
+        batch = self._schedule.finish()
         changes, self._view = committed
-        if self._away_since is not None:
-            away = time.monotonic() - self._away_since
-            self._away_since = None
-            text = messages.STORE_RESPONDS_AGAIN(seconds=f"{away:.0f}")
-            self._report([Happening("store", text, notable=True)])
+        if restored := self._outage.end(time.monotonic()):
+            self._report(restored)
         if changes.happenings:
             self._report(changes.happenings)
         if self.over:
@@ -300,22 +234,17 @@ class Master:
         for ticket in batch:
             ticket.settle()
 
-    def _put_off(self, batch: Sequence[Ticket], why: RegattaError) -> None:
+    def _retry_commit(self, why: RegattaError) -> None:
         """Try the same batch again in a moment, as if it had not been tried."""
         now = time.monotonic()
-        if self._away_since is None and isinstance(why, StoreUnavailable):
-            self._away_since = now
-            self._report([Happening("store", messages.STORE_AWAY_TRAINING_CONTINUES(why=why), notable=True)])
-        self._next_commit = now + STORE_PAUSE_SECONDS
-        again = [ticket for ticket in batch if now < ticket.since + self._patience]
-        self._due = again + self._due
-        for ticket in batch:
-            if ticket not in again:
-                ticket.settle(why)
+        if isinstance(why, StoreUnavailable) and (begun := self._outage.begin(why, now)):
+            self._report(begun)
+        for ticket in self._schedule.postpone(now):
+            ticket.settle(why)
 
-    def _break_off(self, batch: Sequence[Ticket], why: RegattaError) -> None:
+    def _fail_commit(self, why: RegattaError) -> None:
         self.lost = why
-        for ticket in batch:
+        for ticket in self._schedule.finish():
             ticket.settle(why)
         self._ended.set()
 

@@ -11,6 +11,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from runtime.errors import Lost, Refused, RegattaError
+from runtime.messages import paragraph
+from runtime.messages import training as messages
 from runtime.parameters.declaration import BlockPlace, Declaration
 from runtime.parameters.messages import Outcome
 from runtime.protocol.client import DEADLINE_SECONDS, Client
@@ -264,7 +266,7 @@ class ServerConnection:
             raise error
         self._client.close()
         if patience.is_over():
-            raise Lost(f"{error} No process has taken its place for {self._patience:g} s.") from error
+            raise Lost(paragraph(error, messages.NOT_REPLACED_IN_TIME(seconds=f"{self._patience:g}"))) from error
         self._client.check_leaving()
         if not self._client.moved:
             self._redirected.wait(LOOK_SECONDS)

@@ -17,12 +17,14 @@ from runtime.coordination.embedded import EmbeddedStore
 from runtime.errors import Lost
 from runtime.master.messages import JobDone, PassEnd, Task
 from runtime.master.types import Status
+from runtime.messages import training as messages
 from runtime.trainer.events import Listeners
 from runtime.trainer.metric_sinks import Reports
 from runtime.trainer.task_loop import LAST_CALLS_SECONDS, TaskLoop
 from runtime.trainer.tasks.reader import Reader
 from runtime.trainer.tasks.task_client import JobFailed, TaskClient
 from runtime.trainer.tasks.task_prefetch import PrefetchingSource
+from tests.messages import pattern
 from tests.runtime.master.test_server import X, Y, start, together  # noqa: F401  a fixture
 from tests.waiting import let_pass, until
 
@@ -130,8 +132,6 @@ _KILLED = """
 import os, signal, sys
 from runtime.trainer.tasks.task_prefetch import PrefetchingSource
 from runtime.trainer.tasks.task_client import TaskClient
-from runtime.messages import training as messages
-from tests.messages import pattern
 
 source = PrefetchingSource(TaskClient(sys.argv[1], 0, 11))
 second = source.next_task(source.next_task())
