@@ -14,7 +14,7 @@ from django.http import StreamingHttpResponse
 from django.utils.http import content_disposition_header
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse, extend_schema
-from rest_framework import serializers, status
+from rest_framework import status
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -22,7 +22,19 @@ from rest_framework.views import APIView
 
 from datasets import selectors as datasets
 from jobs import examples
-from jobs.lifecycle.states import JobState
+from jobs.api.schemas import (
+    ArtifactsOutput,
+    ExamplesOutput,
+    FilesOutput,
+    JobOutput,
+    JobPageOutput,
+    PreviewOutput,
+    RehearseInput,
+    ScaleInput,
+    SpecOutput,
+    TimelineOutput,
+    TimelineQuery,
+)
 from jobs.models import Artifact, Job
 from jobs.selectors import jobs as job_selectors
 from jobs.selectors import specifications, timeline
@@ -37,131 +49,8 @@ from rbac import throttle
 from rbac.access import namespace_for, signed_in
 from rbac.models import User
 from rbac.scopes import Scope
-from runtime import contract
 
 _PIECE = 256 * 1024
-
-
-# --- Shapes ----------------------------------------------------------------------------------------------------------
-class ReplicaOutput(serializers.Serializer[Any]):
-    name = serializers.CharField(help_text="<role>-<index>")
-    role = serializers.CharField()
-    index = serializers.IntegerField()
-    start_number = serializers.IntegerField(help_text="How often it was started in this attempt.")
-    state = serializers.CharField(help_text="waiting, starting, registered, exited or lost")
-    why = serializers.CharField()
-    code = serializers.IntegerField(allow_null=True)
-    signal = serializers.IntegerField(allow_null=True)
-    started = serializers.DateTimeField(allow_null=True)
-    finished = serializers.DateTimeField(allow_null=True)
-
-
-class JobOutput(serializers.Serializer[Any]):
-    id = serializers.UUIDField()
-    name = serializers.CharField()
-    namespace = serializers.CharField()
-    owner = serializers.CharField()
-    state = serializers.ChoiceField(choices=[(state, state) for state in JobState])
-    reason = serializers.CharField(help_text="Why it stops or has ended, as a word for programs; else empty.")
-    why = serializers.CharField(help_text="The same as a message for people.")
-    attempt = serializers.IntegerField()
-    created = serializers.DateTimeField()
-    started = serializers.DateTimeField(allow_null=True)
-    finished = serializers.DateTimeField(allow_null=True)
-    cancel_requested = serializers.DateTimeField(allow_null=True)
-    trainers = serializers.IntegerField(
-        allow_null=True, help_text="The number of trainers last requested; null: as many as the specification says."
-    )
-    pservers = serializers.IntegerField(
-        allow_null=True, help_text="The same of parameter servers, from the next attempt on."
-    )
-    elastic = serializers.BooleanField(
-        help_text="The platform changes the number of trainers between their min and max."
-    )
-    sizing = serializers.CharField(
-        required=False, help_text="Of one job: why an elastic one has the number of trainers that it has."
-    )
-    rehearsal = serializers.DictField(
-        allow_null=True,
-        help_text="While failure is rehearsed: kill (a role), every, by, last, done (how often).",
-    )
-    replicas = ReplicaOutput(many=True)
-    spec = serializers.DictField(help_text="The specification as it was resolved, without the files.")
-
-
-class JobPageOutput(serializers.Serializer[Any]):
-    results = JobOutput(many=True)
-    next = serializers.CharField(allow_null=True)
-
-
-class PreviewOutput(serializers.Serializer[Any]):
-    verdict = serializers.ChoiceField(choices=["admitted", "queued", "refused"])
-    reason = serializers.CharField()
-    numbers = serializers.DictField(help_text="What is short, by resource.")
-    plan = serializers.DictField(help_text="amounts asked of the quota, and the replicas that would be started")
-
-
-class TimelineOutput(serializers.Serializer[Any]):
-    events = serializers.ListField(child=serializers.DictField(), help_text="The oldest first.")
-    older = serializers.CharField(allow_null=True, help_text="The `before` of the page of older ones; null: none.")
-
-
-class TimelineQuery(serializers.Serializer[Any]):
-    """The query of a page of a timeline."""
-
-    before = serializers.CharField(required=False, default="", help_text="The `older` of the page after it.")
-    limit = serializers.IntegerField(min_value=1, max_value=timeline.MOST, default=timeline.PAGE)
-
-
-class ScaleInput(serializers.Serializer[Any]):
-    trainer = serializers.IntegerField(
-        required=False, help_text="How many trainers there shall be, within the role's min and max."
-    )
-    pserver = serializers.IntegerField(
-        required=False, help_text="How many parameter servers the job's next attempt shall have."
-    )
-    elastic = serializers.BooleanField(
-        required=False,
-        help_text="Whether the platform chooses the number of trainers. A requested number switches that off.",
-    )
-
-
-class RehearseInput(serializers.Serializer[Any]):
-    kill = serializers.ChoiceField(choices=contract.ROLES, allow_null=True, help_text="A role; null ends it.")
-    every = serializers.CharField(required=False, help_text="A length of time from 1s to 1h, such as 10s.")
-
-
-class ArtifactOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    size = serializers.IntegerField(help_text="bytes")
-    sha256 = serializers.CharField()
-
-
-class ArtifactsOutput(serializers.Serializer[Any]):
-    artifacts = ArtifactOutput(many=True)
-    next = serializers.CharField(allow_null=True, help_text="The `cursor` of the next page; null on the last.")
-
-
-class FilesOutput(serializers.Serializer[Any]):
-    files = serializers.DictField(child=serializers.CharField(), help_text="Path to text.")
-
-
-class SpecOutput(serializers.Serializer[Any]):
-    spec = serializers.DictField(help_text="The whole specification with its files, ready to be changed and submitted.")
-
-
-class ExampleOutput(serializers.Serializer[Any]):
-    name = serializers.CharField()
-    title = serializers.CharField()
-    title_zh = serializers.CharField()
-    description = serializers.CharField()
-    description_zh = serializers.CharField()
-    spec = serializers.DictField()
-
-
-class ExamplesOutput(serializers.Serializer[Any]):
-    results = ExampleOutput(many=True)
-    next = serializers.CharField(allow_null=True)
 
 
 # --- Bodies ----------------------------------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Desired replicas of a running attempt against the observed ones. Pure.
 
 A lost replica is started again under the same name, after a delay that grows with every loss
-(``jobs.lifecycle.observations.recovering``). The desired number of trainers (``JobView.trainers``) can change during
+(``jobs.lifecycle.replica_facts.recovering``). The desired number of trainers (``JobView.trainers``) can change during
 the run; the desired trainers are those with an index below it. Once the changes are applied, ``changes`` returns none,
 so the reconciler can call it at any time, also after a restart of the portal.
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from jobs.lifecycle.observations import ReplicaFact, recovering
+from jobs.lifecycle.replica_facts import ReplicaFact, recovering
 from jobs.lifecycle.state_machine import JobView
 from runtime import contract
 

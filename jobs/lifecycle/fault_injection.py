@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from jobs.frameworks.definitions import meets_once
-from jobs.lifecycle.observations import ReplicaFact
+from jobs.lifecycle.replica_facts import ReplicaFact
 from jobs.messages import jobs as messages
 from jobs.spec import quantities
 from runtime import contract

@@ -18,8 +18,8 @@ LAUNCHING    The backend gets the plan (Launch). A second call starts nothing tw
 REGISTERING  Processes run and each has to register, trainers by calling ``dist.init()``. Agents report it through
              ingest. A trainer that is lost here does not delay the others while enough are left.
 RUNNING      All have registered. The exits of the trainers decide the end, see
-             ``jobs.lifecycle.observations.verdict``. Meanwhile trainers may join and leave as the desired number
-             changes, and lost replicas are started again as often as ``jobs.lifecycle.observations.RESTARTS`` allows:
+             ``jobs.lifecycle.attempt_end.decide``. Meanwhile trainers may join and leave as the desired number
+             changes, and lost replicas are started again as often as ``jobs.lifecycle.replica_facts.RESTARTS`` allows:
              ``jobs.lifecycle.desired_replicas`` compares the desired replicas with the observed ones.
 STOPPING     The reason of the end is fixed and is never replaced. Stop is repeated until every process has ended and
              every agent has reported its end after the last of its output, or until
@@ -36,7 +36,7 @@ Built, BuildFailed            jobs.builds.builders
 Launched, LaunchFailed        the backend
 AllRegistered                 agents' reports and the backend's view, by ``jobs.lifecycle.observations.events_from``
 StrengthChanged               the same; while replicas have yet to register, with the reasons why they wait
-AttemptEnded                  the same, by ``jobs.lifecycle.observations.verdict``; also the registration deadline and
+AttemptEnded                  the same, by ``jobs.lifecycle.attempt_end.decide``; also the registration deadline and
                               the job's timeout
 CancelRequested               a user, through jobs.services.jobs.cancel_job, which only records the request
 Interrupted                   jobs.reconcile.shutdown.interrupt_all, when the portal is stopped

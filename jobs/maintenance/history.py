@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import Count, Max
 
 from jobs.lifecycle import throughput
-from jobs.lifecycle.observations import LOSSES
+from jobs.lifecycle.replica_facts import LOSSES
 from jobs.lifecycle.states import ACTIVE
 from jobs.messages import jobs as messages
 from jobs.models import Job, JobEvent, Scaling, Transition

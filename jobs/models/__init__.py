@@ -132,7 +132,7 @@ class Replica(models.Model):
     heartbeat = models.DateTimeField(null=True, blank=True)
     # Number of its starts: runtime.contract.START_NUMBER. The other columns describe the present start.
     start_number = models.PositiveIntegerField(default=1)
-    # Number of restarts after a loss, bounded by jobs.lifecycle.observations.RESTARTS.
+    # Number of restarts after a loss, bounded by jobs.lifecycle.replica_facts.RESTARTS.
     restarts = models.PositiveIntegerField(default=0)
     # Killed by fault injection: its end uses no restart.
     rehearsed = models.BooleanField(default=False)

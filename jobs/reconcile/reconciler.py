@@ -23,8 +23,9 @@ from jobs.backends import factory as backend_factory
 from jobs.backends.base import AttemptRef, AttemptView, BackendUnavailable, LaunchFailed, Phase
 from jobs.frameworks.definitions import meets_once
 from jobs.lifecycle import desired_replicas, fault_injection
-from jobs.lifecycle.observations import RESTARTS, Facts, Policy, ReplicaFact, ending, events_from, merge
+from jobs.lifecycle.observations import Facts, Policy, events_from, merge
 from jobs.lifecycle.reasons import Reason
+from jobs.lifecycle.replica_facts import RESTARTS, ReplicaFact, ending
 from jobs.lifecycle.state_machine import (
     CancelRequested,
     CloseAttempt,

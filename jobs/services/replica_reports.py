@@ -13,9 +13,9 @@ from django.db.models import Max, Min
 from datasets.storage import default_storage
 from datasets.storage.base import Stat
 from jobs import storage_usage
-from jobs.lifecycle import observations, wording
+from jobs.lifecycle import replica_facts, wording
 from jobs.lifecycle.states import ENDED, ReplicaState
-from jobs.messages import jobs as messages
+from jobs.messages import jobs as job_messages
 from jobs.models import Artifact, Attempt, Job, JobEvent, Replica
 from jobs.models.streams import Source
 from jobs.reconcile import reconciler
@@ -63,7 +63,7 @@ def record_report(attempt: Attempt, report: ReplicaReport) -> None:
     """
     row = Replica.objects.select_for_update().filter(attempt=attempt, name=report.replica).first()
     if row is None:
-        raise NotFound(messages.REPLICA_NOT_FOUND(name=f"{report.replica!r}"))
+        raise NotFound(job_messages.REPLICA_NOT_FOUND(name=f"{report.replica!r}"))
     if report.start_number < row.start_number:
         return
     text = _PHASES[report.phase](row, report, wall_clock())
@@ -96,7 +96,7 @@ def _losses(row: Replica) -> list[tuple[datetime, str]]:
     """
     happened = JobEvent.objects.filter(job_id=row.attempt.job_id, attempt=row.attempt.number, replica=row.name)
     arrived = happened.filter(kind="registered").aggregate(Max("id"))["id__max"] or 0
-    since = happened.filter(id__gt=arrived, kind__in=observations.LOSSES)
+    since = happened.filter(id__gt=arrived, kind__in=replica_facts.LOSSES)
     return sorted(since.values_list("kind").annotate(first=Min("at")).values_list("first", "kind"))
 
 
@@ -106,7 +106,7 @@ def _exited(row: Replica, report: ReplicaReport, now: datetime) -> str:
         return ""
     row.state, row.flushed, row.finished = ReplicaState.EXITED, True, row.finished or now
     row.code, row.signal, row.out_of_memory, row.why = report.code, report.signal, report.out_of_memory, report.why
-    return observations.ending(reconciler.replica_fact(row)) + "."
+    return with_full_stop(replica_facts.ending(reconciler.replica_fact(row)))
 
 
 _PHASES = {"starting": _started, "registered": _registered, "exited": _exited}
@@ -154,7 +154,7 @@ def _within_limit(fresh: Sequence[EventRow], taken: int, replica: str) -> list[E
     """Return the events to store, after ``taken`` earlier ones."""
     kept = list(fresh[: max(0, EVENTS_LIMIT - taken)])
     if taken <= EVENTS_LIMIT < taken + len(fresh):
-        text = messages.TIMELINE_FULL(replica=replica, count=EVENTS_LIMIT)
+        text = job_messages.TIMELINE_FULL(replica=replica, count=EVENTS_LIMIT)
         kept.append((fresh[len(kept)][0], FULL, text))
     return kept
 

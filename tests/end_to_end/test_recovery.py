@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from jobs.lifecycle.observations import MASTER_REPORT_DELAY
+from jobs.lifecycle.attempt_end import MASTER_REPORT_DELAY
 from jobs.messages import jobs as job_messages
 from regatta import Client, Job
 from tests.end_to_end.support import code, processes

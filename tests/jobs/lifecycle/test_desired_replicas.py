@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from jobs.lifecycle.desired_replicas import Changes, changes, trainer_count
-from jobs.lifecycle.observations import ReplicaFact
+from jobs.lifecycle.replica_facts import ReplicaFact
 from jobs.lifecycle.state_machine import JobView
 from jobs.lifecycle.states import JobState, ReplicaState
 from tests.properties import examples

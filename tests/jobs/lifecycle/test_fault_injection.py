@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.lifecycle.fault_injection import MOST_KILLS, Rehearsal, problems, victim
-from jobs.lifecycle.observations import ReplicaFact
+from jobs.lifecycle.replica_facts import ReplicaFact
 from jobs.lifecycle.states import ReplicaState
 from jobs.messages import jobs as messages
 

@@ -2,50 +2,23 @@
 
 from __future__ import annotations
 
-import signal
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
 from jobs.backends.base import AttemptView, Phase, ReplicaView
-from jobs.lifecycle.observations import Facts, Policy, ReplicaFact, events_from, merge, recovering, verdict
-from jobs.lifecycle.reasons import Reason, retries_left
+from jobs.lifecycle.observations import Facts, Policy, events_from, merge
+from jobs.lifecycle.reasons import Reason
+from jobs.lifecycle.replica_facts import ReplicaFact
 from jobs.lifecycle.state_machine import AllRegistered, AttemptEnded, CancelRequested, Drained, JobView, StrengthChanged
 from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.lifecycle.wording import arrival
 from jobs.messages import jobs as messages
+from tests.jobs.lifecycle.replicas import GLOO, NOW, attempt, exited, job, killed, replica, spent
 from tests.messages import mentions
 
-NOW = datetime(2026, 3, 1, tzinfo=UTC)
 POLICY = Policy(registration=timedelta(seconds=60), drain=timedelta(seconds=10))
-
-
-def job(state: JobState = JobState.RUNNING, **fields: object) -> JobView:
-    view = JobView(id="j", state=state, attempt=1, changed=NOW, admitted=NOW)
-    return replace(view, **fields)
-
-
-def replica(name: str, **fields: object) -> ReplicaFact:
-    working = ReplicaFact(name, name.split("-")[0], ReplicaState.REGISTERED, registered=True)
-    return replace(working, **fields)
-
-
-def exited(name: str, code: int | None = 0, **fields: object) -> ReplicaFact:
-    return replica(name, state=ReplicaState.EXITED, code=code, flushed=True, **fields)
-
-
-def killed(name: str, number: int = 9) -> ReplicaFact:
-    return exited(name, None, signal=number)
-
-
-def spent(name: str) -> ReplicaFact:
-    """Return a killed replica without restarts left."""
-    return replace(killed(name), restarts=3)
-
-
-def attempt(*trainers: ReplicaFact) -> tuple[ReplicaFact, ...]:
-    return (replica("master-0"), replica("pserver-0"), *trainers)
 
 
 def events(about: JobView, *replicas: ReplicaFact, seconds: float = 1, **facts: object) -> list[object]:
@@ -72,48 +45,10 @@ def test_a_dismissed_trainer_is_neither_lost_nor_a_failure() -> None:
     assert event == StrengthChanged(1, "Training with 1 trainer.")
 
 
-def test_a_trainer_that_comes_too_late_is_not_waited_for() -> None:
-    late = replica("trainer-1", state=ReplicaState.STARTING, registered=False)
-    ended = verdict(job(), (exited("master-0"), replica("pserver-0"), exited("trainer-0"), late))
-    assert ended == AttemptEnded(1, "Trained with 1 trainer.", Reason.COMPLETED)
-
-
-@pytest.mark.parametrize("seconds", [-1, 0, 5])
-def test_a_trainer_that_registers_after_the_master_has_ended_is_not_waited_for(seconds: int) -> None:
-    late = replica("trainer-1", since=NOW + timedelta(seconds=seconds))
-    early = exited("trainer-0", since=NOW - timedelta(seconds=60))
-    ended = verdict(job(), (exited("master-0", finished=NOW), replica("pserver-0"), early, late))
-    assert ended == AttemptEnded(1, "Trained with 1 trainer.", Reason.COMPLETED)
-
-
-def test_a_trainer_that_registered_before_is_waited_for_when_the_master_reports_first() -> None:
-    early = [replica(f"trainer-{index}", since=NOW - timedelta(seconds=60)) for index in range(2)]
-    early[0] = replace(early[0], state=ReplicaState.EXITED, code=0)
-    assert verdict(job(), (exited("master-0", finished=NOW), replica("pserver-0"), *early)) is None
-
-
-def test_in_a_very_short_job_all_trainers_are_waited_for() -> None:
-    quick = [replica(f"trainer-{index}", since=NOW - timedelta(seconds=1)) for index in range(2)]
-    quick[0] = replace(quick[0], state=ReplicaState.EXITED, code=0)
-    assert verdict(job(), (exited("master-0", finished=NOW), replica("pserver-0"), *quick)) is None
-
-
 def test_the_view_of_an_earlier_start_does_not_apply_to_the_present_one() -> None:
     before = AttemptView(False, (ReplicaView("trainer-0", Phase.EXITED, code=0),))
     [fact] = merge([replica("trainer-0", start_number=2)], before)
     assert not fact.ended
-
-
-def test_all_trainers_done_is_the_end() -> None:
-    ended = verdict(job(), attempt(exited("trainer-0"), exited("trainer-1")))
-    assert ended == AttemptEnded(1, "Trained with 2 trainers.", Reason.COMPLETED)
-
-
-def test_a_killed_trainer_is_named_when_the_rest_completes() -> None:
-    ended = verdict(job(), attempt(exited("trainer-0"), killed("trainer-1")))
-    assert ended is not None
-    assert ended.reason is Reason.COMPLETED
-    assert ended.why == messages.TRAINED_REDUCED(left=1, all=2, endings="trainer-1 was terminated by SIGKILL")
 
 
 def test_a_trainer_that_is_killed_is_started_again() -> None:
@@ -136,56 +71,6 @@ def test_a_master_that_is_killed_is_started_again() -> None:
     )
 
 
-@pytest.mark.parametrize("standby", [replica("master-1"), killed("master-1")])
-def test_a_lost_master_is_not_missed_while_a_standby_runs_or_restarts(standby: ReplicaFact) -> None:
-    lost = replace(killed("master-0"), restarts=3)
-    assert verdict(job(), (lost, standby, replica("pserver-0"), replica("trainer-0"))) is None
-
-
-def test_a_master_that_exits_with_an_error_is_not_replaced_by_the_standby() -> None:
-    ended = verdict(job(), (exited("master-0", 1), replica("master-1"), replica("pserver-0"), replica("trainer-0")))
-    assert ended is not None
-    assert ended.reason is Reason.REPLICA_LOST
-
-
-def test_a_master_that_is_killed_too_often_is_missed() -> None:
-    lost = replace(killed("master-0"), restarts=3)
-    ended = verdict(job(), (lost, replica("pserver-0"), replica("trainer-0")))
-    assert ended is not None and ended.reason is Reason.REPLICA_LOST
-
-
-@pytest.mark.parametrize("state", [state for state in JobState if state is not JobState.RUNNING])
-def test_no_replica_is_started_again_unless_the_job_runs(state: JobState) -> None:
-    assert recovering(job(state), attempt(replica("trainer-0"), killed("trainer-1"))) == []
-
-
-@pytest.mark.parametrize(
-    ("lost", "again"),
-    [
-        (killed("trainer-1"), True),
-        (exited("trainer-1", 75), True),
-        (replica("trainer-1", state=ReplicaState.LOST), True),
-        (killed("master-0"), True),
-        (replace(killed("trainer-1"), restarts=2), True),
-        (replace(killed("trainer-1"), restarts=3), False),
-        (replace(killed("trainer-1"), out_of_memory=True), False),
-        (replace(killed("trainer-1"), dismissed=True), False),
-        (killed("trainer-1", signal.SIGXCPU), False),
-        (exited("trainer-1", 1), False),
-        (exited("master-0", 0), False),
-        (killed("pserver-0"), True),
-        (exited("pserver-0", 76), False),
-    ],
-    ids=lambda value: f"{value.name} {value.state} {value.signal or value.code}" if not isinstance(value, bool) else "",
-)
-def test_which_replicas_are_started_again(lost: ReplicaFact, again: bool) -> None:
-    assert recovering(job(), (replica("trainer-0"), lost)) == ([lost] if again else [])
-
-
-def test_no_trainer_is_started_again_once_one_is_done() -> None:
-    assert recovering(job(), attempt(exited("trainer-0"), killed("trainer-1"))) == []
-
-
 def test_a_job_goes_on_with_one_trainer_less_and_reports_it() -> None:
     [event] = events(job(), *attempt(replica("trainer-0"), spent("trainer-1")))
     assert event == StrengthChanged(
@@ -193,72 +78,9 @@ def test_a_job_goes_on_with_one_trainer_less_and_reports_it() -> None:
     )
 
 
-def test_the_last_trainer_killed_is_the_end() -> None:
-    ended = verdict(job(), attempt(spent("trainer-0")))
-    assert ended is not None
-    assert ended.reason is Reason.KILLED
-    assert ended.why == messages.TOO_FEW_TRAINERS_LEFT(
-        left=0, all=1, needed=1, endings="trainer-0 was terminated by SIGKILL"
-    )
-
-
-def test_fewer_than_the_minimum_is_the_end() -> None:
-    ended = verdict(job(min_trainers=2), attempt(replica("trainer-0"), spent("trainer-1")))
-    assert ended is not None and ended.reason is Reason.KILLED
-
-
-def test_a_script_that_fails_ends_the_attempt_with_the_agents_message() -> None:
-    failed = exited("trainer-0", 3, why="exited with code 3: ValueError: no in train.py line 4")
-    ended = verdict(job(), attempt(failed, replica("trainer-1")))
-    assert ended == AttemptEnded(
-        1, "trainer-0 exited with code 3: ValueError: no in train.py line 4.", Reason.USER_ERROR
-    )
-
-
 def test_code_75_is_no_failure_of_the_script() -> None:
     [event] = events(job(), *attempt(replica("trainer-0"), exited("trainer-1", 75)))
     assert isinstance(event, StrengthChanged)
-
-
-def test_a_memory_error_is_reported_as_one() -> None:
-    ended = verdict(job(), attempt(exited("trainer-0", 1, out_of_memory=True)))
-    assert ended is not None
-    assert (ended.reason, ended.why) == (Reason.OUT_OF_MEMORY, "trainer-0 ran out of memory.")
-
-
-def test_a_lost_server_is_the_cause_before_the_trainers_that_failed_with_it() -> None:
-    ended = verdict(job(), (replica("master-0"), spent("pserver-0"), exited("trainer-0", 1)))
-    assert ended is not None
-    assert ended.reason is Reason.REPLICA_LOST
-    assert ended.why == messages.BEFORE_COMPLETION(ending="pserver-0 was terminated by SIGKILL")
-
-
-def test_a_server_whose_values_are_lost_ends_the_attempt_and_another_follows() -> None:
-    ended = verdict(job(), (replica("master-0"), exited("pserver-0", 76), exited("trainer-0", 75)))
-    assert ended == AttemptEnded(1, messages.VALUES_NOT_RESTORED(name="pserver-0"), Reason.VALUES_LOST)
-    assert retries_left(Reason.VALUES_LOST, 0, {}) == 3
-
-
-def test_a_master_that_ends_after_the_trainers_are_done_is_no_loss() -> None:
-    ended = verdict(job(), (exited("master-0"), replica("pserver-0"), exited("trainer-0")))
-    assert ended is not None and ended.reason is Reason.COMPLETED
-
-
-def test_the_masters_success_may_be_reported_before_the_trainers() -> None:
-    assert verdict(job(), (exited("master-0"), replica("pserver-0"), exited("trainer-0"), replica("trainer-1"))) is None
-
-
-def test_processes_that_are_all_gone_are_lost_together() -> None:
-    gone = merge(attempt(replica("trainer-0")), AttemptView(gone=True))
-    ended = verdict(job(), gone)
-    assert ended is not None and ended.reason is Reason.LOST
-
-
-def test_a_script_that_never_calls_init_completes_with_a_message() -> None:
-    ended = verdict(job(JobState.REGISTERING), attempt(exited("trainer-0", registered=False)))
-    assert ended is not None
-    assert ended.reason is Reason.COMPLETED
-    assert mentions(ended.why, messages.INIT_NEVER_CALLED)
 
 
 def test_the_attempt_runs_once_all_have_registered() -> None:
@@ -349,48 +171,6 @@ def test_the_message_of_an_arrival_names_the_loss_before_it(kinds: list[str], ex
 
 
 # --- Processes that find one another once, when they start -----------------------------------------------------------
-def together(*replicas: ReplicaFact, state: JobState = JobState.RUNNING) -> AttemptEnded | None:
-    return verdict(job(state, together=True), replicas)
-
-
-FLEET = (replica("pserver-0"), replica("pserver-1"))
-
-
-def test_a_fleet_ends_with_its_trainers_whatever_state_its_servers_have() -> None:
-    assert together(*FLEET, exited("trainer-0"), replica("trainer-1")) is None
-    over = together(*FLEET, exited("trainer-0"), exited("trainer-1"))
-    assert over == AttemptEnded(1, "Trained with 2 trainers.", Reason.COMPLETED)
-
-
-@pytest.mark.parametrize("name", ["pserver-0", "trainer-0"])
-def test_none_that_meet_once_is_started_again(name: str) -> None:
-    present = job(together=True)
-    assert recovering(present, [killed(name), replica("trainer-1")]) == []
-    end = together(killed(name), replica("trainer-1"))
-    assert end is not None
-    assert (end.reason, end.why.endswith("the other processes cannot continue without it.")) == (Reason.KILLED, True)
-
-
-def test_the_first_that_failed_is_the_cause_and_the_others_follow() -> None:
-    later = NOW + timedelta(seconds=1)
-    follows = exited("trainer-0", 1, why="exited with code 1: ConnectionError", finished=later)
-    cause = exited("trainer-1", None, signal=9, why="was terminated by signal 9 (SIGKILL)", finished=NOW)
-    end = together(follows, cause)
-    assert end is not None
-    assert end.why == messages.ENDED_OTHERS_CANNOT_CONTINUE(ending="trainer-1 was terminated by signal 9 (SIGKILL)")
-
-
-GLOO = "exited with code 1: RuntimeError: [/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer"
-
-
-def test_a_process_that_lost_its_peer_is_not_the_cause_although_it_ended_first() -> None:
-    follows = exited("trainer-0", 1, why=GLOO, finished=NOW)
-    cause = exited("trainer-1", 1, why="exited with code 1: KeyError: 'rate'", finished=NOW + timedelta(seconds=1))
-    end = together(follows, cause)
-    assert end is not None
-    assert end.why == "trainer-1 exited with code 1: KeyError: 'rate'."
-
-
 @pytest.mark.parametrize(("seconds", "ended"), [(0, False), (4.9, False), (5, True)])
 def test_the_cause_of_a_lost_peer_is_waited_for_a_while(seconds: float, ended: bool) -> None:
     present = job(JobState.RUNNING, together=True)
@@ -408,19 +188,9 @@ def test_no_cause_is_waited_for_where_all_have_ended_or_the_error_is_the_scripts
         assert any(isinstance(event, AttemptEnded) for event in events)
 
 
-def test_a_server_whose_script_fails_is_the_user_s_error() -> None:
-    end = together(exited("pserver-0", 1), replica("pserver-1"), replica("trainer-0"))
-    assert end is not None
-    assert end.reason is Reason.USER_ERROR
-
-
-def test_a_memory_error_is_reported_for_processes_that_meet_once() -> None:
-    end = together(exited("trainer-0", None, signal=9, out_of_memory=True), replica("trainer-1"))
-    assert end is not None
-    assert end.reason is Reason.OUT_OF_MEMORY
-
-
 def test_the_message_for_trainers_whose_servers_never_listen_names_the_log() -> None:
     waiting = replica("trainer-0", state=ReplicaState.STARTING, registered=False)
-    [end] = events(job(JobState.REGISTERING, together=True), *FLEET, waiting, seconds=61)
+    [end] = events(
+        job(JobState.REGISTERING, together=True), replica("pserver-0"), replica("pserver-1"), waiting, seconds=61
+    )
     assert mentions(end.why, messages.TRAINERS_WAIT_FOR_PSERVERS)

@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from jobs.backends.base import AttemptView, Phase, ReplicaView
 from jobs.lifecycle import state_machine
-from jobs.lifecycle.observations import Facts, Policy, ReplicaFact, events_from
+from jobs.lifecycle.observations import Facts, Policy, events_from
 from jobs.lifecycle.reasons import RULES, Reason, Retry
+from jobs.lifecycle.replica_facts import ReplicaFact
 from jobs.lifecycle.state_machine import EVENTS, TRANSITIONS, Event, InvalidTransition, JobView, effects_due, step
 from jobs.lifecycle.states import ACTIVE, HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
 from tests.properties import examples

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from jobs.elastic.controller import observer
-from jobs.lifecycle import observations, throughput
+from jobs.lifecycle import replica_facts, throughput
 from jobs.lifecycle.states import JobState
 from jobs.maintenance import history, retention
 from jobs.messages import jobs as messages
@@ -107,7 +107,7 @@ def test_the_loss_of_a_replica_is_kept_for_the_event_of_its_return(job: Job) -> 
     before = replica_reports._losses(row)
     trim()
     assert replica_reports._losses(row) == before == [(at(1), "exited")]
-    assert "exited" in observations.LOSSES
+    assert "exited" in replica_facts.LOSSES
 
 
 def test_the_last_checkpoint_is_kept(job: Job) -> None:
