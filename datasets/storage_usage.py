@@ -12,7 +12,7 @@ from datasets.models import Blob, Dataset, File, Version
 from datasets.states import VersionState
 from quota import storage
 from quota.models import Capacity, Kind
-from quota.storage import Thing
+from quota.storage import StoredObject
 from rbac.access import hold_open
 
 
@@ -32,29 +32,29 @@ def claim(dataset: Dataset, size: int) -> None:
     """
     hold(dataset)
     if size:
-        storage.take(dataset.namespace, thing(dataset), size)
+        storage.take(dataset.namespace, stored_object(dataset), size)
 
 
 def settle(dataset: Dataset) -> None:
     """Update the recorded usage of the dataset. Call it in the transaction that changed it."""
-    storage.measured(thing(dataset), held_by(dataset))
+    storage.measured(stored_object(dataset), held_by(dataset))
 
 
 def repair(now: datetime) -> int:
     """Recompute the usage of all datasets. Return the number of corrected ones."""
     with transaction.atomic():
-        actual = {thing(one): held_by(one) for one in Dataset.objects.select_related("namespace")}
+        actual = {stored_object(one): held_by(one) for one in Dataset.objects.select_related("namespace")}
     return storage.repair(Kind.DATASETS, actual, now)
 
 
 def forget(dataset: Dataset) -> None:
     """Remove the usage record of a dataset that is being deleted."""
-    storage.forget(thing(dataset))
+    storage.forget(stored_object(dataset))
 
 
-def thing(dataset: Dataset) -> Thing:
+def stored_object(dataset: Dataset) -> StoredObject:
     """Return the dataset as an item of the quota."""
-    return Thing(dataset.namespace_id, Kind.DATASETS, str(dataset.pk), dataset.full_name)
+    return StoredObject(dataset.namespace_id, Kind.DATASETS, str(dataset.pk), dataset.full_name)
 
 
 def held_by(dataset: Dataset) -> int:

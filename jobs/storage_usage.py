@@ -20,7 +20,7 @@ from jobs.models import Job
 from jobs.models.streams import Block, StreamHead
 from quota import storage
 from quota.models import Kind
-from quota.storage import Thing
+from quota.storage import StoredObject
 from rbac.models import Namespace
 
 _log = logging.getLogger(__name__)
@@ -30,17 +30,17 @@ REPAIR_EVERY = timedelta(days=1)
 ARTIFACTS = "artifacts"
 
 
-def of_job(job: Job, kind: Kind) -> Thing:
+def of_job(job: Job, kind: Kind) -> StoredObject:
     """Return the accounted item of one kind of a job."""
-    return Thing(job.namespace_id, kind, str(job.pk), job.name)
+    return StoredObject(job.namespace_id, kind, str(job.pk), job.name)
 
 
-def of_code(namespace: Namespace, digest: str, name: str) -> Thing:
+def of_code(namespace: Namespace, digest: str, name: str) -> StoredObject:
     """Return the accounted item of a snapshot of code, counted once in each namespace that has submitted it.
 
     ``name`` is that of the first job with the snapshot.
     """
-    return Thing(namespace.pk, Kind.CODE, digest, name)
+    return StoredObject(namespace.pk, Kind.CODE, digest, name)
 
 
 def sealed(job_id: UUID | str, size: int) -> None:
@@ -103,19 +103,19 @@ def repair(now: datetime) -> int:
     return wrong
 
 
-def _of_jobs(kind: Kind, sizes: Mapping[str, int]) -> dict[Thing, int]:
+def _of_jobs(kind: Kind, sizes: Mapping[str, int]) -> dict[StoredObject, int]:
     jobs = Job.objects.filter(pk__in=sizes).only("namespace_id", "name")
     return {of_job(job, kind): sizes[str(job.pk)] for job in jobs.iterator()}
 
 
-def _checkpoints() -> dict[Thing, int]:
+def _checkpoints() -> dict[StoredObject, int]:
     return _of_jobs(
         Kind.CHECKPOINTS,
         {job: size for job, size in backend_factory.current().checkpoint_sizes().items() if _is_id(job)},
     )
 
 
-def _artifacts() -> dict[Thing, int]:
+def _artifacts() -> dict[StoredObject, int]:
     """Sum the files that the storage lists, whether they have a row or not."""
     sizes: dict[str, int] = {}
     for stat in default_storage().list(ARTIFACTS):
@@ -124,18 +124,18 @@ def _artifacts() -> dict[Thing, int]:
     return _of_jobs(Kind.ARTIFACTS, {job: size for job, size in sizes.items() if _is_id(job)})
 
 
-def _streams() -> dict[Thing, int]:
+def _streams() -> dict[StoredObject, int]:
     head = StreamHead.objects.filter(job=OuterRef("job"), kind=OuterRef("kind"))
     blocks = Block.objects.annotate(sealed=Subquery(head.values("sealed")[:1])).filter(hi__lte=F("sealed"))
     sums = blocks.order_by().values_list("job_id").annotate(size=Sum(Length("payload")))
     return _of_jobs(Kind.STREAMS, {str(job): size for job, size in sums})
 
 
-def _code() -> dict[Thing, int]:
-    found: dict[tuple[int, str], tuple[Thing, int]] = {}
+def _code() -> dict[StoredObject, int]:
+    found: dict[tuple[int, str], tuple[StoredObject, int]] = {}
     rows = Job.objects.order_by("created").values_list("namespace_id", "snapshot_id", "name", "snapshot__size")
     for namespace, digest, name, size in rows.iterator():
-        found.setdefault((namespace, digest), (Thing(namespace, Kind.CODE, digest, name), size))
+        found.setdefault((namespace, digest), (StoredObject(namespace, Kind.CODE, digest, name), size))
     return dict(found.values())
 
 

@@ -28,7 +28,7 @@ from rbac.models import Namespace, User
 
 
 @dataclass(frozen=True)
-class Ask:
+class ReservationRequest:
     """The request of one attempt of one job.
 
     ``length``: the longest time that it may hold the amounts, in seconds. ``since``: when it began to wait; None: now.
@@ -46,7 +46,7 @@ class Ask:
 
 
 @transaction.atomic
-def reserve(namespace: Namespace, ask: Ask, *, now: datetime | None = None) -> Verdict:
+def reserve(namespace: Namespace, request: ReservationRequest, *, now: datetime | None = None) -> Verdict:
     """Reserve the amounts for one attempt if it is its turn and they fit; else add its claim to the queue.
 
     Idempotent: a further call for an attempt with a reservation returns "admitted" and reserves nothing more. An
@@ -54,13 +54,13 @@ def reserve(namespace: Namespace, ask: Ask, *, now: datetime | None = None) -> V
     """
     at = now or wall_clock()
     _lock(namespace)
-    if Reservation.objects.filter(job=ask.job, attempt=ask.attempt).exists():
+    if Reservation.objects.filter(job=request.job, attempt=request.attempt).exists():
         return ADMITTED
-    claim = _queue(namespace, ask, at)
+    claim = _queue(namespace, request, at)
     if is_far_behind(claim):
         return behind()
     decision = decide(at, around=namespace)
-    key: Key = (ask.job, ask.attempt)
+    key: Key = (request.job, request.attempt)
     if key not in decision.found.granted:
         return decision.verdict(key)
     claim.delete()
@@ -68,40 +68,40 @@ def reserve(namespace: Namespace, ask: Ask, *, now: datetime | None = None) -> V
     return ADMITTED
 
 
-def _queue(namespace: Namespace, ask: Ask, at: datetime) -> Claim:
+def _queue(namespace: Namespace, request: ReservationRequest, at: datetime) -> Claim:
     """Create or update the claim of an attempt with its present request. An existing claim keeps its place."""
-    fields = _fields(namespace, ask)
-    placed = {"since": ask.since or at, "turn": _turn(ask, ask.since or at)}
+    fields = _fields(namespace, request)
+    placed = {"since": request.since or at, "turn": _turn(request, request.since or at)}
     claim, made = Claim.objects.update_or_create(
-        job=ask.job, attempt=ask.attempt, defaults=fields, create_defaults={**fields, **placed}
+        job=request.job, attempt=request.attempt, defaults=fields, create_defaults={**fields, **placed}
     )
-    if not made and claim.turn != _turn(ask, claim.since):
-        claim.turn = _turn(ask, claim.since)
+    if not made and claim.turn != _turn(request, claim.since):
+        claim.turn = _turn(request, claim.since)
         claim.save(update_fields=["turn"])
     return claim
 
 
-def renew(claim: Claim, ask: Ask) -> bool:
+def renew(claim: Claim, request: ReservationRequest) -> bool:
     """Update a claim to the present request of its attempt; its place is kept. False if nothing differs."""
-    if claim.amounts == _held(ask.amounts) and (claim.length, claim.priority) == (ask.length, ask.priority):
+    if claim.amounts == _held(request.amounts) and (claim.length, claim.priority) == (request.length, request.priority):
         return False
-    _queue(claim.namespace, ask, claim.since)
+    _queue(claim.namespace, request, claim.since)
     return True
 
 
-def _fields(namespace: Namespace, ask: Ask) -> dict[str, Any]:
+def _fields(namespace: Namespace, request: ReservationRequest) -> dict[str, Any]:
     return {
         "namespace": namespace,
-        "amounts": _held(ask.amounts),
-        "length": ask.length,
-        "priority": ask.priority,
-        "label": ask.label,
-        "owner": ask.owner,
+        "amounts": _held(request.amounts),
+        "length": request.length,
+        "priority": request.priority,
+        "label": request.label,
+        "owner": request.owner,
     }
 
 
-def _turn(ask: Ask, since: datetime) -> datetime:
-    return since - timedelta(seconds=policy.RULES.head_start.get(ask.priority, 0.0))
+def _turn(request: ReservationRequest, since: datetime) -> datetime:
+    return since - timedelta(seconds=policy.RULES.head_start.get(request.priority, 0.0))
 
 
 def _hold(claims: Sequence[Claim], at: datetime) -> None:
@@ -265,18 +265,18 @@ def review(now: datetime, *, least: Held | None = None) -> Review:
 
 
 @transaction.atomic
-def queue_up(asks: Sequence[tuple[Namespace, Ask]], now: datetime) -> None:
+def queue_up(requests: Sequence[tuple[Namespace, ReservationRequest]], now: datetime) -> None:
     """Create claims for attempts that have none yet. The caller's transaction has to lock the rows of their jobs."""
     Claim.objects.bulk_create(
         (
             Claim(
-                job=ask.job,
-                attempt=ask.attempt,
-                since=ask.since or now,
-                turn=_turn(ask, ask.since or now),
-                **_fields(namespace, ask),
+                job=request.job,
+                attempt=request.attempt,
+                since=request.since or now,
+                turn=_turn(request, request.since or now),
+                **_fields(namespace, request),
             )
-            for namespace, ask in asks
+            for namespace, request in requests
         ),
         ignore_conflicts=True,
     )

@@ -16,6 +16,10 @@
   of the resources that the first waits for, or ends before the first could start. Ends are the timeouts of jobs, so
   back-filling never delays the latest start of the first claim.
 * The monthly budget of hours is never overdrawn: a claim starts only if the budget covers its hours until its timeout.
+
+The queue is EASY backfilling (Lifka 1995): the first waiting claim of the platform, and of each namespace, has a
+reservation. The order of namespaces is dominant resource fairness (Ghodsi et al. 2011). Recalls are what YARN's
+capacity scheduler and Kueue call reclaim: the owner of a quota preempts those that borrow it.
 """
 
 from __future__ import annotations
@@ -161,7 +165,7 @@ class Outlook:
 
 def outlook(state: State, now: float, rules: Rules = RULES) -> Outlook:
     """Return all decisions for this moment. The same input gives the same output."""
-    return _Pass(state, now, rules).run()
+    return _SchedulingCycle(state, now, rules).run()
 
 
 # --- Amounts as vectors of whole numbers ------------------------------------------------------------------------------
@@ -206,10 +210,10 @@ def _add(to: list[int], amounts: _Vector, sign: int = 1) -> None:
         to[i] += sign * amounts[i]
 
 
-# --- One pass over all claims -----------------------------------------------------------------------------------------
+# --- One cycle over all claims ----------------------------------------------------------------------------------------
 @dataclass
-class _Place:
-    """Capacity reserved for the first waiting claim, until ``until`` at the latest.
+class _HeadReservation:
+    """The reservation of the first waiting claim, which starts at ``until`` at the latest.
 
     ``spare`` and ``namespace_spare``: amounts that later claims may take beyond that time.
     """
@@ -220,15 +224,15 @@ class _Place:
     spare: list[int]  # on the platform
     namespace_spare: list[int]
 
-    def leaves(self, need: _Vector, spare: Sequence[int], ends: float) -> bool:
-        """Whether a claim that holds ``need`` until ``ends`` takes nothing from this place."""
+    def allows(self, need: _Vector, spare: Sequence[int], ends: float) -> bool:
+        """Whether a claim that holds ``need`` until ``ends`` takes nothing from this reservation."""
         contested = (i for i in _INDICES if need[i] and self.need[i])
         return ends <= self.until or all(need[i] <= spare[i] for i in contested)
 
 
 @dataclass
 class _Account:
-    """The account of one namespace during a pass."""
+    """The account of one namespace during a cycle."""
 
     namespace: NamespaceQuota
     limit: _Vector
@@ -239,7 +243,7 @@ class _Account:
     # Whether any of its hours is limited.
     budgeted: bool
     at: int = 0
-    place: _Place | None = None
+    reservation: _HeadReservation | None = None
     passed_over: int = 0
     waiting: int = 0
 
@@ -256,7 +260,7 @@ class _Account:
         return [amount - used for amount, used in zip(bound, self.used, strict=True)]
 
 
-class _Pass:
+class _SchedulingCycle:
     """The computation of one ``outlook``."""
 
     def __init__(self, state: State, now: float, rules: Rules) -> None:
@@ -264,7 +268,7 @@ class _Pass:
         self._capacity = _bounds(state.capacity)
         self._free = list(self._capacity)
         self._shared = [(i, amount) for i, amount in enumerate(self._capacity) if 0 < amount < _UNLIMITED]
-        self._place: _Place | None = None
+        self._reservation: _HeadReservation | None = None
         self._granted: list[Key] = []
         self._waiting: dict[Key, Waiting] = {}
         self._recalled: dict[Key, Claim] = {}
@@ -274,7 +278,7 @@ class _Pass:
         self._ends: list[tuple[float, str, _Vector]] = []
         for holding in state.held:
             ends = now if holding.recalled else max(now, holding.until)
-            self._take(holding.namespace, _needs(holding.amounts), ends)
+            self._hold(holding.namespace, _needs(holding.amounts), ends)
         for claim in state.waiting:
             self._accounts[claim.namespace].queue.append(claim)
         # For each resource, the smallest need of any claim.
@@ -283,17 +287,17 @@ class _Pass:
             self._put_in_order(account.queue)
 
     def run(self) -> Outlook:
-        turns = [self._turn(account) for account in self._accounts.values() if self._has_head(account)]
-        heapq.heapify(turns)
-        while turns and not self._is_exhausted():
-            account = self._accounts[heapq.heappop(turns)[-1]]
+        heads = [self._precedence(account) for account in self._accounts.values() if self._has_head(account)]
+        heapq.heapify(heads)
+        while heads and not self._is_exhausted():
+            account = self._accounts[heapq.heappop(heads)[-1]]
             self._decide(account)
             if account.passed_over < self._rules.depth and self._has_head(account):
-                heapq.heappush(turns, self._turn(account))
-        for *_turn, namespace in turns:
-            self._turn_away(self._accounts[namespace])
+                heapq.heappush(heads, self._precedence(account))
+        for *_, namespace in heads:
+            self._reject_rest(self._accounts[namespace])
         for account in self._accounts.values():
-            self._leave_behind(account)
+            self._mark_unreached(account)
         return Outlook(tuple(self._granted), self._waiting, self._recalled)
 
     def _overdue(self, claim: Claim) -> bool:
@@ -312,7 +316,7 @@ class _Pass:
             return False, since, since
         return True, since - self._rules.head_start.get(claim.priority, 0.0), since
 
-    def _turn(self, account: _Account) -> tuple[bool, bool, float, float, str]:
+    def _precedence(self, account: _Account) -> tuple[bool, bool, float, float, str]:
         """Return the sort key of the namespace; the smallest comes first. The name makes the order total."""
         head = account.head
         overdue = self._overdue(head)
@@ -324,7 +328,7 @@ class _Pass:
         """Return the largest fraction that the namespace holds of any limited resource."""
         return max([account.used[i] / amount for i, amount in self._shared], default=0.0)
 
-    def _take(self, namespace: str, amounts: _Vector, ends: float) -> None:
+    def _hold(self, namespace: str, amounts: _Vector, ends: float) -> None:
         _add(self._free, amounts, -1)
         _add(self._accounts[namespace].used, amounts)
         self._ends.append((ends, namespace, amounts))
@@ -336,14 +340,14 @@ class _Pass:
         """
         while account.at < len(account.queue):
             account.need = _needs(account.head.amounts)
-            obstacle = self._hopeless(account, account.head, account.need)
+            obstacle = self._impossible(account, account.head, account.need)
             if obstacle is None:
                 return True
             account.at += 1
-            self._let_wait(account, account.queue[account.at - 1], obstacle)
+            self._record_waiting(account, account.queue[account.at - 1], obstacle)
         return False
 
-    def _hopeless(self, account: _Account, claim: Claim, need: _Vector) -> Obstacle | None:
+    def _impossible(self, account: _Account, claim: Claim, need: _Vector) -> Obstacle | None:
         if need not in account.possible:
             if not (_within(need, account.ceiling) and _within(need, self._capacity)):
                 return Obstacle.NEVER
@@ -365,46 +369,48 @@ class _Pass:
             return
         first = not account.passed_over and obstacle is not Obstacle.TURN
         if first:
-            self._keep_place(account, claim, need, obstacle)
+            self._reserve_for_head(account, claim, need, obstacle)
         account.passed_over += 1
-        self._let_wait(account, claim, obstacle, account.place if first else None)
+        self._record_waiting(account, claim, obstacle, account.reservation if first else None)
 
     def _obstacle(self, account: _Account, need: _Vector, ends: float) -> Obstacle | None:
         if not _within(need, account.left(account.ceiling)):
             return Obstacle.LIMIT
         if not _within(need, self._free):
             return Obstacle.CAPACITY
-        place, own = self._place, account.place
-        waits = place is not None and not place.leaves(need, place.spare, ends)
-        waits = waits or (own is not None and not own.leaves(need, own.namespace_spare, ends))
+        first, own = self._reservation, account.reservation
+        waits = first is not None and not first.allows(need, first.spare, ends)
+        waits = waits or (own is not None and not own.allows(need, own.namespace_spare, ends))
         return Obstacle.TURN if waits else None
 
     def _grant(self, account: _Account, claim: Claim, need: _Vector, ends: float) -> None:
         self._granted.append(claim.key)
-        self._take(claim.namespace, need, ends)
+        self._hold(claim.namespace, need, ends)
         for name, amount in hours(claim.amounts, claim.length).items():
             account.spent[name] += amount
-        if self._place is not None and ends > self._place.until:
-            _add(self._place.spare, need, -1)
-        if account.place is not None and ends > account.place.until:
-            _add(account.place.namespace_spare, need, -1)
+        if self._reservation is not None and ends > self._reservation.until:
+            _add(self._reservation.spare, need, -1)
+        if account.reservation is not None and ends > account.reservation.until:
+            _add(account.reservation.namespace_spare, need, -1)
 
-    def _let_wait(self, account: _Account, claim: Claim, obstacle: Obstacle, place: _Place | None = None) -> None:
+    def _record_waiting(
+        self, account: _Account, claim: Claim, obstacle: Obstacle, reservation: _HeadReservation | None = None
+    ) -> None:
         left, free = tuple(account.left(account.ceiling)), tuple(self._free)
-        latest = place.until if place is not None else None
+        latest = reservation.until if reservation is not None else None
         waiting = Waiting(claim, obstacle, account.waiting, left, free, latest, claim.key in self._coming)
         self._waiting[claim.key] = waiting
         account.waiting += obstacle is not Obstacle.NEVER
 
     # --- When no capacity is left ---
     def _is_exhausted(self) -> bool:
-        """Whether the platform has too little left for any claim, and the first of them has its place.
+        """Whether the platform has too little left for any claim, and the first of them has a reservation.
 
-        No later decision depends on the order of the turns then.
+        No later decision depends on the order of the namespaces then.
         """
-        return self._place is not None and not _within(self._least, self._free)
+        return self._reservation is not None and not _within(self._least, self._free)
 
-    def _turn_away(self, account: _Account) -> None:
+    def _reject_rest(self, account: _Account) -> None:
         """Record the result that ``_decide`` would give for each remaining claim, in order."""
         left, free = tuple(account.left(account.ceiling)), tuple(self._free)
         while account.passed_over < self._rules.depth and self._has_head(account):
@@ -412,8 +418,8 @@ class _Pass:
             obstacle = Obstacle.CAPACITY if _within(need, left) else Obstacle.LIMIT
             latest = None
             if not account.passed_over:
-                account.place = self._when(account, claim, need)
-                latest = account.place.until
+                account.reservation = self._earliest_start(account, claim, need)
+                latest = account.reservation.until
             self._waiting[claim.key] = Waiting(claim, obstacle, account.waiting, left, free, latest)
             account.at, account.passed_over, account.waiting = (
                 account.at + 1,
@@ -421,24 +427,24 @@ class _Pass:
                 account.waiting + 1,
             )
 
-    def _leave_behind(self, account: _Account) -> None:
+    def _mark_unreached(self, account: _Account) -> None:
         """Record the claims beyond ``depth``. Amounts no longer change, so all of them get the same ones."""
         left, free = tuple(account.left(account.ceiling)), tuple(self._free)
         for claim in account.queue[account.at :]:
             self._waiting[claim.key] = Waiting(claim, Obstacle.BEHIND, account.waiting, left, free)
             account.waiting += 1
 
-    # --- The place of the first waiting claim ---
-    def _keep_place(self, account: _Account, claim: Claim, need: _Vector, obstacle: Obstacle) -> None:
-        of_platform = obstacle is Obstacle.CAPACITY and self._place is None
+    # --- The reservation of the first waiting claim ---
+    def _reserve_for_head(self, account: _Account, claim: Claim, need: _Vector, obstacle: Obstacle) -> None:
+        of_platform = obstacle is Obstacle.CAPACITY and self._reservation is None
         if of_platform and _within(need, account.left(account.limit)):
-            self._call_back(claim, need)
-        account.place = self._when(account, claim, need)
+            self._recall(claim, need)
+        account.reservation = self._earliest_start(account, claim, need)
         if of_platform:
-            self._place = account.place
+            self._reservation = account.reservation
 
-    def _when(self, account: _Account, claim: Claim, need: _Vector) -> _Place:
-        """Return the place that begins when enough holdings have ended by their timeouts.
+    def _earliest_start(self, account: _Account, claim: Claim, need: _Vector) -> _HeadReservation:
+        """Return the reservation that begins when enough holdings have ended by their timeouts.
 
         The claim fits once all of them have ended, because it is not NEVER.
         """
@@ -452,16 +458,16 @@ class _Pass:
                 _add(left, amounts)
         _add(free, need, -1)
         _add(left, need, -1)
-        return _Place(claim, need, until, free, left)
+        return _HeadReservation(claim, need, until, free, left)
 
-    # --- Recalls of lent capacity ---
-    def _call_back(self, claim: Claim, need: _Vector) -> None:
+    # --- Recalls of borrowed capacity ---
+    def _recall(self, claim: Claim, need: _Vector) -> None:
         """Record the holdings to recall so that the claim fits; none if all of them would not suffice."""
         lacking = [need[i] - self._free[i] if need[i] else 0 for i in _INDICES]
         for holding in self._held:
             if holding.recalled:
                 _add(lacking, _needs(holding.amounts), -1)
-        chosen = self._lenders(claim, lacking)
+        chosen = self._holdings_to_recall(claim, lacking)
         if all(amount <= 0 for amount in lacking):
             self._coming.add(claim.key)
         for holding in chosen:
@@ -469,7 +475,7 @@ class _Pass:
             gone = (max(self._now, holding.until), holding.namespace, _needs(holding.amounts))
             self._ends[self._ends.index(gone)] = (self._now, *gone[1:])
 
-    def _lenders(self, claim: Claim, lacking: list[int]) -> list[Holding]:
+    def _holdings_to_recall(self, claim: Claim, lacking: list[int]) -> list[Holding]:
         """Return as few as possible of the holdings that may be recalled; none if they do not suffice."""
         used = {name: list(account.used) for name, account in self._accounts.items()}
         chosen: list[Holding] = []
@@ -477,7 +483,7 @@ class _Pass:
             if all(amount <= 0 for amount in lacking):
                 break
             amounts = _needs(holding.amounts)
-            if self._may_be_called_back(holding, claim, used[holding.namespace], lacking):
+            if self._may_be_recalled(holding, claim, used[holding.namespace], lacking):
                 chosen.append(holding)
                 _add(used[holding.namespace], amounts, -1)
                 _add(lacking, amounts, -1)
@@ -488,7 +494,7 @@ class _Pass:
     def _least_loss(self, holding: Holding) -> tuple[float, float, str]:
         return self._rules.head_start.get(holding.priority, 0.0), -holding.since, str(holding.key)
 
-    def _may_be_called_back(self, holding: Holding, claim: Claim, used: list[int], lacking: list[int]) -> bool:
+    def _may_be_recalled(self, holding: Holding, claim: Claim, used: list[int], lacking: list[int]) -> bool:
         if (
             holding.namespace == claim.namespace
             or holding.recalled

@@ -1,8 +1,8 @@
 """Accounting of the storage of namespaces, in bytes: checked before bytes are written, and counted.
 
-Callers pass the ids and names of things, never the things themselves. Every package that stores data reports it here.
+Callers pass the ids and names of objects, never the objects themselves. Every package that stores data reports it here.
 
-``Kept`` has a row per thing, ``Stored`` their sums. Both change in one transaction, ``Kept`` first, by relative
+``Kept`` has a row per object, ``Stored`` their sums. Both change in one transaction, ``Kept`` first, by relative
 updates, so that there are no deadlocks and no lost updates. Only ``take`` checks limits, under the locks of
 ``quota.ledger`` (shared capacity, then the namespace), so that of two requests that each fit alone only one is
 accepted. ``repair`` corrects wrong numbers after a crash.
@@ -31,8 +31,8 @@ _LABEL_LENGTH = 100
 
 
 @dataclass(frozen=True)
-class Thing:
-    """Something that uses storage.
+class StoredObject:
+    """An object of another package that uses storage: a job, a dataset or a snapshot of code.
 
     ``namespace``: the primary key of its namespace. ``subject``: its own id. ``label``: its name for people.
     """
@@ -65,34 +65,34 @@ def check(namespace: Namespace, size: int, bounds: Bounds) -> None:
 
 
 @transaction.atomic
-def take(namespace: Namespace, thing: Thing, size: int) -> None:
-    """Count ``size`` more bytes of a thing before they are written. Raises like ``check``, and then counts nothing."""
+def take(namespace: Namespace, stored: StoredObject, size: int) -> None:
+    """Count ``size`` more bytes of an object before they are written. Raises like ``check``; then it counts nothing."""
     list(Capacity.objects.select_for_update().filter(resource="storage"))
     Namespace.objects.select_for_update().get(pk=namespace.pk)
     check(namespace, size, bounds_of(namespace))
-    add(thing, size)
+    add(stored, size)
 
 
 # --- Counting --------------------------------------------------------------------------------------------------------
 @transaction.atomic
-def add(thing: Thing, size: int) -> None:
+def add(stored: StoredObject, size: int) -> None:
     """Count ``size`` more bytes that are stored already, or fewer (negative) that are deleted. Checks no limit."""
     if not size:
         return
-    rows = Kept.objects.filter(namespace_id=thing.namespace, kind=thing.kind, subject=thing.subject)
+    rows = Kept.objects.filter(namespace_id=stored.namespace, kind=stored.kind, subject=stored.subject)
     if not rows.update(size=F("size") + size, changed=wall_clock()):
-        _ensure(thing)
+        _ensure(stored)
         rows.update(size=F("size") + size)
-    _sum_up(thing.namespace, thing.kind, size)
+    _sum_up(stored.namespace, stored.kind, size)
 
 
-def _ensure(thing: Thing) -> None:
+def _ensure(stored: StoredObject) -> None:
     ensure(
         Kept,
-        namespace_id=thing.namespace,
-        kind=thing.kind,
-        subject=thing.subject,
-        label=thing.label[:_LABEL_LENGTH],
+        namespace_id=stored.namespace,
+        kind=stored.kind,
+        subject=stored.subject,
+        label=stored.label[:_LABEL_LENGTH],
         changed=wall_clock(),
     )
 
@@ -105,46 +105,48 @@ def _sum_up(namespace: int, kind: str, size: int) -> None:
 
 
 @transaction.atomic
-def measured(thing: Thing, size: int) -> None:
-    """Set the bytes of a thing to ``size``, whatever was counted before. Zero bytes leave no row."""
+def measured(stored: StoredObject, size: int) -> None:
+    """Set the bytes of an object to ``size``, whatever was counted before. Zero bytes leave no row."""
     if size:
-        _ensure(thing)  # a row to lock, so that of two first measurements at once the second one waits
-    rows = Kept.objects.select_for_update().filter(namespace_id=thing.namespace, kind=thing.kind, subject=thing.subject)
+        _ensure(stored)  # a row to lock, so that of two first measurements at once the second one waits
+    rows = Kept.objects.select_for_update().filter(
+        namespace_id=stored.namespace, kind=stored.kind, subject=stored.subject
+    )
     before = rows.values_list("size", flat=True).first()
-    add(thing, size - (before or 0))
+    add(stored, size - (before or 0))
     if before is not None and not size:
         rows.delete()
 
 
-def forget(thing: Thing) -> None:
-    """Remove a thing that is deleted, with all its bytes of that kind."""
-    measured(thing, 0)
+def forget(stored: StoredObject) -> None:
+    """Remove an object that is deleted, with all its bytes of that kind."""
+    measured(stored, 0)
 
 
-def is_kept(thing: Thing) -> bool:
-    """Whether bytes of the thing are counted already."""
-    return Kept.objects.filter(namespace_id=thing.namespace, kind=thing.kind, subject=thing.subject).exists()
+def is_kept(stored: StoredObject) -> bool:
+    """Whether bytes of the object are counted already."""
+    return Kept.objects.filter(namespace_id=stored.namespace, kind=stored.kind, subject=stored.subject).exists()
 
 
 # --- Repair ----------------------------------------------------------------------------------------------------------
-def repair(kind: Kind, actual: Mapping[Thing, int], now: datetime, *, settled: timedelta = SETTLED) -> int:
-    """Correct the numbers of one kind to the actual sizes of all things. Return how many numbers were wrong.
+def repair(kind: Kind, actual: Mapping[StoredObject, int], now: datetime, *, settled: timedelta = SETTLED) -> int:
+    """Correct the numbers of one kind to the actual sizes of all objects. Return how many numbers were wrong.
 
     Rows that changed within ``settled`` stay as they are.
     """
     fresh = Kept.objects.filter(kind=kind, changed__gt=now - settled)
     moving = set(fresh.values_list("namespace_id", "subject"))
-    found = {(thing.namespace, thing.subject): (thing, size) for thing, size in actual.items()}
+    found = {(stored.namespace, stored.subject): (stored, size) for stored, size in actual.items()}
     wrong = 0
     known = Kept.objects.filter(kind=kind).values_list("namespace_id", "subject", "label", "size")
     for namespace, subject, label, size in list(known):
-        thing, really = found.pop((namespace, subject), (Thing(namespace, kind, subject, label), 0))
+        stored, really = found.pop((namespace, subject), (StoredObject(namespace, kind, subject, label), 0))
         if really != size and (namespace, subject) not in moving:
-            measured(thing, really)
+            measured(stored, really)
             wrong += 1
-    for thing, size in found.values():
+    for stored, size in found.values():
         if size:
-            measured(thing, size)
+            measured(stored, size)
             wrong += 1
     return wrong + _repair_sums(kind)
 

@@ -30,7 +30,8 @@ from jobs.elastic.policy.model import Policy
 from jobs.elastic.policy.policy import Rules
 from jobs.elastic.simulation import scenarios, traces
 from jobs.elastic.simulation.metrics import Outcome
-from jobs.elastic.simulation.simulator import Timing, Workload, simulate
+from jobs.elastic.simulation.simulator import simulate
+from jobs.elastic.simulation.workload import Timing, Workload
 
 FOLDER = Path(__file__).parent / "traces"
 OPEN = ("half-3", "tuned-1", "tuned-6", "as-submitted-4", "double")

@@ -23,7 +23,8 @@ from jobs.elastic.policy import policy
 from jobs.elastic.policy.model import Amounts, Cluster, Core, Job, Node, Service
 from jobs.elastic.simulation import scenarios, upper_bounds
 from jobs.elastic.simulation.metrics import Outcome
-from jobs.elastic.simulation.simulator import Workload, simulate
+from jobs.elastic.simulation.simulator import simulate
+from jobs.elastic.simulation.workload import Workload
 
 SEEDS = range(10)
 WAIT_GOAL, USE_GOAL, WORK_GOAL, JAIN_GOAL, USE_2_GOAL, RECOVERY_GOAL = 20.0, 0.995, 0.97, 0.9, 0.99, 15.0

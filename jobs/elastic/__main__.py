@@ -14,7 +14,8 @@ from pathlib import Path
 from jobs.elastic.policy import policy
 from jobs.elastic.simulation import report, scenarios, traces, what_if
 from jobs.elastic.simulation.metrics import Outcome
-from jobs.elastic.simulation.simulator import Workload, simulate
+from jobs.elastic.simulation.simulator import simulate
+from jobs.elastic.simulation.workload import Workload
 
 _MOST_SECONDS, _MOST_BYTES = 20, 2 * 1024**3
 

@@ -26,7 +26,7 @@ from jobs.reconcile.reconciler import Loaded, Waiter, Written
 from jobs.selectors import admission as quota_questions
 from jobs.selectors import elastic_jobs
 from quota import ledger, policy
-from quota.ledger import Answer, Ask, Review
+from quota.ledger import Answer, ReservationRequest, Review
 from quota.models import Claim
 from quota.selectors import Key, claims_of
 
@@ -80,17 +80,17 @@ def _claim(waiting: QuerySet[Job], now: datetime) -> None:
         with transaction.atomic():
             # A concurrent cancellation waits for the row, and then finds the claim.
             rows = unclaimed.filter(pk__in=chunk).select_related("namespace", "owner").select_for_update(of=("self",))
-            asks = ((job.namespace, _ask_of(job)) for job in rows)
-            ledger.queue_up([(namespace, ask) for namespace, ask in asks if ask is not None], now)
+            requests = ((job.namespace, _reservation_request(job)) for job in rows)
+            ledger.queue_up([(namespace, request) for namespace, request in requests if request is not None], now)
 
 
-def _ask_of(job: Job) -> Ask | None:
+def _reservation_request(job: Job) -> ReservationRequest | None:
     """Return the request of the job to the quota, or None if it cannot be computed.
 
     The error is logged and does not delay the other jobs.
     """
     try:
-        return quota_questions.ask_of(job)
+        return quota_questions.reservation_request(job)
     except Exception:  # noqa: BLE001  any error concerns this job alone
         _log.exception("Job %s cannot be admitted; the next sweep tries again.", job.pk)
         return None
@@ -132,8 +132,8 @@ def _take(batch: list[Written], now: datetime, claims: Sequence[Claim]) -> Answe
 
 def _is_as_claimed(claim: Claim, job: Job) -> bool:
     """Return whether the request of the job equals its claim. If not, renew the claim for another decision."""
-    ask = _ask_of(job)
-    return ask is not None and not ledger.renew(claim, ask)
+    request = _reservation_request(job)
+    return request is not None and not ledger.renew(claim, request)
 
 
 def _load(jobs: Iterable[UUID]) -> Mapping[UUID, Loaded]:

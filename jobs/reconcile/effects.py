@@ -30,7 +30,7 @@ from jobs.messages import jobs as messages
 from jobs.models import Attempt, Job, Replica
 from jobs.models.streams import StreamHead
 from jobs.selectors import elastic_jobs
-from jobs.selectors.admission import ask_of, waiting
+from jobs.selectors.admission import reservation_request, waiting
 from jobs.selectors.attempts import (
     INTERRUPTION_GRACE,
     data_gone,
@@ -68,7 +68,7 @@ def perform(effect: Effect, job: Job) -> Event | None:
 
 
 def _reserve(job: Job) -> Event:
-    verdict = ledger.reserve(job.namespace, ask_of(job))
+    verdict = ledger.reserve(job.namespace, reservation_request(job))
     if verdict.admitted:
         begin_with(job)
         return state_machine.QuotaReserved(job.attempt)

@@ -52,10 +52,10 @@ def _holding_seconds(spec: JobSpec) -> float:
     return spec.timeout.total_seconds() + settings.STOP_GRACE_SECONDS + _DRAIN_SECONDS
 
 
-def ask_of(job: Job) -> ledger.Ask:
+def reservation_request(job: Job) -> ledger.ReservationRequest:
     """Return the quota request of the present attempt of a waiting job."""
     spec = spec_of(job)
-    return ledger.Ask(
+    return ledger.ReservationRequest(
         job=job.pk,
         attempt=job.attempt,
         amounts=planner.amounts(_initial_spec(spec, elastic=elastic_jobs.is_elastic(job))),

@@ -113,11 +113,11 @@ def _take_storage_for_code(namespace: Namespace, bounds: Bounds, code: code_snap
 
     Raises QuotaExceeded if the storage is full, even if the code is stored already: the job will store more than code.
     """
-    thing = storage_usage.of_code(namespace, code.digest, name)
-    if storage_quota.is_kept(thing):
+    stored = storage_usage.of_code(namespace, code.digest, name)
+    if storage_quota.is_kept(stored):
         storage_quota.check(namespace, 0, bounds)
     else:
-        storage_quota.take(namespace, thing, len(code.body))
+        storage_quota.take(namespace, stored, len(code.body))
 
 
 def _earlier(actor: User, namespace: Namespace, key: str | None, spec: JobSpec, digest: str) -> Job | None:

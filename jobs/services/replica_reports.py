@@ -27,6 +27,7 @@ from portal.common.errors import NotFound, ValidationFailed
 from portal.common.rows import ensure
 from quota import storage as storage_quota
 from quota.models import Kind
+from runtime.messages.composition import with_full_stop
 
 # Events of one replica in one attempt that are stored.
 EVENTS_LIMIT = 1000
@@ -171,8 +172,8 @@ def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, si
     if same:
         return same
     job = Job.objects.select_related("namespace").get(pk=attempt.job_id)
-    thing = storage_usage.of_job(job, Kind.ARTIFACTS)
-    storage_quota.take(job.namespace, thing, size)
+    stored = storage_usage.of_job(job, Kind.ARTIFACTS)
+    storage_quota.take(job.namespace, stored, size)
     key = f"{storage_usage.ARTIFACTS}/{attempt.job_id}/{attempt.number}/{uuid4().hex}"
     storage = default_storage()
     try:
@@ -181,7 +182,7 @@ def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, si
             storage.delete(key)
             raise ValidationFailed({"sha256": ["The content has another hash; it was cut or changed on its way."]})
     except BaseException:
-        storage_quota.add(thing, -size)
+        storage_quota.add(stored, -size)
         raise
     try:
         taken = known.filter(name=name).exclude(replica=replica).exists()
@@ -189,9 +190,9 @@ def store_artifact(attempt: Attempt, *, replica: str, name: str, sha256: str, si
     except BaseException:
         # The agent sends the file again, under another key. Without a row, this one stays until the job is deleted.
         storage.delete(key)
-        storage_quota.add(thing, -size)
+        storage_quota.add(stored, -size)
         raise
-    storage_quota.add(thing, kept.size - size - (replaced.size if replaced else 0))
+    storage_quota.add(stored, kept.size - size - (replaced.size if replaced else 0))
     if replaced:
         storage.delete(replaced.key)
     ring(f"status:{attempt.job_id}")

@@ -13,10 +13,10 @@ from django.db import connection, connections
 from portal.common.clock import now
 from portal.common.errors import QuotaExceeded
 from quota import ledger, storage
-from quota.ledger import Ask
+from quota.ledger import ReservationRequest
 from quota.models import Capacity, Claim, Kept, Kind, Limit, Reservation, Stored, Stretch
 from quota.selectors import reserved_in
-from quota.storage import Thing
+from quota.storage import StoredObject
 from rbac.models import Namespace
 from tests.factories import make_namespace
 
@@ -51,7 +51,7 @@ def at_once(action: Callable[[int], object]) -> list[object]:
 def test_many_at_once_never_over_commit(settings) -> None:
     settings.DEFAULT_QUOTA = {"cpu": SLOTS}
     namespace = make_namespace("crowd")
-    admitted = at_once(lambda _: ledger.reserve(namespace, Ask(uuid.uuid4(), 1, {"cpu": 1})).admitted)
+    admitted = at_once(lambda _: ledger.reserve(namespace, ReservationRequest(uuid.uuid4(), 1, {"cpu": 1})).admitted)
     assert (sum(map(bool, admitted)), reserved_in(namespace)["cpu"]) == (SLOTS, SLOTS)
     assert (Reservation.objects.count(), Claim.objects.count()) == (SLOTS, THREADS - SLOTS)
 
@@ -64,7 +64,7 @@ def test_many_of_several_namespaces_never_over_commit_what_they_share(settings) 
     Limit.objects.create(namespace=namespaces[0], resource="cpu", amount=1, borrow=SLOTS)
 
     def come_and_go(number: int) -> None:
-        asked = Ask(uuid.uuid4(), 1, {"cpu": 1})
+        asked = ReservationRequest(uuid.uuid4(), 1, {"cpu": 1})
         held = ledger.reserve(namespaces[number % 3], asked)
         if held.admitted and number % 5 == 0:
             ledger.resize(namespace=namespaces[number % 3], job=asked.job, attempt=1, amounts={"cpu": 2})
@@ -85,7 +85,7 @@ def test_many_who_keep_something_at_once_stay_within_the_storage(settings) -> No
     namespace = make_namespace("crowd")
 
     def come_and_go(number: int) -> bool:
-        thing = Thing(namespace.pk, Kind.ARTIFACTS, f"job-{number % 9}")
+        thing = StoredObject(namespace.pk, Kind.ARTIFACTS, f"job-{number % 9}")
         try:
             storage.take(namespace, thing, 1)
         except QuotaExceeded:
@@ -102,7 +102,7 @@ def test_many_who_keep_something_at_once_stay_within_the_storage(settings) -> No
 
 def test_one_attempt_that_many_ask_for_is_granted_once(settings) -> None:
     settings.DEFAULT_QUOTA = {"cpu": SLOTS}
-    namespace, asked = make_namespace("crowd"), Ask(uuid.uuid4(), 1, {"cpu": 1})
+    namespace, asked = make_namespace("crowd"), ReservationRequest(uuid.uuid4(), 1, {"cpu": 1})
     verdicts = at_once(lambda _: ledger.reserve(namespace, asked).admitted)
     assert all(verdicts)
     assert (Reservation.objects.count(), Claim.objects.count()) == (1, 0)
@@ -116,7 +116,9 @@ def test_two_admitters_with_the_same_review_never_over_commit(settings) -> None:
     Capacity.objects.create(resource="cpu", amount=SLOTS)
     namespaces = [make_namespace(f"crowd{number}") for number in range(2)]
     at = now()
-    ledger.queue_up([(namespaces[number % 2], Ask(uuid.uuid4(), 1, {"cpu": 1})) for number in range(3 * SLOTS)], at)
+    ledger.queue_up(
+        [(namespaces[number % 2], ReservationRequest(uuid.uuid4(), 1, {"cpu": 1})) for number in range(3 * SLOTS)], at
+    )
     review = ledger.review(at)
     assert len(review.granted) == SLOTS
     both = threading.Barrier(3)
@@ -129,7 +131,7 @@ def test_two_admitters_with_the_same_review_never_over_commit(settings) -> None:
             both.wait(timeout=60)
             if number == 2:
                 for _ in range(SLOTS):
-                    ledger.reserve(namespaces[0], Ask(uuid.uuid4(), 1, {"cpu": 1}, priority="high"))
+                    ledger.reserve(namespaces[0], ReservationRequest(uuid.uuid4(), 1, {"cpu": 1}, priority="high"))
             else:
                 for claims in review.groups():
                     ledger.admit(claims, take_all, at)

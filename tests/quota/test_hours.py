@@ -29,8 +29,10 @@ def namespace(db: None) -> Namespace:
     return make_namespace("team")
 
 
-def ask(cpu: float = 2) -> ledger.Ask:
-    return ledger.Ask(job=uuid.uuid4(), attempt=1, amounts={"cpu": cpu}, length=3600.0, priority="normal", since=AT)
+def ask(cpu: float = 2) -> ledger.ReservationRequest:
+    return ledger.ReservationRequest(
+        job=uuid.uuid4(), attempt=1, amounts={"cpu": cpu}, length=3600.0, priority="normal", since=AT
+    )
 
 
 # --- Pure ------------------------------------------------------------------------------------------------------------

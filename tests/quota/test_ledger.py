@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from quota import ledger, messages
-from quota.ledger import Ask
+from quota.ledger import ReservationRequest
 from quota.models import Capacity, Claim, Limit, Reservation, Stretch
 from quota.selectors import added, quota_of, recall_of, reserved_in, uses
 from rbac.models import AuditEntry, Namespace
@@ -26,8 +26,10 @@ def namespace(db: None, settings) -> Namespace:
     return make_namespace("team")
 
 
-def ask(amounts: dict[str, float], *, job: uuid.UUID | None = None, attempt: int = 1, **fields: Any) -> Ask:
-    return Ask(job or uuid.uuid4(), attempt, amounts, **fields)
+def ask(
+    amounts: dict[str, float], *, job: uuid.UUID | None = None, attempt: int = 1, **fields: Any
+) -> ReservationRequest:
+    return ReservationRequest(job or uuid.uuid4(), attempt, amounts, **fields)
 
 
 def test_a_second_call_for_an_attempt_holds_nothing_more(namespace: Namespace) -> None:
@@ -164,7 +166,7 @@ def test_what_ends_early_gives_the_rest_of_its_hours_back(namespace: Namespace) 
 
 # --- Shared capacity -------------------------------------------------------------------------------------------------
 @pytest.fixture
-def lent(namespace: Namespace) -> Ask:
+def lent(namespace: Namespace) -> ReservationRequest:
     """A reservation of ``guest``: six of the eight cores, with a limit of two. The limit of ``team`` is four."""
     Capacity.objects.create(resource="cpu", amount=8)
     guest = make_namespace("guest")
@@ -174,7 +176,7 @@ def lent(namespace: Namespace) -> Ask:
     return asked
 
 
-def test_namespaces_share_the_capacity(namespace: Namespace, lent: Ask) -> None:
+def test_namespaces_share_the_capacity(namespace: Namespace, lent: ReservationRequest) -> None:
     verdict = ledger.reserve(namespace, ask({"cpu": 4}), now=AT)
     assert (
         messages.PLATFORM_CAPACITY_SHORT(needed=messages.AMOUNT_OF_CPU(amount=4), free=2, limit=8, held=6)
@@ -182,7 +184,7 @@ def test_namespaces_share_the_capacity(namespace: Namespace, lent: Ask) -> None:
     )
 
 
-def test_what_was_lent_is_called_back_once_and_leaves_a_row(namespace: Namespace, lent: Ask) -> None:
+def test_what_was_lent_is_called_back_once_and_leaves_a_row(namespace: Namespace, lent: ReservationRequest) -> None:
     wants = ask({"cpu": 4}, since=AT)
     ledger.reserve(namespace, wants, now=AT)
     for hours in (1, 2):
@@ -192,7 +194,9 @@ def test_what_was_lent_is_called_back_once_and_leaves_a_row(namespace: Namespace
     assert AuditEntry.objects.filter(action="quota.recall", namespace="guest").count() == 1
 
 
-def test_a_recalled_attempt_waits_behind_the_owner_of_the_capacity(namespace: Namespace, lent: Ask) -> None:
+def test_a_recalled_attempt_waits_behind_the_owner_of_the_capacity(
+    namespace: Namespace, lent: ReservationRequest
+) -> None:
     wants, at = ask({"cpu": 4}, since=AT), AT + HOUR
     ledger.reserve(namespace, wants, now=at)
     ledger.review(at)
@@ -251,7 +255,7 @@ def test_what_was_given_back_does_not_grow(namespace: Namespace) -> None:
     assert (reserved_in(namespace)["cpu"], Stretch.objects.count()) == (0, 1)
 
 
-def test_an_attempt_that_has_given_back_is_not_asked_to(namespace: Namespace, lent: Ask) -> None:
+def test_an_attempt_that_has_given_back_is_not_asked_to(namespace: Namespace, lent: ReservationRequest) -> None:
     ledger.reserve(namespace, ask({"cpu": 4}, since=AT), now=AT)
     ledger.review(AT + HOUR)
     assert recall_of(lent.job, 1)
@@ -260,7 +264,7 @@ def test_an_attempt_that_has_given_back_is_not_asked_to(namespace: Namespace, le
 
 
 def test_a_recall_that_was_noted_in_between_is_not_noted_again(
-    namespace: Namespace, lent: Ask, monkeypatch: pytest.MonkeyPatch
+    namespace: Namespace, lent: ReservationRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two reviews decide on the same state, and the second writes after the first."""
     ledger.reserve(namespace, ask({"cpu": 4}, since=AT), now=AT)

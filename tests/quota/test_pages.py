@@ -14,7 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from portal.common.clock import now
 from quota import ledger, selectors
 from quota import messages as quota_messages
-from quota.ledger import Ask
+from quota.ledger import ReservationRequest
 from quota.models import Capacity, Limit, QuotaRequest, Reservation, Stretch
 from quota.policy import Rules
 from quota.selectors import limits_of
@@ -33,7 +33,7 @@ def _small(settings: Any) -> None:
 
 
 def hold(personas: Personas, cpu: float, label: str = "digits") -> ledger.Verdict:
-    asked = Ask(uuid.uuid4(), 1, {"cpu": cpu, "jobs": 1}, label=label, owner=personas.developer)
+    asked = ReservationRequest(uuid.uuid4(), 1, {"cpu": cpu, "jobs": 1}, label=label, owner=personas.developer)
     return ledger.reserve(personas.namespace, asked)
 
 
@@ -69,7 +69,7 @@ def test_of_many_holders_only_the_largest_are_read(personas: Personas, settings:
 def test_holders_of_other_namespaces_count_on_the_platform_alone(personas: Personas) -> None:
     hold(personas, 3)
     other = make_namespace("far-away")
-    ledger.reserve(other, Ask(uuid.uuid4(), 1, {"cpu": 1, "jobs": 1}))
+    ledger.reserve(other, ReservationRequest(uuid.uuid4(), 1, {"cpu": 1, "jobs": 1}))
     assert selectors.holders(5, other).held["cpu"] == 1
     assert selectors.holders(5).held["cpu"] == 4
 

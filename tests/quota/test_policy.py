@@ -117,7 +117,7 @@ def crowds(draw: st.DrawFn) -> State:
 @given(crowds())
 def test_once_nothing_is_left_to_give_the_turns_change_nothing(state: State) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(policy._Pass, "_is_exhausted", lambda decisions: False)
+        patch.setattr(policy._SchedulingCycle, "_is_exhausted", lambda decisions: False)
         in_turn = outlook(state, NOW)
     assert outlook(state, NOW) == in_turn
 

@@ -14,7 +14,7 @@ from quota import messages, storage
 from quota.models import Capacity, Kept, Kind, Limit, Stored
 from quota.resources import in_bytes
 from quota.selectors import bounds_of, kept_by_kind, overheld, quota_of
-from quota.storage import Thing
+from quota.storage import StoredObject
 from rbac.models import Namespace
 from runtime.messages import paragraph
 from tests.factories import make_namespace
@@ -30,8 +30,8 @@ def namespace(settings) -> Namespace:
     return make_namespace("team")
 
 
-def job(namespace: Namespace, kind: Kind = Kind.ARTIFACTS, subject: str = "j1", label: str = "digits") -> Thing:
-    return Thing(namespace.pk, kind, subject, label)
+def job(namespace: Namespace, kind: Kind = Kind.ARTIFACTS, subject: str = "j1", label: str = "digits") -> StoredObject:
+    return StoredObject(namespace.pk, kind, subject, label)
 
 
 def counted(namespace: Namespace) -> dict[str, int]:
@@ -78,7 +78,9 @@ def test_without_a_limit_nothing_is_refused(namespace: Namespace, settings) -> N
 
 def test_the_platform_s_storage_is_shared(namespace: Namespace) -> None:
     Capacity.objects.create(resource="storage", amount=4 * GIB)
-    storage.take(make_namespace("others"), Thing(Namespace.objects.get(name="others").pk, Kind.CODE, "c"), 3 * GIB)
+    storage.take(
+        make_namespace("others"), StoredObject(Namespace.objects.get(name="others").pk, Kind.CODE, "c"), 3 * GIB
+    )
     with pytest.raises(QuotaExceeded, match="1 GiB of 4 GiB are left on the platform"):
         storage.take(namespace, job(namespace), 2 * GIB)
 
@@ -140,8 +142,10 @@ def test_a_limit_below_the_stored_bytes_is_a_warning(namespace: Namespace) -> No
 
 def test_the_quota_page_shows_what_uses_storage(personas: Personas, settings) -> None:
     settings.DEFAULT_QUOTA = {"storage": 10 * GIB}
-    storage.add(Thing(personas.namespace.pk, Kind.CODE, "c" * 64, "digits"), 3 * MIB)
-    storage.add(Thing(personas.namespace.pk, Kind.ARTIFACTS, "00000000-0000-4000-8000-000000000000", "images"), 5 * GIB)
+    storage.add(StoredObject(personas.namespace.pk, Kind.CODE, "c" * 64, "digits"), 3 * MIB)
+    storage.add(
+        StoredObject(personas.namespace.pk, Kind.ARTIFACTS, "00000000-0000-4000-8000-000000000000", "images"), 5 * GIB
+    )
     answer = personas.client("viewer").get("/n/team/quota")
     page = answer.content.decode()
     assert "5 GiB / 10 GiB" in page

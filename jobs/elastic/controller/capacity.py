@@ -12,14 +12,14 @@ from django.conf import settings
 
 from jobs.backends import factory as backend_factory
 from jobs.elastic.inputs import conversions
-from jobs.elastic.inputs.cluster_snapshot import NAMELESS, Snapshot, Wanted, Whereabouts, snapshot, within
+from jobs.elastic.inputs.cluster_snapshot import NAMELESS, ReplicasByNode, Snapshot, Wanted, snapshot, within
 from jobs.elastic.inputs.service_demand import DemandHistory
 from jobs.elastic.policy.model import NOTHING, Amounts, Node, Service, total
 from jobs.kubernetes_objects.scheduling import placement
 from runtime import contract
 
 if TYPE_CHECKING:
-    from jobs.elastic.controller.cluster_watch import Sighting, Survey
+    from jobs.elastic.controller.cluster_watch import ClusterState, ClusterWatch
 
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Layout:
     """
 
     nodes: list[Node]
-    whereabouts: Mapping[str, Whereabouts]
+    replicas: Mapping[str, ReplicasByNode]
     services: list[Service] = field(default_factory=list)
     tolerates: frozenset[str] = frozenset()
     is_exact: bool = False
@@ -69,7 +69,7 @@ class CapacityReader:
     """Reader of the layout. ``follows``: it is called repeatedly, so that it watches the cluster between the calls."""
 
     follows: bool = False
-    _survey: Survey | None = None
+    _watch: ClusterWatch | None = None
     _demand_history: DemandHistory = field(default_factory=DemandHistory)
     _warned: bool = False
 
@@ -80,20 +80,20 @@ class CapacityReader:
             has = {"cpu": machine.cpu, "memory": machine.memory, "gpu": machine.gpu}
             return _on_one(conversions.one_node(machine.name, has, capacity), tenants)
         if settings.CLUSTER_BACKEND == "kubernetes":
-            survey = self._surveyed()
-            sighting = survey.follow() if self.follows else survey.look()
-            if not survey.forbidden:
-                return None if sighting is None else self._on_cluster(sighting, tenants, capacity, now)
+            watch = self._cluster_watch()
+            state = watch.follow() if self.follows else watch.look()
+            if not watch.forbidden:
+                return None if state is None else self._on_cluster(state, tenants, capacity, now)
             self._warn_once()
         known = {"cpu", "memory"} <= capacity.keys()
         return _on_one(conversions.one_node("platform", {}, capacity), tenants) if known else None
 
-    def _surveyed(self) -> Survey:
+    def _cluster_watch(self) -> ClusterWatch:
         # Imported here because it takes a second, and a portal that runs jobs on its own machine does not need it.
-        from jobs.elastic.controller.cluster_watch import Survey
+        from jobs.elastic.controller.cluster_watch import ClusterWatch
 
-        self._survey = self._survey or Survey(backend_factory.api_server())
-        return self._survey
+        self._watch = self._watch or ClusterWatch(backend_factory.api_server())
+        return self._watch
 
     def _warn_once(self) -> None:
         if not self._warned:
@@ -104,26 +104,26 @@ class CapacityReader:
             )
 
     def _on_cluster(
-        self, sighting: Sighting, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime
+        self, state: ClusterState, tenants: Sequence[Tenant], capacity: Mapping[str, float], now: datetime
     ) -> Layout:
         wanted, own = [_wanted(one) for one in tenants], placement(settings.KUBERNETES_PLACEMENT)
-        seen = snapshot(sighting.nodes, sighting.pods, wanted, settings.KUBERNETES_GPU, own)
+        seen = snapshot(state.nodes, state.pods, wanted, settings.KUBERNETES_GPU, own)
         services = self._demand_history.with_history(seen.services, now.timestamp())
         nodes = within(seen.nodes, _taken(seen, tenants), _of(services), conversions.offered(capacity))
-        return Layout(nodes, seen.whereabouts, services, seen.tolerates, is_exact=True, neighbours=_neighbours(seen))
+        return Layout(nodes, seen.replicas, services, seen.tolerates, is_exact=True, neighbours=_neighbours(seen))
 
 
 def _on_one(node: Node, tenants: Sequence[Tenant]) -> Layout:
-    return Layout([node], {one.key: _stands(one, node.name) for one in tenants})
+    return Layout([node], {one.key: _replicas_on_one(one, node.name) for one in tenants})
 
 
-def _stands(one: Tenant, node: str) -> Whereabouts:
+def _replicas_on_one(one: Tenant, node: str) -> ReplicasByNode:
     size = one.roles.get(contract.TRAINER, (0, NOTHING))[0]
     if not one.roles:
-        return Whereabouts(leaving={node: one.held})
+        return ReplicasByNode(leaving={node: one.held})
     rest = Amounts(*(max(0, each) for each in one.held.minus(one.trainer.times(size))))
     going = one.trainer.times(one.leaving)
-    return Whereabouts({node: size}, {node: rest}, {node: going} if going != NOTHING else {})
+    return ReplicasByNode({node: size}, {node: rest}, {node: going} if going != NOTHING else {})
 
 
 def _wanted(one: Tenant) -> Wanted:
@@ -138,7 +138,7 @@ def _taken(seen: Snapshot, tenants: Sequence[Tenant]) -> dict[str, Amounts]:
     """Return the amounts that jobs take, by node."""
     taken: dict[str, Amounts] = {}
     for one in tenants:
-        there = seen.whereabouts[one.key]
+        there = seen.replicas[one.key]
         for by_node in (there.held, there.leaving):
             for name, amounts in by_node.items():
                 taken[name] = taken.get(name, NOTHING).plus(amounts)

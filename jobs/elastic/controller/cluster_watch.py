@@ -18,12 +18,14 @@ from jobs.operator.client.resources import ALL_PODS, NODES
 
 
 @dataclass(frozen=True)
-class Sighting:
+class ClusterState:
+    """Nodes and pods at one time, sorted by name."""
+
     nodes: list[NodeInfo]
     pods: list[PodInfo]
 
 
-class Survey:
+class ClusterWatch:
     """Reader of all nodes and pods: once with ``look``, or continuously with ``follow``."""
 
     def __init__(self, api: KubeApi) -> None:
@@ -34,7 +36,7 @@ class Survey:
         self._threads: list[threading.Thread] = []
         self._ended = threading.Event()
 
-    def look(self) -> Sighting | None:
+    def look(self) -> ClusterState | None:
         """List nodes and pods once. Return None if the API server refuses or does not answer."""
         for each in self._reflectors:
             try:
@@ -42,9 +44,9 @@ class Survey:
             except Refusal as refusal:
                 each.refusal = refusal
                 return None
-        return self._sighting()
+        return self._state()
 
-    def follow(self) -> Sighting | None:
+    def follow(self) -> ClusterState | None:
         """Return the state as of the last events, and start watching on the first call.
 
         Returns None until the first lists have arrived and while the API server does not answer. Does not block.
@@ -56,7 +58,7 @@ class Survey:
             for thread in self._threads:
                 thread.start()
         there = all(one.synced and not one.is_cut_off for one in self._reflectors)
-        return self._sighting() if there else None
+        return self._state() if there else None
 
     def end(self) -> None:
         """Stop watching as soon as the present watches have ended. Does not wait for that."""
@@ -68,10 +70,10 @@ class Survey:
         refusals = [one.refusal for one in self._reflectors]
         return any(refusal is not None and refusal.status == FORBIDDEN for refusal in refusals)
 
-    def _sighting(self) -> Sighting:
+    def _state(self) -> ClusterState:
         nodes = [item["seen"] for item in self._cache.all(NODES.kind)]
         pods = [item["seen"] for item in self._cache.all(ALL_PODS.kind)]
-        return Sighting(
+        return ClusterState(
             sorted(nodes, key=lambda node: node.name), sorted(pods, key=lambda pod: (pod.namespace, pod.name))
         )
 

@@ -230,7 +230,7 @@ class _JobHistory:
 
 def _member(one: Holder, layout: Layout, job_history: _JobHistory) -> Member:
     job, spec, size = one.job, one.spec, one.spec.trainer.replicas
-    stops, standing = job.state == JobState.STOPPING, layout.whereabouts[one.tenant.key]
+    stops, replicas = job.state == JobState.STOPPING, layout.replicas[one.tenant.key]
     least = 0 if stops else spec.trainer.min if one.free else size
     return Member(
         key=one.tenant.key,
@@ -241,13 +241,13 @@ def _member(one: Holder, layout: Layout, job_history: _JobHistory) -> Member:
         priority=conversions.PRIORITIES[spec.priority],
         submitted=job.created.timestamp(),
         started=job.changed.timestamp(),
-        trainers=standing.trainers,
-        pending=standing.pending,
+        trainers=replicas.trainers,
+        pending=replicas.pending,
         running=0 if stops else size,
         # Jobs on a common machine may share its cores for a while. Pods wait until their cores are free.
         first=least if layout.is_exact else spec_of_submission(job).trainer.replicas,
-        held=standing.held,
-        leaving=standing.leaving,
+        held=replicas.held,
+        leaving=replicas.leaving,
         tolerates=layout.tolerates,
         changed=job_history.changed,
         change=job_history.change,

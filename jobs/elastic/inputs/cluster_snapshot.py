@@ -26,7 +26,7 @@ _DAEMONS = ("DaemonSet", "Node")
 _PADDLE_JOB = "PaddleJob"
 _TRAINER = "worker"
 # Keys for foreign pods that are stopping, and for those without a node or a controller. No object can have such names.
-_GOING, _ALONE = NAMELESS = ("~going", "~alone")
+_STOPPING, _ALONE = NAMELESS = ("~going", "~alone")
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Whereabouts:
+class ReplicasByNode:
     """The replicas of a job by node: its trainers, the amounts of the others, and the amounts of stopping ones.
 
     ``pending``: the number of trainers without a node.
@@ -60,7 +60,7 @@ class Snapshot:
 
     nodes: list[Node]
     services: list[Service]
-    whereabouts: Mapping[str, Whereabouts]
+    replicas: Mapping[str, ReplicasByNode]
     tolerates: frozenset[str]
 
 
@@ -75,29 +75,36 @@ def snapshot(
 
     ``gpu``: the name of the resource for GPUs. ``own``: the nodes that pods of the portal's jobs may use.
     """
-    ours: dict[tuple[str, str], list[PodInfo]] = {each.place: [] for each in wanted}
-    others: list[PodInfo] = []
+    own_pods, foreign_pods = _split_own_pods(pods, wanted)
+    highest = max((pod.priority for each in own_pods.values() for pod in each), default=0)
+    services, taken = _group_foreign_pods(foreign_pods, highest, gpu)
+    selectors = sorted({each for each in (own.selector, *(group.selector for group, _ in services)) if each})
+    policy_nodes = [_node(node, taken.get(node.name, NOTHING), selectors, gpu) for node in nodes]
+    taints = {taint for node in nodes for taint in node.taints}
+    tolerates = _tolerated(own.tolerations, own.selector, taints, selectors)
+    policy_services = [
+        replace(service, tolerates=_tolerated(group.tolerations, group.selector, taints, selectors))
+        for group, service in services
+    ]
+    # Tolerations of services do not matter here: only their amounts are taken from the nodes.
+    placing = _Placing(policy_nodes, policy_services, tolerates)
+    return Snapshot(policy_nodes, policy_services, placing.all(wanted, own_pods, gpu), tolerates)
+
+
+def _split_own_pods(
+    pods: Iterable[PodInfo], wanted: Sequence[Wanted]
+) -> tuple[dict[tuple[str, str], list[PodInfo]], list[PodInfo]]:
+    """Return the pods of the portal's jobs, by the namespace and name of the job, and all other pods.
+
+    Pods that have ended take nothing and are left out.
+    """
+    own: dict[tuple[str, str], list[PodInfo]] = {job.place: [] for job in wanted}
+    foreign: list[PodInfo] = []
     for pod in pods:
         if not pod.over:
-            mine = ours.get((pod.namespace, pod.owner)) if pod.kind == _PADDLE_JOB else None
-            (others if mine is None else mine).append(pod)
-    rank = max((pod.priority for each in ours.values() for pod in each), default=0)
-    services, taken = _others(others, rank, gpu)
-    selectors = sorted({each for each in (own.selector, *(group.selector for group, _ in services)) if each})
-    seen = [_node(node, taken.get(node.name, NOTHING), selectors, gpu) for node in nodes]
-    open_to_all = frozenset(_chosen(selector) for selector in selectors)
-    taints = {taint for node in nodes for taint in node.taints}
-    tolerates = _tolerated(own.tolerations, taints) | open_to_all - {_chosen(own.selector)}
-    whereabouts = _Placing(seen, [service for _, service in services], tolerates).all(wanted, ours, gpu)
-    return Snapshot(
-        seen,
-        [
-            replace(service, tolerates=_tolerated(group.tolerations, taints) | open_to_all - {_chosen(group.selector)})
-            for group, service in services
-        ],
-        whereabouts,
-        tolerates,
-    )
+            pods_of_job = own.get((pod.namespace, pod.owner)) if pod.kind == _PADDLE_JOB else None
+            (foreign if pods_of_job is None else pods_of_job).append(pod)
+    return own, foreign
 
 
 def within(nodes: Sequence[Node], taken: Mapping[str, Amounts], others: Amounts, limit: Amounts) -> list[Node]:
@@ -132,16 +139,21 @@ class _Group:
     selector: Selector
 
 
-def _others(pods: Iterable[PodInfo], rank: int, gpu: str) -> tuple[list[tuple[_Group, Service]], dict[str, Amounts]]:
-    """Return the services, and the amounts that all other pods take, by node."""
+def _group_foreign_pods(
+    pods: Iterable[PodInfo], highest: int, gpu: str
+) -> tuple[list[tuple[_Group, Service]], dict[str, Amounts]]:
+    """Return the services, and the amounts that all other pods take, by node.
+
+    ``highest``: the highest priority of the portal's pods. Stopping pods are those of one service without replicas.
+    """
     taken: dict[str, Amounts] = defaultdict(Amounts)
-    going: dict[str, Amounts] = defaultdict(Amounts)
+    stopping: dict[str, Amounts] = defaultdict(Amounts)
     bound: dict[_Group, Counter[str]] = defaultdict(Counter)
     missing: Counter[_Group] = Counter()
     for pod in pods:
         need, is_service = _amounts(pod.needs, gpu, up=True), pod.kind in _SERVICES
         if pod.leaving:
-            going[pod.node] = going[pod.node].plus(need)
+            stopping[pod.node] = stopping[pod.node].plus(need)
         elif pod.node and not is_service:
             taken[pod.node] = taken[pod.node].plus(need)
         elif pod.node:
@@ -149,10 +161,10 @@ def _others(pods: Iterable[PodInfo], rank: int, gpu: str) -> tuple[list[tuple[_G
         elif pod.kind not in _DAEMONS:
             missing[_group(pod)] += 1
     groups = sorted({*bound, *missing}, key=repr)
-    services = [(group, _service(group, bound[group], missing[group], rank, gpu)) for group in groups]
-    if going:
-        gone = Service(_GOING, NOTHING, 0, leaving=dict(going), priority=_priority(rank, rank))
-        services.append((_Group("", "", _GOING, Needs(), rank, (), ()), gone))
+    services = [(group, _service(group, bound[group], missing[group], highest, gpu)) for group in groups]
+    if stopping:
+        gone = Service(_STOPPING, NOTHING, 0, leaving=dict(stopping), priority=_priority(highest, highest))
+        services.append((_Group("", "", _STOPPING, Needs(), highest, (), ()), gone))
     return services, dict(taken)
 
 
@@ -169,33 +181,40 @@ def _group(pod: PodInfo) -> _Group:
     )
 
 
-def _service(group: _Group, bound: Counter[str], missing: int, rank: int, gpu: str) -> Service:
+def _service(group: _Group, bound: Counter[str], missing: int, highest: int, gpu: str) -> Service:
     key = f"{group.namespace}/{group.owner}" if group.kind else group.owner
     need = _amounts(group.needs, gpu, up=True)
-    return Service(key, need, bound.total() + missing, dict(bound), priority=_priority(group.priority, rank))
+    return Service(key, need, bound.total() + missing, dict(bound), priority=_priority(group.priority, highest))
 
 
-def _priority(priority: int, rank: int) -> int:
+def _priority(priority: int, highest: int) -> int:
     """Map a priority: above that of pods of jobs it comes before all jobs, else after all. Jobs have -1 to 1."""
-    return 1 + priority - rank if priority > rank else min(-1, priority - rank - 1)
+    return 1 + priority - highest if priority > highest else min(-1, priority - highest - 1)
 
 
 # --- Nodes ------------------------------------------------------------------------------------------------------------
 def _node(node: NodeInfo, taken: Amounts, selectors: Iterable[Selector], gpu: str) -> Node:
     taints = {_taint_text(taint) for taint in node.taints}
-    taints |= {_chosen(selector) for selector in selectors if not matches(selector, node)}
+    taints |= {_selector_taint(selector) for selector in selectors if not matches(selector, node)}
     return Node(node.name, _amounts(node.allocatable, gpu, up=False), frozenset(taints), taken)
 
 
-def _tolerated(tolerations: Sequence[Toleration], taints: Iterable[Taint]) -> frozenset[str]:
-    return frozenset(_taint_text(taint) for taint in taints if any(each.covers(taint) for each in tolerations))
+def _tolerated(
+    tolerations: Sequence[Toleration], own: Selector, taints: Iterable[Taint], selectors: Iterable[Selector]
+) -> frozenset[str]:
+    """Return the taints that pods with a selector of their ``own`` tolerate.
+
+    These are the taints that their tolerations cover, and those that stand for the selectors of others.
+    """
+    covered = frozenset(_taint_text(taint) for taint in taints if any(each.covers(taint) for each in tolerations))
+    return covered | frozenset(_selector_taint(selector) for selector in selectors if selector != own)
 
 
 def _taint_text(taint: Taint) -> str:
     return f"{taint.key}={taint.value}:{taint.effect}"
 
 
-def _chosen(selector: Selector) -> str:
+def _selector_taint(selector: Selector) -> str:
     return f"not chosen by {selector}"
 
 
@@ -220,8 +239,8 @@ class _Placing:
 
     def all(
         self, wanted: Sequence[Wanted], ours: Mapping[tuple[str, str], list[PodInfo]], gpu: str
-    ) -> dict[str, Whereabouts]:
-        """Return the whereabouts of all jobs. Replicas with a node come first, because they determine what is free."""
+    ) -> dict[str, ReplicasByNode]:
+        """Return the replicas of all jobs. Those with a node are counted first, because they determine what is free."""
         bound = {job.key: self._bound(job, ours[job.place], gpu) for job in wanted}
         return {job.key: self._whole(job, *bound[job.key]) for job in wanted}
 
@@ -242,7 +261,7 @@ class _Placing:
                 there[role][pod.node] += 1
         return there, leaving
 
-    def _whole(self, job: Wanted, there: dict[str, Counter[str]], leaving: dict[str, Amounts]) -> Whereabouts:
+    def _whole(self, job: Wanted, there: dict[str, Counter[str]], leaving: dict[str, Amounts]) -> ReplicasByNode:
         pending = 0
         for role, (count, need) in job.roles.items():
             for _ in range(count - there[role].total()):
@@ -255,7 +274,7 @@ class _Placing:
         for role, by_node in there.items():
             for name, count in by_node.items() if role != _TRAINER else ():
                 held[name] = held.get(name, NOTHING).plus(job.roles[role][1].times(count))
-        return Whereabouts(dict(there.get(_TRAINER, {})), held, leaving, pending)
+        return ReplicasByNode(dict(there.get(_TRAINER, {})), held, leaving, pending)
 
     def _place(self, need: Amounts) -> str:
         """Return the emptiest node on which a replica fits, else the emptiest one, where capacity will be freed."""

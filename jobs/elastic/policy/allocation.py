@@ -1,174 +1,149 @@
 """State of a decision in progress: the trainers of every job by node, and the amounts left to namespaces. Pure.
 
-A decision is a series of small changes of this state: a trainer stops, a place is taken, a job stops whole. Each of
-them can be undone: ``undo`` holds the inverse operations, newest last.
+A decision is a series of small changes of this state: a trainer stops, a place is taken, a job stops whole. Each
+records its inverse in ``Allocation.transaction``, so that an attempt that fails is rolled back.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from jobs.elastic.policy import fair_share
 from jobs.elastic.policy.model import Amounts, Cluster, Job, total
+from jobs.elastic.policy.namespace_limits import NamespaceLimits
 from jobs.elastic.policy.parameters import Rules
-from jobs.elastic.policy.placement import FreeCapacity, Shape, Tiling
+from jobs.elastic.policy.placement import FreeCapacity, Tiling, begin_one
+from jobs.elastic.policy.transaction import Transaction
+from jobs.elastic.policy.working_state import JobState, NodeState
 
 
-class Standing:
-    """The state. Jobs and nodes are identified by their indices, and all lists are by job unless noted.
+class Allocation:
+    """The jobs and nodes of a cluster, with all changes decided so far.
 
-    ``stay``: trainers that stay, by node. ``size``: their number, including those without a node. ``height``: trainers
-    that the job has, gets now or is promised. ``most``: the most trainers that are useful to it. ``fair``: its fair
-    share. ``on_node``: by node, the jobs with trainers there. ``victims``: trainers that stop, by node. ``given``: the
-    number of trainers that stop, by beneficiary. ``grants``: trainers that start now, by node name. ``planned``: the
-    number of trainers that start as soon as there is capacity. ``preempted``: the beneficiary of a job that stops
-    whole. ``placed``: newcomers with a place for all replicas, and whether they begin now. ``left``: by namespace with
-    a limit, the amounts that it may still take. ``capacity``: the amounts for all jobs together.
+    Invariant: the amounts of a place are taken from its node and from the limit of its namespace together, and given
+    back together. ``capacity``: the amounts for all jobs together. ``grants``: trainers that start now, by job and node
+    name. ``preempted``: the jobs that stop whole, each with its beneficiary. ``stopping``: the number of trainers that
+    stop.
     """
 
     def __init__(self, cluster: Cluster, now: float, rules: Rules) -> None:
-        self.jobs, self.services, self.now, self.rules = cluster.jobs, cluster.services, now, rules
+        self.services, self.now, self.rules = cluster.services, now, rules
         self.free_capacity = _free_capacity(cluster)
-        self.most = [fair_share.useful(job) for job in self.jobs]
-        self.limits = cluster.limits
-        self.left = _left(cluster)
+        self.limits, self.remaining_limits = cluster.limits, NamespaceLimits(cluster)
         capacity = total(node.allocatable for node in cluster.nodes)
         self.capacity = _for_jobs(cluster, capacity)
-        self.fair = self.fair_of(self.capacity)
-        weights = fair_share.weights(self.jobs)
-        self.cost = [
-            fair_share.dominant(job.trainer, capacity) / weight for job, weight in zip(self.jobs, weights, strict=True)
-        ]
-        self.shape: list[Shape] = [(job.trainer, job.tolerates) for job in self.jobs]
-        self.stay = [self._by_number(job) for job in self.jobs]
-        self.size = [job.size for job in self.jobs]
-        self.height = list(self.size)
-        self.on_node: list[set[int]] = [set() for _ in cluster.nodes]
-        for index, by_node in enumerate(self.stay):
-            for number in by_node:
-                self.on_node[number].add(index)
-        self.victims: dict[int, Counter[int]] = {}
-        self.given: dict[int, Counter[str]] = {}
-        self.grants: dict[int, dict[str, int]] = {}
-        self.planned: Counter[int] = Counter()
-        self.placed: dict[int, bool] = {}
-        self.preempted: dict[int, str] = {}
+        self.jobs = [self._job_state(index, job, capacity) for index, job in enumerate(cluster.jobs)]
+        for state, weight in zip(self.jobs, fair_share.weights(cluster.jobs), strict=True):
+            state.cost /= weight
+            for node in state.by_node:
+                node.jobs.add(state)
+        self.set_fair_shares(self.capacity)
+        self.transaction = Transaction()
+        self.grants: dict[JobState, dict[str, int]] = {}
+        self.preempted: dict[JobState, str] = {}
         self.stopping = 0
-        self.undo: list[Callable[[], object]] = []
 
-    def _by_number(self, job: Job) -> dict[int, int]:
-        known = self.free_capacity.number
-        return {known[name]: count for name, count in job.trainers.items() if count and name in known}
+    def _job_state(self, index: int, job: Job, capacity: Amounts) -> JobState:
+        find, size = self.free_capacity.node, job.size
+        recently = job.changed is not None and self.now - job.changed < self.rules.cool_down
+        by_node = {node: count for name, count in job.trainers.items() if count and (node := find(name)) is not None}
+        cost, useful = fair_share.dominant(job.trainer, capacity), fair_share.useful(job)
+        shape, begins = (job.trainer, job.tolerates), None if job.started is None else True
+        change = job.change if recently else 0
+        # Positional arguments: keywords are slower, and this call is made for each job of a decision.
+        return JobState(index, job, shape, cost, useful, change, size, size, begins, by_node)
 
     # --- Queries ---
-    def share(self, index: int) -> float:
-        return self.height[index] * self.cost[index]
-
-    def recently(self, index: int, direction: int) -> bool:
-        """Whether it grew (1) or shrank (-1) a moment ago."""
-        job = self.jobs[index]
-        return job.changed is not None and job.change * direction > 0 and self.now - job.changed < self.rules.cool_down
-
-    def may_grow(self, index: int) -> bool:
-        if self.height[index] >= self.most[index] or (self.jobs[index].started is None and index not in self.placed):
+    def may_grow(self, state: JobState) -> bool:
+        if state.target >= state.useful or state.begins is None:
             return False
-        return index not in self.preempted and not self.victims.get(index) and not self.recently(index, -1)
+        return state not in self.preempted and not state.victims and state.recent_change >= 0
 
-    def of(self, namespace: str) -> Iterator[int]:
-        return (index for index, job in enumerate(self.jobs) if job.namespace == namespace)
-
-    def anywhere(self, index: int) -> int:
-        """Return the node on which a job gives up a trainer if any node will do."""
-        return max(self.stay[index], key=lambda each: (self.stay[index][each], each))
-
-    def first_to_give(self, indices: Iterable[int]) -> int:
-        """Return the job that gives up a trainer: of the lowest priority, then with the largest share. -1: none."""
-        return max(indices, key=lambda i: (-self.jobs[i].priority, self.share(i), -i), default=-1)
-
-    def fair_of(self, capacity: Amounts) -> list[float]:
-        """Return the fair share of every job in the amounts for all jobs."""
-        most = fair_share.within_limits(self.jobs, self.most, self.limits) if self.limits else self.most
-        return fair_share.fair(self.jobs, most, capacity)
+    def of_namespace(self, namespace: str) -> Iterator[JobState]:
+        return (state for state in self.jobs if state.job.namespace == namespace)
 
     def in_use(self) -> Amounts:
         """Return the amounts that all jobs take, including the trainers promised to them."""
-        heights = (job.trainer.times(height) for job, height in zip(self.jobs, self.height, strict=True))
-        return total(heights).plus(total(fair_share.fixed(job) for job in self.jobs))
-
-    def allowed(self, namespace: str | None, need: Amounts) -> bool:
-        """Whether the limit of a namespace allows it to take ``need`` more."""
-        left = None if namespace is None else self.left.get(namespace)
-        return left is None or all(amount <= there or not amount for amount, there in zip(need, left, strict=True))
+        trainers = total(state.job.trainer.times(state.target) for state in self.jobs)
+        return trainers.plus(total(fair_share.fixed(state.job) for state in self.jobs))
 
     # --- Changes ---
-    def count(self, namespace: str | None, need: Amounts, sign: int) -> None:
-        left = None if namespace is None else self.left.get(namespace)
-        if left is not None:
-            left[:] = [there + sign * amount for there, amount in zip(left, need, strict=True)]
+    def set_fair_shares(self, capacity: Amounts) -> None:
+        """Compute the fair share of every job in the amounts for all jobs."""
+        jobs, most = [state.job for state in self.jobs], [state.useful for state in self.jobs]
+        if self.limits:
+            most = fair_share.within_limits(jobs, most, self.limits)
+        for state, fair in zip(self.jobs, fair_share.fair(jobs, most, capacity), strict=True):
+            state.fair = fair
 
-    def occupy(self, number: int, need: Amounts, namespace: str | None) -> None:
-        self.free_capacity.take(number, need)
-        self.count(namespace, need, -1)
+    def take(self, node: NodeState, need: Amounts, namespace: str | None) -> None:
+        """Take the amounts of one replica. The inverse of ``give_back``."""
+        self.free_capacity.take(node, need)
+        self.remaining_limits.take(namespace, need)
 
-    def free(self, number: int, need: Amounts, namespace: str | None) -> None:
-        self.free_capacity.give_back(number, need)
-        self.count(namespace, need, 1)
+    def give_back(self, node: NodeState, need: Amounts, namespace: str | None) -> None:
+        """Return the amounts of a replica that will stop, or of a place that is not used."""
+        self.free_capacity.give_back(node, need)
+        self.remaining_limits.give_back(namespace, need)
 
-    def give(self, index: int, number: int) -> None:
-        """Add one trainer: now if there is capacity now and the job runs, else as soon as there is."""
-        self.height[index] += 1
-        if self.placed.get(index, True) and self.free_capacity.begin_one(number, self.jobs[index].trainer):
-            grants, name = self.grants.setdefault(index, {}), self.free_capacity.names[number]
+    def start(self, state: JobState, node: NodeState) -> None:
+        """Add one trainer, whose place is taken: now if there is capacity now and the job runs, else when there is."""
+        state.target += 1
+        if state.begins and begin_one(node, state.shape[0]):
+            grants = self.grants.get(state)
+            if grants is None:
+                grants = self.grants[state] = {}
+            name = node.name
             grants[name] = grants.get(name, 0) + 1
         else:
-            self.planned[index] += 1
+            state.planned += 1
 
-    def stop(self, index: int, number: int, beneficiary: str) -> None:
+    def stop(self, state: JobState, node: NodeState, beneficiary: str) -> None:
         """Stop one trainer of a job on this node."""
-        self._shift(index, number, -1, beneficiary)
-        self.undo.append(lambda: self._shift(index, number, 1, beneficiary))
+        self._shift(state, node, -1, beneficiary)
+        self.transaction.record(partial(self._shift, state, node, 1, beneficiary))
 
-    def preempt(self, index: int, beneficiary: str) -> None:
+    def preempt(self, state: JobState, beneficiary: str) -> None:
         """Stop a job whole."""
-        job = self.jobs[index]
-        for number, count in list(self.stay[index].items()):
+        namespace = state.job.namespace
+        for node, count in list(state.by_node.items()):
             for _ in range(count):
-                self.stop(index, number, beneficiary)
-        for name, held in job.held.items():
-            number = self.free_capacity.number.get(name, -1)
-            if number >= 0:
-                self.free(number, held, job.namespace)
-                self.undo.append(partial(self.occupy, number, held, job.namespace))
-        self.preempted[index] = beneficiary
-        self.undo.append(lambda: self.preempted.pop(index))
+                self.stop(state, node, beneficiary)
+        for name, held in state.job.held.items():
+            at = self.free_capacity.node(name)
+            if at is not None:
+                self.give_back(at, held, namespace)
+                self.transaction.record(partial(self.take, at, held, namespace))
+        self.preempted[state] = beneficiary
+        self.transaction.record(partial(self.preempted.pop, state))
 
-    def rewind(self) -> None:
-        """Undo all changes since ``undo`` was empty."""
-        while self.undo:
-            self.undo.pop()()
-
-    def _shift(self, index: int, number: int, by: int, beneficiary: str) -> None:
-        stay, job = self.stay[index], self.jobs[index]
-        stay[number] = stay.get(number, 0) + by
-        self.size[index] += by
-        self.height[index] += by
+    def _shift(self, state: JobState, node: NodeState, by: int, beneficiary: str) -> None:
+        """Change the number of trainers that stay on a node: -1 stops one, 1 undoes that."""
+        by_node, victims, job = state.by_node, state.victims, state.job
+        by_node[node] = by_node.get(node, 0) + by
+        state.size += by
+        state.target += by
         self.stopping -= by
-        victims = self.victims.setdefault(index, Counter())
-        victims[number] -= by
-        self.given.setdefault(index, Counter())[beneficiary] -= by
+        victims[node] = victims.get(node, 0) - by
+        state.stopped_for[beneficiary] = state.stopped_for.get(beneficiary, 0) - by
         if by < 0:
-            self.free(number, job.trainer, job.namespace)
+            self.give_back(node, job.trainer, job.namespace)
         else:
-            self.occupy(number, job.trainer, job.namespace)
-        if stay[number] == 0:
-            del stay[number]
-            self.on_node[number].discard(index)
+            self.take(node, job.trainer, job.namespace)
+        if by_node[node] == 0:
+            del by_node[node]
+            node.jobs.discard(state)
         else:
-            self.on_node[number].add(index)
-        if not victims[number]:
-            del victims[number]
+            node.jobs.add(state)
+        if not victims[node]:
+            del victims[node]
+
+
+def first_victim(states: Iterable[JobState]) -> JobState | None:
+    """Return the job that gives up a trainer: of the lowest priority, then with the largest share, then the first."""
+    return max(states, key=lambda state: (-state.job.priority, state.share, -state.index), default=None)
 
 
 def _free_capacity(cluster: Cluster) -> FreeCapacity:
@@ -193,16 +168,6 @@ def _free_capacity(cluster: Cluster) -> FreeCapacity:
             free_capacity.occupy(name, left, 1, stays=False)
     free_capacity.ready()
     return free_capacity
-
-
-def _left(cluster: Cluster) -> dict[str, list[int]]:
-    """Return the amounts that each namespace with a limit may still take once stopping replicas are gone."""
-    left = {namespace: list(limit) for namespace, limit in cluster.limits.items()}
-    for job in cluster.jobs:
-        if job.started is not None and job.namespace in left:
-            taken = job.trainer.times(job.size).plus(fair_share.fixed(job))
-            left[job.namespace] = [there - each for there, each in zip(left[job.namespace], taken, strict=True)]
-    return left
 
 
 def _for_jobs(cluster: Cluster, capacity: Amounts) -> Amounts:

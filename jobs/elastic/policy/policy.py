@@ -25,6 +25,9 @@ reserved for the job or service that it was freed for.
 More nodes of the same kind never make a job wait longer while all jobs request the same. With replicas of several sizes
 they can, as in every bin packing, because another job may then begin first.
 
+The parts are known: dominant resource fairness (``fair_share.py``, ``growth.py``), gang scheduling with backfilling
+(``gang_admission.py``), best fit (``placement.py``) and preemption by priority (``preemption.py``).
+
 The algorithm terminates: a placement takes capacity, trainers stop only down to a floor, and the changes for a gang
 that does not fit are undone once.
 """
@@ -37,86 +40,88 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from jobs.elastic.policy import explanations, growth
-from jobs.elastic.policy.allocation import Standing
-from jobs.elastic.policy.gang_admission import Newcomers
+from jobs.elastic.policy.allocation import Allocation, first_victim
+from jobs.elastic.policy.gang_admission import GangAdmission
 from jobs.elastic.policy.model import Cluster, Decision, Launch, Service
 from jobs.elastic.policy.parameters import RULES, Rules
 from jobs.elastic.policy.preemption import ANY, GENTLE, Claim, Preemptor
+from jobs.elastic.policy.working_state import JobState
 
 __all__ = ["RULES", "Rules", "decide", "headroom"]
 
 
 def decide(cluster: Cluster, now: float, rules: Rules = RULES) -> Decision:
     """Return the decision for this moment."""
-    standing = Standing(cluster, now, rules)
-    preemptor = Preemptor(standing)
-    newcomers = Newcomers(standing, preemptor)
-    _keep_bounds(standing)
-    _relieve(standing)
-    _serve(standing, preemptor)
-    _restore(standing, preemptor)
-    newcomers.launch()
-    _keep_headroom(standing, preemptor)
-    growth.grow(standing)
-    growth.even_out(standing, preemptor, frozenset(newcomers.gangs))
-    return _decision(standing, newcomers)
+    allocation = Allocation(cluster, now, rules)
+    preemptor = Preemptor(allocation)
+    admission = GangAdmission(allocation, preemptor)
+    _shrink_to_bounds(allocation)
+    _resolve_overcommitment(allocation)
+    _claim_for_services(allocation, preemptor)
+    _restore_least(allocation, preemptor)
+    admission.admit()
+    _claim_headroom(allocation, preemptor)
+    growth.grow(allocation)
+    growth.even_out(allocation, preemptor, admission.gangs)
+    return _decision(allocation, admission)
 
 
 # --- 0. Jobs above their bounds, overcommitted nodes and namespaces ---
-def _keep_bounds(standing: Standing) -> None:
-    for index, job in enumerate(standing.jobs):
-        allowed = job.most if standing.recently(index, 1) else standing.most[index]
-        while standing.size[index] > max(allowed, job.least) and standing.stay[index]:
-            standing.stop(index, standing.anywhere(index), "")
+def _shrink_to_bounds(allocation: Allocation) -> None:
+    for state in allocation.jobs:
+        job = state.job
+        allowed = job.most if state.recent_change > 0 else state.useful
+        while state.size > max(allowed, job.least) and state.by_node:
+            allocation.stop(state, state.fullest_node(), "")
 
 
-def _relieve(standing: Standing) -> None:
-    for number, free in enumerate(standing.free_capacity.soon):
-        while min(free) < 0 and (index := _overgrown(standing, standing.on_node[number])) >= 0:
-            standing.stop(index, number, explanations.OTHERS)
-    for namespace, left in standing.left.items():
-        while min(left) < 0 and (index := _overgrown(standing, standing.of(namespace))) >= 0:
-            standing.stop(index, standing.anywhere(index), "")
-    standing.undo.clear()
+def _resolve_overcommitment(allocation: Allocation) -> None:
+    for node in allocation.free_capacity.nodes:
+        while min(node.soon) < 0 and (victim := _overgrown(node.jobs)) is not None:
+            allocation.stop(victim, node, explanations.OTHERS)
+    for namespace, left in allocation.remaining_limits.remaining.items():
+        while min(left) < 0 and (victim := _overgrown(allocation.of_namespace(namespace))) is not None:
+            allocation.stop(victim, victim.fullest_node(), "")
+    allocation.transaction.commit()
 
 
-def _overgrown(standing: Standing, indices: Iterable[int]) -> int:
-    """Return the job that gives up a trainer beyond those that it was submitted with. -1: none."""
-    jobs = standing.jobs
-    return standing.first_to_give(
-        i for i in indices if standing.stay[i] and standing.size[i] > max(jobs[i].least, jobs[i].first)
+def _overgrown(states: Iterable[JobState]) -> JobState | None:
+    """Return the job that gives up a trainer beyond those that it was submitted with."""
+    return first_victim(
+        state for state in states if state.by_node and state.size > max(state.job.least, state.job.first)
     )
 
 
 # --- 1. Services ---
-def _serve(standing: Standing, preemptor: Preemptor) -> None:
-    for service in sorted(standing.services, key=lambda each: (-each.priority, each.key)):
+def _claim_for_services(allocation: Allocation, preemptor: Preemptor) -> None:
+    for service in sorted(allocation.services, key=lambda each: (-each.priority, each.key)):
         claim = Claim(f"`{service.key}`", service.priority)
         shape, missing = (service.need, service.tolerates), service.missing
         missing -= len(preemptor.claim(shape, missing, GENTLE, claim))
-        for index in preemptor.stoppable_for_service(service.priority) if missing else ():
-            standing.preempt(index, claim.beneficiary)
+        for state in preemptor.stoppable_for_service(service.priority) if missing else ():
+            allocation.preempt(state, claim.beneficiary)
             missing -= len(preemptor.claim(shape, missing, ANY, claim))
             if missing <= 0:
                 break
-        standing.undo.clear()
+        allocation.transaction.commit()
 
 
 # --- 2. Jobs below their least ---
-def _restore(standing: Standing, preemptor: Preemptor) -> None:
+def _restore_least(allocation: Allocation, preemptor: Preemptor) -> None:
     """Give jobs their least back. They come before newcomers, because they still hold their other replicas."""
-    for index, job in enumerate(standing.jobs):
-        if job.started is not None and index not in standing.preempted and standing.height[index] < job.least:
-            missing = job.least - standing.height[index]
+    for state in allocation.jobs:
+        job = state.job
+        if job.started is not None and state not in allocation.preempted and state.target < job.least:
             claim = Claim(f"`{job.key}`", namespace=job.namespace)
-            for number in preemptor.claim(standing.shape[index], missing, GENTLE, claim):
-                standing.give(index, number)
+            for node in preemptor.claim(state.shape, job.least - state.target, GENTLE, claim):
+                allocation.start(state, node)
+    allocation.transaction.commit()
 
 
 # --- 3. Headroom ---
-def _keep_headroom(standing: Standing, preemptor: Preemptor) -> None:
-    for service in standing.services:
-        count = headroom(service, standing.now, standing.rules)
+def _claim_headroom(allocation: Allocation, preemptor: Preemptor) -> None:
+    for service in allocation.services:
+        count = headroom(service, allocation.now, allocation.rules)
         claim = Claim(f"`{service.key}`", service.priority)
         preemptor.claim((service.need, service.tolerates), count, GENTLE, claim)
 
@@ -131,57 +136,55 @@ def headroom(service: Service, now: float, rules: Rules) -> int:
 
 
 # --- The result ---
-def _decision(standing: Standing, newcomers: Newcomers) -> Decision:
-    names, jobs = standing.free_capacity.names, standing.jobs
+def _decision(allocation: Allocation, admission: GangAdmission) -> Decision:
     launches = {
-        jobs[index].key: Launch(
-            tuple(names[number] for number in gang.masters),
-            tuple(names[number] for number in gang.servers),
-            (*(names[number] for number in gang.trainers), *Counter(standing.grants.get(index, {})).elements()),
+        state.job.key: Launch(
+            tuple(node.name for node in gang.masters),
+            tuple(node.name for node in gang.servers),
+            (*(node.name for node in gang.trainers), *Counter(allocation.grants.get(state, {})).elements()),
         )
-        for index, gang in newcomers.gangs.items()
+        for state, gang in admission.gangs.items()
         if gang.begins
     }
     return Decision(
-        targets={job.key: height for job, height in zip(jobs, standing.height, strict=True)},
+        targets={state.job.key: state.target for state in allocation.jobs},
         launches=launches,
-        grants={jobs[index].key: by_node for index, by_node in standing.grants.items() if index not in newcomers.gangs},
+        grants={s.job.key: by_node for s, by_node in allocation.grants.items() if s not in admission.gangs},
         victims={
-            jobs[index].key: {names[number]: count for number, count in sorted(by_node.items())}
-            for index, by_node in sorted(standing.victims.items())
-            if by_node and index not in standing.preempted
+            state.job.key: {node.name: state.victims[node] for node in sorted(state.victims, key=lambda at: at.number)}
+            for state in allocation.jobs
+            if state.victims and state not in allocation.preempted
         },
-        preempted={jobs[index].key: beneficiary.strip("`") for index, beneficiary in standing.preempted.items()},
-        messages={job.key: _message(standing, newcomers, index) for index, job in enumerate(jobs)},
+        preempted={state.job.key: beneficiary.strip("`") for state, beneficiary in allocation.preempted.items()},
+        messages={state.job.key: _message(allocation, admission, state) for state in allocation.jobs},
     )
 
 
-def _message(standing: Standing, newcomers: Newcomers, index: int) -> str:
-    job, height, planned = standing.jobs[index], standing.height[index], standing.planned[index]
-    gang = newcomers.gangs.get(index)
-    if index in newcomers.reasons:
-        return newcomers.reasons[index]
+def _message(allocation: Allocation, admission: GangAdmission, state: JobState) -> str:
+    size, target = state.job.size, state.target
+    gang = admission.gangs.get(state)
+    if state in admission.reasons:
+        return admission.reasons[state]
     if gang is not None:
-        return explanations.starts(height - planned) if gang.begins else explanations.capacity_is_freed(gang.stopping)
-    if index in standing.preempted:
-        return explanations.stops(standing.preempted[index])
-    if standing.victims.get(index):
-        given = standing.given[index]
-        beneficiary = max(sorted(given), key=lambda each: given[each])
         return (
-            explanations.shrinks(job.size, height, beneficiary)
-            if beneficiary
-            else explanations.bounded(job.size, height)
+            explanations.starts(target - state.planned)
+            if gang.begins
+            else explanations.capacity_is_freed(gang.stopping)
         )
-    if index in standing.grants:
-        return explanations.grows(job.size, job.size + sum(standing.grants[index].values()))
-    return explanations.will_grow(job.size, height) if planned else _why_it_stays(standing, index)
+    if state in allocation.preempted:
+        return explanations.stops(allocation.preempted[state])
+    if state.victims:
+        beneficiary = max(sorted(state.stopped_for), key=lambda each: state.stopped_for[each])
+        return explanations.shrinks(size, target, beneficiary) if beneficiary else explanations.bounded(size, target)
+    if state in allocation.grants:
+        return explanations.grows(size, size + sum(allocation.grants[state].values()))
+    return explanations.will_grow(size, target) if state.planned else _why_it_stays(state)
 
 
-def _why_it_stays(standing: Standing, index: int) -> str:
-    height = standing.height[index]
-    if height >= standing.jobs[index].most:
-        return explanations.full(height)
-    if height >= standing.most[index]:
-        return explanations.useless(height)
-    return explanations.resting(height) if standing.recently(index, -1) else explanations.cramped(height)
+def _why_it_stays(state: JobState) -> str:
+    target = state.target
+    if target >= state.job.most:
+        return explanations.full(target)
+    if target >= state.useful:
+        return explanations.useless(target)
+    return explanations.resting(target) if state.recent_change < 0 else explanations.cramped(target)

@@ -1,4 +1,8 @@
-"""Places for replicas, with preemption of trainers where it costs least. Pure."""
+"""Preemption: places for replicas, for which trainers stop where that costs least. Pure.
+
+Victims are chosen in the order of Kubernetes' scheduler: the lowest priority first. Among equal priorities the largest
+share comes first, then the youngest checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 
-from jobs.elastic.policy.allocation import Standing
+from jobs.elastic.policy.allocation import Allocation, first_victim
 from jobs.elastic.policy.model import Job
-from jobs.elastic.policy.placement import Shape
+from jobs.elastic.policy.placement import slots
+from jobs.elastic.policy.working_state import JobState, NodeState, Shape
 
 
 class Level(IntEnum):
@@ -48,32 +53,39 @@ class Claim:
 
 
 class Preemptor:
-    def __init__(self, standing: Standing) -> None:
-        self.standing = standing
-        self._pools: dict[tuple[Shape, Level, int | None], tuple[Iterator[int], _Pool]] = {}
+    """Places for the replicas of claims, at the cost of jobs above the level that a claim allows.
 
-    def claim(self, shape: Shape, count: int, levels: Sequence[Level], claim: Claim) -> list[int]:
+    Invariant: a job keeps at least its ``least``, except one that stops whole (``Allocation.preempt``). The nodes that
+    were searched are kept by shape and level for the whole decision, so that no claim reads all nodes again.
+    """
+
+    def __init__(self, allocation: Allocation) -> None:
+        self._allocation = allocation
+        self._pools: dict[tuple[Shape, Level, int | None], tuple[Iterator[NodeState], _Pool]] = {}
+
+    def claim(self, shape: Shape, count: int, levels: Sequence[Level], claim: Claim) -> list[NodeState]:
         """Return up to ``count`` places, for which jobs give up trainers down to each of the levels in turn."""
-        standing, placed = self.standing, list[int]()
+        allocation, placed = self._allocation, list[NodeState]()
+        limits, namespace = allocation.remaining_limits, claim.namespace
         while len(placed) < count:
-            if not standing.allowed(claim.namespace, shape[0]):
+            if not limits.allow(namespace, shape[0]):
                 if not any(self._make_allowed(level, claim) for level in levels):
                     break
                 continue
-            number = standing.free_capacity.place(shape)
-            if number >= 0:
-                placed.append(number)
-                standing.count(claim.namespace, shape[0], -1)
-                standing.undo.append(partial(standing.free, number, shape[0], claim.namespace))
+            node = allocation.free_capacity.place(shape)
+            if node is not None:
+                placed.append(node)
+                limits.take(namespace, shape[0])
+                allocation.transaction.record(partial(allocation.give_back, node, shape[0], namespace))
             elif not any(self._evict(shape, count - len(placed), level, claim) for level in levels):
                 break
         return placed
 
-    def stoppable_for_service(self, priority: int) -> list[int]:
+    def stoppable_for_service(self, priority: int) -> list[JobState]:
         """Return the jobs that may stop whole for a service of this priority."""
         return self._least_loss(lambda job, _started: job.priority < priority)
 
-    def stoppable_for(self, newcomer: Job) -> list[int]:
+    def stoppable_for(self, newcomer: Job) -> list[JobState]:
         """Return the jobs that may stop whole for a newcomer.
 
         These are the jobs of its namespace that began before it came and that it would go before had they waited since
@@ -82,7 +94,7 @@ class Preemptor:
         """
         if newcomer.requeued is not None:
             return []
-        head_start = self.standing.rules.head_start
+        head_start = self._allocation.rules.head_start
 
         def goes_before(job: Job, started: float) -> bool:
             gained = (newcomer.priority - job.priority) * head_start
@@ -90,97 +102,97 @@ class Preemptor:
 
         return self._least_loss(goes_before)
 
-    def _least_loss(self, may_stop: Callable[[Job, float], bool]) -> list[int]:
+    def _least_loss(self, may_stop: Callable[[Job, float], bool]) -> list[JobState]:
         """Return the jobs that ``may_stop`` and have run for ``Rules.shortest_run``.
 
         They are sorted by priority, then by the work that is lost since their last checkpoint.
         """
-        standing, rules = self.standing, self.standing.rules
+        allocation, rules = self._allocation, self._allocation.rules
         may = [
-            index
-            for index, job in enumerate(standing.jobs)
+            state
+            for state in allocation.jobs
             if rules.preempts
-            and job.started is not None
-            and index not in standing.preempted
-            and standing.now - job.started >= rules.shortest_run
-            and may_stop(job, job.started)
+            and state.job.started is not None
+            and state not in allocation.preempted
+            and allocation.now - state.job.started >= rules.shortest_run
+            and may_stop(state.job, state.job.started)
         ]
-        jobs = standing.jobs
-        return sorted(may, key=lambda i: (jobs[i].priority, jobs[i].checkpoint_age * standing.size[i], -i))
+        return sorted(may, key=lambda each: (each.job.priority, each.job.checkpoint_age * each.size, -each.index))
 
     def _make_allowed(self, level: Level, claim: Claim) -> bool:
         """Stop one trainer of the claim's own namespace. Return False if none may stop."""
-        standing = self.standing
-        own = standing.of(claim.namespace or "")
-        index = standing.first_to_give(i for i in own if standing.stay[i] and self._spare(i, level, claim) > 0)
-        if index >= 0:
-            standing.stop(index, standing.anywhere(index), claim.beneficiary)
-        return index >= 0
+        own = self._allocation.of_namespace(claim.namespace or "")
+        victim = first_victim(state for state in own if state.by_node and _spare(state, level, claim) > 0)
+        if victim is not None:
+            self._allocation.stop(victim, victim.fullest_node(), claim.beneficiary)
+        return victim is not None
 
     def _evict(self, shape: Shape, wanted: int, level: Level, claim: Claim) -> bool:
         """Stop trainers on the node that needs fewest for a replica of this shape. Return False if none qualifies."""
-        pool_key = (shape, level, claim.below)
-        numbers, pool = self._pools.setdefault(pool_key, (iter(range(len(self.standing.on_node))), []))
-        self._fill(numbers, pool, shape, level, claim)
+        nodes = self._allocation.free_capacity.nodes
+        unsearched, pool = self._pools.setdefault((shape, level, claim.below), (iter(nodes), []))
+        _fill(unsearched, pool, shape, level, claim)
         while pool:
             cost, number = heapq.heappop(pool)
-            chosen, fresh = self._cheapest(number, shape, wanted, level, claim)
-            if not chosen:
+            victims, fresh = _cheapest(nodes[number], shape, wanted, level, claim)
+            if not victims:
                 continue
             heapq.heappush(pool, (fresh, number))
             if pool[0][0] < fresh != cost:
                 continue
-            for index in chosen:
-                self.standing.stop(index, number, claim.beneficiary)
+            for victim in victims:
+                self._allocation.stop(victim, nodes[number], claim.beneficiary)
             return True
         return False
 
-    def _fill(self, numbers: Iterator[int], pool: _Pool, shape: Shape, level: Level, claim: Claim) -> None:
-        """Add further nodes to the pool until there are enough to compare."""
-        for number in numbers:
-            if self.standing.on_node[number] and self.standing.free_capacity.tolerable(number, shape):
-                chosen, cost = self._cheapest(number, shape, _MOST_VICTIMS_AT_ONCE, level, claim)
-                if chosen:
-                    heapq.heappush(pool, (cost, number))
-                    if len(pool) >= _COMPARED:
-                        return
 
-    def _cheapest(self, number: int, shape: Shape, wanted: int, level: Level, claim: Claim) -> tuple[list[int], _Cost]:
-        """Return the jobs whose trainers stop on a node so that most replicas fit per trainer, and the cost."""
-        free_capacity = self.standing.free_capacity
-        best: tuple[list[int], _Cost] = ([], (0.0, 0))
-        chosen: list[int] = []
-        freed = [0, 0, 0]
-        for index in self._willing(number, level, claim):
-            chosen.append(index)
-            need = self.standing.jobs[index].trainer
-            freed = [freed[0] + need[0], freed[1] + need[1], freed[2] + need[2]]
-            fitting = min(wanted, free_capacity.slots(number, freed, shape[0]))
-            cost = (-fitting / len(chosen), shape[0].cpu * fitting - free_capacity.soon[number][0] - freed[0])
-            if fitting > 0 and cost < best[1]:
-                best = (list(chosen), cost)
-        return best
+def _fill(unsearched: Iterator[NodeState], pool: _Pool, shape: Shape, level: Level, claim: Claim) -> None:
+    """Add further nodes to the pool until there are enough to compare."""
+    for node in unsearched:
+        if node.jobs and node.taints <= shape[1]:
+            victims, cost = _cheapest(node, shape, _MOST_VICTIMS_AT_ONCE, level, claim)
+            if victims:
+                heapq.heappush(pool, (cost, node.number))
+                if len(pool) >= _COMPARED:
+                    return
 
-    def _willing(self, number: int, level: Level, claim: Claim) -> Iterator[int]:
-        """Yield the jobs on a node in the order of preemption, once for each trainer that they may give up there."""
-        standing, candidates = self.standing, []
-        for index in standing.on_node[number]:
-            job = standing.jobs[index]
-            if claim.below is None or job.priority < claim.below:
-                spare = self._spare(index, level, claim)
-                for nth in range(min(spare, standing.stay[index].get(number, 0), _MOST_VICTIMS_AT_ONCE)):
-                    share = (standing.size[index] - nth) * standing.cost[index]
-                    candidates.append((job.priority, -share, job.checkpoint_age, index))
-        candidates.sort()
-        return (each[3] for each in candidates[:_MOST_VICTIMS_AT_ONCE])
 
-    def _spare(self, index: int, level: Level, claim: Claim) -> int:
-        """Return the number of trainers that a job can give up down to a level."""
-        standing = self.standing
-        least = standing.jobs[index].least
-        if level is Level.SLACK and (standing.recently(index, 1) or standing.recently(index, -1)):
-            return 0
-        floor = least if level is Level.LEAST else max(least, math.ceil(standing.fair[index] - 1e-6))
-        if claim.above:
-            floor = max(floor, math.ceil(claim.above / standing.cost[index] - 1e-6))
-        return standing.size[index] - floor
+def _cheapest(node: NodeState, shape: Shape, wanted: int, level: Level, claim: Claim) -> tuple[list[JobState], _Cost]:
+    """Return the jobs whose trainers stop on a node so that most replicas fit per trainer, and the cost."""
+    best: tuple[list[JobState], _Cost] = ([], (0.0, 0))
+    victims: list[JobState] = []
+    freed = [0, 0, 0]
+    for state in _candidates(node, level, claim):
+        victims.append(state)
+        need = state.job.trainer
+        freed = [freed[0] + need[0], freed[1] + need[1], freed[2] + need[2]]
+        fitting = min(wanted, slots(node, freed, shape[0]))
+        cost = (-fitting / len(victims), shape[0].cpu * fitting - node.soon[0] - freed[0])
+        if fitting > 0 and cost < best[1]:
+            best = (list(victims), cost)
+    return best
+
+
+def _candidates(node: NodeState, level: Level, claim: Claim) -> Iterator[JobState]:
+    """Yield the jobs on a node in the order of preemption, once for each trainer that they may give up there."""
+    candidates = []
+    for state in node.jobs:
+        job = state.job
+        if claim.below is None or job.priority < claim.below:
+            spare = _spare(state, level, claim)
+            for nth in range(min(spare, state.by_node.get(node, 0), _MOST_VICTIMS_AT_ONCE)):
+                share = (state.size - nth) * state.cost
+                candidates.append((job.priority, -share, job.checkpoint_age, state.index, nth, state))
+    candidates.sort()
+    return (each[-1] for each in candidates[:_MOST_VICTIMS_AT_ONCE])
+
+
+def _spare(state: JobState, level: Level, claim: Claim) -> int:
+    """Return the number of trainers that a job can give up down to a level."""
+    least = state.job.least
+    if level is Level.SLACK and state.recent_change:
+        return 0
+    floor = least if level is Level.LEAST else max(least, math.ceil(state.fair - 1e-6))
+    if claim.above:
+        floor = max(floor, math.ceil(claim.above / state.cost - 1e-6))
+    return state.size - floor

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median
 
-from jobs.elastic.policy.model import Amounts, Node, total
+from jobs.elastic.policy.model import Amounts, Node
+from jobs.elastic.simulation.meters import ServiceMeter, UsageMeter, WorkMeter
 
 _SAMPLES = 600
 
@@ -68,35 +69,17 @@ KEYS = (
 )
 
 
-@dataclass
-class _Watched:
-    """A service: since when its demand has been unfulfilled, and the recovery times so far."""
-
-    wanted: int = 0
-    running: int = 0
-    since: float | None = None
-    times: list[float] = field(default_factory=list)
-    missed: bool = False
-
-
 class Meter:
     """Recorder of the metrics. Call ``advance`` before each change, then the method of the change."""
 
     def __init__(self, nodes: Sequence[Node], window: float) -> None:
-        self._window, self._now, self._time = window, 0.0, 0.0
-        self._there = total(node.allocatable for node in nodes)
-        self._by_gpu = False
-        self._used = total(node.taken for node in nodes)
-        self._area = [0.0, 0.0]
-        self._work: dict[str, int] = {}
+        self._window, self._measured, self._now = window, 0.0, 0.0
+        self._usage, self._work = UsageMeter(nodes), WorkMeter()
+        self._services: dict[str, ServiceMeter] = {}
         self._running: dict[str, int] = {}
-        self._productive = 0
-        self._seconds = 0.0
-        self._lost = 0.0
-        self._came: dict[str, float] = {}
+        self._submitted: dict[str, float] = {}
         self._began: dict[str, float] = {}
         self._ended: dict[str, float] = {}
-        self._watched: dict[str, _Watched] = {}
         self._resizes = 0
         self._samples: list[Sample] = []
         self._step = 1.0 if math.isinf(window) else max(1.0, window / _SAMPLES)
@@ -110,29 +93,24 @@ class Meter:
             while at <= until:
                 self._samples.append(Sample(at, *same))
                 at = len(self._samples) * self._step
-        span = min(now, self._window) - self._now
+        span = min(now, self._window) - self._measured
         if span > 0:
-            self._area[0] += span * self._used.cpu
-            self._area[1] += span * self._used.gpu
-            self._seconds += span * self._productive
-            self._now += span
-        self._time = now
+            self._usage.pass_time(span)
+            self._work.pass_time(span)
+            self._measured += span
+        self._now = now
 
     def _sample(self, at: float) -> Sample:
-        pending = len(self._came) - len(self._began)
-        services = {name: each.running for name, each in self._watched.items()}
-        return Sample(at, self._part(self._used.cpu, self._used.gpu), pending, dict(self._running), services)
-
-    def _part(self, cpu: float, gpu: float) -> float:
-        return gpu / self._there.gpu if self._by_gpu and self._there.gpu else cpu / max(1, self._there.cpu)
+        pending = len(self._submitted) - len(self._began)
+        services = {name: each.running for name, each in self._services.items()}
+        return Sample(at, self._usage.utilisation(), pending, dict(self._running), services)
 
     # --- Changes ---
     def used(self, need: Amounts, sign: int) -> None:
-        self._used = self._used.plus(need.times(sign))
-        self._by_gpu = self._by_gpu or need.gpu > 0
+        self._usage.add(need, sign)
 
     def submitted(self, key: str) -> None:
-        self._came[key] = self._time
+        self._submitted[key] = self._now
         self._running[key] = 0
 
     def began(self, key: str, now: float) -> None:
@@ -146,64 +124,48 @@ class Meter:
         self._running.pop(key, None)
 
     def trains(self, key: str, productive: int, running: int) -> None:
-        self._productive += productive - self._work.get(key, 0)
-        self._work[key] = productive
+        self._work.set(key, productive)
         if key not in self._ended:
             self._running[key] = running
 
     def lost(self, seconds: float) -> None:
-        if self._time <= self._window:
-            self._lost += seconds
+        if self._now <= self._window:
+            self._work.lost += seconds
 
     def resized(self) -> None:
-        self._resizes += self._time <= self._window
+        self._resizes += self._now <= self._window
 
     def demand(self, name: str, wanted: int) -> None:
-        watched = self._watched.setdefault(name, _Watched())
-        if watched.since is not None:
-            watched.times.append(self._time - watched.since)
-            watched.missed = True
-        watched.since = self._time if wanted > max(watched.wanted, watched.running) else None
-        watched.wanted = wanted
+        self._services.setdefault(name, ServiceMeter()).demand(wanted, self._now)
 
     def serves(self, name: str, running: int) -> None:
-        watched = self._watched[name]
-        watched.running = running
-        if watched.since is not None and running >= watched.wanted:
-            watched.times.append(self._time - watched.since)
-            watched.since = None
+        self._services[name].serve(running, self._now)
 
     # --- Result ---
     def outcome(self) -> Outcome:
-        waits = {key: min(self._began.get(key, self._window), self._window) - came for key, came in self._came.items()}
-        times = {key: ended - self._came[key] for key, ended in self._ended.items()}
+        window, submitted, services = self._window, self._submitted, self._services.values()
+        waits = {key: min(self._began.get(key, window), window) - came for key, came in submitted.items()}
+        times = {key: ended - submitted[key] for key, ended in self._ended.items()}
         last = self._samples[-1] if self._samples else self._sample(0.0)
-        recoveries = [each for watched in self._watched.values() for each in self._recoveries(watched)]
-        span = max(self._now, 1e-9)
+        recoveries = [each for service in services for each in service.recoveries(self._now)]
         return Outcome(
-            utilisation=self._part(self._area[0] / span, self._area[1] / span),
+            utilisation=self._usage.mean_utilisation(max(self._measured, 1e-9)),
             wait_mean=fmean(waits.values()) if waits else 0.0,
             wait_median=median(waits.values()) if waits else 0.0,
             wait_p90=_percentile(list(waits.values()), 0.9),
-            never_started=len(self._came.keys() - self._began.keys()),
+            never_started=len(submitted.keys() - self._began.keys()),
             completion_mean=fmean(times.values()) if times else None,
-            trainer_seconds=self._seconds - self._lost,
-            lost_seconds=self._lost,
+            trainer_seconds=self._work.seconds - self._work.lost,
+            lost_seconds=self._work.lost,
             jain=jain(list(last.trainers.values())),
             service_recovery_max=max(recoveries, default=None),
-            service_full_recovery=self._all_back() if self._watched else None,
+            service_full_recovery=all(each.always_recovered for each in services) if services else None,
             resizes=self._resizes,
             waits=waits,
             completions=times,
             trainers=last.trainers,
             samples=tuple(self._samples),
         )
-
-    def _all_back(self) -> bool:
-        return not any(each.missed or each.since is not None for each in self._watched.values())
-
-    def _recoveries(self, watched: _Watched) -> list[float]:
-        return [*watched.times, *([self._time - watched.since] if watched.since is not None else [])]
 
 
 def jain(amounts: Sequence[float]) -> float:

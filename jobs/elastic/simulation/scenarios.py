@@ -20,7 +20,7 @@ from dataclasses import replace
 from jobs.elastic.baselines import optimus, paddle_edl, tiresias
 from jobs.elastic.policy import policy
 from jobs.elastic.policy.model import Amounts, Core, Job, Node, Policy, Service
-from jobs.elastic.simulation.simulator import Arrival, Demand, Timing, Workload
+from jobs.elastic.simulation.workload import Arrival, Demand, Timing, Workload
 
 NODES, CORES, MEMORY, OTHERS = 133, 2348, 13_665_210, 0.0215
 TRAINER = Amounts(5000, 8590)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from jobs.elastic.policy.model import Amounts, Core, Job, Node, Service
-from jobs.elastic.simulation.simulator import Arrival, Demand, Workload
+from jobs.elastic.simulation.workload import Arrival, Demand, Workload
 from jobs.spec.quantities import cores, memory, span
 
 _JOB_COLUMNS = ("time", "name", "min", "max", "cpu", "memory")

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import pairwise
 from typing import NamedTuple
 
 from jobs.elastic.policy.model import Job, total
-from jobs.elastic.simulation.simulator import Timing, Workload
+from jobs.elastic.simulation.workload import Timing, Workload
 
 _STEP = 0.25
 _IMPOSSIBLE = float("-inf")
@@ -155,30 +155,50 @@ def utilisation_beside_a_service(workload: Workload, seed: int) -> float:
     """
     kinds, window = Kinds.of(workload), workload.window
     chance, wanted = random.Random(seed), workload.services[0].wanted  # noqa: S311  chance, no secret
-    nodes = [[wanted // len(workload.nodes), 0] for _ in workload.nodes]
-    for node in nodes[: wanted % len(nodes)]:
-        node[0] += 1
-    cores = 0.0
+    nodes = _spread(wanted, len(workload.nodes))
+    core_seconds = 0.0
+    for begin, end, demand in _periods(workload):
+        jobs = [arrival.job for arrival in workload.arrivals if arrival.at <= begin]
+        _put_servers(nodes, kinds, sum(job.core.servers for job in jobs))
+        if demand is not None:
+            _stop_replicas(nodes, demand, chance)
+            wanted = demand
+        core_seconds += (min(end, window) - begin) * _cores_in_use(nodes, jobs, wanted, kinds)
+    others = window * sum(node.taken.cpu for node in workload.nodes)
+    return (core_seconds + others) / (window * sum(node.allocatable.cpu for node in workload.nodes))
+
+
+def _spread(replicas: int, nodes: int) -> list[list[int]]:
+    """Return the replicas and the servers of each node, with the replicas evenly spread and no servers."""
+    each, further = divmod(replicas, nodes)
+    return [[each + (number < further), 0] for number in range(nodes)]
+
+
+def _periods(workload: Workload) -> Iterator[tuple[float, float, int | None]]:
+    """Yield begin, end and new demand (None: unchanged) of the periods between events that begin in the window."""
     events = [
         *((arrival.at, None) for arrival in workload.arrivals),
         *((demand.at, demand.wanted) for demand in workload.demands),
     ]
-    for (begin, demand), (end, _) in pairwise([(0.0, None), *events, (window, None)]):
-        if begin >= window:
-            break
-        there = [arrival.job for arrival in workload.arrivals if arrival.at <= begin]
-        _put_servers(nodes, kinds, sum(job.core.servers for job in there))
-        if demand is not None:
-            on = [number for number, (replicas, _) in enumerate(nodes) for _ in range(replicas)]
-            for number in chance.sample(on, max(0, len(on) - demand)):
-                nodes[number][0] -= 1
-            wanted = demand
-        most = sum(job.trainer.cpu * job.most + job.core.server.cpu * job.core.servers for job in there)
-        masters = sum(job.core.master.cpu for job in there)
-        capacity = _beside(Counter((replicas, servers) for replicas, servers in nodes), wanted, kinds)
-        cores += (min(end, window) - begin) * (masters + min(capacity, most + wanted * kinds.service))
-    others = window * sum(node.taken.cpu for node in workload.nodes)
-    return (cores + others) / (window * sum(node.allocatable.cpu for node in workload.nodes))
+    for (begin, demand), (end, _) in pairwise([(0.0, None), *events, (workload.window, None)]):
+        if begin >= workload.window:
+            return
+        yield begin, end, demand
+
+
+def _stop_replicas(nodes: list[list[int]], wanted: int, chance: random.Random) -> None:
+    """Stop replicas on nodes chosen at random until there are at most ``wanted``."""
+    on = [number for number, (replicas, _) in enumerate(nodes) for _ in range(replicas)]
+    for number in chance.sample(on, max(0, len(on) - wanted)):
+        nodes[number][0] -= 1
+
+
+def _cores_in_use(nodes: Sequence[Sequence[int]], jobs: Sequence[Job], wanted: int, kinds: Kinds) -> float:
+    """Return the most cores that the jobs and ``wanted`` replicas of the service can have in use."""
+    most = sum(job.trainer.cpu * job.most + job.core.server.cpu * job.core.servers for job in jobs)
+    masters = sum(job.core.master.cpu for job in jobs)
+    capacity = _beside(Counter((replicas, servers) for replicas, servers in nodes), wanted, kinds)
+    return masters + min(capacity, most + wanted * kinds.service)
 
 
 def _put_servers(nodes: list[list[int]], kinds: Kinds, count: int) -> None:

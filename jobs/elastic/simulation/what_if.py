@@ -17,7 +17,8 @@ from jobs.elastic.policy.model import Amounts, Cluster, Core, Job, Node, Policy,
 from jobs.elastic.simulation import scenarios
 from jobs.elastic.simulation.metrics import Outcome
 from jobs.elastic.simulation.report import figures
-from jobs.elastic.simulation.simulator import Arrival, Timing, Workload, simulate
+from jobs.elastic.simulation.simulator import simulate
+from jobs.elastic.simulation.workload import Arrival, Timing, Workload
 
 MOST_JOBS, MOST_NODES = 300, 500
 LONGEST = 4 * 3600.0

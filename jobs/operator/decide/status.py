@@ -8,7 +8,7 @@ earlier attempts are ignored.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
@@ -77,6 +77,17 @@ class Record:
     @property
     def ended(self) -> bool:
         return self.phase in ENDED
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The input of the rules. ``pods``: the pods that count, as ``current_pods`` returns them before any rule."""
+
+    job: PaddleJob
+    observed: Observed
+    pods: list[Object]
+    now: datetime
+    settings: Settings
 
 
 def current_pods(job: PaddleJob, observed: Observed, record: Record) -> list[Object]:
@@ -162,11 +173,11 @@ def _active(job: PaddleJob, observed: Observed, before: Record, now: datetime, s
     present = {names.uid_of(pod) for pod in observed.pods}
     record = replace(before, counted=tuple(uid for uid in before.counted if uid in present))
     record = _with_progress(job, record, now)
-    pods = current_pods(job, observed, record)
-    if _has_succeeded(job, pods):
+    situation = Situation(job, observed, current_pods(job, observed, record), now, settings)
+    if _has_succeeded(job, situation.pods):
         return _end(record, Phase.COMPLETED, now, "Completed", "")
-    for check in (_failures, _limits, _membership, _gang):
-        after = check(job, observed, pods, record, now, settings)
+    for rule in _RULES:
+        after = rule(situation, record)
         if after.ended or after.attempt != record.attempt:
             return after
         record = after
@@ -204,12 +215,14 @@ def is_superseded(job: PaddleJob, pod: Object) -> bool:
     return start_number_of(pod) < job.starts_of(*pod_names.role_and_index(names.name_of(pod)))
 
 
-def _failures(
-    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
-) -> Record:
+# --- Rules -----------------------------------------------------------------------------------------------------------
+# Each returns the record after it. The first that ends the job or begins a new attempt is the last one that applies.
+def _failures(situation: Situation, record: Record) -> Record:
+    """Count the pods that failed, and start them again or end the job."""
+    job, now = situation.job, situation.now
     if job.starts is not None:
         return record  # the creator of the job decides about restarts
-    failed = [pod for pod in pods if phase_of(pod) == "Failed"]
+    failed = [pod for pod in situation.pods if phase_of(pod) == "Failed"]
     found = [(names.uid_of(pod), failure_of(pod, replica_status.role_of(pod))) for pod in failed]
     return _answer(job, found, record, now) if found else record
 
@@ -238,10 +251,10 @@ def _failed(job: PaddleJob, failure: Failure, record: Record, restarts: int, now
     return _end(record, Phase.FAILED, now, reason, f"{failure.description()}.")
 
 
-def _limits(
-    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
-) -> Record:
-    run, again = job.run, replica_status.container_restarts(pods)
+def _limits(situation: Situation, record: Record) -> Record:
+    """End a job that was restarted too often or ran for too long, and restart one without progress."""
+    job, now = situation.job, situation.now
+    run, again = job.run, replica_status.container_restarts(situation.pods)
     if run.backoff_limit is not None and again >= max(run.backoff_limit, 1):
         message = f"Containers were started again {again} times; spec.runPolicy.backoffLimit is {run.backoff_limit}."
         return _end(record, Phase.FAILED, now, "BackoffLimitExceeded", message)
@@ -273,25 +286,31 @@ def _stalled(job: PaddleJob, record: Record, now: datetime) -> Record:
     return _new_attempt(updated, now + timedelta(seconds=pause(record.restarts + 1)))
 
 
-def _membership(
-    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, _: Settings
-) -> Record:
-    if job.meets_again or not is_out_of_date(job, observed, record.attempt):
+def _membership(situation: Situation, record: Record) -> Record:
+    """Begin a new attempt if the pods have other peers than they were started with."""
+    if situation.job.meets_again or not is_out_of_date(situation.job, situation.observed, record.attempt):
         return record
     message = "The pods of the job have changed. All pods restart so that they find one another."
     return _new_attempt(replace(record, reason="MembersChanged", message=message), None)
 
 
-def _gang(
-    job: PaddleJob, observed: Observed, pods: list[Object], record: Record, now: datetime, settings: Settings
-) -> Record:
+def _gang(situation: Situation, record: Record) -> Record:
+    """Begin a new attempt if a part of the gang has held capacity for too long while the rest found none."""
+    job, pods, now = situation.job, situation.pods, situation.now
     if job.starts is not None or not gang.is_holding(job, pods):
         return replace(record, holding_since=None)
     since = record.holding_since or now
-    if not gang.has_waited(job, since, now, settings):
+    if not gang.has_waited(job, since, now, situation.settings):
         return replace(record, holding_since=since)
     updated = replace(record, releases=record.releases + 1, reason="GangTimeout", message=gang.message(job, pods))
     return _new_attempt(updated, now + timedelta(seconds=gang.pause(updated.releases)))
+
+
+_Rule = Callable[[Situation, Record], Record]
+_RULES: tuple[_Rule, ...] = (_failures, _limits, _membership, _gang)
+
+
+# --- Changes of a record ---------------------------------------------------------------------------------------------
 
 
 def _new_attempt(record: Record, not_before: datetime | None) -> Record:
@@ -340,6 +359,3 @@ def _are_enough(job: PaddleJob, pods: list[Object]) -> bool:
         replica_status.role_of(pod) for pod in pods if replica_status.state_of(pod) in ("running", "succeeded")
     )
     return all(up[role.name] >= role.least for role in job.roles.values())
-
-
-# --- As JSON ---------------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 
 from jobs.elastic import __main__ as command
 from jobs.elastic.simulation import scenarios
-from jobs.elastic.simulation.simulator import Timing, simulate
+from jobs.elastic.simulation.simulator import simulate
+from jobs.elastic.simulation.workload import Timing
 
 
 def test_every_policy_is_simulated_with_the_same_reaction_time(monkeypatch: pytest.MonkeyPatch) -> None:

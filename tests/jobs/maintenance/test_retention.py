@@ -120,7 +120,7 @@ def test_a_job_that_runs_again_keeps_everything() -> None:
 
 def test_the_timeline_records_that_the_log_was_removed_and_the_storage_is_released() -> None:
     job = ended(91)
-    storage.add(storage.Thing(job.namespace_id, Kind.STREAMS, str(job.pk), job.name), 500)
+    storage.add(storage.StoredObject(job.namespace_id, Kind.STREAMS, str(job.pk), job.name), 500)
     retention.prune(NOW)
     assert JobEvent.objects.get(job=job, kind="retention").text == (messages.STREAMS_REMOVED(days=90))
     assert not Kept.objects.filter(subject=str(job.pk), size__gt=0).exists()
@@ -192,7 +192,7 @@ def test_a_retried_job_continues_the_numbers_after_the_removed_rows() -> None:
 def test_reservations_that_were_given_back_long_ago_are_removed_with_their_stretches() -> None:
     namespace = make_namespace("team")
     for age in (401, 399):
-        ask = ledger.Ask(
+        ask = ledger.ReservationRequest(
             job=make_job(namespace).pk, attempt=1, amounts={"cpu": 1}, length=60.0, priority="normal", since=NOW
         )
         ledger.reserve(namespace, ask, now=NOW - days(age))

@@ -202,7 +202,7 @@ def test_a_job_that_requests_more_since_its_claim_reserves_the_new_amount(
     assert admit() == []
     assert admit() == [job.pk]
     job.refresh_from_db()
-    assert Reservation.objects.get().amounts["cpu"] == quota_questions.ask_of(job).amounts["cpu"]
+    assert Reservation.objects.get().amounts["cpu"] == quota_questions.reservation_request(job).amounts["cpu"]
     assert Replica.objects.filter(attempt__job=job, role="trainer").count() == 3
 
 
@@ -248,7 +248,7 @@ def test_a_decision_on_the_heads_of_long_queues_is_the_one_on_all_of_them(db: No
         for resource, amount, borrow in (("cpu", 8, 20), ("memory", 1000, 0), ("jobs", 500, 0)):
             Limit.objects.create(namespace=namespace, resource=resource, amount=amount, borrow=borrow)
         asks = [
-            ledger.Ask(
+            ledger.ReservationRequest(
                 uuid4(),
                 1,
                 {"cpu": dice.choice([1, 2, 9, 50]), "jobs": 1},
@@ -271,8 +271,8 @@ def test_a_decision_on_the_heads_of_long_queues_is_the_one_on_all_of_them(db: No
 
 def test_claims_at_the_head_that_never_fit_do_not_block_others(namespace_of_many: Namespace) -> None:
     at = now()
-    never = [ledger.Ask(uuid4(), 1, {"cpu": 50}, since=at - timedelta(minutes=9)) for _ in range(400)]
-    last = ledger.Ask(uuid4(), 1, {"cpu": 1}, since=at)
+    never = [ledger.ReservationRequest(uuid4(), 1, {"cpu": 50}, since=at - timedelta(minutes=9)) for _ in range(400)]
+    last = ledger.ReservationRequest(uuid4(), 1, {"cpu": 1}, since=at)
     ledger.queue_up([(namespace_of_many, ask) for ask in [*never, last]], at)
     assert decide(at).found.granted == ((last.job, 1),)
 

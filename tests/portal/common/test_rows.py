@@ -52,8 +52,8 @@ def _lines(attempt: Attempt) -> int:
     )
 
 
-def _thing(attempt: Attempt) -> storage.Thing:
-    return storage.Thing(attempt.job.namespace_id, Kind.STREAMS, str(attempt.job_id))
+def _thing(attempt: Attempt) -> storage.StoredObject:
+    return storage.StoredObject(attempt.job.namespace_id, Kind.STREAMS, str(attempt.job_id))
 
 
 RACES: dict[str, tuple[type[Model], Callable[[Attempt], dict[str, Any]], Act]] = {

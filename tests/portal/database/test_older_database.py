@@ -309,7 +309,7 @@ def test_the_queue_has_the_order_that_priorities_give_it() -> None:
 @pytest.mark.usefixtures("now")
 def test_a_place_in_the_queue_equals_a_new_one() -> None:
     for claim in Claim.objects.all():
-        ask = ledger.Ask(claim.job, 1, claim.amounts, priority=claim.priority)
+        ask = ledger.ReservationRequest(claim.job, 1, claim.amounts, priority=claim.priority)
         assert claim.turn == ledger._turn(ask, claim.since)
 
 

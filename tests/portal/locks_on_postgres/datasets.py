@@ -17,7 +17,7 @@ from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound
 from quota import storage
 from quota.models import Capacity, Kind
-from quota.storage import Thing
+from quota.storage import StoredObject
 from tests.datasets.conftest import PART, Uploader, by_sha, sha
 from tests.personas import Personas
 from tests.portal.locks_on_postgres.conftest import Meet
@@ -52,7 +52,7 @@ def test_announcing_a_file_and_storing_another_artifact_do_not_deadlock(uploader
     namespace = uploader.begin().dataset.namespace
 
     def take() -> None:
-        storage.take(namespace, Thing(namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex), 10)
+        storage.take(namespace, StoredObject(namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex), 10)
 
     announced, taken = meet("datasets.uploads.uploads._stored_blob", lambda: uploader.announce("a.csv", CONTENT), take)
     assert isinstance(announced, File)

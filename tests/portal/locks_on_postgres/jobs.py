@@ -168,7 +168,7 @@ def running(team: Namespace, owner: User, spec: JobSpec) -> Job:
     """A job with two trainers, whose quota is reserved."""
     job = make_job(team, owner, spec=spec.to_json(), state=JobState.RUNNING, attempt=1)
     make_attempt(job)
-    assert ledger.reserve(team, ledger.Ask(job.pk, 1, planner.amounts(spec))).admitted
+    assert ledger.reserve(team, ledger.ReservationRequest(job.pk, 1, planner.amounts(spec))).admitted
     return job
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from portal.common.errors import Conflict, QuotaExceeded
 from quota import hours, ledger, services, storage
-from quota.ledger import Ask
+from quota.ledger import ReservationRequest
 from quota.models import Capacity, DailyUse, Kept, Kind, Limit, QuotaRequest, Reservation, Stored, Stretch
-from quota.storage import Thing
+from quota.storage import StoredObject
 from rbac.models import AuditEntry, Namespace
 from tests.factories import make_namespace, make_user
 from tests.portal.locks_on_postgres.conftest import Action, Meet, stop_before
@@ -26,7 +26,7 @@ HOUR = timedelta(hours=1)
 
 # --- Reservations ----------------------------------------------------------------------------------------------------
 def reserve_in(own_namespace: Namespace) -> Action:
-    return lambda: ledger.reserve(own_namespace, Ask(uuid.uuid4(), 1, {"cpu": 3})).admitted
+    return lambda: ledger.reserve(own_namespace, ReservationRequest(uuid.uuid4(), 1, {"cpu": 3})).admitted
 
 
 def test_of_two_attempts_that_fit_one_at_a_time_one_is_admitted(settings: Any, meet: Meet) -> None:
@@ -45,15 +45,15 @@ def test_of_two_attempts_of_two_namespaces_that_fit_the_platform_one_at_a_time_o
 
 
 @pytest.fixture
-def held(settings: Any) -> Ask:
+def held(settings: Any) -> ReservationRequest:
     """An attempt that holds one of four cores from noon on."""
     settings.DEFAULT_QUOTA = {"cpu": 4, "jobs": 4}
-    claim = Ask(uuid.uuid4(), 1, {"cpu": 1})
+    claim = ReservationRequest(uuid.uuid4(), 1, {"cpu": 1})
     assert ledger.reserve(make_namespace("team"), claim, now=AT).admitted
     return claim
 
 
-def test_a_released_reservation_is_not_resized(held: Ask, meet: Meet) -> None:
+def test_a_released_reservation_is_not_resized(held: ReservationRequest, meet: Meet) -> None:
     team = Namespace.objects.get(name="team")
 
     def release() -> bool:
@@ -66,7 +66,7 @@ def test_a_released_reservation_is_not_resized(held: Ask, meet: Meet) -> None:
     assert not Stretch.objects.filter(ended=None).exists()
 
 
-def test_the_hours_of_a_stretch_that_two_end_at_once_count_once(held: Ask, meet: Meet) -> None:
+def test_the_hours_of_a_stretch_that_two_end_at_once_count_once(held: ReservationRequest, meet: Meet) -> None:
     def end() -> None:
         hours.end_stretches(Stretch.objects.all(), AT + HOUR)
 
@@ -79,10 +79,10 @@ def test_no_second_job_is_preempted_beside_that_of_another_decision(settings: An
     Capacity.objects.create(resource="cpu", amount=8)
     guest, team = make_namespace("guest"), make_namespace("team")
     Limit.objects.create(namespace=guest, resource="cpu", amount=2, borrow=6)
-    older, newer = (Ask(uuid.uuid4(), 1, {"cpu": 3}, length=1e6) for _ in range(2))
+    older, newer = (ReservationRequest(uuid.uuid4(), 1, {"cpu": 3}, length=1e6) for _ in range(2))
     for claim, begun in ((older, AT), (newer, AT + HOUR)):
         assert ledger.reserve(guest, claim, now=begun).admitted
-    assert not ledger.reserve(team, Ask(uuid.uuid4(), 1, {"cpu": 4}, since=AT), now=AT + HOUR).admitted
+    assert not ledger.reserve(team, ReservationRequest(uuid.uuid4(), 1, {"cpu": 4}, since=AT), now=AT + HOUR).admitted
 
     def call_back() -> None:
         ledger._call_back(AT + 2 * HOUR, {})
@@ -137,7 +137,7 @@ def test_of_two_files_that_fit_one_at_a_time_one_is_taken(settings: Any, meet: M
     own_namespace = make_namespace("team")
 
     def take() -> None:
-        storage.take(own_namespace, Thing(own_namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex, "digits"), 6 * GIB)
+        storage.take(own_namespace, StoredObject(own_namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex, "digits"), 6 * GIB)
 
     _, refused = meet("quota.storage.add", take, take)
     assert isinstance(refused, QuotaExceeded)
@@ -151,15 +151,15 @@ def test_of_two_files_of_two_namespaces_that_fit_the_platform_one_at_a_time_one_
 
     def take_in(own_namespace: Namespace) -> Action:
         return lambda: storage.take(
-            own_namespace, Thing(own_namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex, "digits"), 6 * GIB
+            own_namespace, StoredObject(own_namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex, "digits"), 6 * GIB
         )
 
     _, refused = meet("quota.storage.add", take_in(make_namespace("one")), take_in(make_namespace("two")))
     assert isinstance(refused, QuotaExceeded)
 
 
-def thing() -> Thing:
-    return Thing(make_namespace("team").pk, Kind.ARTIFACTS, "digits")
+def thing() -> StoredObject:
+    return StoredObject(make_namespace("team").pk, Kind.ARTIFACTS, "digits")
 
 
 @pytest.mark.parametrize("before", [0, 5])

@@ -15,9 +15,9 @@ from jobs.lifecycle.states import JobState
 from jobs.selectors.specifications import parse
 from portal.common.clock import now
 from quota import ledger, storage
-from quota.ledger import Ask
+from quota.ledger import ReservationRequest
 from quota.models import Kind, QuotaRequest
-from quota.storage import Thing
+from quota.storage import StoredObject
 from rbac.audit import log as audit_log
 from rbac.models import Namespace, Role
 from tests.factories import LONG_AGO, make_attempt, make_job, make_member, make_namespace, make_token, make_user
@@ -66,12 +66,12 @@ def grow(personas: Personas) -> None:
         for state in states:
             job = make_job(personas.namespace, owner, state=state, spec=wanted)
             make_attempt(job).replicas.create(name="trainer-0", role="trainer", index=0)
-            asked = Ask(job.pk, 1, {"cpu": 1, "jobs": 1}, label=job.name, owner=owner)
+            asked = ReservationRequest(job.pk, 1, {"cpu": 1, "jobs": 1}, label=job.name, owner=owner)
             ledger.reserve(personas.namespace, asked)
-            storage.add(Thing(personas.namespace.pk, Kind.ARTIFACTS, str(job.pk), job.name), 10)
+            storage.add(StoredObject(personas.namespace.pk, Kind.ARTIFACTS, str(job.pk), job.name), 10)
     make_member(personas.namespace, make_user(), Role.VIEWER)
     other = make_namespace(owner=personas.admin)
-    ledger.reserve(other, Ask(uuid.uuid4(), 1, {"cpu": 1}, label="other", owner=personas.admin))
+    ledger.reserve(other, ReservationRequest(uuid.uuid4(), 1, {"cpu": 1}, label="other", owner=personas.admin))
     fields = {"limits": {"cpu": 2}, "reason": "More.", "asked": LONG_AGO, "asker": make_user()}
     QuotaRequest.objects.create(namespace=other, **fields)
     answered = {"state": "approved", "answered": LONG_AGO, "answered_by": make_user()}

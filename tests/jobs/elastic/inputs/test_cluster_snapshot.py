@@ -90,25 +90,25 @@ def test_pods_of_another_portal_are_not_ours() -> None:
 # --- Own jobs ---------------------------------------------------------------------------------------------------------
 def test_a_job_stands_where_its_pods_are() -> None:
     pods = [replica(0, "n1"), replica(1, "n2"), replica(0, "n2", role="master")]
-    standing = seen([node("n1"), node("n2")], pods, job(2, core=ONE)).whereabouts["a"]
+    standing = seen([node("n1"), node("n2")], pods, job(2, core=ONE)).replicas["a"]
     assert (standing.trainers, standing.held, standing.leaving) == ({"n1": 1, "n2": 1}, {"n2": ONE}, {})
 
 
 def test_a_stopping_replica_still_takes_its_capacity() -> None:
     pods = [replica(0, "n1"), replica(1, "n1"), replica(2, "n1", leaving=True)]
-    standing = seen([node("n1")], pods, job(1)).whereabouts["a"]
+    standing = seen([node("n1")], pods, job(1)).replicas["a"]
     assert (standing.trainers, standing.leaving) == ({"n1": 1}, {"n1": ONE.times(2)})
 
 
 def test_a_replica_without_a_node_is_placed_where_it_will_probably_go() -> None:
     found = seen([node("n1"), node("n2")], [*web(3, "n1", "n1", "n1"), replica(0)], job(5))
-    assert found.whereabouts["a"].trainers == {"n1": 1, "n2": 4}
+    assert found.replicas["a"].trainers == {"n1": 1, "n2": 4}
 
 
 def test_a_replica_that_fits_nowhere_is_placed_where_others_then_free_capacity() -> None:
     pods = [replica(index, "n1", "a") for index in range(2)]
     found = seen([node("n1", 2)], pods, job(2), job(1, "b"))
-    assert found.whereabouts["b"].trainers == {"n1": 1}
+    assert found.replicas["b"].trainers == {"n1": 1}
     decision = decide(cluster(found, a=2, b=1), 1000.0, RULES)
     assert decision.victims == {"a": {"n1": 1}}
     assert decision.messages["a"] == elastic_messages.SCALES_DOWN_FOR_OTHERS(
@@ -120,7 +120,7 @@ def test_a_replica_that_fits_nowhere_is_placed_where_others_then_free_capacity()
 
 def test_where_no_node_is_open_to_jobs_they_wait() -> None:
     tainted = node("n1", taints=frozenset({Taint("team", "x", "NoSchedule")}))
-    standing = seen([tainted], [], job(2)).whereabouts["a"]
+    standing = seen([tainted], [], job(2)).replicas["a"]
     assert (standing.trainers, standing.pending) == ({}, 2)
 
 
@@ -156,11 +156,11 @@ def cluster(found: Snapshot, least: int = 1, most: int = 9, **sizes: int) -> Clu
             most,
             ONE,
             started=0.0,
-            trainers=found.whereabouts[key].trainers,
-            pending=found.whereabouts[key].pending,
+            trainers=found.replicas[key].trainers,
+            pending=found.replicas[key].pending,
             first=least,
             running=size,
-            leaving=found.whereabouts[key].leaving,
+            leaving=found.replicas[key].leaving,
             tolerates=found.tolerates,
         )
         for key, size in sizes.items()
@@ -227,7 +227,7 @@ TAINTED = frozenset({Taint("pool", "training", "NoSchedule")})
 def test_jobs_that_choose_nodes_of_their_own_go_there_alone() -> None:
     nodes = [node("common"), node("theirs", 2, TAINTED, pool="training")]
     found = snapshot(nodes, web(1, priority=5), [job(1)], GPU, POOL)
-    assert found.whereabouts["a"].trainers == {"theirs": 1}
+    assert found.replicas["a"].trainers == {"theirs": 1}
     open_to = {each.name: each.taints <= found.tolerates for each in found.nodes}
     assert open_to == {"common": False, "theirs": True}
 
@@ -242,6 +242,6 @@ def test_jobs_of_nodes_of_their_own_grow_into_these_and_no_further() -> None:
     nodes = [node("common", 8), node("theirs", 3, TAINTED, pool="training")]
     pods = [replica(0, "theirs")]
     found = snapshot(nodes, pods, [job(1)], GPU, POOL)
-    running = Job("a", 1, 10, ONE, started=0.0, trainers=found.whereabouts["a"].trainers, tolerates=found.tolerates)
+    running = Job("a", 1, 10, ONE, started=0.0, trainers=found.replicas["a"].trainers, tolerates=found.tolerates)
     decision = decide(Cluster(found.nodes, [running], found.services), 1000.0, RULES)
     assert decision.targets == {"a": 3}

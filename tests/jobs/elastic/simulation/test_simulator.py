@@ -22,7 +22,8 @@ from jobs.elastic.policy.model import Amounts, Core, Job, Node, Service
 from jobs.elastic.policy.policy import Rules, decide
 from jobs.elastic.simulation import scenarios, traces
 from jobs.elastic.simulation.metrics import KEYS, Outcome, jain
-from jobs.elastic.simulation.simulator import Arrival, Demand, Timing, Workload, simulate
+from jobs.elastic.simulation.simulator import simulate
+from jobs.elastic.simulation.workload import Arrival, Demand, Timing, Workload
 
 ONE = Amounts(1000, 100)
 # No randomness: a pod starts one second after its request and is gone two seconds after it is stopped.
