@@ -1,5 +1,6 @@
 /** Worker: checksums of whole files, and of pieces. A file is read a few MiB at a time, whatever its length. */
-import { Sha256 } from "./core/sha256";
+import { sha256 } from "@noble/hashes/sha2.js";
+import { bytesToHex } from "@noble/hashes/utils.js";
 
 export interface Question {
   id: number;
@@ -27,20 +28,16 @@ async function digest({ id, blob }: Question): Promise<void> {
   const answer = (result: Omit<Answer, "id">): void => postMessage({ id, ...result } satisfies Answer);
   try {
     if (blob.size <= SHORT && globalThis.crypto?.subtle) {
-      answer({ sha256: hex(await crypto.subtle.digest("SHA-256", await blob.arrayBuffer())) });
+      answer({ sha256: bytesToHex(new Uint8Array(await crypto.subtle.digest("SHA-256", await blob.arrayBuffer()))) });
       return;
     }
-    const sum = new Sha256();
+    const sum = sha256.create();
     for (let at = 0; at < blob.size; at += PIECE) {
       sum.update(new Uint8Array(await blob.slice(at, at + PIECE).arrayBuffer()));
       answer({ done: Math.min(blob.size, at + PIECE) });
     }
-    answer({ sha256: sum.hex() });
+    answer({ sha256: bytesToHex(sum.digest()) });
   } catch (error) {
     answer({ failed: String(error) });
   }
-}
-
-function hex(digest: ArrayBuffer): string {
-  return [...new Uint8Array(digest)].map((byte) => byte.toString(16).padStart(2, "0")).join("");
 }
