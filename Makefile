@@ -2,15 +2,22 @@
 # builds the scripts of the pages. PORT= and REGATTA_* are passed on.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-deep mutate test-frameworks test-glusterfs test-kube check bench frontend environment environment-dev
+.PHONY: help run test test-timed test-untimed test-packages test-near test-deep mutate test-frameworks test-glusterfs test-kube check bench frontend environment environment-dev
 
 BIN := .venv/bin
 # A job starts many processes with the same modules: compile them once, whatever the caller's environment sets.
 export PYTHONDONTWRITEBYTECODE :=
+# Groups of tests that have targets of their own.
+APART := not kube and not glusterfs and not frameworks
+# More workers than cores: many tests wait for processes, servers and browsers.
+WORKERS = $(shell echo $$((2 * $$(nproc))))
+# Reading only these files saves the time of importing all others. tests/conftest.py checks that no other has such tests.
+TIMED = $(shell grep -rlw --include='test_*.py' timed tests)
 
 help:
 	@echo "make run       start the portal on this machine (PORT=8000, REGATTA_DATA_DIR=./data)"
 	@echo "make test      run every test that this machine supports; the last lines name the skipped groups and why"
+	@echo "make test-near run the tests that the change since main can affect (BASE= names another branch)"
 	@echo "make test-deep run property tests with ten times the examples and a random seed (SEED= repeats one)"
 	@echo "make mutate    apply small bugs and list those that no test notices (ONLY=quota- for some, JOBS=1)"
 	@echo "make test-kube run the tests on the cluster of KUBECONFIG, with images from REGISTRY (KUBECTL=kubectl)"
@@ -31,10 +38,27 @@ environment-dev:
 run: environment
 	@$(BIN)/python manage.py up
 
-test: environment-dev
+# Tests that compare times come first: another test beside them would change what they measure.
+test:
+	@$(MAKE) --no-print-directory test-timed
+	@$(MAKE) --no-print-directory test-untimed
+
+test-timed: test-packages
+	@# (5: ARGS selected none.)
+	$(BIN)/python -m pytest -m "timed and $(APART)" --numprocesses 0 $(or $(ARGS),$(TIMED)) || [ $$? = 5 ]
+
+test-untimed: test-packages
+	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest -m "not timed and $(APART)" \
+	    --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+
+test-near: environment-dev
+	@near=$$($(BIN)/python scripts/test_near.py --base $${BASE:-main}) || exit; \
+	if [ -z "$$near" ]; then echo "The change affects no test."; exit; fi; \
+	$(MAKE) --no-print-directory test ARGS="$$(echo $$near) $(ARGS)"
+
+test-packages: environment-dev
 	@# libatomic1: for the Node that playwright brings.
 	@scripts/system_packages.sh chromium curl gettext iproute2 libatomic1 etcd-server etcd-client openssl postgresql docker-registry
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-deep: environment-dev
 	@seed=$${SEED:-$$((RANDOM * 32768 + RANDOM))}; echo "Seed $$seed. The same again: make test-deep SEED=$$seed"; \
@@ -45,9 +69,9 @@ test-kube: environment-dev
 	@: $${REGISTRY:?make test-kube needs a registry with base/python:3.11: set REGISTRY to its address and port (deploy/README.md).}
 	@# libatomic1: for the Node that playwright brings.
 	@scripts/system_packages.sh buildah chromium etcd-server etcd-client libatomic1 openssl
-	@# In parallel: they mostly wait for pods. Then those that need the whole cluster. (5: ARGS selected none.)
-	$(BIN)/python -m pytest -m "kube and not frameworks and not alone" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS) tests || [ $$? = 5 ]
-	$(BIN)/python -m pytest -m "kube and alone" --numprocesses 0 $(ARGS) tests || [ $$? = 5 ]
+	@# In parallel: they mostly wait for pods. Then those that need the whole cluster or compare times. (5: ARGS selected none.)
+	$(BIN)/python -m pytest -m "kube and not frameworks and not alone and not timed" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS) tests || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m "kube and (alone or timed)" --numprocesses 0 $(ARGS) tests || [ $$? = 5 ]
 
 test-glusterfs: environment-dev
 	@scripts/system_packages.sh glusterfs-server glusterfs-client

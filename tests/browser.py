@@ -10,6 +10,7 @@ import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 EXECUTABLE = Path("/usr/bin/chromium")
@@ -37,6 +38,31 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=EXECUTABLE, args=ARGUMENTS)
         yield browser
         browser.close()
+
+
+class SharedBrowser:
+    """A browser for successive tests, each of which opens contexts of its own. It is started when it is first needed.
+
+    Its driver runs a loop in this thread, which Django would take for an error: until it is closed, Django permits it.
+    """
+
+    def __init__(self) -> None:
+        self._running = contextlib.ExitStack()
+        self._browser: Browser | None = None
+
+    def get(self) -> Browser:
+        """Return the browser; a new one if the former has crashed."""
+        if self._browser is not None and not self._browser.is_connected():
+            self.close()
+        if self._browser is None:
+            patch = self._running.enter_context(pytest.MonkeyPatch.context())
+            patch.setenv("DJANGO_ALLOW_ASYNC_UNSAFE", "1")
+            self._browser = self._running.enter_context(chromium())
+        return self._browser
+
+    def close(self) -> None:
+        self._browser = None
+        self._running.close()
 
 
 class Watch:

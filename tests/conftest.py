@@ -4,26 +4,30 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from django.core.cache import cache
 from django.db.backends.base.operations import BaseDatabaseOperations
+from django.test.utils import setup_databases, teardown_databases
 from django.utils import translation
+from pytest_django import DjangoDbBlocker
 
 from rbac.audit import triggers as audit_triggers
-from tests import properties
+from tests import migrated_database, properties
 from tests.personas import Personas, make_personas
 from tests.servers import postgres_server
 from tests.servers.etcd_server import EtcdServer
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Browser, Page
 
-    from tests.browser import Watch
+    from tests.browser import SharedBrowser, Watch
 
 properties.load_profile()
 
@@ -83,16 +87,42 @@ _GROUPS: Mapping[str, Callable[[], str]] = {
 }
 
 
+# Files and folders that take longest, by a run of each on its own.
 _LONGEST = (
-    *("tests/end_to_end/", "tests/faults/"),
+    *(
+        "tests/portal/database/test_postgres.py",
+        "tests/bench/test_fresh_clone.py",
+        "tests/end_to_end/",
+        "tests/faults/",
+    ),
+    *("tests/portal/management/test_up.py", "tests/runtime/agent/", "tests/runtime/pserver/test_process.py"),
+    *(
+        "tests/jobs/elastic/controller/",
+        "tests/jobs/api/test_authorisation.py",
+        "tests/portal/pages/test_list_pages.py",
+    ),
     *("tests/portal/deployment/test_images_of_the_platform.py", "tests/jobs/operator/cluster/test_losses.py"),
     *("tests/jobs/operator/cluster/test_jobs.py", "tests/jobs/backends/kubernetes/test_backend.py"),
+    "tests/jobs/backends/local/test_backend.py",
 )
+
+
+def _place(item: pytest.Item) -> int:
+    """Return the place of a test's file in ``_LONGEST``; that of all others is the last."""
+    return next((place for place, path in enumerate(_LONGEST) if item.nodeid.startswith(path)), len(_LONGEST))
+
+
+def _names_timed(path: Path) -> bool:
+    """Return whether the text of a file has the word by which ``make test-timed`` finds the files with timed tests."""
+    return re.search(r"\btimed\b", path.read_text(encoding="utf-8")) is not None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # The longest files come first, so that every worker has short ones at the end.
-    items.sort(key=lambda item: not item.nodeid.startswith(_LONGEST))
+    items.sort(key=_place)
+    unnamed = sorted({item.path for item in items if item.get_closest_marker("timed") and not _names_timed(item.path)})
+    if unnamed:
+        raise pytest.UsageError(f"make test-timed would not find the timed tests of {', '.join(map(str, unnamed))}")
     for group, why_not in _GROUPS.items():
         reason = why_not()
         for item in items:
@@ -106,9 +136,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         reporter.write_line(properties.in_words(session.config.getoption("hypothesis_seed")))
 
 
+_APART = "not kube and not glusterfs and not frameworks"
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print one line for each reason for which tests were skipped."""
-    if terminalreporter.config.option.markexpr == "not kube and not glusterfs and not frameworks":
+    if terminalreporter.config.option.markexpr in (_APART, f"not timed and {_APART}"):
         terminalreporter.write_line("APART group kube: make test-kube tries it on the cluster of KUBECONFIG.")
         terminalreporter.write_line("APART group glusterfs: make test-glusterfs tries it as root, with /dev/fuse.")
         terminalreporter.write_line("APART group frameworks: make test-frameworks tries it with packages from PyPI.")
@@ -129,6 +162,30 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if _NOTHING_SKIPPED and reporter is not None and reporter.stats.get("skipped") and session.exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(
+    request: pytest.FixtureRequest,
+    django_test_environment: None,
+    django_db_blocker: DjangoDbBlocker,
+    django_db_keepdb: bool,
+    django_db_createdb: bool,
+    django_db_modify_db_settings: None,
+) -> Iterator[None]:
+    """Make the test database as a copy of a migrated one (``tests.migrated_database``).
+
+    ``--create-db`` migrates an empty one instead, and ``--reuse-db`` keeps the one of the run before.
+    """
+    verbosity = request.config.option.verbose
+    with django_db_blocker.unblock():
+        if not (django_db_keepdb or django_db_createdb):
+            migrated_database.provide()
+        old = setup_databases(verbosity, interactive=False, keepdb=not django_db_createdb, serialized_aliases=())
+    yield
+    if not django_db_keepdb:
+        with django_db_blocker.unblock():
+            teardown_databases(old, verbosity)
 
 
 @pytest.fixture(scope="session")
@@ -188,16 +245,38 @@ def _own_language() -> Iterator[None]:
     translation.deactivate()
 
 
-@pytest.fixture
-def watch(monkeypatch: pytest.MonkeyPatch) -> Iterator[Watch]:
-    """A browser with a watch. At the end there must be no violation of the content security policy."""
-    from tests.browser import Watch, chromium
+_browser: list[SharedBrowser] = []
 
-    # The browser's driver runs a loop in this thread, which Django would take for an error.
-    monkeypatch.setitem(os.environ, "DJANGO_ALLOW_ASYNC_UNSAFE", "1")
-    with chromium() as browser:
-        found = Watch(browser.new_context(locale="en-GB", reduced_motion="reduce"))
-        yield found
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Generator[None, None, None]:
+    """Close the browser before a test that uses none: the loop of its driver would be running in that test."""
+    try:
+        yield
+    finally:
+        if _browser and "_shared_browser" not in getattr(nextitem, "fixturenames", ()):
+            _browser.pop().close()
+
+
+@pytest.fixture
+def _shared_browser() -> Browser:
+    """The browser of successive tests that use this fixture."""
+    from tests.browser import SharedBrowser
+
+    if not _browser:
+        _browser.append(SharedBrowser())
+    return _browser[0].get()
+
+
+@pytest.fixture
+def watch(_shared_browser: Browser) -> Iterator[Watch]:
+    """A context of a browser with a watch. At the end there must be no violation of the content security policy."""
+    from tests.browser import Watch
+
+    context = _shared_browser.new_context(locale="en-GB", reduced_motion="reduce")
+    found = Watch(context)
+    yield found
+    context.close()
     assert found.violations == []
 
 

@@ -10,6 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from jobs.backends.base import AttemptRef, AttemptView, ClusterBackend, LaunchPlan, Phase, ReplicaPlan, ReplicaView
 from tests.runtime.agent.ingest_server import IngestServer
 from tests.waiting import until
@@ -76,6 +78,7 @@ class BackendContract:
         wait_until(successor, attempt.ref, all_exited)
 
     # --- Stopping --------------------------------------------------------------------------------------------------
+    @pytest.mark.timed
     def test_stop_returns_at_once_and_ends_every_replica(
         self, backend: ClusterBackend, plan: Any, marker: Path
     ) -> None:

@@ -88,6 +88,7 @@ def test_a_script_that_never_registers_is_ended_with_a_reason(portal: Client, su
     assert "waiting" in text_of(portal, job)
 
 
+@pytest.mark.timed
 def test_a_hundred_thousand_lines_are_all_there_and_the_portal_answers(portal: Client, http: httpx.Client) -> None:
     job = portal.submit(code.job("chatter", code.PRINTS_100_000_LINES))
     slowest = 0.0

@@ -64,6 +64,7 @@ def test_a_killed_portal_loses_and_doubles_nothing(
 
 
 @pytest.mark.invariant("An interrupted portal leaves no process behind, and its jobs continue after the next start.")
+@pytest.mark.timed
 def test_an_interrupted_portal_stops_all_and_goes_on_later(running_portal: RunningPortal, portal: Client) -> None:
     job = portal.submit(code.slow("resumed", passes=60))  # minutes, unless it is released
     until("it trains", lambda: trains(portal, job, 3), 60)

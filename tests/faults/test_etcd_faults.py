@@ -119,6 +119,7 @@ def free_space(etcd: EtcdServer) -> None:
     etcd.ctl("alarm", "disarm")
 
 
+@pytest.mark.timed
 def test_etcd_down_30s(job, own_etcd):
     """Away for three leases, like half a minute with leases of ten seconds: running processes continue afterwards."""
     etcd = own_etcd()

@@ -12,7 +12,7 @@ from jobs.live.subscriptions import STREAMS
 from tests.factories import LONG_AGO, make_attempt, make_job, make_token
 from tests.jobs.sockets import Headers, bearer, connected, headers_of, play
 from tests.jobs.streams.conftest import Writer
-from tests.personas import EVERYBODY, Personas, make_personas
+from tests.personas import EVERYBODY, Personas
 
 pytestmark = pytest.mark.django_db(transaction=True)
 NOWHERE = "00000000-0000-4000-8000-000000000000"
@@ -26,11 +26,6 @@ TABLE = {
     "status": "status status status status not_found 4401 4401 4401 4401 4401 not_found status",
     "jobs": "jobs jobs jobs jobs not_found 4401 4401 4401 4401 4401 forbidden jobs",
 }
-
-
-@pytest.fixture
-def people(transactional_db: None) -> Personas:
-    return make_personas()
 
 
 @pytest.fixture

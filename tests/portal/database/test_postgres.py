@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -25,32 +28,58 @@ LOCKS = ("accounts", "datasets", "jobs", "quotas")
 OLDER = "tests/portal/database/test_older_database.py"
 
 
+@dataclass(frozen=True)
+class Run:
+    """Output of a run, and how many tests passed and did not, by file."""
+
+    output: str
+    passed: Counter[str]
+    failed: Counter[str]
+
+    def expect_success_of(self, *files: str) -> None:
+        for file in files:
+            assert self.passed[file] > 0, f"no test of {file} passed\n{self.output[-6000:]}"
+            assert self.failed[file] == 0, self.output[-6000:]
+
+
+@pytest.fixture(scope="module")
+def on_postgres(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Run all tests in one process, as its start and the first import of all pages take seconds."""
+    data = tmp_path_factory.mktemp("on-postgres")
+    environment = {**os.environ, "REGATTA_DATABASE_URL": postgres, "REGATTA_DATA_DIR": str(data)}
+    environment.pop("PYTEST_XDIST_WORKER", None)
+    report = data / "report.xml"
+    options = ["-m", "not (postgres or browser or processes or etcd)", "-p", "no:cacheprovider"]
+    options += [f"--junit-xml={report}", "-o", "junit_family=xunit1", "--tb=short"]
+    command = [sys.executable, "-m", "pytest", *options, *AGAIN, *map(path_of_locks, LOCKS), OLDER]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=380)
+    cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
+    bad = [case for case in cases if any(part.tag in ("failure", "error") for part in case)]
+    assert (done.returncode == 0) == (bool(cases) and not bad), done.stdout[-6000:]
+    skipped = [case for case in cases if any(part.tag == "skipped" for part in case)]
+    good = [case for case in cases if case not in bad and case not in skipped]
+    return Run(done.stdout, Counter(case.attrib["file"] for case in good), Counter(case.attrib["file"] for case in bad))
+
+
+def path_of_locks(name: str) -> str:
+    return f"tests/portal/locks_on_postgres/{name}.py"
+
+
 @pytest.mark.invariant("The Django apps behave on PostgreSQL as on SQLite.")
 @pytest.mark.postgres
 @pytest.mark.timeout(400)
-def test_tests_of_the_embedded_database_pass_on_postgresql(postgres: str, tmp_path: Path) -> None:
-    run_on(postgres, tmp_path, *AGAIN)
+def test_tests_of_the_embedded_database_pass_on_postgresql(on_postgres: Run) -> None:
+    on_postgres.expect_success_of(*AGAIN)
 
 
 @pytest.mark.postgres
 @pytest.mark.timeout(400)
-def test_a_database_of_an_earlier_version_is_brought_up_to_date(postgres: str, tmp_path: Path) -> None:
-    run_on(postgres, tmp_path, OLDER)
+def test_a_database_of_an_earlier_version_is_brought_up_to_date(on_postgres: Run) -> None:
+    on_postgres.expect_success_of(OLDER)
 
 
 @pytest.mark.postgres
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("file", LOCKS)
-def test_of_two_concurrent_transactions_the_second_waits_for_the_first(
-    file: str, postgres: str, tmp_path: Path
-) -> None:
-    run_on(postgres, tmp_path, f"tests/portal/locks_on_postgres/{file}.py")
-
-
-def run_on(database: str, data: Path, *tests: str) -> None:
-    environment = {**os.environ, "REGATTA_DATABASE_URL": database, "REGATTA_DATA_DIR": str(data)}
-    environment.pop("PYTEST_XDIST_WORKER", None)
-    left_out = "not (postgres or browser or processes or etcd)"
-    command = [sys.executable, "-m", "pytest", "-m", left_out, "-p", "no:cacheprovider", *tests]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=380)
-    assert done.returncode == 0, done.stdout[-6000:]
+@pytest.mark.parametrize("name", LOCKS)
+def test_of_two_concurrent_transactions_the_second_waits_for_the_first(name: str, on_postgres: Run) -> None:
+    on_postgres.expect_success_of(path_of_locks(name))

@@ -1,122 +1,25 @@
-"""Fixtures of the agent's tests: a portal, and a runner of one replica."""
+"""Fixtures of the agent's tests: a portal, a runner of one replica, and a cell that isolates it."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-import signal
+import shutil
 import subprocess
 import sys
-import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+import tempfile
+import uuid
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from runtime import contract
-from runtime.contract import ReplicaState
+from tests import cgroup_tree, unprivileged
+from tests.runtime.agent.cells import MODES, Cell, answering
 from tests.runtime.agent.ingest_server import IngestServer
+from tests.runtime.agent.replica import Replica
 
-PROJECT = Path(contract.__file__).parent.parent
-
-
-@dataclass
-class Replica:
-    """One agent with its own script and its own directory."""
-
-    directory: Path
-    portal: IngestServer
-    environment: dict[str, str] = field(default_factory=dict)
-    process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def output(self) -> Path:
-        return self.directory / "output"
-
-    @property
-    def state(self) -> ReplicaState | None:
-        return ReplicaState.load(self.directory)
-
-    @property
-    def store(self) -> str:
-        return f"sqlite:///{self.directory.parent / 'coordination.sqlite3'}"
-
-    def start(
-        self,
-        script: str,
-        command: Sequence[str] = (sys.executable, "train.py"),
-        agent: Sequence[str] = ("-m", "runtime.agent"),
-        **variables: Any,
-    ) -> Replica:
-        """Start the script under an agent. ``variables`` are the contract's, by their Python names."""
-        for name in ("work", "output", "tmp"):
-            (self.directory / name).mkdir(parents=True, exist_ok=True)
-        (self.directory / "work" / "train.py").write_text(textwrap.dedent(script))
-        self.process = subprocess.Popen(
-            [sys.executable, *agent, "--", *command],
-            env=self._environment(variables),
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        return self
-
-    def deliver(self) -> int:
-        """Run the agent that delivers the entries left by one that is gone. Return its exit code."""
-        lock = contract.take_lock(self.directory)
-        assert lock is not None
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "runtime.agent", "--deliver"],
-            env=self._environment({"LOCK_FD": lock}),
-            stderr=subprocess.PIPE,
-            pass_fds=[lock],
-        )
-        os.close(lock)
-        return self.wait()
-
-    def run(self, script: str, timeout: float = 20.0, **variables: Any) -> dict[str, Any]:
-        """Run the script to its end. Return the last report."""
-        self.start(script, **variables).wait(timeout)
-        return self.portal.last_report()
-
-    def wait(self, timeout: float = 20.0) -> int:
-        assert self.process is not None
-        return self.process.wait(timeout)
-
-    def ask_to_stop(self) -> None:
-        assert self.process is not None
-        self.process.send_signal(signal.SIGTERM)
-
-    def complaint(self) -> str:
-        assert self.process is not None
-        assert self.process.stderr is not None
-        return self.process.stderr.read().decode()
-
-    def end(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.wait()
-            self.process.stderr.close()
-
-    def _environment(self, variables: dict[str, Any]) -> dict[str, str]:
-        contractual = {getattr(contract, name): str(value) for name, value in variables.items()}
-        return {
-            "PATH": os.environ["PATH"],
-            "PYTHONPATH": str(PROJECT),
-            contract.JOB_ID: "job",
-            contract.ATTEMPT_ID: "attempt",
-            contract.ROLE: contract.TRAINER,
-            contract.REPLICA: "trainer-0",
-            contract.INGEST_URL: self.portal.url,
-            contract.INGEST_TOKEN: "secret-token",
-            contract.COORDINATION: self.store,
-            contract.REPLICA_DIR: str(self.directory),
-            contract.WORK_DIR: str(self.directory / "work"),
-            contract.OUTPUT_DIR: str(self.output),
-            contract.GRACE_SECONDS: "5",
-            **self.environment,
-            **contractual,
-        }
+__all__ = ["Replica"]
 
 
 @pytest.fixture
@@ -131,3 +34,39 @@ def replica(tmp_path: Path, portal: IngestServer) -> Iterator[Replica]:
     subject = Replica(tmp_path / "attempt" / "trainer-0", portal)
     yield subject
     subject.end()
+
+
+@pytest.fixture(params=MODES)
+def cell(request: pytest.FixtureRequest, portal: IngestServer) -> Iterator[Cell]:
+    # Not in /tmp, where a job has a directory of its own.
+    parent = Path("/srv") if os.geteuid() == 0 else unprivileged.PROJECT / "build"
+    parent.mkdir(exist_ok=True)
+    data = Path(tempfile.mkdtemp(prefix="regatta-cell-", dir=parent))
+    (data / "python").mkdir()
+    (data / "python" / "runtime").symlink_to(unprivileged.PROJECT / "runtime")
+    (data / "secret-key").write_text("secret")
+    (data / "secret-key").chmod(0o600)
+    command = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)"]
+    if request.param == "user" and os.geteuid() == 0:
+        command = [sys.executable, "-m", "tests.unprivileged", *command]
+    victim = subprocess.Popen(command)
+    name = f"regatta-test-{uuid.uuid4().hex}"
+    with contextlib.ExitStack() as stack:
+        for address in (str(data / "socket"), "\0" + name):
+            stack.enter_context(answering(address))
+        yield Cell(request.param, data, portal, victim, name)
+    victim.kill()
+    victim.wait()
+    shutil.rmtree(data, ignore_errors=True)
+
+
+@pytest.fixture
+def grouped(cell: Cell) -> Iterator[Cell]:
+    """Return the cell with a cgroup for its replica, in one that belongs to the agent's user."""
+    with cgroup_tree.delegated(cell.agent_uid) as base:
+        cell.group = base / "trainer"
+        for path in (base / "portal", cell.group):
+            path.mkdir()
+            for own_file in (path, path / "cgroup.procs", path / "cgroup.kill"):
+                os.chown(own_file, cell.agent_uid, cell.agent_uid)
+        yield cell

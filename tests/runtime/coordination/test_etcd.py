@@ -275,6 +275,7 @@ def test_a_recreated_etcd_is_detected(start_etcd, open_store, tmp_path):
         new.kill()
 
 
+@pytest.mark.timed
 def test_every_call_gives_up_in_time_when_etcd_does_not_answer(start_etcd, open_store):
     server = start_etcd()
     store = open_store(server, call_seconds=0.3)
@@ -294,6 +295,7 @@ def test_every_call_gives_up_in_time_when_etcd_does_not_answer(start_etcd, open_
         assert time.monotonic() - began < 2.0
 
 
+@pytest.mark.timed
 def test_a_holder_is_notified_before_its_lease_ends_while_etcd_is_down(start_etcd, open_store):
     server = start_etcd()
     store = open_store(server)

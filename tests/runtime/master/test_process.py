@@ -168,6 +168,7 @@ def test_a_replacement_master_keeps_the_tasks_assigned_to_each_trainer(start):
     assert [client.next_task().task_id for client in clients] == [2, 3]
 
 
+@pytest.mark.timed
 def test_a_standby_takes_over_within_the_ttl_when_master_and_agent_are_killed(start):
     ttl = 1.0
     first, second = start(), start(**{contract.INDEX: "1"})

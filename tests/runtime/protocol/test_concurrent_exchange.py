@@ -114,6 +114,7 @@ def test_bytes_that_are_no_frame_end_the_exchange():
         one.result()
 
 
+@pytest.mark.timed
 def test_a_silent_peer_is_given_up_after_its_time():
     silent, far = pair()
     begun = time.monotonic()

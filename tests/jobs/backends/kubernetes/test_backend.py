@@ -156,7 +156,7 @@ def wait_until(backend: ClusterBackend, ref: AttemptRef, condition: Callable[[An
 
 
 class TestKubernetesBackend(BackendContract):
-    """The contract of all backends."""
+    """The contract of all backends, of which one test is timed."""
 
 
 # --- Kubernetes only -------------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def plan(tmp_path: Path, portal: IngestServer, marker: Path) -> Callable[[str], 
 
 
 class TestLocalBackend(BackendContract):
-    """The contract of all backends."""
+    """The contract of all backends, of which one test is timed."""
 
 
 def directory(attempts: Path, name: str = "trainer-0") -> Path:

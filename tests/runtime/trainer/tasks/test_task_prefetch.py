@@ -216,6 +216,7 @@ def test_a_task_that_was_another_s_meanwhile_does_not_count_and_the_trainer_goes
 
 # --- The end of a process while no master answers --------------------------------------------------------------------
 @pytest.mark.parametrize("report", ["release", "fail"])
+@pytest.mark.timed
 def test_a_process_that_ends_does_not_wait_long_for_a_master_that_is_gone(source, running, report):
     """Its last report and all earlier ones take no longer than its limit, and the cause is reported."""
     task = given_several_ahead(source)
@@ -245,6 +246,7 @@ def test_a_call_that_waits_for_a_silent_master_ends_when_the_process_does():
     assert [type(outcome) for outcome in outcomes] == [Lost]
 
 
+@pytest.mark.timed
 def test_a_crash_while_no_master_answers_is_over_soon(source, running):
     loop = TaskLoop(
         source,
