@@ -38,7 +38,7 @@ class JobOutput(serializers.Serializer[Any]):
     finished = serializers.DateTimeField(allow_null=True)
     cancel_requested = serializers.DateTimeField(allow_null=True)
     trainers = serializers.IntegerField(
-        allow_null=True, help_text="How many trainers were last wished for; null: as many as the specification says."
+        allow_null=True, help_text="The number of trainers last requested; null: as many as the specification says."
     )
     pservers = serializers.IntegerField(
         allow_null=True, help_text="The same of parameter servers, from the next attempt on."
@@ -90,7 +90,7 @@ class ScaleInput(serializers.Serializer[Any]):
     )
     elastic = serializers.BooleanField(
         required=False,
-        help_text="Whether the platform chooses the number of trainers. A number that is wished for ends that.",
+        help_text="Whether the platform chooses the number of trainers. A requested number switches that off.",
     )
 
 
