@@ -119,7 +119,6 @@ NOT_SHARED_WITH_NAMESPACE = _(
 NEWEST_VERSION = _("The newest version is {number}.")
 FILL_AND_SEAL_FIRST = _("Upload files to a version and seal it first.")
 DID_YOU_MEAN = _("Did you mean {name}?")
-ENDING = _("{replica} {ending}")
 DATASET_NOT_FOUND_FOR_JOB = _("There is no dataset {name} that a job in {namespace} can use. {hint}")
 NO_SEALED_VERSION_NUMBER = _("{name} has no sealed version {number}. {advice}")
 NO_SEALED_VERSION = _("{name} has no sealed version. {advice}")

@@ -258,7 +258,6 @@ ETCD_KEEPALIVE_ENDED = _("etcd at {address} ended a keepalive without a response
 AGENT_ALREADY_RUNNING = _("Another agent runs {replica} in {directory}.")
 PASSES_NOT_ALL_RUN = _("The script calls job.steps with passes={passes}: no more of the job's {total} passes are run.")
 STOPPED_BEFORE_START = _("was stopped before it started")
-ENDING = _("{replica} {ending}")
 OUT_OF_MEMORY = _("ran out of memory")
 OUT_OF_MEMORY_REACHED = _("ran out of memory: reached its limit of {limit}")
 TOO_MANY_PROCESSES = _("started more than {count} processes and threads")

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datasets import manifest
+from datasets import manifest, messages
 from datasets.manifest import MIB, BadManifest, BadPath, Chunk, Entry, Manifest, Parts
+from tests.messages import pattern
 
 SHA = "0" * 64
 NAMES = st.text(st.characters(categories=("L", "N", "P", "Zs"), exclude_characters="/\\"), min_size=1, max_size=20)
@@ -27,9 +28,9 @@ PATHS = st.lists(NAMES, min_size=1, max_size=4).map("/".join)
         ("C:\\data", "must be relative"),
         ("c:data", "must be relative"),
         ("\\\\server\\share", "must be relative"),
-        ("../up", "leads out"),
-        ("a/../../b", "leads out"),
-        ("a/..", "leads out"),
+        ("../up", pattern(messages.FILE_PATH_INVALID)),
+        ("a/../../b", pattern(messages.FILE_PATH_INVALID)),
+        ("a/..", pattern(messages.FILE_PATH_INVALID)),
         ("a\\b", "backslash"),
         ("a\x00b", "invisible character"),
         ("a\nb", "invisible character"),
@@ -163,7 +164,7 @@ GOOD = Entry("a.recordio", 100, SHA, "recordio", 5, (Chunk(0, 60, 3), Chunk(60, 
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
-        (replace(GOOD, path="../a"), "leads out"),
+        (replace(GOOD, path="../a"), pattern(messages.FILE_PATH_INVALID)),
         (replace(GOOD, path="a//b"), "not spelled"),
         (replace(GOOD, sha256="x"), "digest"),
         (replace(GOOD, chunks=(Chunk(0, 60, 5, 2**32),)), "digest"),

@@ -43,7 +43,9 @@ INVITES_ONESELF = Deed(
     {"who": "owner", "role": "viewer"},
     "post",
 )
-CLOSES_WHILE_JOBS_RUN = Deed("/n/team/close", "/api/v1/namespaces/team", "1 of its jobs", {"name": "team"})
+CLOSES_WHILE_JOBS_RUN = Deed(
+    "/n/team/close", "/api/v1/namespaces/team", "some of its jobs have not ended (1)", {"name": "team"}
+)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from datasets import manifest, services
+from datasets import messages as datasets_messages
 from datasets.indexing import chunk_index, indexing, previews
 from datasets.manifest import Entry
 from datasets.models import Dataset, File, Version
@@ -27,7 +28,7 @@ from runtime.data.formats import arrays, gzipped, registry
 from runtime.data.span import Span
 from runtime.messages import data as messages
 from tests.datasets.conftest import Uploader
-from tests.messages import pattern
+from tests.messages import mentions, pattern
 from tests.runtime.data.formats import makers
 
 pytestmark = pytest.mark.django_db
@@ -127,7 +128,7 @@ def test_a_file_that_needs_a_missing_package_names_the_operator(
 ) -> None:
     uploader.upload("a.parquet", b"PAR1")
     monkeypatch.setattr(chunk_index, "find", lambda name: None)
-    assert "its operator has to install pyarrow" in sealed(uploader).why
+    assert mentions(sealed(uploader).why, datasets_messages.FORMAT_PACKAGE_MISSING)
 
 
 def test_a_file_of_countless_chunks_is_refused(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:

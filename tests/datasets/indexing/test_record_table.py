@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from datasets import messages as datasets_messages
 from datasets.indexing import image_previews, previews, record_table
 from datasets.indexing.record_table import RecordTable
 from runtime.data.recordio import Writer
@@ -222,7 +223,7 @@ def test_objects_are_not_unpickled(tmp_path: Path) -> None:
 
 def test_a_chunk_that_is_too_long_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_table, "MOST_BYTES", 100)
-    assert "a preview reads up to 100" in shown(tmp_path, "npy", [[7] * 100]).why
+    assert mentions(shown(tmp_path, "npy", [[7] * 100]).why, datasets_messages.PREVIEW_CHUNK_TOO_LARGE)
 
 
 @pytest.mark.invariant("A preview of a file that expands takes no memory of the worker.")

@@ -20,6 +20,7 @@ from portal.common.errors import NotFound, ValidationFailed
 from runtime.messages import data as data_messages
 from runtime.messages import paragraph
 from runtime.messages import training as training_messages
+from tests.messages import mentions
 from tests.properties import examples
 
 GOOD: dict[str, Any] = {"name": "digits", "files": {"train.py": "x = 1\n"}}
@@ -301,7 +302,7 @@ def test_of_very_many_problems_the_first_are_reported() -> None:
     ids=["env", "requirements", "files"],
 )
 def test_too_many_of_a_kind_are_counted_and_not_looked_at(field: str, many: object) -> None:
-    assert "at most 200" in dict(errors(**{field: many}))[field][0]
+    assert mentions(dict(errors(**{field: many}))[field][0], specification_messages.TOO_MANY)
 
 
 def test_variables_beyond_the_size_limit_of_a_process_are_refused() -> None:

@@ -15,6 +15,7 @@ from runtime.checkpoint.index import Book
 from runtime.coordination.base import StoreUnavailable
 from runtime.errors import Lost
 from runtime.messages import training as messages
+from tests.messages import pattern as pattern_of
 from tests.runtime.checkpoint.conftest import Writer, blocks
 from tests.runtime.checkpoint.disk import Crash, CrashingDisk, ForgetfulStore
 
@@ -76,7 +77,7 @@ def test_no_cut_and_no_changed_bit_goes_unnoticed(data):
     ("change", "pattern"),
     [
         (lambda old: old[:-30], "truncated after"),
-        (lambda old: b"PK" + old, "no checkpoint"),
+        (lambda old: b"PK" + old, pattern_of(messages.NOT_A_CHECKPOINT)),
         (lambda old: old + b"x", "checksum does not match"),
         (lambda old: old[:-26] + b"\0" + old[-25:], "block 0 of array 1 does not match its checksum"),
         (lambda old: old[:4] + b"\xff" * 4 + old[8:], "header declares"),

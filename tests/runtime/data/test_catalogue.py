@@ -133,7 +133,7 @@ def test_an_unknown_split_error_lists_the_known_ones(tmp_path):
 )
 def test_a_wrong_description_is_a_message(tmp_path, change):
     make(tmp_path, "own", **change)
-    with pytest.raises(BadDataset, match="does not describe a dataset"):
+    with pytest.raises(BadDataset, match=pattern(messages.DATASET_DESCRIPTION_INVALID)):
         catalogue.find("own", [tmp_path])
 
 
@@ -177,5 +177,5 @@ def test_a_senseless_record_is_distinguished_from_a_damaged_file(tmp_path):
     folder = make(tmp_path, "own", features=None, splits={"train": {"records": 1, "files": [{"path": "a.jsonl"}]}})
     (folder / "a.jsonl").write_text("{\n")
     (chunk,) = catalogue.chunks(catalogue.find("own", [tmp_path]))
-    with pytest.raises(RecordError, match="record 0: this line is no JSON"):
+    with pytest.raises(RecordError, match=pattern(messages.JSON_LINE_INVALID)):
         list(catalogue.read_chunk(chunk))

@@ -89,7 +89,7 @@ def test_nothing_is_overwritten(tmp_path):
     [
         (0, "a", "recordio", "1 to 1000"),
         (1001, "a", "recordio", "1 to 1000"),
-        (1, "../a", "recordio", "cannot begin"),
+        (1, "../a", "recordio", pattern(messages.FILE_PREFIX_INVALID)),
         (1, "a", "csv", "not as 'csv'"),
     ],
 )

@@ -8,6 +8,8 @@ import pytest
 
 from runtime.data import catalogue
 from runtime.data.dataset import BadDataset, UnknownDataset
+from runtime.messages import data as messages
+from tests.messages import pattern
 
 
 def rows(name: str, *data_path: Path, split: str = "train") -> list[object]:
@@ -72,7 +74,7 @@ def test_nothing_of_the_project_itself_is_a_data_set() -> None:
 
 def test_files_of_no_known_format_are_reported(tmp_path: Path) -> None:
     (tmp_path / "a.docx").write_bytes(b"x")
-    with pytest.raises(BadDataset, match=r"No file of .* is of a format that is known here"):
+    with pytest.raises(BadDataset, match=pattern(messages.FORMAT_UNSUPPORTED)):
         catalogue.locate(str(tmp_path))
 
 

@@ -45,7 +45,7 @@ def test_rows_in_an_order_of_their_own_are_refused() -> None:
 
 
 def test_a_split_that_is_missing_is_named() -> None:
-    with pytest.raises(FormatError, match=r"names the split 'test', of which no state.json is there"):
+    with pytest.raises(FormatError, match=pattern(messages.SPLIT_STATE_MISSING)):
         left_out(dataset_dict_json='{"splits": ["train", "test"]}', train__state_json='{"_data_files": []}')
 
 

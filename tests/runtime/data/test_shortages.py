@@ -18,7 +18,9 @@ from runtime.data.catalogue import Unreadable
 from runtime.data.dataset import BadDataset, DatasetInfo
 from runtime.data.formats import images
 from runtime.errors import Lost
+from runtime.messages import data as messages
 from runtime.trainer.tasks import task_reading
+from tests.messages import pattern
 
 
 class Short:
@@ -96,7 +98,7 @@ class TestThatLasts:
     ) -> None:
         (chunk,) = catalogue.chunks(catalogue.find("mine", [kept]))
         run_short(errno.EMFILE, 1000)
-        with pytest.raises(Lost, match=r"rows\.npy cannot be read for now \(Too many open files\)"):
+        with pytest.raises(Lost, match=pattern(messages.PATH_TEMPORARILY_UNREADABLE)):
             list(catalogue.read_chunk(chunk))
 
 

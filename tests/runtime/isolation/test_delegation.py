@@ -54,7 +54,7 @@ USERS = [0, unprivileged.UID] if os.geteuid() == 0 else []
         ),
         pytest.param(
             Observed(PLACE, writable=True, inside=True, available=frozenset({"pids"})),
-            *(PLACE, True, ("pids",), "no limits of memory ("),
+            *(PLACE, True, ("pids",), "does not limit memory ("),
             id="one controller",
         ),
         pytest.param(

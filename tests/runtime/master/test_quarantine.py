@@ -13,6 +13,7 @@ from runtime.master.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Bad, Plan, Status
 from runtime.messages import training as messages
+from tests.messages import mentions
 from tests.runtime.master.queue_rules import MemoryStore
 from tests.runtime.master.test_task_queue import Asker, texts
 
@@ -155,6 +156,6 @@ def test_one_trainer_is_not_enough_to_blame_a_record_while_two_are_alive():
     queue.fail(x.key(piece), "it raised", 0.0)
     assert queue.quarantine == ()
     assert (57, 58) in {y.get().ranges[0], y.get().ranges[0]}
-    assert "searched" in texts(queue)
+    assert mentions(texts(queue), messages.TASK_SEARCHED)
     assert queue.entries[1].status is Status.SPLIT
     assert not isinstance(x.get(), JobDone)

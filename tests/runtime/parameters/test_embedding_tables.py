@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from runtime.messages import training as messages
 from runtime.parameters import embedding_tables
 from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.embedding_tables import Full, Piece, Rows, Shelf, Table, Tables, Unlike
@@ -16,6 +17,7 @@ from runtime.parameters.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov
 from runtime.parameters.sharding import even_table, servers_of_rows, slots_of_rows
 from runtime.pserver.requests import Step, TrainerId
 from runtime.pserver.shard import Shard
+from tests.messages import pattern
 from tests.properties import examples
 
 RULES = [SGD(0.1), Momentum(0.1), Nesterov(0.1), Adagrad(0.1), Adam(0.1)]
@@ -179,7 +181,7 @@ def test_rows_of_a_checkpoint_that_do_not_fit_raise(monkeypatch):
     table = Table("emb", 1, Zeros())
     piece = Piece(np.arange(5), np.ones(5, "i4"), (np.zeros((5, 1), "f4"),))
     monkeypatch.setattr(embedding_tables, "headroom", lambda: 0)
-    with pytest.raises(Full, match="no memory for 5 more of a checkpoint"):
+    with pytest.raises(Full, match=pattern(messages.TABLE_MEMORY_FULL)):
         Tables(0, even_table(1)).take(table, piece)
 
 

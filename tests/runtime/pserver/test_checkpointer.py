@@ -28,6 +28,7 @@ from runtime.pserver.checkpointer import Checkpointer, Identity
 from runtime.pserver.requests import Step, TrainerId
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
+from tests.messages import mentions
 from tests.waiting import until
 
 SIZES = {"w": 600_000, "v": 300_000, "b": 3}
@@ -278,7 +279,7 @@ def test_a_replaced_server_is_stopped(place):
     servers.push(0)
     place.owner(0)
     servers.look(10.0)
-    assert "has to end" in place.lost[0]
+    assert mentions(place.lost[0], messages.PSERVER_REPLACED)
     assert place.book().generation() == ()
 
 
@@ -316,7 +317,7 @@ def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_taken(place):
     last = place.files().directory / place.book().generation()[0].current.file
     last.write_bytes(last.read_bytes()[:-100])
     assert Servers(place, 1).versions == {1}
-    assert "(version 2 of parameter server 0) cannot be used: it is cut off" in place.reported[0]
+    assert mentions(place.reported[0], messages.CHECKPOINT_UNUSABLE_THEN)
     assert place.reported[1] == messages.PSERVER_RESUMES(server=0, version=1)
 
 

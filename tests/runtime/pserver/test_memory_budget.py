@@ -10,6 +10,7 @@ from runtime.parameters.declaration import BlockPlace, Declaration, Tensor
 from runtime.parameters.optimisers import SGD, Adam, Momentum, Optimiser
 from runtime.parameters.sharding import even_table
 from runtime.pserver.memory_budget import MemoryBudget
+from tests.messages import mentions
 
 MEBIBYTE = 1 << 20
 
@@ -61,7 +62,7 @@ def test_a_journal_needs_memory_for_a_second_copy_of_the_values() -> None:
     budget = MemoryBudget("pserver-0", 300 * MEBIBYTE)
     places = declaration.blocks(even_table(1))
     assert budget.refusal(declaration, places) == ""
-    assert "would need 364 MiB" in budget.refusal(declaration, places, journalled=True)
+    assert mentions(budget.refusal(declaration, places, journalled=True), messages.PSERVER_MEMORY_TOO_SMALL)
 
 
 def test_a_version_beside_the_present_one_needs_values_and_state_again_and_a_rounded_one_more() -> None:

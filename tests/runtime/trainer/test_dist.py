@@ -91,7 +91,7 @@ def test_records_are_decoded_before_they_are_stacked():
 
 def test_a_second_init_is_refused():
     dist.init()
-    with pytest.raises(UsageError, match="before"):
+    with pytest.raises(UsageError, match=pattern(messages.INIT_CALLED_TWICE)):
         dist.init()
 
 

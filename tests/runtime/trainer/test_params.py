@@ -2,9 +2,11 @@ import numpy as np
 import pytest
 
 from runtime.errors import UsageError
+from runtime.messages import training as messages
 from runtime.parameters.optimisers import SGD, Momentum
 from runtime.trainer.local_store import LocalStore
 from runtime.trainer.params import Params
+from tests.messages import pattern as pattern_of
 
 
 def start(store, optimiser=None, mode="sync", size=300_000):
@@ -198,7 +200,7 @@ def test_trainers_that_disagree_get_the_difference_in_a_message(servers):
 
 
 WRONG = [
-    ({"v": np.zeros(2, "f4")}, 1, "no parameter 'v'"),
+    ({"v": np.zeros(2, "f4")}, 1, pattern_of(messages.PARAMETER_UNKNOWN)),
     ({}, 1, "gradient of 'w' is missing"),
     ({"w": np.zeros(3, "f4")}, 1, r"shape \(3,\)"),
     ({"w": np.zeros(2, "f8")}, 1, "astype"),
@@ -224,7 +226,12 @@ def test_a_huge_but_finite_gradient_is_taken():
 
 @pytest.mark.parametrize(
     ("arrays", "pattern"),
-    [({}, "dict of NumPy arrays"), ({"w": np.zeros(2, int)}, "float32"), ({"w": 1.0}, "is a float"), ({1: 2}, "text")],
+    [
+        ({}, "dict of NumPy arrays"),
+        ({"w": np.zeros(2, int)}, "float32"),
+        ({"w": 1.0}, "is a float"),
+        ({1: 2}, pattern_of(messages.PARAMETER_NAME_INVALID)),
+    ],
 )
 def test_parameters_that_cannot_be_are_refused_with_a_message(arrays, pattern):
     with pytest.raises(UsageError, match=pattern):

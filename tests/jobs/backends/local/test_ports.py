@@ -8,6 +8,8 @@ import socket
 import pytest
 
 from jobs.backends.local import ports
+from jobs.messages import cluster as messages
+from tests.messages import pattern
 
 
 def test_what_others_were_given_is_not_given_again() -> None:
@@ -26,5 +28,5 @@ def test_a_port_on_which_somebody_listens_is_not_given() -> None:
 
 
 def test_without_free_ports_choose_raises() -> None:
-    with pytest.raises(ports.NoPorts, match="no 5 free ports"):
+    with pytest.raises(ports.NoPorts, match=pattern(messages.NO_FREE_PORTS)):
         ports.choose(5, set(range(ports.FIRST, ports.LAST)), random.Random(3))

@@ -12,9 +12,7 @@ from typing import Any, ClassVar
 import pytest
 import yaml
 
-from jobs.messages import cluster as messages
 from jobs.operator.client.api import ApiServer, Refusal, connect
-from tests.messages import pattern
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -103,7 +101,7 @@ def test_a_refusal_has_a_reason_and_retry_after(
 
 
 def test_an_answer_that_is_no_json_is_a_refusal(api: ApiServer) -> None:
-    with pytest.raises(Refusal, match=pattern(messages.IMAGE_NAME_INVALID)):
+    with pytest.raises(Refusal, match="cannot be read"):
         api.call("GET", "/broken")
 
 
@@ -141,5 +139,5 @@ def test_a_server_that_is_not_there_is_a_refusal(api: ApiServer, tmp_path: Path)
     config = yaml.safe_load((tmp_path / "config").read_text())
     config["clusters"][0]["cluster"]["server"] = "http://127.0.0.1:9"
     (tmp_path / "other").write_text(yaml.safe_dump(config))
-    with pytest.raises(Refusal, match=pattern(messages.CLUSTER_UNREACHABLE)):
+    with pytest.raises(Refusal, match="cannot be reached"):
         connect(str(tmp_path / "other"), 1).call("GET", "/pods")

@@ -132,7 +132,7 @@ def test_an_unknown_compressor_error_lists_the_known_ones(saved):
     with pytest.raises(UsageError, match="none, snappy, gzip"):
         Writer(io.BytesIO(), compressor="zstd")
     chunk = Header(zlib.crc32(bytes(4)), 7, 4, 1).pack() + bytes(4)
-    with pytest.raises(RecordIOError, match=r"compressor 7; known are 0 \(none\), 1 \(snappy\), 2 \(gzip\)"):
+    with pytest.raises(RecordIOError, match=pattern(messages.COMPRESSOR_UNKNOWN)):
         recordio.scan(saved(chunk))
 
 
@@ -150,7 +150,7 @@ def test_a_truncated_file_is_reported(saved, length):
     if length == 37:
         assert read_all(path) == [b"12345", b"1234"]
     else:
-        with pytest.raises(RecordIOError, match="cut short"):
+        with pytest.raises(RecordIOError, match=pattern(messages.CHUNK_TRUNCATED)):
             recordio.scan(path)
 
 

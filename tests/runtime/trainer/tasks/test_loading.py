@@ -10,6 +10,8 @@ import pytest
 
 from runtime import contract, dist
 from runtime.errors import UsageError
+from runtime.messages import training as messages
+from tests.messages import pattern
 from tests.runtime.data.formats.makers import FILES, OF_PYARROW, make
 
 # Formats that need a description or several files are tested below.
@@ -94,5 +96,5 @@ def test_what_the_script_decodes_is_put_together(job: dist.Job, tmp_path: Path) 
 
 def test_a_split_without_records_is_an_error_message(job: dist.Job, tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n")
-    with pytest.raises(UsageError, match=r"The part 'train' of a\.csv has no records"):
+    with pytest.raises(UsageError, match=pattern(messages.SPLIT_EMPTY)):
         job.load("a.csv", split="train")

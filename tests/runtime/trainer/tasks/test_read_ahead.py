@@ -15,10 +15,12 @@ import pytest
 from runtime import contract, dist
 from runtime.data.catalogue import read_placed
 from runtime.errors import UsageError
+from runtime.messages import training as messages
 from runtime.trainer.tasks import task_reading
 from runtime.trainer.tasks.read_ahead import ReadAhead, Readers, size_of
 from runtime.trainer.tasks.task_client import LocalTasks, Task
 from tests.faults import datasets
+from tests.messages import pattern
 from tests.waiting import until
 
 LONG = 30.0
@@ -335,5 +337,5 @@ def test_a_record_that_cannot_be_decoded_raises_after_the_batches_before_it(job)
 
 
 def test_less_than_nothing_is_not_read_ahead(job):
-    with pytest.raises(UsageError, match="0 or more, not -1"):
+    with pytest.raises(UsageError, match=pattern(messages.READ_AHEAD_INVALID)):
         job.reader(datasets.NAME, 10, ahead=-1)
