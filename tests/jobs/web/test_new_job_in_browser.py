@@ -97,7 +97,7 @@ def test_fields_that_a_framework_does_not_use_disappear_when_it_is_chosen(form: 
 def test_a_field_with_an_invalid_value_is_shown_with_its_error(form: Page) -> None:
     form.fill("#yaml", "name: x\nframework: torch\nroles: {trainer: {replicas: 2, max: 4}}")
     problem = form.locator("[data-error-for='roles.trainer.max']")
-    expect(problem).to_contain_text("meet once")
+    expect(problem).to_contain_text("is fixed: they all connect once")
     assert shown(form, "[data-path='roles.trainer.max']", "#mode") == [True, False]
 
 
@@ -182,5 +182,5 @@ def test_a_job_with_an_image_is_submitted_without_code_and_cloned_as_it_was(comm
 
 def test_an_image_that_this_installation_cannot_run_is_refused_beside_its_field(form: Page) -> None:
     form.fill("#yaml", f"name: x\nimage: {IMAGE}")
-    expect(form.locator("[data-error-for=image]")).to_contain_text("Leave image out")
+    expect(form.locator("[data-error-for=image]")).to_contain_text("Remove the field image")
     assert shown(form, "#image") == [True]

@@ -29,7 +29,7 @@ def test_a_message_is_read_with_its_code_and_parameters() -> None:
     assert isinstance(why, Message)
     assert (why, why.code) == ("train.csv: the row is empty.", "text.prefixed")
     assert isinstance(text := why.params["text"], Message)
-    assert (text.code, text.params) == ("text.with_full_stop", {"text": "the row is empty"})
+    assert (text.code, text.params) == ("text.full_stop", {"text": "the row is empty"})
 
 
 def test_an_update_and_a_list_of_values_keep_the_code() -> None:

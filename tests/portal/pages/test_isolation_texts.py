@@ -80,4 +80,4 @@ def test_the_page_names_layers_and_missing_parts_in_chinese(
     client.force_login(personas.admin)
     page: Any = client.get("/admin/cluster").content.decode()
     assert "<li>用户命名空间</li><li>PID、挂载和 IPC 命名空间</li><li>独立的文件视图</li>" in page
-    assert "<li>无法为每个任务提供 cgroup：请使用 Linux 5.14 或更新版本</li>" in page
+    assert "<li>无法为每个任务提供 cgroup：请使用 Linux 5.14 或更高版本</li>" in page

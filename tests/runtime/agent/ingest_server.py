@@ -12,6 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from runtime.messages import from_json
+
 LISTS = {"logs": "lines", "metrics": "points", "events": "events"}
 
 
@@ -101,7 +103,7 @@ class IngestServer:
             return self._take_artifact(parse_qs(address.query), body)
         message = json.loads(body)
         if call == "report":
-            self.reports.append(message)
+            self.reports.append({**message, "why": from_json(message["why"])} if "why" in message else message)
         elif call == "begin":
             return 200, {kind: len(self.taken[kind]) for kind in LISTS}
         elif call == "heartbeat":
@@ -116,6 +118,8 @@ class IngestServer:
             del known[-self.forget :]
             self.forget = 0
         first, entries = message["first"], message[LISTS[kind]]
+        if kind == "events":
+            entries = [[at, happened, from_json(text)] for at, happened, text in entries]
         if first > len(known) + 1:
             return 409, {**problem("gap", "the batch begins too late"), "last": len(known)}
         known.extend(entries[len(known) + 1 - first :])

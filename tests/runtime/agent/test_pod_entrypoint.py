@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from runtime import contract
+from runtime.messages import from_json
 from tests.runtime.agent.ingest_server import IngestServer
 
 pytestmark = pytest.mark.processes
@@ -36,7 +37,11 @@ def archive(**files: str) -> bytes:
 
 @pytest.fixture
 def termination_message(tmp_path: Path) -> Callable[[], dict[str, Any]]:
-    return lambda: json.loads((tmp_path / "word").read_text())
+    def read() -> dict[str, Any]:
+        message = json.loads((tmp_path / "word").read_text())
+        return {**message, "why": from_json(message["why"])}
+
+    return read
 
 
 @pytest.fixture

@@ -20,6 +20,7 @@ from runtime import contract
 from runtime.coordination.base import Lease
 from runtime.coordination.embedded import EmbeddedStore
 from runtime.master.messages import JobDone, Task
+from runtime.messages import from_json
 from runtime.messages import training as messages
 from runtime.trainer.tasks.task_client import TaskClient
 from tests.messages import mentions
@@ -143,9 +144,9 @@ def test_joins_and_leaves_are_on_the_timeline(start):
     agent = start()
     master = agent.register()
     agent.report(master, contract.Member(contract.TRAINER, 0, 77))
-    assert agent.receive(contract.EVENT)["text"] == "trainer-0 joined."
+    assert from_json(agent.receive(contract.EVENT)["text"]) == "trainer-0 joined."
     agent.report(master)
-    assert agent.receive(contract.EVENT)["text"] == "trainer-0 left."
+    assert from_json(agent.receive(contract.EVENT)["text"]) == "trainer-0 left."
 
 
 def test_a_replacement_master_keeps_the_tasks_assigned_to_each_trainer(start):

@@ -96,7 +96,7 @@ def test_a_killed_container_is_observed_with_its_signal() -> None:
 def test_an_agent_that_could_not_start_is_reported_with_its_last_line() -> None:
     traceback = "Traceback (most recent call last):\n  File x\nModuleNotFoundError: No module named 'runtime'\n"
     assert observed(job(), pod(**ended(1, traceback))).why == (
-        "its agent did not start: ModuleNotFoundError: No module named 'runtime'"
+        "ended: its agent did not start: ModuleNotFoundError: No module named 'runtime'"
     )
 
 

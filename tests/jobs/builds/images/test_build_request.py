@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 
 from jobs.builds.images import build_request, build_step, buildah, plan
 from jobs.builds.images.build_request import Order
+from jobs.messages import cluster as messages
+from runtime.messages import from_json
 
 PLATFORM = plan.Platform("r.example.org", "python:3.11", "a", ("numpy==1",))
 ORDER = Order(
@@ -56,16 +59,20 @@ def test_local_paths_of_pips_settings_are_mounted_in_the_image() -> None:
     }
 
 
+FAILED = build_step.Problem("environment_not_created", error="full")
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["a", f"{build_step.MARK}No room.", "subprocess exited with status 1"], "No room."),
-        (["one", "", *"23456"], "What: 2 / 3 / 4 / 5 / 6"),
-        ([], "What: no reason was given"),
+        (["a", FAILED.line(), "subprocess exited with status 1"], messages.ENVIRONMENT_NOT_CREATED(error="full")),
+        (["a", f"{build_step.MARK}what a package printed", "b"], "what a package printed"),
+        (["one", "", *"23456"], messages.IMAGE_NOT_PUSHED(error="2 / 3 / 4 / 5 / 6")),
+        ([], messages.IMAGE_NOT_PUSHED(error=messages.NO_REASON_GIVEN())),
     ],
 )
 def test_a_failure_is_reported_in_a_message_else_in_the_last_lines(lines: list[str], message: str) -> None:
-    assert buildah.failure_message(lines, "What") == message
+    assert buildah.failure_message(lines, messages.IMAGE_NOT_PUSHED) == message
 
 
 def test_an_old_python_in_the_base_image_is_reported(
@@ -75,4 +82,8 @@ def test_an_old_python_in_the_base_image_is_reported(
     (tmp_path / "step.json").write_text(json.dumps(step))
     monkeypatch.setattr(build_step, "OLDEST", (4, 0))
     assert build_step.main(tmp_path) == 1
-    assert capsys.readouterr().out.endswith("jobs need 4.0 or newer. Set another base image.\n")
+    have = ".".join(map(str, sys.version_info[:2]))
+    line = capsys.readouterr().out.strip()
+    assert from_json(json.loads(line.removeprefix(build_step.MARK))) == messages.BASE_IMAGE_PYTHON_TOO_OLD(
+        version=have, least="4.0"
+    )

@@ -161,7 +161,7 @@ def test_a_failed_installation_is_reported_with_pips_output_and_can_be_retried(
 ) -> None:
     snapshot = code()
     view = built(snapshot, "tiny==2.0")
-    assert view.problem.startswith("pip could not install the requirements: ")
+    assert view.problem.startswith("The requirements could not be installed: ")
     assert "No matching distribution found for tiny==2.0" in view.problem
     assert any("tiny==2.0" in line for line in view.log)
     assert not list(launcher.images_directory().glob("*"))

@@ -19,6 +19,8 @@ from runtime.agent.delivery import artifacts, shipping
 from runtime.agent.delivery.ingest_client import Answer, Failed, Gap, Ingest, Missing, Refused, Replaced, Taken
 from runtime.agent.delivery.shipping import Sender
 from runtime.agent.delivery.spool import EVENTS, LOGS, METRICS, Batch
+from runtime.messages import from_json
+from runtime.messages import training as messages
 
 Reply = Callable[[str, Any], Answer]
 FIELDS = {LOGS: "lines", METRICS: "points", EVENTS: "events"}
@@ -327,8 +329,8 @@ def test_a_spool_that_cannot_be_read_is_reported_once(
     shop.sender.append(kind, ['[1.0, "one", "two"]'])
     monkeypatch.setattr(shop.sender._spools[kind], "batch", unreadable)
     shop.finish()
-    assert [entry[2] for entry in shop.ingest.has(shown_in)] == [
-        f"The {kind} that this replica has kept cannot be read (Input/output error). Some may be missing."
+    assert [from_json(entry[2]) for entry in shop.ingest.has(shown_in)] == [
+        messages.SPOOL_UNREADABLE(kind=kind, error="Input/output error")
     ]
 
 
