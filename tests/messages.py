@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 from runtime.messages import Template
@@ -15,5 +16,5 @@ def pattern(template: Template) -> str:
 
 
 def mentions(text: str, template: Template) -> bool:
-    """Return whether a text holds a message of the template."""
-    return re.search(pattern(template), text, re.DOTALL) is not None
+    """Return whether a text or a page of HTML holds a message of the template."""
+    return re.search(pattern(template), html.unescape(text), re.DOTALL) is not None

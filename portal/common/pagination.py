@@ -21,6 +21,7 @@ from django.db.models import Model, Q, QuerySet
 from drf_spectacular.utils import OpenApiParameter
 
 from portal.common.errors import ValidationFailed
+from portal.common.messages import requests as messages
 
 Row = TypeVar("Row", bound=Model)
 DEFAULT_LIMIT = 50
@@ -31,7 +32,7 @@ PARAMETERS = (
     OpenApiParameter("cursor", str, description="The `next` of the page before."),
 )
 _NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
-_BAD_CURSOR = "This is no cursor of this list. Leave it out to begin at the start."
+_BAD_CURSOR = messages.CURSOR_INVALID()
 
 
 class Page(TypedDict):
@@ -58,7 +59,7 @@ def _limit(raw: str | None) -> int:
     if raw is None:
         return DEFAULT_LIMIT
     if not _NUMBER.fullmatch(raw) or not 1 <= int(raw) <= LARGEST_LIMIT:
-        raise ValidationFailed({"limit": [f"Write a whole number from 1 to {LARGEST_LIMIT}."]})
+        raise ValidationFailed({"limit": [messages.LIMIT_INVALID(most=LARGEST_LIMIT)]})
     return int(raw)
 
 

@@ -304,7 +304,7 @@ def _drop_last_slash(request: HttpRequest) -> None:
 def _refusal(request: HttpRequest) -> HttpResponse | None:
     """Refuse a body in chunks without a length: the REST framework would take it for an empty one."""
     if request.path.startswith("/api/") and "Transfer-Encoding" in request.headers:
-        return problem_response(problem("length_required", 411, "Send the length of the body (Content-Length)."))
+        return problem_response(problem("length_required", 411, messages.LENGTH_REQUIRED()))
     return None
 
 

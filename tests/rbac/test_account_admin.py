@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from jobs.messages import jobs as job_messages
 from portal.common.clock import now
 from portal.common.errors import Conflict, ValidationFailed
+from portal.common.messages import requests as requests_messages
 from rbac import account_admin, messages, outbox
 from rbac.audit import log as audit_log
 from rbac.models import AuditEntry, Session, User
@@ -156,7 +156,7 @@ def test_the_audit_log_is_paginated(personas: Personas) -> None:
 def test_an_invalid_cursor_is_an_error(personas: Personas) -> None:
     answer = personas.client("admin").get("/admin/audit", {"cursor": "x"})
     assert answer.status_code == 200
-    assert mentions(answer.content.decode(), job_messages.TIMELINE_CURSOR_INVALID)
+    assert mentions(answer.content.decode(), requests_messages.CURSOR_INVALID)
 
 
 # --- Accounts for others ---------------------------------------------------------------------------------------------

@@ -25,5 +25,8 @@ DATABASE_UNAVAILABLE = _("The portal's database is not responding, so nothing wa
 REPLICA_NOT_STARTED = _("{replica} could not be started: {why}")
 LAUNCH_RETRIED = _("The launch is being retried.")
 SIGNAL_NUMBER = _("signal {number}")
+CURSOR_INVALID = _("The cursor is not valid for this list. Omit it to start from the beginning.")
+LIMIT_INVALID = _("Enter a whole number from 1 to {most}.")
+LENGTH_REQUIRED = _("Send the length of the body (Content-Length).")
 
 register("requests", globals())

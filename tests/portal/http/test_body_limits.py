@@ -106,7 +106,7 @@ def test_of_a_stranger_s_large_body_nothing_is_stored(path: str, status: int, sp
 def test_a_form_that_is_too_large_is_refused_on_a_page() -> None:
     sender = ask("/sign-in", FAR_TOO_MUCH, cookie=f"regatta-csrf={'a' * 32}")
     assert sender.status == 413
-    assert b"larger than you may send" in sender.body
+    assert b"exceeds the size limit" in sender.body
 
 
 def test_the_error_suggests_a_remedy() -> None:

@@ -288,7 +288,7 @@ def test_processes_that_together_take_too_much_memory_are_ended(replica: Replica
         LIMIT_MEMORY=200 * 2**20,
     )
     assert report["out_of_memory"]
-    assert report["why"].startswith("out of memory: used ")
+    assert report["why"].startswith("ran out of memory: used ")
     assert report["why"].endswith(" of 200 MiB")
 
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.processes
 def test_an_agent_cannot_be_blinded(cell: Cell) -> None:
     report = cell.run("blind", LIMIT_MEMORY=250 * MIB).report
     assert report["out_of_memory"]
-    assert report["why"].startswith("out of memory: used ")
+    assert report["why"].startswith("ran out of memory: used ")
 
 
 @pytest.mark.invariant("An agent that cannot measure its process ends it.")
@@ -43,7 +43,7 @@ def test_memory_that_no_process_has_mapped_counts(cell: Cell, kind: str) -> None
     name = f"regatta-{uuid.uuid4().hex}"
     outcome = cell.run("memory", env={"KIND": kind, "NAME": name}, LIMIT_MEMORY=200 * MIB)
     assert "REACHED" not in outcome.output
-    assert outcome.report["why"].startswith("out of memory: used "), outcome
+    assert outcome.report["why"].startswith("ran out of memory: used "), outcome
     assert not Path("/dev/shm", name).exists()
     if kind == "shm":
         assert "REACHED" in cell.control("memory", KIND=kind, NAME=name)
