@@ -108,9 +108,9 @@ def test_a_file_of_no_known_format_is_kept_and_reported(uploader: Uploader) -> N
     [
         ("a.csv", b'x,y\n1,2\n3,"4\n', "offset 0: a quote that opens here or later is never closed"),
         ("a.npy", b"\x93NUMPY\x01\x00", "not a NumPy array"),
-        ("a.tar", b"\0" * 100 + b"x" * 500, "offset 0: no member of a tar file begins here"),
-        ("a.list", b"no tab\n", "chunk at 0: 'no tab' is no relative path"),
-        ("a.list", b"b.png\t1\n", "chunk at 0: it names 'b.png', which is no file of this version"),
+        ("a.tar", b"\0" * 100 + b"x" * 500, "offset 0: no tar member begins here"),
+        ("a.list", b"no tab\n", "chunk at 0: 'no tab' is not a relative path"),
+        ("a.list", b"b.png\t1\n", "chunk at 0: it lists 'b.png', which is not a file of this version"),
     ],
 )
 def test_a_broken_file_fails_the_version_with_its_name_and_the_place(

@@ -47,7 +47,7 @@ def test_a_failed_put_leaves_no_temporary_file(storage: LocalStorage) -> None:
 
 def test_a_file_where_a_directory_is_needed_is_an_error(storage: LocalStorage) -> None:
     storage.put("a", io.BytesIO(b"x"))
-    with pytest.raises(StorageError, match=pattern(messages.PART_NOT_WRITTEN)):
+    with pytest.raises(StorageError, match=pattern(messages.STORAGE_OPERATION_FAILED)):
         storage.put("a/b", io.BytesIO(b"x"))
 
 

@@ -195,4 +195,4 @@ def test_a_refused_field_is_reported_in_the_language_of_the_reader(personas: Per
         headers={"Accept-Language": "zh-CN"},
     )
     assert answer.json()["errors"]["name"] == ["请为任务命名，例如 digits。"]
-    assert answer.json()["detail"] == "name: 请为任务命名，例如 digits。"
+    assert answer.json()["detail"] == "name：请为任务命名，例如 digits。"

@@ -108,8 +108,8 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(store, book):
     assert versions == [1]
     (message,) = warnings
     assert message == (
-        f"The checkpoint {last.file} (version 2 of parameter server 0) cannot be used: "
-        f"it is truncated after {last.size - 9} bytes. Version 1 is tried next."
+        f"Checkpoint {last.file} (version 2 of parameter server 0) cannot be used: "
+        f"it is truncated after {last.size - 9} bytes. Trying version 1 next."
     )
 
 

@@ -59,7 +59,7 @@ USERS = [0, unprivileged.UID] if os.geteuid() == 0 else []
         ),
         pytest.param(
             Observed(PLACE, writable=True, inside=True, available=frozenset({"hugetlb"})),
-            *(PLACE, False, (), "no limits of memory and processes"),
+            *(PLACE, False, (), "does not limit memory and processes"),
             id="no controller that is wanted",
         ),
     ],

@@ -3,6 +3,8 @@ from __future__ import annotations
 from runtime.coordination.base import StoreUnavailable
 from runtime.master.event_log import Pace, StoreOutage
 from runtime.master.types import Happening
+from runtime.messages import training as messages
+from tests.messages import mentions
 
 
 def is_logged(pace: Pace, now: float, *, frequent: bool = True, kind: str = "pass") -> bool:
@@ -37,7 +39,7 @@ class TestAStoreOutage:
         outage, away = StoreOutage(), StoreUnavailable("The store is away.")
         (begun,) = outage.begin(away, 5.0)
         assert (begun.kind, begun.notable) == ("store", True)
-        assert begun.text == "The store is away. Meanwhile trainers do the tasks that they have."
+        assert begun.text == "The store is away. Meanwhile, trainers continue with the tasks that they have."
         assert outage.begin(away, 6.0) == ()
 
     def test_its_end_is_reported_once_with_its_length(self):
@@ -45,7 +47,7 @@ class TestAStoreOutage:
         outage.begin(StoreUnavailable("The store is away."), 5.0)
         outage.begin(StoreUnavailable("The store is away."), 9.0)
         (ended,) = outage.end(17.0)
-        assert "answers again after 12 s" in ended.text
+        assert mentions(ended.text, messages.STORE_RESPONDS_AGAIN)
         assert outage.end(18.0) == ()
 
     def test_a_store_that_always_answers_is_not_reported(self):

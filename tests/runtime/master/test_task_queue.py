@@ -131,7 +131,7 @@ class TestTransitions:
         again = y.get()
         assert (again.task_id, again.epoch) == (lost.task_id, 2)
         assert queue.entries[lost.task_id].failures == 1
-        assert f"trainer-0 left; its task {lost.task_id} goes back." in texts(queue)
+        assert f"trainer-0 left; its task {lost.task_id} returns to the queue." in texts(queue)
 
     def test_m3_a_report_of_an_earlier_pass_is_stale(self):
         queue = queue_of(1, X, Y, Z)

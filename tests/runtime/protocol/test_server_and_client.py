@@ -6,14 +6,13 @@ import pytest
 
 from bench.runtime.proxy import DOWN, UP, Proxy
 from jobs.messages import jobs as job_messages
-from jobs.messages import specification as specification_messages
 from runtime.errors import Leaving, Lost, Refused, WireError
 from runtime.protocol import frames
 from runtime.protocol.client import Client, Moved
 from runtime.protocol.connection import Connection, Message
 from runtime.protocol.frames import DType, Flag, Header, Op
 from runtime.protocol.server import JsonSession, Server, reply_head
-from tests.messages import mentions, pattern
+from tests.messages import pattern
 
 
 @pytest.fixture
@@ -277,7 +276,7 @@ def test_bytes_that_are_no_frame_are_answered_with_the_reason(serve):
         link.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nAccept: everything at all, please\r\n\r\n")
         answer = Connection(link).receive(5)
     assert answer.head.error
-    assert mentions(answer.body["why"], specification_messages.FRAMEWORK_UNKNOWN)
+    assert "no frame" in answer.body["why"]
 
 
 def test_a_block_where_none_is_expected_is_refused(serve):

@@ -150,7 +150,7 @@ def test_a_truncated_file_is_reported(saved, length):
     if length == 37:
         assert read_all(path) == [b"12345", b"1234"]
     else:
-        with pytest.raises(RecordIOError, match=pattern(messages.CHUNK_TRUNCATED)):
+        with pytest.raises(RecordIOError, match="It was truncated"):
             recordio.scan(path)
 
 

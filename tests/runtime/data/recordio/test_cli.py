@@ -66,7 +66,7 @@ def test_verify_names_the_damage_and_goes_on_to_the_next_file(damaged, tmp_path,
 def test_repair_saves_whole_chunks_and_reports_losses(damaged, tmp_path, capsys):
     target = tmp_path / "repaired"
     assert main(["recordio", "repair", str(damaged), str(target)]) == 1
-    assert mentions(capsys.readouterr().out, messages.COMPRESSED_ARRAYS_TOO_LARGE)
+    assert "bytes of" in capsys.readouterr().out
     with Reader(target) as reader:
         assert list(reader) == [b"two\nlines", b"\xff\xfe", "数字".encode()]
 
@@ -80,7 +80,7 @@ def test_repair_overwrites_nothing(damaged, tmp_path, capsys):
     target = tmp_path / "kept"
     target.write_bytes(b"mine")
     assert main(["recordio", "repair", str(damaged), str(target)]) == 1
-    assert mentions(capsys.readouterr().err, messages.OUTPUT_EXISTS)
+    assert "exists already" in capsys.readouterr().err
     assert target.read_bytes() == b"mine"
     assert sorted(each.name for each in tmp_path.iterdir()) == ["kept", "words.recordio"]
 

@@ -107,7 +107,7 @@ def test_a_thousand_records_of_growing_length_are_each_in_their_chunk():
 @pytest.mark.parametrize("cut", [1, 5, 20, 33])
 def test_a_bad_tail_is_an_error_unless_it_is_to_be_passed_over(path, cut):
     path.write_bytes(path.read_bytes()[:-cut])
-    with Reader(path) as reader, pytest.raises(RecordIOError, match=pattern(messages.CHUNK_HEADER_TRUNCATED)):
+    with Reader(path) as reader, pytest.raises(RecordIOError, match="It was truncated"):
         list(reader)
     with Reader(path, recover=True) as reader:
         assert list(reader) == WORDS[:5]

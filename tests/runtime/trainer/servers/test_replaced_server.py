@@ -103,7 +103,7 @@ def test_a_server_killed_between_two_answers_of_a_version_restores_that_version(
 
 
 def is_waiting(attempt):
-    return list(attempt.running[0].shard._pushed) == [1]
+    return list(attempt.running[0].shard.queue.waiting) == [1]
 
 
 def test_a_server_reports_that_it_is_behind_a_trainer_although_it_had_come_back():

@@ -61,7 +61,7 @@ def test_a_record_that_ends_every_trainer_is_left_out_and_the_job_goes_on(tmp_pa
             attempt.start(contract.TRAINER, index)
         assert 2 <= keep_alive(attempt, 2, 60.0) <= most
         assert attempt.wait("master-0", 0.0) == contract.EXIT_OK
-        assert f"without what no trainer could do: record {BAD} (train" in attempt.log("master-0")
+        assert f"that no trainer could process: record {BAD} (train" in attempt.log("master-0")
         store = coordination.connect(f"sqlite:///{tmp_path}/attempt/coordination.db")
         assert f"record {BAD} ".encode() in store.get("/regatta/job/1/master/quarantine").value
         store.close()
