@@ -30,7 +30,7 @@ from runtime.data.formats.base import Format
 from runtime.data.recordio.header import HEADER_BYTES, NONE, Header
 from runtime.data.span import Span
 from runtime.errors import RegattaError
-from runtime.messages import to_json
+from runtime.messages import mapped, to_json
 
 RECORDS = 100
 COLUMNS = 50
@@ -88,7 +88,7 @@ def first_records(path: Path, format_name: str, name: str, most: int = RECORDS) 
         for record in islice(_records(path, registry.named(format_name)), most):
             rows.add(record)
     except RegattaError as fault:
-        return rows.table(str(fault).replace(str(path), name))
+        return rows.table(mapped(str(fault), lambda text: text.replace(str(path), name)))
     return rows.table()
 
 

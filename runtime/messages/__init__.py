@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 Parameter = str | int | float
@@ -104,6 +104,17 @@ def paragraph(*texts: object) -> str:
         return parts[0] if parts else ""
     params = {str(number): part for number, part in enumerate(parts, 1)}
     return Message(" ".join(parts), PARAGRAPH, params)
+
+
+def mapped(text: str, change: Callable[[str], str]) -> str:
+    """Return a text after ``change``, which is applied to the parameters of a message: it keeps its code."""
+    if not isinstance(text, Message):
+        return change(text)
+    params = {name: mapped(value, change) if isinstance(value, str) else value for name, value in text.params.items()}
+    if text.code == PARAGRAPH:
+        return paragraph(*params.values())
+    template = _TEMPLATES.get(text.code)
+    return template(**params) if template is not None else change(text)
 
 
 def shortened(text: str, limit: int) -> str:

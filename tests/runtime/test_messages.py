@@ -13,7 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runtime import messages
-from runtime.messages import MAX_DEPTH, PARAGRAPH, Message, Template, from_json, paragraph, restore, shortened, to_json
+from runtime.messages import (
+    MAX_DEPTH,
+    PARAGRAPH,
+    Message,
+    Template,
+    from_json,
+    mapped,
+    paragraph,
+    restore,
+    shortened,
+    to_json,
+)
 from runtime.messages.composition import clauses, enumerated, listed, prefixed, with_full_stop
 
 TRAINING = Template("Training with {trainers}.")
@@ -76,6 +87,19 @@ def test_a_text_within_the_limit_keeps_its_code_and_a_longer_one_loses_its_end()
     assert coded(shortened(message, 10)) == coded(message)
     assert shortened(message, 9) == "2 trainer"
     assert not isinstance(shortened(message, 9), Message)
+
+
+def test_a_change_of_the_parameters_keeps_the_code() -> None:
+    message = paragraph(FAILED(replica="trainer-0", error=TRAINING(trainers="/tmp/x/a.csv")), "in /tmp/x")
+    changed = mapped(message, lambda text: text.replace("/tmp/x", "data"))
+    assert changed == "trainer-0 failed: Training with data/a.csv. in data"
+    assert coded(changed) == coded(
+        paragraph(FAILED(replica="trainer-0", error=TRAINING(trainers="data/a.csv")), "in data")
+    )
+
+
+def test_a_change_of_a_plain_text_changes_it() -> None:
+    assert mapped("in /tmp", str.upper) == "IN /TMP"
 
 
 # --- Composition -----------------------------------------------------------------------------------------------------

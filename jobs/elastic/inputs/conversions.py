@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from jobs.elastic.policy.model import UNLIMITED, Amounts, Cluster, Decision, Node
 from jobs.messages import elastic as messages
+from runtime.messages import mapped
 
 _MEGABYTE = 10**6
 _KEY = re.compile(r"`([^`]+)`")
@@ -74,4 +75,4 @@ def worded(message: str, cluster: Cluster, names: Mapping[str, str], reader: str
             return found[0]
         return f"`{names.get(key, key)}`" if namespaces[key] == reader else _FOREIGN
 
-    return _KEY.sub(named, message)
+    return mapped(message, lambda text: _KEY.sub(named, text))

@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from jobs.elastic.controller.cluster_watch import Sighting, Survey
+from jobs.elastic.controller.cluster_watch import ClusterState, ClusterWatch
 from jobs.operator.client.resources import ALL_PODS
 from regatta import Client
 from regatta.errors import PortalError
@@ -145,8 +145,8 @@ def service(shop: Cluster) -> Iterator[Service]:
     found.remove()
 
 
-def survey(cluster: Cluster) -> Sighting:
-    sighting = Survey(cluster.api).look()
+def survey(cluster: Cluster) -> ClusterState:
+    sighting = ClusterWatch(cluster.api).look()
     assert sighting is not None, "the API server tells what there is"
     return sighting
 

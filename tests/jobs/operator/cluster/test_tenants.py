@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from jobs.elastic.controller.cluster_watch import Survey
+from jobs.elastic.controller.cluster_watch import ClusterWatch
 from jobs.operator.client.api import KubeApi, Refusal, connect
 from jobs.operator.client.resources import EVENTS, JOBS, NODES, PODS
 from jobs.operator.model import names
@@ -253,7 +253,7 @@ def test_in_a_namespace_that_is_not_its_own_the_portal_does_nothing(cluster: Clu
 
 
 def test_the_portal_sees_the_nodes_and_pods_of_the_cluster(cluster: Cluster, portal: Portal) -> None:
-    survey = Survey(portal.api)
+    survey = ClusterWatch(portal.api)
     sighting = survey.look()
     assert sighting is not None, survey.forbidden
     assert min(node.allocatable.cpu for node in sighting.nodes) > 0
@@ -263,7 +263,7 @@ def test_the_portal_sees_the_nodes_and_pods_of_the_cluster(cluster: Cluster, por
     survey.end()
 
 
-def _sees(survey: Survey, namespace: str, name: str) -> bool:
+def _sees(survey: ClusterWatch, namespace: str, name: str) -> bool:
     sighting = survey.follow()
     return sighting is not None and any(
         (one.namespace, one.name, one.needs.cpu, bool(one.node)) == (namespace, name, 50, True) for one in sighting.pods

@@ -115,6 +115,6 @@ def test_a_server_reports_that_it_is_behind_a_trainer_although_it_had_come_back(
     shard.come_back()
     server.ask(lambda ticket: shard.offer(ticket, trainer, declaration, Offer(held=1, seen=1), 0.0))
     server.ask(lambda ticket: shard.reseed(ticket, trainer, 1, [np.zeros(3, "f4")], Standing()))
-    with pytest.raises(Refused, match="came back at version 1, but trainer-0 has seen version 2"):
+    with pytest.raises(Refused, match="recovered at version 1, but trainer-0 is already at version 2"):
         server.ask(lambda ticket: shard.offer(ticket, trainer, declaration, Offer(held=2, seen=2), 0.0))
-    assert reports == [Recovered(version=1, giver=0, stored=NOTHING), shard.lost]
+    assert reports == [Recovered(version=1, giver=0, stored=NOTHING), shard.election.lost]
