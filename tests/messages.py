@@ -7,12 +7,18 @@ import re
 
 from runtime.messages import Template
 
-_PLACE = re.compile(r"\{\w+\}")
+_PLACE = re.compile(r"\{(\w+)\}")
 
 
-def pattern(template: Template) -> str:
-    """Return a regular expression for messages of a template, as in ``pytest.raises(match=pattern(messages.LATE))``."""
-    return ".*?".join(map(re.escape, _PLACE.split(template.text)))
+def pattern(template: Template, **params: object) -> str:
+    """Return a regular expression for messages of a template, as in ``pytest.raises(match=pattern(messages.LATE))``.
+
+    A parameter that is given must have this value; others may have any.
+    """
+    parts = _PLACE.split(template.text)  # texts, and between them names
+    parts[::2] = map(re.escape, parts[::2])
+    parts[1::2] = [re.escape(str(params[name])) if name in params else ".*?" for name in parts[1::2]]
+    return "".join(parts)
 
 
 def mentions(text: str, template: Template) -> bool:

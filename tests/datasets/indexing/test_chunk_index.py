@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import json
+import re
 import tarfile
 import tracemalloc
 from collections.abc import Callable
@@ -307,4 +308,4 @@ def test_a_saved_dataset_shows_its_pictures(uploader: Uploader) -> None:
 def test_a_saved_dataset_without_one_of_its_shards_fails_the_version_with_its_name(uploader: Uploader) -> None:
     version = upload_saved(uploader, "saved", but="data-00001-of-00002.arrow")
     assert version.state == VersionState.FAILED
-    assert "names 'data-00001-of-00002.arrow', which is not there" in version.why
+    assert re.search(pattern(messages.LISTED_FILE_MISSING, name="'data-00001-of-00002.arrow'"), version.why)

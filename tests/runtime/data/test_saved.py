@@ -92,7 +92,7 @@ def test_saved_splits_are_splits_and_others_have_no_records() -> None:
 def test_a_saved_dataset_of_which_a_shard_is_missing_is_refused(tmp_path: Path) -> None:
     shutil.copytree(SAMPLES / "saved", tmp_path / "saved")
     (tmp_path / "saved" / "data-00001-of-00002.arrow").unlink()
-    with pytest.raises(BadDataset, match=r"names 'data-00001-of-00002.arrow', which is not there"):
+    with pytest.raises(BadDataset, match=pattern(messages.LISTED_FILE_MISSING, name="'data-00001-of-00002.arrow'")):
         local_files.find(str(tmp_path / "saved"))
 
 

@@ -54,11 +54,11 @@ def test_compressed_batches_are_refused(tmp_path: Path) -> None:
         makers.chunks(written(tmp_path / "a.arrow", numbers(), compression="zstd"))
 
 
-def test_dictionaries_are_refused_with_the_column(tmp_path: Path) -> None:
+def test_dictionaries_are_refused(tmp_path: Path) -> None:
     import pyarrow
 
     path = written(tmp_path / "a.arrow", pyarrow.table({"kind": pyarrow.array(["x", "y"]).dictionary_encode()}))
-    with pytest.raises(FormatError, match=r"'kind' is of the type dictionary|dictionaries of Arrow are not read"):
+    with pytest.raises(FormatError, match=pattern(messages.ARROW_DICTIONARY_UNSUPPORTED)):
         makers.chunks(path)
 
 
@@ -66,7 +66,7 @@ def test_types_that_stand_for_more_than_their_bytes_are_refused_with_the_column(
     import pyarrow
 
     path = written(tmp_path / "a.arrow", pyarrow.table({"v": pyarrow.array(["x"], pyarrow.string_view())}))
-    with pytest.raises(FormatError, match=r"'v' is of the type string_view, which is not read"):
+    with pytest.raises(FormatError, match=pattern(messages.COLUMN_TYPE_UNSUPPORTED, name="'v'", type="string_view")):
         makers.chunks(path)
 
 
@@ -78,7 +78,7 @@ def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:
     data = path.read_bytes()
     assert [span.records for span in arrow.index(path, 1)] == [10]
     path.write_bytes(data.replace((10).to_bytes(8, "little"), (10**9).to_bytes(8, "little")))
-    with pytest.raises(FormatError, match=r"announces 1000000000 rows in too few bytes"):
+    with pytest.raises(FormatError, match=pattern(messages.ARROW_BATCH_TOO_SHORT, count=10**9)):
         makers.chunks(path)
 
 
@@ -86,7 +86,7 @@ def test_rows_without_bytes_are_refused(tmp_path: Path) -> None:
 def test_a_stream_without_its_end_is_refused(tmp_path: Path, cut: int) -> None:
     path = written(tmp_path / "a.arrow", numbers())
     path.write_bytes(path.read_bytes()[:-cut])
-    with pytest.raises(FormatError, match=r"was cut short"):
+    with pytest.raises(FormatError, match=pattern(messages.ARROW_STREAM_TRUNCATED)):
         makers.chunks(path)
 
 
@@ -103,7 +103,9 @@ def test_a_picture_that_lies_elsewhere_is_refused(tmp_path: Path) -> None:
     described = {"huggingface": json.dumps({"info": {"features": {"image": {"_type": "Image"}}}})}
     rows = pyarrow.table({"image": [{"bytes": None, "path": "/home/me/cat.png"}]}).replace_schema_metadata(described)
     path = written(tmp_path / "a.arrow", rows)
-    with pytest.raises(FormatError, match=r"'image' names the file '/home/me/cat.png', whose content is not in"):
+    with pytest.raises(
+        FormatError, match=pattern(messages.COLUMN_FILE_NOT_EMBEDDED, name="'image'", path="'/home/me/cat.png'")
+    ):
         makers.read(path)
 
 
