@@ -2,15 +2,18 @@
 # builds the scripts of the pages. PORT= and REGATTA_* are passed on.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-timed test-untimed test-packages test-near test-deep mutate test-frameworks test-glusterfs test-kube check bench frontend environment environment-dev
+.PHONY: help run test test-timed test-untimed test-processes test-others test-packages test-near test-deep mutate test-frameworks test-glusterfs test-kube check bench frontend environment environment-dev
 
 BIN := .venv/bin
 # A job starts many processes with the same modules: compile them once, whatever the caller's environment sets.
 export PYTHONDONTWRITEBYTECODE :=
 # Groups of tests that have targets of their own.
 APART := not kube and not glusterfs and not frameworks
+# Tests that wait for processes or a browser: they fail if the machine has far too little time for them.
+PROCESSES := processes or browser or faults
 # More workers than cores: many tests wait for processes, servers and browsers.
 WORKERS = $(shell echo $$((2 * $$(nproc))))
+IN_PARALLEL = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Reading only these files saves the time of importing all others. tests/conftest.py checks that no other has such tests.
 TIMED = $(shell grep -rlw --include='test_*.py' timed tests)
 
@@ -48,8 +51,14 @@ test-timed: test-packages
 	$(BIN)/python -m pytest -m "timed and $(APART)" --numprocesses 0 $(or $(ARGS),$(TIMED)) || [ $$? = 5 ]
 
 test-untimed: test-packages
-	HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest -m "not timed and $(APART)" \
-	    --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(IN_PARALLEL) -m "not timed and $(APART)" $(ARGS)
+
+# The two halves of test-untimed.
+test-processes: test-packages
+	$(IN_PARALLEL) -m "($(PROCESSES)) and not timed and $(APART)" $(ARGS)
+
+test-others: test-packages
+	$(IN_PARALLEL) -m "not ($(PROCESSES)) and not timed and $(APART)" $(ARGS)
 
 test-near: environment-dev
 	@near=$$($(BIN)/python scripts/test_near.py --base $${BASE:-main}) || exit; \
