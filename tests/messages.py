@@ -21,6 +21,6 @@ def pattern(template: Template, **params: object) -> str:
     return "".join(parts)
 
 
-def mentions(text: str, template: Template) -> bool:
-    """Return whether a text or a page of HTML holds a message of the template."""
-    return re.search(pattern(template), html.unescape(text), re.DOTALL) is not None
+def mentions(text: str, template: Template, **params: object) -> bool:
+    """Return whether a text or a page of HTML holds a message of the template, with these values of parameters."""
+    return re.search(pattern(template, **params), html.unescape(text), re.DOTALL) is not None

@@ -19,12 +19,14 @@ from jobs.backends.base import AttemptRef, ClusterBackend, LaunchFailed, LaunchP
 from jobs.backends.kubernetes.backend import SECRETS, KubernetesBackend
 from jobs.backends.kubernetes.manifests import Cluster as Site
 from jobs.backends.kubernetes.manifests import job_name, pod_name
+from jobs.messages import cluster as messages
 from jobs.operator.client.api import connect
 from runtime import contract
 from tests.contracts import backend_contract
 from tests.contracts.backend_contract import NO_GRACE, BackendContract, all_exited, all_running, make_plan
 from tests.jobs.operator.environment import own_address, runtime_image
 from tests.jobs.operator.kube_cluster import Cluster, Controller
+from tests.messages import pattern
 from tests.runtime.agent.ingest_server import IngestServer
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
@@ -280,7 +282,7 @@ def test_a_missing_namespace_is_reported_with_what_to_do(
 ) -> None:
     attempt = plan(BackendContract.SHORT)
     elsewhere = replace(attempt, namespace="nobodys", ref=replace(attempt.ref, namespace="nobodys"))
-    with pytest.raises(LaunchFailed, match=r"no namespace nobodys.*An admin of the cluster") as refused:
+    with pytest.raises(LaunchFailed, match=pattern(messages.CLUSTER_NOT_PREPARED, name="nobodys")) as refused:
         backend.launch(elsewhere)
     assert not refused.value.retryable
 
