@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from django.db import transaction
-from django.http import HttpRequest
 
 from datasets import messages, states, storage_usage, tasks
 from datasets.errors import Exists, Incomplete
@@ -37,7 +36,6 @@ def create_dataset(
     name: str,
     description: str = "",
     format: str = "",
-    request: HttpRequest | None = None,
 ) -> Dataset:
     """Create a dataset. Raises NotFound, Forbidden, ValidationFailed, Exists (also for the name of a deleted one)."""
     namespace = namespace_for(actor, namespace_name, _WRITE)
@@ -49,7 +47,7 @@ def create_dataset(
     dataset = Dataset.objects.create(
         namespace=namespace, name=name, description=description, format=format, owner=actor, created=wall_clock()
     )
-    _note("dataset.create", dataset, actor, request)
+    _note("dataset.create", dataset, actor)
     return dataset
 
 
@@ -60,9 +58,7 @@ def _taken(earlier: Dataset) -> str:
 
 
 @transaction.atomic
-def change_dataset(
-    *, actor: User, ns: str, name: str, fields: Mapping[str, Any], request: HttpRequest | None = None
-) -> Dataset:
+def change_dataset(*, actor: User, ns: str, name: str, fields: Mapping[str, Any]) -> Dataset:
     """Change the description or the ``visibility``. Raises NotFound, Forbidden, ValidationFailed."""
     dataset = _living(dataset_for(actor, ns, name, _WRITE))
     _refuse(_faults(**fields) if fields else {"body": [messages.NOTHING_TO_CHANGE()]})
@@ -70,14 +66,12 @@ def change_dataset(
     for field, value in fields.items():
         setattr(dataset, field, value)
     dataset.save(update_fields=list(fields))
-    _note("dataset.change", dataset, actor, request, before=before, after=dict(fields))
+    _note("dataset.change", dataset, actor, before=before, after=dict(fields))
     return dataset
 
 
 @transaction.atomic
-def share_dataset(
-    *, actor: User, ns: str, name: str, namespaces: Iterable[str], request: HttpRequest | None = None
-) -> Dataset:
+def share_dataset(*, actor: User, ns: str, name: str, namespaces: Iterable[str]) -> Dataset:
     """Share the dataset with exactly these namespaces. The response does not reveal which of them exist.
 
     A name that no namespace has is stored and has no effect, even if a namespace gets that name later. To share with
@@ -96,29 +90,29 @@ def share_dataset(
     present = {namespace.name: namespace for namespace in Namespace.objects.filter(name__in=wanted)}
     for each in wanted:
         ensure(Share, dataset=dataset, name=each, namespace=present.get(each))
-    _note("dataset.share", dataset, actor, request, before={"namespaces": before}, after={"namespaces": wanted})
+    _note("dataset.share", dataset, actor, before={"namespaces": before}, after={"namespaces": wanted})
     return dataset
 
 
 @transaction.atomic
-def delete_dataset(*, actor: User, ns: str, name: str, request: HttpRequest | None = None) -> Dataset:
+def delete_dataset(*, actor: User, ns: str, name: str) -> Dataset:
     """Delete a dataset. It can be restored until its grace period ends. Idempotent."""
     dataset = dataset_for(actor, ns, name, _WRITE)
     if dataset.deleted_at is None:
         dataset.deleted_at = wall_clock()
         dataset.save(update_fields=["deleted_at"])
-        _note("dataset.delete", dataset, actor, request)
+        _note("dataset.delete", dataset, actor)
     return dataset
 
 
 @transaction.atomic
-def restore_dataset(*, actor: User, ns: str, name: str, request: HttpRequest | None = None) -> Dataset:
+def restore_dataset(*, actor: User, ns: str, name: str) -> Dataset:
     """Restore a deleted dataset. Raises NotFound after its grace period."""
     dataset = dataset_for(actor, ns, name, _WRITE)
     if dataset.deleted_at is not None:
         dataset.deleted_at = None
         dataset.save(update_fields=["deleted_at"])
-        _note("dataset.restore", dataset, actor, request)
+        _note("dataset.restore", dataset, actor)
     return dataset
 
 
@@ -153,9 +147,7 @@ _FAULTS: Mapping[str, Callable[[str], str]] = {
 
 # --- Versions --------------------------------------------------------------------------------------------------------
 @transaction.atomic
-def begin_version(
-    *, actor: User, ns: str, name: str, expected_bytes: int = 0, request: HttpRequest | None = None
-) -> Version:
+def begin_version(*, actor: User, ns: str, name: str, expected_bytes: int = 0) -> Version:
     """Create a version and reserve ``expected_bytes``. Raises NotFound, Forbidden, Conflict, QuotaExceeded."""
     dataset = _living(dataset_for(actor, ns, name, _WRITE))
     storage_usage.claim(dataset, expected_bytes)
@@ -164,12 +156,12 @@ def begin_version(
     version = Version.objects.create(
         dataset=dataset, number=newest + 1, reserved=expected_bytes, created=now, touched=now, created_by=actor
     )
-    _note("dataset.version", dataset, actor, request, detail={"version": version.number})
+    _note("dataset.version", dataset, actor, detail={"version": version.number})
     return version
 
 
 @transaction.atomic
-def seal_version(*, actor: User, ns: str, name: str, number: int, request: HttpRequest | None = None) -> Version:
+def seal_version(*, actor: User, ns: str, name: str, number: int) -> Version:
     """Close a version permanently; it is indexed next. Idempotent.
 
     Raises NotFound, Forbidden, Conflict, and Incomplete with the ``files`` that are missing.
@@ -183,7 +175,7 @@ def seal_version(*, actor: User, ns: str, name: str, number: int, request: HttpR
     version.reserved, version.why, version.claimed_until, version.tries = 0, "", None, 0
     version.save(update_fields=["state", "reserved", "why", "claimed_until", "tries"])
     storage_usage.settle(version.dataset)
-    _note("dataset.seal", version.dataset, actor, request, detail={"version": version.number})
+    _note("dataset.seal", version.dataset, actor, detail={"version": version.number})
     tasks.hint(version.pk)
     return version
 
@@ -201,7 +193,7 @@ def _refuse_incomplete(version: Version) -> None:
 
 
 @transaction.atomic
-def delete_version(*, actor: User, ns: str, name: str, number: int, request: HttpRequest | None = None) -> Version:
+def delete_version(*, actor: User, ns: str, name: str, number: int) -> Version:
     """Delete a version and its files. Content that no other version uses is deleted from the storage too."""
     version = locked(version_for(actor, ns, name, number, _WRITE))
     version.state = _step(version, Event.DELETE)
@@ -209,7 +201,7 @@ def delete_version(*, actor: User, ns: str, name: str, number: int, request: Htt
     version.save(update_fields=["state", "deleted_at", "reserved"])
     version.files.filter(blob=None).delete()  # their staged parts are swept
     storage_usage.settle(version.dataset)
-    _note("dataset.delete_version", version.dataset, actor, request, detail={"version": version.number})
+    _note("dataset.delete_version", version.dataset, actor, detail={"version": version.number})
     return version
 
 
@@ -235,5 +227,5 @@ def _step(version: Version, event: Event) -> VersionState:
         raise Conflict(str(error)) from None
 
 
-def _note(action: str, dataset: Dataset, actor: User, request: HttpRequest | None, **more: Any) -> None:
-    audit_log.record(action, dataset.full_name, actor=actor, namespace=dataset.namespace, request=request, **more)
+def _note(action: str, dataset: Dataset, actor: User, **more: Any) -> None:
+    audit_log.record(action, dataset.full_name, actor=actor, namespace=dataset.namespace, **more)

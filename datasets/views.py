@@ -88,7 +88,7 @@ def new_dataset(request: HttpRequest, ns: str) -> HttpResponse:
     if request.method != "POST":
         return render(request, "datasets/new.html", context)
     try:
-        services.create_dataset(actor=user_of(request), namespace_name=ns, request=request, **fields)
+        services.create_dataset(actor=user_of(request), namespace_name=ns, **fields)
     except ValidationFailed as error:
         return refused(request, "datasets/new.html", {**context, "errors": error.errors}, error)
     except Conflict as error:
@@ -210,7 +210,7 @@ def change(request: HttpRequest, ns: str, name: str) -> HttpResponse:
 
     def deed() -> None:
         fields = {"description": request.POST.get("description", "").strip()}
-        services.change_dataset(actor=user_of(request), ns=ns, name=name, fields=fields, request=request)
+        services.change_dataset(actor=user_of(request), ns=ns, name=name, fields=fields)
 
     return _do(request, ns, name, deed, _("The description has been changed."))
 
@@ -224,9 +224,9 @@ def set_readers(request: HttpRequest, ns: str, name: str) -> HttpResponse:
         actor = user_of(request)
         named = re.split(r"[\s,，、]+", request.POST.get("namespaces", "").strip())
         fields = {"visibility": request.POST.get("visibility", "")}
-        services.share_dataset(actor=actor, ns=ns, name=name, namespaces=filter(None, named), request=request)
+        services.share_dataset(actor=actor, ns=ns, name=name, namespaces=filter(None, named))
         if selectors.dataset_for(actor, ns, name).visibility != fields["visibility"]:
-            services.change_dataset(actor=actor, ns=ns, name=name, fields=fields, request=request)
+            services.change_dataset(actor=actor, ns=ns, name=name, fields=fields)
 
     return _do(request, ns, name, deed, _("Who reads it has been changed."))
 
@@ -237,7 +237,7 @@ def delete(request: HttpRequest, ns: str, name: str) -> HttpResponse:
     """Delete the dataset with all its versions."""
 
     def deed() -> None:
-        services.delete_dataset(actor=user_of(request), ns=ns, name=name, request=request)
+        services.delete_dataset(actor=user_of(request), ns=ns, name=name)
 
     return _do(request, ns, name, deed, _("The dataset has been deleted. Until its grace is over it can be restored."))
 
@@ -248,7 +248,7 @@ def restore(request: HttpRequest, ns: str, name: str) -> HttpResponse:
     """Restore a deleted dataset."""
 
     def deed() -> None:
-        services.restore_dataset(actor=user_of(request), ns=ns, name=name, request=request)
+        services.restore_dataset(actor=user_of(request), ns=ns, name=name)
 
     return _do(request, ns, name, deed, _("The dataset is back."))
 
@@ -259,7 +259,7 @@ def delete_version(request: HttpRequest, ns: str, name: str, number: int) -> Htt
     """Delete one version."""
 
     def deed() -> None:
-        services.delete_version(actor=user_of(request), ns=ns, name=name, number=number, request=request)
+        services.delete_version(actor=user_of(request), ns=ns, name=name, number=number)
 
     return _do(request, ns, name, deed, _("The version has been deleted."))
 
@@ -271,7 +271,7 @@ def take_out(request: HttpRequest, ns: str, name: str, number: int, file_id: int
 
     def deed() -> None:
         place = Place(ns, name, number)
-        uploads.take_out(actor=user_of(request), place=place, file_id=file_id, request=request)
+        uploads.take_out(actor=user_of(request), place=place, file_id=file_id)
 
     attempt(request, deed, _("The file has been taken out."))
     return redirect(f"{reverse('dataset-upload', kwargs={'ns': ns, 'name': name})}?version={number}")

@@ -69,6 +69,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "rbac.middleware.SeenMiddleware",
     "rbac.middleware.ImpersonationMiddleware",
+    "rbac.middleware.AuditContextMiddleware",
     "rbac.middleware.OwedSecondFactorMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",

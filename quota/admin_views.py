@@ -56,7 +56,6 @@ def set_capacity(request: HttpRequest) -> HttpResponse:
             actor=user_of(request),
             amounts=amounts_in(request.POST, SHARED),
             reason=request.POST.get("reason", ""),
-            request=request,
         )
 
     attempt(request, action, _("The capacity has been set."))
@@ -104,7 +103,6 @@ def set_limits(request: HttpRequest, ns: str) -> HttpResponse:
             limits=amounts_in(request.POST, SHOWN),
             borrow=amounts_in(request.POST, SHARED, prefix="borrow."),
             reason=request.POST.get("reason", ""),
-            request=request,
         )
 
     if attempt(request, action, _("The limits have been set.")) and (over := selectors.overheld(target)):
@@ -131,7 +129,7 @@ def answer(request: HttpRequest, wish_id: int) -> HttpResponse:
 
     def action() -> None:
         reason = request.POST.get("reason", "")
-        services.answer(actor=user_of(request), request_id=wish_id, approve=approve, reason=reason, request=request)
+        services.answer(actor=user_of(request), request_id=wish_id, approve=approve, reason=reason)
 
     attempt(request, action, _("The request has been approved.") if approve else _("The request has been refused."))
     return redirect("admin-quota-requests")

@@ -162,7 +162,6 @@ class QuotaView(APIView):
             limits=_mapping(body if wrapped else {"limits": body}, "limits"),
             borrow=_mapping(body, "borrow") if wrapped else {},
             reason=_reason(body, services.BY_API) if wrapped else services.BY_API,
-            request=request._request,
         )
         return Response(selectors.quota_of(namespace))
 
@@ -203,7 +202,6 @@ class QuotaRequestsView(APIView):
             namespace_name=ns,
             limits=_mapping(request.data, "limits"),
             reason=_reason(request.data),
-            request=request._request,
         )
         return Response(_rendered(quota_request), status=status.HTTP_201_CREATED)
 
@@ -214,7 +212,7 @@ class QuotaRequestView(APIView):
     @extend_schema(responses={200: WishOutput})
     def delete(self, request: Request, wish_id: int) -> Response:
         """Withdraw a request of one's own."""
-        quota_request = services.withdraw(actor=signed_in(request.user), request_id=wish_id, request=request._request)
+        quota_request = services.withdraw(actor=signed_in(request.user), request_id=wish_id)
         return Response(_rendered(quota_request))
 
     @extend_schema(responses=WishOutput, request=_ANSWER)
@@ -229,7 +227,6 @@ class QuotaRequestView(APIView):
             request_id=wish_id,
             approve=approve,
             reason=_reason(request.data),
-            request=request._request,
         )
         return Response(_rendered(quota_request))
 
@@ -268,7 +265,6 @@ class CapacityView(APIView):
             actor=actor,
             amounts=_mapping(request.data, "capacity"),
             reason=_reason(request.data, services.BY_API),
-            request=request._request,
         )
         return Response(_capacity())
 

@@ -24,6 +24,7 @@ from quota.resources import HELD, Amounts, hours
 from quota.selectors import Decision, Held, Key, behind, decide, decide_again, is_far_behind, state
 from quota.verdicts import ADMITTED, Verdict, verdict
 from rbac.audit import log as audit_log
+from rbac.audit.context import NO_REQUEST
 from rbac.models import Namespace, User
 
 
@@ -345,6 +346,8 @@ def _call_back(now: datetime, least: Held) -> None:
         rows = Reservation.objects.filter(job=job, attempt=attempt, released=None, recalled=None)
         row = rows.select_related("namespace").first()
         if row is not None and rows.update(recalled=now, recalled_why=why):
+            # The platform decides: the row has no origin, whichever request is the occasion.
+            detail = {"for": claim.namespace}
             audit_log.record(
-                "quota.recall", str(job), actor=None, namespace=row.namespace, detail={"for": claim.namespace}
+                "quota.recall", str(job), actor=None, namespace=row.namespace, detail=detail, context=NO_REQUEST
             )

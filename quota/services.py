@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.db import IntegrityError, transaction
-from django.http import HttpRequest
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, ValidationFailed
@@ -33,7 +32,6 @@ def set_limits(
     limits: Mapping[str, Any],
     borrow: Mapping[str, Any] | None = None,
     reason: str = BY_API,
-    request: HttpRequest | None = None,
 ) -> None:
     """Set some limits of a namespace and the amounts that it may borrow. None restores the default.
 
@@ -56,7 +54,6 @@ def set_limits(
         before=before,
         after=after,
         reason=stated_reason,
-        request=request,
     )
 
 
@@ -109,9 +106,7 @@ def _wrong_with(resource: str, amount: Any, known: tuple[str, ...]) -> str:
 
 
 @transaction.atomic
-def set_capacity(
-    *, actor: User, amounts: Mapping[str, Any], reason: str = BY_API, request: HttpRequest | None = None
-) -> None:
+def set_capacity(*, actor: User, amounts: Mapping[str, Any], reason: str = BY_API) -> None:
     """Set the platform's capacities for all namespaces together; None: unlimited. Raises like ``set_limits``."""
     require_admin(actor)
     stated_reason = audit_log.stated(reason)
@@ -130,15 +125,12 @@ def set_capacity(
         before=before,
         after=dict(amounts),
         reason=stated_reason,
-        request=request,
     )
 
 
 # --- Requests for more -----------------------------------------------------------------------------------------------
 @transaction.atomic
-def ask_for_more(
-    *, actor: User, namespace_name: str, limits: Mapping[str, Any], reason: str, request: HttpRequest | None = None
-) -> QuotaRequest:
+def ask_for_more(*, actor: User, namespace_name: str, limits: Mapping[str, Any], reason: str) -> QuotaRequest:
     """Create a request for other limits. Raises NotFound, Forbidden, ValidationFailed, and Conflict if one is open."""
     namespace = namespace_for(actor, namespace_name, Scope.JOB_WRITE)
     stated_reason = audit_log.stated(reason)
@@ -159,23 +151,20 @@ def ask_for_more(
         namespace=namespace,
         after=quota_request.limits,
         reason=stated_reason,
-        request=request,
     )
     return quota_request
 
 
 @transaction.atomic
-def withdraw(*, actor: User, request_id: int, request: HttpRequest | None = None) -> QuotaRequest:
+def withdraw(*, actor: User, request_id: int) -> QuotaRequest:
     """Withdraw an open request of one's own. Raises NotFound, and Conflict if it has been answered."""
     quota_request = _open(QuotaRequest.objects.filter(asker=actor), request_id)
     namespace_for(actor, quota_request.namespace.name, Scope.JOB_WRITE)
-    return _close(quota_request, actor, RequestState.WITHDRAWN, "", request)
+    return _close(quota_request, actor, RequestState.WITHDRAWN, "")
 
 
 @transaction.atomic
-def answer(
-    *, actor: User, request_id: int, approve: bool, reason: str, request: HttpRequest | None = None
-) -> QuotaRequest:
+def answer(*, actor: User, request_id: int, approve: bool, reason: str) -> QuotaRequest:
     """Approve a request, which sets the limits, or refuse it. For admins. Raises Forbidden, NotFound, Conflict."""
     require_admin(actor)
     stated_reason = audit_log.stated(reason)
@@ -186,11 +175,8 @@ def answer(
             namespace=quota_request.namespace,
             limits=quota_request.limits,
             reason=stated_reason,
-            request=request,
         )
-    return _close(
-        quota_request, actor, RequestState.APPROVED if approve else RequestState.REFUSED, stated_reason, request
-    )
+    return _close(quota_request, actor, RequestState.APPROVED if approve else RequestState.REFUSED, stated_reason)
 
 
 def _open(quota_requests: Any, request_id: int) -> QuotaRequest:
@@ -207,9 +193,7 @@ def _open(quota_requests: Any, request_id: int) -> QuotaRequest:
 _VERBS = {RequestState.APPROVED: "approve", RequestState.REFUSED: "refuse", RequestState.WITHDRAWN: "withdraw"}
 
 
-def _close(
-    quota_request: QuotaRequest, actor: User, state: RequestState, stated_reason: str, request: HttpRequest | None
-) -> QuotaRequest:
+def _close(quota_request: QuotaRequest, actor: User, state: RequestState, stated_reason: str) -> QuotaRequest:
     quota_request.state, quota_request.answered_by, quota_request.answered, quota_request.answer = (
         state,
         actor,
@@ -224,6 +208,5 @@ def _close(
         namespace=quota_request.namespace,
         detail={"request": quota_request.pk, "limits": quota_request.limits},
         reason=stated_reason,
-        request=request,
     )
     return quota_request

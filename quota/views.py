@@ -102,7 +102,6 @@ def ask(request: HttpRequest, ns: str) -> HttpResponse:
             namespace_name=ns,
             limits=wanted,
             reason=request.POST.get("reason", ""),
-            request=request,
         )
 
     attempt(request, action, _("Your request has been sent to the admins."))
@@ -115,7 +114,7 @@ def withdraw(request: HttpRequest, ns: str, wish_id: int) -> HttpResponse:
     """Withdraw an open request of one's own."""
 
     def action() -> None:
-        services.withdraw(actor=user_of(request), request_id=wish_id, request=request)
+        services.withdraw(actor=user_of(request), request_id=wish_id)
 
     attempt(request, action, _("The request has been withdrawn."))
     return redirect("quota", ns=ns)

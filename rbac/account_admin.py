@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import secrets
 
-from django.contrib.auth import login
 from django.db import transaction
-from django.http import HttpRequest
 
 from portal.common.errors import Conflict, NotFound, ValidationFailed
 from rbac import messages
@@ -19,10 +17,6 @@ from rbac.sign_in.registration import send_welcome
 from rbac.sign_in.sign_in import sessions_of
 from rbac.socket_revocation import wake_sockets
 
-# The session key that holds the admin's account while the admin impersonates another account.
-IMPERSONATOR = "looking"
-# The session of an impersonated account was not opened with a password of that account.
-_SESSION_BACKEND = "django.contrib.auth.backends.ModelBackend"
 _PASSWORD_BYTES = 12
 
 
@@ -36,10 +30,10 @@ def person_named(username: str) -> User:
 
 @transaction.atomic
 def open_account(
-    *, actor: User, username: str, email: str, reason: str, by_email: bool, request: HttpRequest
+    *, actor: User, username: str, email: str, reason: str, by_email: bool, origin: str
 ) -> tuple[User, str]:
     """Open an account for a person: with a password, which is returned only once, or with an e-mail to its address that
-    links to a page to choose a password.
+    links to a page to choose a password. ``origin`` is the scheme and host of that link.
 
     Returns the account and the password (empty with an e-mail). Raises Forbidden, ValidationFailed.
     """
@@ -54,14 +48,14 @@ def open_account(
     user.save()
     ensure_personal_namespace(user)
     detail = {"email": email, "letter": by_email}
-    audit_log.record("user.create", username, actor=actor, detail=detail, reason=stated_reason, request=request)
+    audit_log.record("user.create", username, actor=actor, detail=detail, reason=stated_reason)
     if by_email:
-        send_welcome(user, request)
+        send_welcome(user, origin)
     return user, password
 
 
 @transaction.atomic
-def set_active(*, actor: User, username: str, active: bool, reason: str, request: HttpRequest | None = None) -> User:
+def set_active(*, actor: User, username: str, active: bool, reason: str) -> User:
     """Close an account, which ends its sessions, tokens and sockets at once, or open it again.
 
     Raises Forbidden, NotFound, ValidationFailed without a reason, and Conflict for the actor's own account and the last
@@ -87,13 +81,12 @@ def set_active(*, actor: User, username: str, active: bool, reason: str, request
         before={"active": before},
         after={"active": active},
         reason=stated_reason,
-        request=request,
     )
     return person_named(username)
 
 
 @transaction.atomic
-def set_admin(*, actor: User, username: str, admin: bool, reason: str, request: HttpRequest | None = None) -> User:
+def set_admin(*, actor: User, username: str, admin: bool, reason: str) -> User:
     """Make an account an admin of the platform, or remove that role. Raises like ``set_active``."""
     require_admin(actor)
     stated_reason, user = audit_log.stated(reason), _locked(username)
@@ -110,13 +103,12 @@ def set_admin(*, actor: User, username: str, admin: bool, reason: str, request: 
         before={"admin": before},
         after={"admin": admin},
         reason=stated_reason,
-        request=request,
     )
     return person_named(username)
 
 
 @transaction.atomic
-def reset_password(*, actor: User, username: str, reason: str, request: HttpRequest | None = None) -> str:
+def reset_password(*, actor: User, username: str, reason: str) -> str:
     """Return a new password, only this once. The account is signed out everywhere, and its tokens are revoked.
 
     Raises like ``set_active``.
@@ -129,7 +121,7 @@ def reset_password(*, actor: User, username: str, reason: str, request: HttpRequ
     sessions_of(user).delete()
     detail = {"tokens_revoked": revoke_tokens_of(user)}
     wake_sockets([user.pk])
-    audit_log.record("user.reset-password", username, actor=actor, detail=detail, reason=stated_reason, request=request)
+    audit_log.record("user.reset-password", username, actor=actor, detail=detail, reason=stated_reason)
     return fresh
 
 
@@ -148,29 +140,3 @@ def _refuse_for_oneself(actor: User, user: User) -> None:
 def _keep_an_admin(user: User) -> None:
     if user.is_superuser and not User.objects.filter(is_superuser=True, is_active=True).exclude(pk=user.pk).exists():
         raise Conflict(messages.LAST_ADMIN(name=f"{user.username!r}"))
-
-
-# --- Impersonation ---------------------------------------------------------------------------------------------------
-def begin_impersonation(*, actor: User, username: str, reason: str, request: HttpRequest) -> None:
-    """Begin to see the portal as another account does; nothing can be changed meanwhile (``rbac.middleware``).
-
-    Raises Forbidden, NotFound, ValidationFailed without a reason, and Conflict for admins and closed accounts.
-    """
-    require_admin(actor)
-    stated_reason, user = audit_log.stated(reason), person_named(username)
-    if user.is_admin or not user.is_active:
-        raise Conflict(messages.ACCOUNT_NOT_VIEWABLE())
-    audit_log.record("user.impersonate", username, actor=actor, reason=stated_reason, request=request)
-    login(request, user, backend=_SESSION_BACKEND)
-    request.session[IMPERSONATOR] = actor.pk
-
-
-def end_impersonation(request: HttpRequest) -> str:
-    """End the impersonation; return the name of the impersonated account. Raises Conflict when there is none."""
-    admin = getattr(request, "impersonator", None)
-    if admin is None:
-        raise Conflict(messages.NOT_VIEWING_AS_ANOTHER())
-    name = request.user.get_username()
-    login(request, admin, backend=_SESSION_BACKEND)
-    audit_log.record("user.impersonate-end", name, actor=admin, request=request)
-    return name

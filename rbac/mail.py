@@ -12,14 +12,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth.tokens import default_token_generator
 from django.core import signing
 from django.core.mail import send_mail
-from django.http import HttpRequest
-from django.http.request import split_domain_port
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.http import urlsafe_base64_encode
@@ -35,30 +32,31 @@ _log = logging.getLogger(__name__)
 
 
 # --- Queueing, in a request ------------------------------------------------------------------------------------------
-def enqueue(request: HttpRequest, to: str, template: str, **context: Any) -> None:
+def enqueue(origin: str, to: str, template: str, **context: Any) -> None:
     """Queue an e-mail, to be sent after the current transaction, in the active language.
 
-    ``context`` is JSON, and holds ids in place of secrets: ``_CONTEXTS`` makes the context of the template from it.
+    ``origin`` is the scheme and host of its links (``rbac.portal_origin``). ``context`` is JSON, and holds ids in place
+    of secrets: ``_CONTEXTS`` makes the context of the template from it.
     """
     now = wall_clock()
     OutgoingEmail.objects.create(
         template=template,
         to=to,
         language=get_language() or settings.LANGUAGE_CODE,
-        origin=_origin(request),
+        origin=origin,
         context=context,
         created=now,
         due=now,
     )
 
 
-def send_invitation(request: HttpRequest, made: Invited) -> str:
+def send_invitation(origin: str, made: Invited) -> str:
     """Queue the link for the invited address, and return it. Empty for an account, which sees the invitation on a
     page."""
     if not made.secret:
         return ""
-    enqueue(request, made.invitation.email, "invitation", invitation=str(made.invitation.pk))
-    return _link(_origin(request), "invitation-link", secret=made.secret)
+    enqueue(origin, made.invitation.email, "invitation", invitation=str(made.invitation.pk))
+    return _link(origin, "invitation-link", secret=made.secret)
 
 
 def try_out(to: str) -> str:
@@ -69,24 +67,6 @@ def try_out(to: str) -> str:
         _log.warning("The trial e-mail to %s could not be sent.", to, exc_info=True)
         return str(error) or type(error).__name__
     return ""
-
-
-def _origin(request: HttpRequest) -> str:
-    """Return scheme and host of the portal's addresses.
-
-    The host is that of the request, which Django has checked against the portal's own. Django does not check the port:
-    another port could belong to a program that somebody runs on the same machine.
-    """
-    host, port = split_domain_port(request.get_host())
-    if port not in _ports_of(host):
-        port = "" if settings.HTTPS else str(settings.PORT)
-    return f"{request.scheme}://{host}{':' if port else ''}{port}"
-
-
-def _ports_of(host: str) -> set[str]:
-    """Return the ports of the portal's own addresses with this host name."""
-    origins = [urlsplit(origin) for origin in settings.CSRF_TRUSTED_ORIGINS]
-    return {"", "80", "443", str(settings.PORT), *(str(each.port) for each in origins if each.hostname == host)}
 
 
 # --- Delivery --------------------------------------------------------------------------------------------------------

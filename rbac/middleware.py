@@ -16,8 +16,9 @@ from portal.common.clock import now
 from portal.common.errors import Forbidden
 from portal.common.problems import answer_to, expects_problem
 from rbac import messages
-from rbac.account_admin import IMPERSONATOR
+from rbac.audit import context as audit_context
 from rbac.models import User
+from rbac.sign_in.impersonation import IMPERSONATOR
 from rbac.sign_in.second_factor import is_owed
 
 _SEEN = "seen"
@@ -102,3 +103,20 @@ class ImpersonationMiddleware:
 
 def _ways_out() -> set[str]:
     return {reverse(name) for name in ("end-looking", "sign-out", "language")}
+
+
+class AuditContextMiddleware:
+    """Sets the context of the audit log for the request. Comes after the middleware that sets the address, the request
+    id and the impersonator."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        context = audit_context.AuditContext(
+            address=audit_context.address_of(request.META.get("REMOTE_ADDR", "")),
+            request_id=getattr(request, "request_id", ""),
+            impersonator=getattr(request, "impersonator", None),
+        )
+        with audit_context.use(context):
+            return self._get_response(request)

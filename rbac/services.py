@@ -6,7 +6,6 @@ from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError as FieldError
 from django.db import IntegrityError, transaction
 from django.db.models import Q
-from django.http import HttpRequest
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, ValidationFailed
@@ -14,6 +13,7 @@ from rbac import messages, namespace_names
 from rbac.access import namespace_for
 from rbac.access import require_admin as require_admin
 from rbac.audit import log as audit_log
+from rbac.audit.context import NO_REQUEST
 from rbac.models import Answer, ApiToken, Connection, Invitation, Membership, Namespace, Role, User
 from rbac.namespaces.signals import namespace_closing
 from rbac.scopes import Scope
@@ -31,7 +31,6 @@ def create_user(
     admin: bool = False,
     any_password: bool = False,
     actor: User | None,
-    request: HttpRequest | None = None,
 ) -> User:
     """Open an account. ``actor`` None: the platform itself, whose operator may choose ``any_password``.
 
@@ -43,7 +42,7 @@ def create_user(
     validate_account(user, None if any_password else password)
     user.set_password(password)
     user.save()
-    audit_log.record("user.create", user.username, actor=actor, detail={"admin": admin}, request=request)
+    audit_log.record("user.create", user.username, actor=actor, detail={"admin": admin})
     return user
 
 
@@ -89,15 +88,17 @@ def ensure_personal_namespace(user: User) -> Namespace:
         wanted = namespace_names.marked(user.username)
     namespace = Namespace.objects.create(name=wanted, personal_of=user)
     Membership.objects.create(namespace=namespace, user=user, role=Role.OWNER)
-    audit_log.record("namespace.create", namespace.name, actor=user, namespace=namespace, detail={"personal": True})
+    # The platform makes it: the row has no origin, whichever request is the occasion.
+    detail = {"personal": True}
+    audit_log.record(
+        "namespace.create", namespace.name, actor=user, namespace=namespace, detail=detail, context=NO_REQUEST
+    )
     return namespace
 
 
 # --- Namespaces and members ------------------------------------------------------------------------------------------
 @transaction.atomic
-def create_namespace(
-    *, actor: User, name: str, owner: User | None = None, request: HttpRequest | None = None
-) -> Namespace:
+def create_namespace(*, actor: User, name: str, owner: User | None = None) -> Namespace:
     """Create a team's namespace, owned by ``owner`` (default: the actor). For admins only: each namespace has a quota.
 
     Raises Forbidden, ValidationFailed, and Conflict when the name is in use.
@@ -111,14 +112,12 @@ def create_namespace(
     except IntegrityError:
         raise Conflict(messages.NAMESPACE_NAME_TAKEN(name=f"{name!r}")) from None
     Membership.objects.create(namespace=namespace, user=owner or actor, role=Role.OWNER)
-    audit_log.record("namespace.create", name, actor=actor, namespace=namespace, request=request)
+    audit_log.record("namespace.create", name, actor=actor, namespace=namespace)
     return namespace
 
 
 @transaction.atomic
-def set_member(
-    *, actor: User, namespace_name: str, username: str, role: Role, request: HttpRequest | None = None
-) -> Membership:
+def set_member(*, actor: User, namespace_name: str, username: str, role: Role) -> Membership:
     """Add an account to a namespace, or change its role. Raises NotFound, Forbidden, Conflict for the last owner."""
     namespace = _locked(namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN))
     user = user_named(username)
@@ -128,13 +127,13 @@ def set_member(
     membership, created = Membership.objects.update_or_create(namespace=namespace, user=user, defaults={"role": role})
     detail = {"role": role, "before": before.role if before else None}
     action = "member.add" if created else "member.change"
-    audit_log.record(action, username, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record(action, username, actor=actor, namespace=namespace, detail=detail)
     wake_sockets([user.pk])
     return membership
 
 
 @transaction.atomic
-def remove_member(*, actor: User, namespace_name: str, username: str, request: HttpRequest | None = None) -> None:
+def remove_member(*, actor: User, namespace_name: str, username: str) -> None:
     """Remove an account from a namespace; members may remove themselves. Raises NotFound, Forbidden, Conflict."""
     scope = Scope.NAMESPACE_READ if username == actor.username else Scope.NAMESPACE_ADMIN
     namespace = _locked(namespace_for(actor, namespace_name, scope))
@@ -142,12 +141,12 @@ def remove_member(*, actor: User, namespace_name: str, username: str, request: H
     _keep_an_owner(namespace, leaving=membership)
     membership.delete()
     detail = {"before": membership.role}
-    audit_log.record("member.remove", username, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("member.remove", username, actor=actor, namespace=namespace, detail=detail)
     wake_sockets([membership.user_id])
 
 
 @transaction.atomic
-def hand_over(*, actor: User, namespace_name: str, username: str, request: HttpRequest | None = None) -> None:
+def hand_over(*, actor: User, namespace_name: str, username: str) -> None:
     """Make another member the owner in place of the actor, who stays as a developer.
 
     Raises NotFound, Forbidden, and Conflict for a personal namespace, for the actor, and for an actor who is no owner.
@@ -164,7 +163,7 @@ def hand_over(*, actor: User, namespace_name: str, username: str, request: HttpR
     Membership.objects.filter(pk=new_owner.pk).update(role=Role.OWNER)
     Membership.objects.filter(pk=own.pk).update(role=Role.DEVELOPER)
     detail = {"from": actor.username, "before": new_owner.role}
-    audit_log.record("namespace.hand-over", username, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("namespace.hand-over", username, actor=actor, namespace=namespace, detail=detail)
     wake_sockets([new_owner.user_id, actor.pk])
 
 
@@ -178,7 +177,7 @@ def _membership(namespace: Namespace, username: str) -> Membership:
 
 
 @transaction.atomic
-def close_namespace(*, actor: User, namespace_name: str, confirmation: str, request: HttpRequest | None = None) -> None:
+def close_namespace(*, actor: User, namespace_name: str, confirmation: str) -> None:
     """Close a team's namespace with its members, tokens and invitations. Its name is never assigned again.
 
     ``confirmation`` repeats the name: the path of a request may have been normalised (``members/..``) on its way.
@@ -199,9 +198,7 @@ def close_namespace(*, actor: User, namespace_name: str, confirmation: str, requ
     ApiToken.objects.filter(user__service_of=namespace, revoked=None).update(revoked=now)
     Invitation.objects.filter(namespace=namespace, ended=None).update(ended=now, answer=Answer.WITHDRAWN)
     detail = {"members": {name: role for _, name, role in members}}
-    audit_log.record(
-        "namespace.close", namespace.name, actor=actor, namespace=namespace, detail=detail, request=request
-    )
+    audit_log.record("namespace.close", namespace.name, actor=actor, namespace=namespace, detail=detail)
     wake_sockets(user_id for user_id, _, _ in members)
 
 

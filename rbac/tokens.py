@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.http import HttpRequest
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, ValidationFailed
@@ -37,7 +36,6 @@ def create_token(
     name: str,
     scopes: Sequence[str] = (),
     expires: datetime | None = None,
-    request: HttpRequest | None = None,
 ) -> tuple[ApiToken, str]:
     """Create a personal token; return it and its secret, which is shown only once and not stored.
 
@@ -49,7 +47,7 @@ def create_token(
     if tokens_of(actor).count() >= TOKENS_PER_ACCOUNT:
         raise Conflict(messages.TOKEN_LIMIT_REACHED(count=TOKENS_PER_ACCOUNT))
     chosen = _within_grant(actor, _checked(scopes), tuple(Scope))
-    return _issue(actor, actor, name, chosen, _earlier(expires, actor.granted_until), None, request)
+    return _issue(actor, actor, name, chosen, _earlier(expires, actor.granted_until), None)
 
 
 def _within_grant(actor: User, scopes: list[Scope], default: Sequence[Scope]) -> list[Scope]:
@@ -74,14 +72,13 @@ def _issue(
     scopes: Sequence[Scope],
     expires: datetime | None,
     namespace: Namespace | None,
-    request: HttpRequest | None,
 ) -> tuple[ApiToken, str]:
     secret = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
     token = ApiToken.objects.create(
         user=user, name=name, digest=digest_of(secret), scopes=list(scopes), expires=expires, created_by=actor
     )
     detail = {"id": str(token.pk), "scopes": list(scopes), "expires": expires.isoformat() if expires else None}
-    audit_log.record("token.create", name, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("token.create", name, actor=actor, namespace=namespace, detail=detail)
     return token, secret
 
 
@@ -103,19 +100,19 @@ def in_days(days: int | None, now: datetime) -> datetime | None:
 
 
 @transaction.atomic
-def revoke_token(*, actor: User, token_id: str, request: HttpRequest | None = None) -> None:
+def revoke_token(*, actor: User, token_id: str) -> None:
     """Revoke one of the actor's own tokens at once; its sockets close. Raises NotFound."""
     token = tokens_of(actor).filter(pk=token_id).first()
     if token is None:
         raise NotFound(_TOKEN_NOT_THERE)
-    _revoke(token, actor=actor, namespace=None, request=request)
+    _revoke(token, actor=actor, namespace=None)
 
 
-def _revoke(token: ApiToken, *, actor: User, namespace: Namespace | None, request: HttpRequest | None) -> None:
+def _revoke(token: ApiToken, *, actor: User, namespace: Namespace | None) -> None:
     token.revoked = wall_clock()
     token.save(update_fields=["revoked"])
     detail = {"id": str(token.pk)}
-    audit_log.record("token.revoke", token.name, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("token.revoke", token.name, actor=actor, namespace=namespace, detail=detail)
     wake_sockets([token.user_id])
 
 
@@ -129,7 +126,6 @@ def create_service_token(
     role: Role,
     scopes: Sequence[str] = (),
     expires: datetime | None = None,
-    request: HttpRequest | None = None,
 ) -> tuple[ApiToken, str]:
     """Create a token for a program of the namespace. It outlasts the account of its creator, acts as an account of its
     own (``<namespace>/<name>``), and cannot leave the namespace. Limits as in ``create_token``.
@@ -145,7 +141,7 @@ def create_service_token(
     chosen = _within_grant(actor, _checked(scopes, OF_NAMESPACES), OF_NAMESPACES) or list(OF_NAMESPACES)
     user = _service_account(namespace, name)
     Membership.objects.create(namespace=namespace, user=user, role=role)
-    return _issue(actor, user, name, chosen, _earlier(expires, actor.granted_until), namespace, request)
+    return _issue(actor, user, name, chosen, _earlier(expires, actor.granted_until), namespace)
 
 
 def _service_account(namespace: Namespace, name: str) -> User:
@@ -159,16 +155,14 @@ def _service_account(namespace: Namespace, name: str) -> User:
 
 
 @transaction.atomic
-def revoke_service_token(
-    *, actor: User, namespace_name: str, token_id: str, request: HttpRequest | None = None
-) -> None:
+def revoke_service_token(*, actor: User, namespace_name: str, token_id: str) -> None:
     """Revoke a service token and close its account; the work of the account stays. Raises NotFound, Forbidden."""
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     token = service_tokens_of(namespace).filter(pk=token_id).first()
     if token is None:
         raise NotFound(messages.SERVICE_TOKEN_NOT_FOUND(namespace=f"{namespace_name!r}"))
     end_service_account(token.user)
-    _revoke(token, actor=actor, namespace=namespace, request=request)
+    _revoke(token, actor=actor, namespace=namespace)
 
 
 def end_service_account(user: User) -> None:

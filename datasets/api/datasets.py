@@ -204,7 +204,7 @@ class NamespaceDatasetsView(APIView):
         actor = signed_in(request.user)
         namespace_for(actor, ns, Scope.DATASET_WRITE)
         body = read(DatasetInput, request)
-        dataset = services.create_dataset(actor=actor, namespace_name=ns, request=request._request, **body)
+        dataset = services.create_dataset(actor=actor, namespace_name=ns, **body)
         return Response(selectors.dataset_json(actor, dataset), status=status.HTTP_201_CREATED)
 
 
@@ -241,14 +241,14 @@ class DatasetView(APIView):
         actor = signed_in(request.user)
         selectors.dataset_for(actor, ns, name, Scope.DATASET_WRITE)
         fields = read(DatasetChanges, request)
-        dataset = services.change_dataset(actor=actor, ns=ns, name=name, fields=fields, request=request._request)
+        dataset = services.change_dataset(actor=actor, ns=ns, name=name, fields=fields)
         return Response(selectors.dataset_json(actor, dataset, versions=True))
 
     @extend_schema(operation_id="datasets_delete", responses={202: DeletedDatasetOutput})
     def delete(self, request: Request, ns: str, name: str) -> Response:
         """Delete a dataset. It can be restored until `gone_after`."""
         actor = signed_in(request.user)
-        dataset = services.delete_dataset(actor=actor, ns=ns, name=name, request=request._request)
+        dataset = services.delete_dataset(actor=actor, ns=ns, name=name)
         return Response(_deleted_json(actor, dataset), status=status.HTTP_202_ACCEPTED)
 
 
@@ -263,7 +263,7 @@ class RestoreView(APIView):
     def post(self, request: Request, ns: str, name: str) -> Response:
         """Restore a deleted dataset."""
         actor = signed_in(request.user)
-        dataset = services.restore_dataset(actor=actor, ns=ns, name=name, request=request._request)
+        dataset = services.restore_dataset(actor=actor, ns=ns, name=name)
         return Response(selectors.dataset_json(actor, dataset, versions=True))
 
 
@@ -274,7 +274,7 @@ class SharesView(APIView):
         actor = signed_in(request.user)
         selectors.dataset_for(actor, ns, name, Scope.DATASET_WRITE)
         wanted = read(SharesInput, request)["namespaces"]
-        dataset = services.share_dataset(actor=actor, ns=ns, name=name, namespaces=wanted, request=request._request)
+        dataset = services.share_dataset(actor=actor, ns=ns, name=name, namespaces=wanted)
         return Response(selectors.dataset_json(actor, dataset, versions=True))
 
 
@@ -306,7 +306,7 @@ class VersionsView(APIView):
         actor = signed_in(request.user)
         selectors.dataset_for(actor, ns, name, Scope.DATASET_WRITE)
         body = read(VersionInput, request)
-        version = services.begin_version(actor=actor, ns=ns, name=name, request=request._request, **body)
+        version = services.begin_version(actor=actor, ns=ns, name=name, **body)
         return Response(selectors.version_json(version), status=status.HTTP_201_CREATED)
 
 
@@ -319,9 +319,7 @@ class VersionView(APIView):
     @extend_schema(operation_id="dataset_versions_delete", responses={202: VersionOutput})
     def delete(self, request: Request, ns: str, name: str, number: int) -> Response:
         """Delete a version."""
-        version = services.delete_version(
-            actor=signed_in(request.user), ns=ns, name=name, number=number, request=request._request
-        )
+        version = services.delete_version(actor=signed_in(request.user), ns=ns, name=name, number=number)
         return Response(selectors.version_json(version), status=status.HTTP_202_ACCEPTED)
 
 
@@ -342,9 +340,7 @@ class SealView(APIView):
     @extend_schema(operation_id="dataset_versions_seal", request=None, responses={202: VersionOutput})
     def post(self, request: Request, ns: str, name: str, number: int) -> Response:
         """Close a version permanently. It is indexed next: poll until it is `sealed` or `failed`."""
-        version = services.seal_version(
-            actor=signed_in(request.user), ns=ns, name=name, number=number, request=request._request
-        )
+        version = services.seal_version(actor=signed_in(request.user), ns=ns, name=name, number=number)
         return Response(selectors.version_json(version), status=status.HTTP_202_ACCEPTED)
 
 

@@ -119,9 +119,7 @@ class FileView(APIView):
     @extend_schema(operation_id="dataset_files_take_out", responses={204: DONE})
     def delete(self, request: Request, ns: str, name: str, number: int, file_id: int) -> Response:
         """Remove a file from a version that is being filled."""
-        uploads.take_out(
-            actor=signed_in(request.user), place=Place(ns, name, number), file_id=file_id, request=request._request
-        )
+        uploads.take_out(actor=signed_in(request.user), place=Place(ns, name, number), file_id=file_id)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

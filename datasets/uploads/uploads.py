@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from django.db import transaction
-from django.http import HttpRequest
 
 from datasets import manifest, messages, storage_usage
 from datasets.checksums import Checksum
@@ -458,7 +457,7 @@ def _settle(blob: Blob) -> Blob:
 
 
 @transaction.atomic
-def take_out(*, actor: User, place: Place, file_id: int, request: HttpRequest | None = None) -> None:
+def take_out(*, actor: User, place: Place, file_id: int) -> None:
     """Remove a file from a version that is being filled. Raises NotFound, Forbidden, Conflict."""
     version = locked(version_for(actor, place.ns, place.name, place.number, _WRITE))
     fill(version)
@@ -472,5 +471,4 @@ def take_out(*, actor: User, place: Place, file_id: int, request: HttpRequest | 
         actor=actor,
         namespace=version.dataset.namespace,
         detail={"version": version.number, "path": file.path},
-        request=request,
     )

@@ -123,7 +123,6 @@ class NamespaceJobsView(APIView):
             namespace=ns,
             spec=wanted,
             idempotency_key=request.headers.get("Idempotency-Key"),
-            request=request._request,
         )
         if taken.created:
             return Response(localized_job(job_selectors.submitted_json(taken.job)), status=status.HTTP_201_CREATED)
@@ -165,7 +164,7 @@ class JobView(_JobView):
     @extend_schema(operation_id="jobs_delete", responses={204: None})
     def delete(self, request: Request, job_id: UUID) -> Response:
         """Delete a job that has ended, with its code, log, metrics, files and checkpoints."""
-        job_services.delete_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
+        job_services.delete_job(actor=signed_in(request.user), job_id=job_id)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -173,7 +172,7 @@ class CancelView(APIView):
     @extend_schema(operation_id="jobs_cancel", request=None, responses={202: JobOutput})
     def post(self, request: Request, job_id: UUID) -> Response:
         """Request the cancellation of a job. It has ended once its state is a final one."""
-        job = job_services.cancel_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
+        job = job_services.cancel_job(actor=signed_in(request.user), job_id=job_id)
         return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 
@@ -182,7 +181,7 @@ class RetryView(APIView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Run a job that has ended again, as its next attempt."""
         _count_submission(signed_in(request.user))
-        job = job_services.retry_job(actor=signed_in(request.user), job_id=job_id, request=request._request)
+        job = job_services.retry_job(actor=signed_in(request.user), job_id=job_id)
         return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 
@@ -194,7 +193,7 @@ class ScaleView(APIView):
         A number of parameter servers takes effect with the next attempt, which continues from the last checkpoint.
         """
         actor = signed_in(request.user)
-        job = scaling.scale_job(actor=actor, job_id=job_id, desired=request.data, request=request._request)
+        job = scaling.scale_job(actor=actor, job_id=job_id, desired=request.data)
         return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 
@@ -211,7 +210,7 @@ class RehearseView(APIView):
 
     def _rehearse(self, request: Request, job_id: UUID, rehearsal: object) -> Response:
         actor = signed_in(request.user)
-        job = job_services.rehearse(actor=actor, job_id=job_id, rehearsal=rehearsal, request=request._request)
+        job = job_services.rehearse(actor=actor, job_id=job_id, rehearsal=rehearsal)
         return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from django.db import transaction
-from django.http import HttpRequest
 
 from jobs.messages import jobs as messages
 from jobs.models import Elastic, ElasticMode
@@ -15,7 +14,7 @@ from rbac.models import User
 
 
 @transaction.atomic
-def switch(*, actor: User, mode: str, reason: str, request: HttpRequest | None = None) -> None:
+def switch(*, actor: User, mode: str, reason: str) -> None:
     """Set the mode of the elastic controller from now on. An empty ``mode`` selects the mode of the settings.
 
     Raises Forbidden if ``actor`` is no admin, and ValidationFailed if there is no such mode or no reason.
@@ -28,6 +27,4 @@ def switch(*, actor: User, mode: str, reason: str, request: HttpRequest | None =
     row = Elastic.objects.select_for_update().get(pk=1)
     Elastic.objects.filter(pk=1).update(mode=mode)
     before, after = {"mode": row.mode or "settings"}, {"mode": mode or "settings"}
-    audit_log.record(
-        "elastic.mode", "platform", actor=actor, before=before, after=after, reason=stated, request=request
-    )
+    audit_log.record("elastic.mode", "platform", actor=actor, before=before, after=after, reason=stated)

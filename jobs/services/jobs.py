@@ -13,7 +13,6 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 from django.db.models import F
-from django.http import HttpRequest
 
 from datasets import selectors as datasets
 from datasets.selectors import Resolved
@@ -68,7 +67,6 @@ def submit_job(
     namespace: str,
     spec: JobSpec,
     idempotency_key: str | None = None,
-    request: HttpRequest | None = None,
 ) -> Submitted:
     """Create a job in the state QUEUED and store its code.
 
@@ -92,7 +90,7 @@ def submit_job(
     try:
         # The storage may be remote: it is written outside of any transaction.
         code_snapshots.keep(code)
-        return Submitted(_create(actor, target, spec, data, key, code, request), created=True)
+        return Submitted(_create(actor, target, spec, data, key, code), created=True)
     except Exception as error:
         # Two concurrent submissions had the same key.
         earlier = _earlier(actor, target, key, spec, code.digest) if isinstance(error, IntegrityError) else None
@@ -159,7 +157,6 @@ def _create(
     data: Resolved | None,
     key: str | None,
     code: code_snapshots.Packed,
-    request: HttpRequest | None,
 ) -> Job:
     now = wall_clock()
     hold_open(namespace)
@@ -182,7 +179,7 @@ def _create(
     )
     Transition.objects.create(job=job, attempt=job.attempt, at=now, state=job.state, why="Submitted.", actor=actor)
     detail = {"name": job.name, "snapshot": code.digest}
-    audit_log.record("job.submit", str(job.pk), actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("job.submit", str(job.pk), actor=actor, namespace=namespace, detail=detail)
     notify(job)
     return job
 
@@ -228,7 +225,7 @@ def _refuse_image(namespace: Namespace, spec: JobSpec) -> None:
 
 
 @transaction.atomic
-def cancel_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> Job:
+def cancel_job(*, actor: User, job_id: UUID | str) -> Job:
     """Request the cancellation of a job. Idempotent.
 
     Raises NotFound, Forbidden, and Conflict if the job has ended.
@@ -239,13 +236,13 @@ def cancel_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None =
     now = wall_clock()
     requested = Job.objects.filter(pk=job.pk, cancel_requested=None).update(cancel_requested=now, cancelled_by=actor)
     if requested:
-        audit_log.record("job.cancel", str(job.pk), actor=actor, namespace=job.namespace, request=request)
+        audit_log.record("job.cancel", str(job.pk), actor=actor, namespace=job.namespace)
         notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
 
 
 @transaction.atomic
-def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> Job:
+def retry_job(*, actor: User, job_id: UUID | str) -> Job:
     """Run a job that has ended again, as its next attempt.
 
     Raises NotFound, Forbidden, QuotaExceeded, and Conflict if the job has not ended or its dataset is gone.
@@ -259,13 +256,13 @@ def retry_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = 
     quota_questions.require_admissible(bounds_of(job.namespace), attempts.spec_of(job))
     Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None, rehearsal=None)
     reconciler.cause(job.pk, RetryRequested, why=messages.RETRY_REQUESTED(name=actor.username), actor=actor)
-    audit_log.record("job.retry", str(job.pk), actor=actor, namespace=job.namespace, request=request)
+    audit_log.record("job.retry", str(job.pk), actor=actor, namespace=job.namespace)
     notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
 
 
 @transaction.atomic
-def rehearse(*, actor: User, job_id: UUID | str, rehearsal: object, request: HttpRequest | None = None) -> Job:
+def rehearse(*, actor: User, job_id: UUID | str, rehearsal: object) -> Job:
     """Request a rehearsal of failure, such as ``{"kill": "trainer", "every": "10s"}``; ``{"kill": null}`` ends it.
 
     Raises NotFound, Forbidden for all but the job's owner, ValidationFailed, and Conflict if the job has ended or
@@ -285,7 +282,7 @@ def rehearse(*, actor: User, job_id: UUID | str, rehearsal: object, request: Htt
         )
     happened(job.pk, job.attempt, "", kind="rehearsal", text=text)
     detail = {"kill": checked.kill, "every": checked.every.total_seconds()} if checked else {"kill": None}
-    audit_log.record("job.rehearse", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
+    audit_log.record("job.rehearse", str(job.pk), actor=actor, namespace=job.namespace, detail=detail)
     notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
 
@@ -305,7 +302,7 @@ def _checked_rehearsal(job: Job, rehearsal: object, actor: User) -> Rehearsal | 
 
 
 @transaction.atomic
-def delete_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None = None) -> None:
+def delete_job(*, actor: User, job_id: UUID | str) -> None:
     """Delete a job that has ended, with its code, log, metrics, files and checkpoints. Its past usage stays counted.
 
     Raises NotFound, Forbidden, and Conflict if the job has not ended.
@@ -317,7 +314,7 @@ def delete_job(*, actor: User, job_id: UUID | str, request: HttpRequest | None =
         raise Conflict(messages.JOB_NOT_ENDED(state=job.state))
     keys = list(Artifact.objects.filter(job=job).values_list("key", flat=True))
     detail = {"name": job.name, "owner": job.owner.username, "created": job.created.isoformat()}
-    audit_log.record("job.delete", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
+    audit_log.record("job.delete", str(job.pk), actor=actor, namespace=job.namespace, detail=detail)
     pk, namespace = job.pk, job.namespace
     storage_usage.forget(job)
     job.delete()

@@ -13,7 +13,6 @@ from uuid import UUID
 
 from django.db import transaction
 from django.db.models import F
-from django.http import HttpRequest
 
 from jobs.launch import planner
 from jobs.lifecycle import wording
@@ -40,7 +39,7 @@ from runtime.messages import paragraph
 
 
 @transaction.atomic
-def scale_job(*, actor: User, job_id: UUID | str, desired: object, request: HttpRequest | None = None) -> Job:
+def scale_job(*, actor: User, job_id: UUID | str, desired: object) -> Job:
     """Set the desired numbers of replicas, such as ``{"trainer": 4}`` or ``{"pserver": 2}``.
 
     The quota for trainers is reserved at once, and they join and leave while the job runs. A number of parameter
@@ -57,7 +56,7 @@ def scale_job(*, actor: User, job_id: UUID | str, desired: object, request: Http
         raise Conflict(messages.JOB_NOT_SCALABLE(state=job.state))
     if "pserver" in checked and job.state == JobState.SUCCEEDED:
         raise Conflict(messages.JOB_ALREADY_SUCCEEDED())
-    _switch(job, spec, checked, actor, request)
+    _switch(job, spec, checked, actor)
     changed = {role: checked[role] for role in _SCALED if role in checked and checked[role] != _replicas(spec, role)}
     if not changed:
         return job_for(actor, job_id, Scope.JOB_WRITE)
@@ -75,7 +74,7 @@ def scale_job(*, actor: User, job_id: UUID | str, desired: object, request: Http
         if role == contract.TRAINER:
             note_scaling(job, _replicas(spec, role), number, automatic=False)
         detail = {"role": role, "before": _replicas(spec, role), "after": number}
-        audit_log.record("job.scale", str(job.pk), actor=actor, namespace=job.namespace, detail=detail, request=request)
+        audit_log.record("job.scale", str(job.pk), actor=actor, namespace=job.namespace, detail=detail)
     notify(job)
     return job_for(actor, job_id, Scope.JOB_WRITE)
 
@@ -87,7 +86,7 @@ def note_scaling(job: Job, before: int, after: int, *, automatic: bool, at: date
     )
 
 
-def _switch(job: Job, spec: JobSpec, checked: Mapping[str, Any], actor: User, request: HttpRequest | None) -> None:
+def _switch(job: Job, spec: JobSpec, checked: Mapping[str, Any], actor: User) -> None:
     """Switch automatic scaling of the trainers on or off. A number of trainers set by a person switches it off."""
     on = checked.get("elastic", False if "trainer" in checked else None)
     if on is None or on == elastic_jobs.is_elastic(job):
@@ -98,9 +97,7 @@ def _switch(job: Job, spec: JobSpec, checked: Mapping[str, Any], actor: User, re
     if not on:
         text = messages.AUTOMATIC_SCALING_OFF(name=actor.username)
     happened(job.pk, job.attempt, "", kind="elastic", text=text)
-    audit_log.record(
-        "job.elastic", str(job.pk), actor=actor, namespace=job.namespace, detail={"elastic": on}, request=request
-    )
+    audit_log.record("job.elastic", str(job.pk), actor=actor, namespace=job.namespace, detail={"elastic": on})
     notify(job)
 
 

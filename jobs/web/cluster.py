@@ -88,7 +88,6 @@ def set_mode(request: HttpRequest) -> HttpResponse:
             actor=user_of(request),
             mode=request.POST.get("mode", ""),
             reason=request.POST.get("reason", ""),
-            request=request,
         )
 
     attempt(request, deed, _("Elastic jobs have been switched."))

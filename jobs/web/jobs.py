@@ -178,7 +178,7 @@ def delete_job(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
     enter(request, ns, Scope.JOB_READ)
 
     def deed() -> None:
-        job_services.delete_job(actor=user_of(request), job_id=job_id, request=request)
+        job_services.delete_job(actor=user_of(request), job_id=job_id)
 
     done = attempt(request, deed, _("The job has been deleted, with all that it kept."))
     return redirect("jobs", ns=ns) if done else redirect("job", ns=ns, job_id=job_id)

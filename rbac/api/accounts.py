@@ -80,7 +80,7 @@ class AuthTokenView(APIView):
         body = read(SignInInput, request)
         user = sign_in.check_password(request._request, body["username"], body["password"])
         sign_in.require_second_factor(user, body["code"])
-        _, secret = tokens.create_token(actor=user, name=body["name"], request=request._request)
+        _, secret = tokens.create_token(actor=user, name=body["name"])
         return Response({"token": secret}, status=status.HTTP_201_CREATED)
 
 
@@ -93,7 +93,7 @@ class ExchangeView(APIView):
     @extend_schema(request=ExchangeInput, responses={201: NewTokenOutput})
     def post(self, request: Request) -> Response:
         body = read(ExchangeInput, request)
-        _, secret = cli_authorization.exchange(**body, now=wall_clock(), request=request._request)
+        _, secret = cli_authorization.exchange(**body, now=wall_clock())
         return Response({"token": secret}, status=status.HTTP_201_CREATED)
 
 
@@ -113,7 +113,7 @@ class UsersView(APIView):
     @extend_schema(request=UserInput, responses={201: MeOutput})
     def post(self, request: Request) -> Response:
         require_admin(signed_in(request.user))
-        user = services.create_user(actor=signed_in(request.user), request=request._request, **read(UserInput, request))
+        user = services.create_user(actor=signed_in(request.user), **read(UserInput, request))
         body = {"username": user.username, "is_admin": user.is_admin, "namespaces": []}
         return Response(body, status=status.HTTP_201_CREATED)
 

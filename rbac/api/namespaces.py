@@ -18,6 +18,7 @@ from rbac.api.accounts import RoleInNamespace
 from rbac.api.common import DONE, page_of, read
 from rbac.models import Invitation, Membership, Namespace, Role
 from rbac.namespaces import invitations
+from rbac.portal_origin import origin_of
 from rbac.scopes import DESCRIPTIONS, OF_NAMESPACES, Scope
 from rbac.selectors import abilities_in, members_of, user_named
 
@@ -98,9 +99,7 @@ class NamespacesView(APIView):
         require_admin(signed_in(request.user))
         body = read(NamespaceInput, request)
         owner = user_named(body["owner"]) if "owner" in body else signed_in(request.user)
-        namespace = services.create_namespace(
-            actor=signed_in(request.user), name=body["name"], owner=owner, request=request._request
-        )
+        namespace = services.create_namespace(actor=signed_in(request.user), name=body["name"], owner=owner)
         role = Role.OWNER if owner == request.user else None
         return Response({"name": namespace.name, "role": role}, status=status.HTTP_201_CREATED)
 
@@ -117,7 +116,7 @@ class NamespaceView(APIView):
         actor = signed_in(request.user)
         namespace_for(actor, ns, Scope.NAMESPACE_ADMIN)
         confirmation = read(ClosingInput, request)["name"]
-        services.close_namespace(actor=actor, namespace_name=ns, confirmation=confirmation, request=request._request)
+        services.close_namespace(actor=actor, namespace_name=ns, confirmation=confirmation)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -145,7 +144,7 @@ class HandOverView(APIView):
         namespace_for(request.user, ns, Scope.NAMESPACE_ADMIN)
         username = read(HeirInput, request)["username"]
         actor = signed_in(request.user)
-        services.hand_over(actor=actor, namespace_name=ns, username=username, request=request._request)
+        services.hand_over(actor=actor, namespace_name=ns, username=username)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -170,7 +169,6 @@ class MembersView(APIView):
             namespace_name=ns,
             username=body["username"],
             role=Role(body["role"]),
-            request=request._request,
         )
         return Response(_member(membership), status=status.HTTP_201_CREATED)
 
@@ -180,9 +178,7 @@ class MemberView(APIView):
 
     @extend_schema(responses={204: DONE})
     def delete(self, request: Request, ns: str, username: str) -> Response:
-        services.remove_member(
-            actor=signed_in(request.user), namespace_name=ns, username=username, request=request._request
-        )
+        services.remove_member(actor=signed_in(request.user), namespace_name=ns, username=username)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -205,10 +201,8 @@ class NamespaceInvitationsView(APIView):
         namespace_for(request.user, ns, Scope.NAMESPACE_ADMIN)
         body = read(InvitationInput, request)
         actor = signed_in(request.user)
-        made = invitations.invite(
-            actor=actor, namespace_name=ns, invitee=body["who"], role=Role(body["role"]), request=request._request
-        )
-        link = mail.send_invitation(request._request, made)
+        made = invitations.invite(actor=actor, namespace_name=ns, invitee=body["who"], role=Role(body["role"]))
+        link = mail.send_invitation(origin_of(request), made)
         return Response({**_invitation(made.invitation), "link": link}, status=status.HTTP_201_CREATED)
 
 
@@ -221,7 +215,6 @@ class NamespaceInvitationView(APIView):
             actor=signed_in(request.user),
             namespace_name=ns,
             invitation_id=str(invitation_id),
-            request=request._request,
         )
         return Response(status=status.HTTP_204_NO_CONTENT)
 
@@ -241,7 +234,7 @@ class AcceptView(APIView):
     def post(self, request: Request, invitation_id: UUID) -> Response:
         actor = account_of(request.user)
         invitation = invitations.own(actor, str(invitation_id))
-        namespace = invitations.accept(actor=actor, invitation=invitation, request=request._request)
+        namespace = invitations.accept(actor=actor, invitation=invitation)
         return Response({"name": namespace.name, "role": abilities_in(namespace, actor)[0]})
 
 
@@ -252,7 +245,7 @@ class DeclineView(APIView):
     def post(self, request: Request, invitation_id: UUID) -> Response:
         actor = account_of(request.user)
         invitation = invitations.own(actor, str(invitation_id))
-        invitations.decline(actor=actor, invitation=invitation, request=request._request)
+        invitations.decline(actor=actor, invitation=invitation)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

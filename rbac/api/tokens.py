@@ -81,7 +81,6 @@ class TokensView(APIView):
             name=body["name"],
             scopes=body["scopes"],
             expires=tokens.in_days(body["days"], wall_clock()),
-            request=request._request,
         )
         return Response({**_token(token), "token": secret}, status=status.HTTP_201_CREATED)
 
@@ -91,7 +90,7 @@ class TokenView(APIView):
 
     @extend_schema(responses={204: DONE})
     def delete(self, request: Request, token_id: UUID) -> Response:
-        tokens.revoke_token(actor=account_of(request.user), token_id=str(token_id), request=request._request)
+        tokens.revoke_token(actor=account_of(request.user), token_id=str(token_id))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -105,7 +104,7 @@ class CurrentTokenView(APIView):
         shown = request.auth.pk if isinstance(request.auth, ApiToken) else ""
         if not shown:
             raise Conflict(messages.TOKEN_REQUIRED())
-        tokens.revoke_token(actor=actor, token_id=str(shown), request=request._request)
+        tokens.revoke_token(actor=actor, token_id=str(shown))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -129,7 +128,6 @@ class ServiceTokensView(APIView):
             role=Role(body["role"]),
             scopes=body["scopes"],
             expires=tokens.in_days(body["days"], wall_clock()),
-            request=request._request,
         )
         return Response({**_token(token), "token": secret}, status=status.HTTP_201_CREATED)
 
@@ -139,9 +137,7 @@ class ServiceTokenView(APIView):
 
     @extend_schema(responses={204: DONE})
     def delete(self, request: Request, ns: str, token_id: UUID) -> Response:
-        tokens.revoke_service_token(
-            actor=signed_in(request.user), namespace_name=ns, token_id=str(token_id), request=request._request
-        )
+        tokens.revoke_service_token(actor=signed_in(request.user), namespace_name=ns, token_id=str(token_id))
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 

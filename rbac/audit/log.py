@@ -3,14 +3,12 @@ makes the database refuse changes."""
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
-from django.http import HttpRequest
-
 from portal.common.errors import ValidationFailed
 from rbac import messages
+from rbac.audit.context import AuditContext, current
 from rbac.models import AuditEntry, Namespace, Outcome, User
 
 _TARGET_LENGTH = 200
@@ -28,26 +26,27 @@ def record(
     after: Mapping[str, Any] | None = None,
     outcome: Outcome = Outcome.DONE,
     reason: str = "",
-    request: HttpRequest | None = None,
+    context: AuditContext | None = None,
 ) -> AuditEntry:
     """Write one row. ``action`` is ``thing.verb`` (``member.add``), ``target`` the thing; neither holds a secret.
 
-    ``before`` and ``after`` hold the changed values, by name; ``reason`` is the actor's own. ``request`` provides the
-    address, the request's number, and the admin who impersonates the actor.
+    ``before`` and ``after`` hold the changed values, by name; ``reason`` is the actor's own. ``context`` is the
+    origin of the change, by default the current one.
     """
+    context = context or current()
     return AuditEntry.objects.create(
         action=action,
         target=target[:_TARGET_LENGTH],
         actor=actor,
-        impersonator=getattr(request, "impersonator", None),
+        impersonator=context.impersonator,
         namespace=namespace.name if namespace else "",
         detail=dict(detail or {}),
         before=None if before is None else dict(before),
         after=None if after is None else dict(after),
         outcome=outcome,
         reason=reason[:LONGEST_REASON],
-        address=address_of(request),
-        request_id=getattr(request, "request_id", ""),
+        address=context.address,
+        request_id=context.request_id,
     )
 
 
@@ -57,12 +56,3 @@ def stated(reason: str) -> str:
     if not text or len(text) > LONGEST_REASON:
         raise ValidationFailed({"reason": [messages.REASON_REQUIRED(count=LONGEST_REASON)]})
     return text
-
-
-def address_of(request: HttpRequest | None) -> str | None:
-    """Return the caller's address; None when there is none (a command, a unix socket)."""
-    raw = request.META.get("REMOTE_ADDR", "") if request is not None else ""
-    try:
-        return str(ipaddress.ip_address(raw))
-    except ValueError:
-        return None

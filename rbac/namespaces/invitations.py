@@ -12,7 +12,6 @@ from django.core.exceptions import ValidationError as FieldError
 from django.core.validators import validate_email
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest
 from django.utils.crypto import salted_hmac
 
 from portal.common.clock import now as wall_clock
@@ -64,9 +63,7 @@ def behind_link(secret: str) -> Invitation:
 
 # --- Inviting --------------------------------------------------------------------------------------------------------
 @transaction.atomic
-def invite(
-    *, actor: User, namespace_name: str, invitee: str, role: Role, request: HttpRequest | None = None
-) -> Invited:
+def invite(*, actor: User, namespace_name: str, invitee: str, role: Role) -> Invited:
     """Offer a role to an account (by name) or to an address.
 
     Raises NotFound, Forbidden, ValidationFailed for a text that is neither, and Conflict for the actor, a member, or an
@@ -90,7 +87,7 @@ def invite(
         expires=wall_clock() + LIFETIME,
     )
     detail = {"role": role, "expires": invitation.expires.isoformat()}
-    audit_log.record("invitation.create", invitee, actor=actor, namespace=namespace, detail=detail, request=request)
+    audit_log.record("invitation.create", invitee, actor=actor, namespace=namespace, detail=detail)
     return Invited(invitation, secret)
 
 
@@ -136,18 +133,18 @@ def _end_expired(namespace: Namespace, account: User | None, email: str) -> None
 
 
 @transaction.atomic
-def withdraw(*, actor: User, namespace_name: str, invitation_id: str, request: HttpRequest | None = None) -> None:
+def withdraw(*, actor: User, namespace_name: str, invitation_id: str) -> None:
     """Withdraw an invitation. Raises NotFound, Forbidden."""
     namespace = namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN)
     invitation = open_in(namespace).filter(pk=invitation_id).first()
     if invitation is None:
         raise NotFound(messages.OPEN_INVITATION_NOT_FOUND(namespace=f"{namespace_name!r}"))
-    _end(invitation, Answer.WITHDRAWN, actor, request)
+    _end(invitation, Answer.WITHDRAWN, actor)
 
 
 # --- Answering -------------------------------------------------------------------------------------------------------
 @transaction.atomic
-def accept(*, actor: User, invitation: Invitation, request: HttpRequest | None = None) -> Namespace:
+def accept(*, actor: User, invitation: Invitation) -> Namespace:
     """Become a member. An existing member keeps the role. Raises NotFound, and Conflict when the invitation has
     expired."""
     namespace = invitation.namespace
@@ -156,20 +153,20 @@ def accept(*, actor: User, invitation: Invitation, request: HttpRequest | None =
     membership, joined = Membership.objects.get_or_create(
         namespace=namespace, user=actor, defaults={"role": invitation.role}
     )
-    _end(invitation, Answer.ACCEPTED, actor, request)
+    _end(invitation, Answer.ACCEPTED, actor)
     if joined:
         detail = {"role": membership.role, "invited_by": invitation.invited_by.username}
-        audit_log.record("member.add", actor.username, actor=actor, namespace=namespace, detail=detail, request=request)
+        audit_log.record("member.add", actor.username, actor=actor, namespace=namespace, detail=detail)
         wake_sockets([actor.pk])
     return namespace
 
 
 @transaction.atomic
-def decline(*, actor: User, invitation: Invitation, request: HttpRequest | None = None) -> None:
+def decline(*, actor: User, invitation: Invitation) -> None:
     """Decline an invitation. Raises Conflict when it was answered or has expired."""
     hold_open(invitation.namespace)
     _refuse_what_is_over(Invitation.objects.get(pk=invitation.pk))
-    _end(invitation, Answer.DECLINED, actor, request)
+    _end(invitation, Answer.DECLINED, actor)
 
 
 def own(actor: User, invitation_id: str) -> Invitation:
@@ -190,7 +187,7 @@ def _refuse_what_is_over(invitation: Invitation) -> None:
         )
 
 
-def _end(invitation: Invitation, answer: Answer, actor: User, request: HttpRequest | None) -> None:
+def _end(invitation: Invitation, answer: Answer, actor: User) -> None:
     Invitation.objects.filter(pk=invitation.pk).update(ended=wall_clock(), answer=answer)
     invitee = invitation.user.username if invitation.user else invitation.email
-    audit_log.record(f"invitation.{answer}", invitee, actor=actor, namespace=invitation.namespace, request=request)
+    audit_log.record(f"invitation.{answer}", invitee, actor=actor, namespace=invitation.namespace)

@@ -13,7 +13,6 @@ import secrets
 from datetime import datetime, timedelta
 
 from django.db import transaction
-from django.http import HttpRequest
 
 from portal.common.errors import Conflict, ValidationFailed
 from rbac import messages, tokens
@@ -48,7 +47,7 @@ def grant(*, actor: User, name: str, challenge: str, days: int | None, now: date
     return code
 
 
-def exchange(*, code: str, verifier: str, now: datetime, request: HttpRequest | None = None) -> tuple[ApiToken, str]:
+def exchange(*, code: str, verifier: str, now: datetime) -> tuple[ApiToken, str]:
     """Exchange a code for its token. Raises Conflict. Any attempt uses up the code, whether it succeeds or not."""
     granted = _spend(code, now)
     if granted is None or not _VERIFIER.fullmatch(verifier) or _challenge_of(verifier) != granted.challenge:
@@ -56,7 +55,7 @@ def exchange(*, code: str, verifier: str, now: datetime, request: HttpRequest | 
     if not granted.user.is_active:
         raise Conflict(_STALE)
     expires = tokens.in_days(granted.days, now)
-    return tokens.create_token(actor=granted.user, name=granted.name, expires=expires, request=request)
+    return tokens.create_token(actor=granted.user, name=granted.name, expires=expires)
 
 
 @transaction.atomic

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from django.conf import settings
 from django.db import transaction
 from django.db.models import Q, QuerySet
-from django.http import HttpRequest
 from social_core.exceptions import AuthPolicyError
 from social_django.models import UserSocialAuth
 
@@ -67,8 +66,7 @@ def open_account(
     )
     fresh.set_unusable_password()
     fresh.save()
-    request: HttpRequest = backend.strategy.request
-    audit_log.record("user.sign-up", fresh.username, actor=None, detail={"provider": backend.name}, request=request)
+    audit_log.record("user.sign-up", fresh.username, actor=None, detail={"provider": backend.name})
     if not waits:
         ensure_personal_namespace(fresh)
     return {"is_new": True, "user": fresh}
@@ -102,12 +100,12 @@ def connections_of(user: User) -> QuerySet[UserSocialAuth]:
 
 
 @transaction.atomic
-def disconnect(*, actor: User, connection_id: int, request: HttpRequest | None = None) -> None:
+def disconnect(*, actor: User, connection_id: int) -> None:
     """Remove a connection. Raises NotFound, and Conflict when it is the only way to sign in."""
     found = connections_of(actor).filter(pk=connection_id).first()
     if found is None:
         raise NotFound(messages.CONNECTED_ACCOUNT_NOT_FOUND())
     if not actor.has_usable_password() and connections_of(actor).count() == 1:
         raise Conflict(messages.LAST_SIGN_IN_METHOD())
-    audit_log.record("connection.remove", found.provider, actor=actor, request=request)
+    audit_log.record("connection.remove", found.provider, actor=actor)
     found.delete()

@@ -16,6 +16,7 @@ from django.http import HttpRequest
 from portal.common.errors import TooManyRequests, ValidationFailed
 from rbac import messages, throttle
 from rbac.audit import log as audit_log
+from rbac.audit.context import address_of
 from rbac.models import Outcome, User
 
 EVERY = timedelta(hours=1)
@@ -30,7 +31,8 @@ _log = logging.getLogger(__name__)
 
 def network_of(request: HttpRequest | None) -> str | None:
     """Return the network of a request, as django-axes stores it."""
-    return throttle.network_of(audit_log.address_of(request)) or None
+    address = address_of(request.META.get("REMOTE_ADDR", "")) if request is not None else None
+    return throttle.network_of(address) or None
 
 
 def count(request: HttpRequest) -> None:
@@ -43,7 +45,7 @@ def count(request: HttpRequest) -> None:
     except TooManyRequests:
         with contextlib.suppress(TooManyRequests):
             throttle.take(f"{_KIND}-noted", network, most=1, seconds=window.total_seconds())
-            audit_log.record("sign-in.throttle", network, actor=None, outcome=Outcome.REFUSED, request=request)
+            audit_log.record("sign-in.throttle", network, actor=None, outcome=Outcome.REFUSED)
         raise
 
 

@@ -11,7 +11,6 @@ from django.core import signing
 from django.core.exceptions import ValidationError as FieldError
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.utils.encoding import force_str
 from django.utils.http import urlsafe_base64_decode
 
@@ -19,6 +18,7 @@ from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, Forbidden, NotFound, ValidationFailed
 from rbac import mail, messages, throttle
 from rbac.access import require_admin
+from rbac.audit import context as audit_context
 from rbac.audit import log as audit_log
 from rbac.models import Awaiting, Outcome, User
 from rbac.services import ensure_personal_namespace, revoke_tokens_of, validate_account
@@ -43,7 +43,7 @@ def is_possible() -> bool:
 
 # --- Opening an account ----------------------------------------------------------------------------------------------
 @transaction.atomic
-def sign_up(*, username: str, email: str, password: str, request: HttpRequest) -> None:
+def sign_up(*, username: str, email: str, password: str, origin: str) -> None:
     """Open an account whose address waits for confirmation, and queue the e-mail for that.
 
     Neither the response nor its duration reveals which addresses have accounts: the password is hashed in any case, and
@@ -59,21 +59,21 @@ def sign_up(*, username: str, email: str, password: str, request: HttpRequest) -
     validate_account(user, password, known_address=known is not None)
     if not email:
         raise ValidationFailed({"email": [_NO_ADDRESS]})
-    _count_email(request, email)
+    _count_email(email)
     user.set_password(password)
     outcome = Outcome.DONE if known is None else Outcome.REFUSED
-    audit_log.record("user.sign-up", username, actor=None, detail={"email": email}, outcome=outcome, request=request)
+    audit_log.record("user.sign-up", username, actor=None, detail={"email": email}, outcome=outcome)
     if known is not None:
-        mail.enqueue(request, known.email, "known")
+        mail.enqueue(origin, known.email, "known")
         return
     user.save()
-    mail.enqueue(request, email, "confirmation", user=user.pk)
+    mail.enqueue(origin, email, "confirmation", user=user.pk)
 
 
-def _count_email(request: HttpRequest, email: str) -> None:
+def _count_email(email: str) -> None:
     """Limit the e-mails to an address and those that a caller causes. A caller uses up only the share of its own
     network: the owner of the address still gets theirs. Raises TooManyRequests."""
-    caller, to = throttle.network_of(audit_log.address_of(request)), email.lower()
+    caller, to = throttle.network_of(audit_context.current().address), email.lower()
     throttle.take("letter-from", caller, most=_EMAILS_PER_CALLER)
     throttle.take("letter-to-from", f"{to}\0{caller}", most=_EMAILS_PER_ADDRESS_AND_CALLER)
     throttle.take("letter-to", to, most=_EMAILS_PER_ADDRESS)
@@ -103,7 +103,7 @@ def to_confirm(token: str) -> User:
 
 
 @transaction.atomic
-def confirm(*, token: str, password: str, request: HttpRequest) -> User:
+def confirm(*, token: str, password: str, origin: str) -> User:
     """Confirm the address; this requires the password of the account too. Otherwise the owner of an address could be
     persuaded to confirm an account that belongs to somebody else.
 
@@ -118,18 +118,18 @@ def confirm(*, token: str, password: str, request: HttpRequest) -> User:
     user.is_active = not waits
     user.email_confirmed = wall_clock()
     user.save(update_fields=["awaiting", "is_active", "email_confirmed"])
-    audit_log.record("user.confirm", user.username, actor=user, request=request)
+    audit_log.record("user.confirm", user.username, actor=user)
     if waits:
-        _notify_admins(user, request)
+        _notify_admins(user, origin)
     else:
         ensure_personal_namespace(user)
     return user
 
 
 # --- Approval --------------------------------------------------------------------------------------------------------
-def _notify_admins(user: User, request: HttpRequest) -> None:
+def _notify_admins(user: User, origin: str) -> None:
     for admin in User.objects.filter(is_superuser=True, is_active=True).exclude(email=""):
-        mail.enqueue(request, admin.email, "waiting", username=user.username, email=user.email)
+        mail.enqueue(origin, admin.email, "waiting", username=user.username, email=user.email)
 
 
 def waiting_accounts() -> QuerySet[User]:
@@ -138,19 +138,19 @@ def waiting_accounts() -> QuerySet[User]:
 
 
 @transaction.atomic
-def approve(*, actor: User, username: str, request: HttpRequest) -> User:
+def approve(*, actor: User, username: str, origin: str) -> User:
     """Approve a waiting account. Raises Forbidden, NotFound."""
     user = _waiting(actor, username)
     user.awaiting, user.is_active = "", True
     user.save(update_fields=["awaiting", "is_active"])
     ensure_personal_namespace(user)
-    audit_log.record("user.approve", username, actor=actor, request=request)
-    mail.enqueue(request, user.email, "approved", username=username)
+    audit_log.record("user.approve", username, actor=actor)
+    mail.enqueue(origin, user.email, "approved", username=username)
     return user
 
 
 @transaction.atomic
-def refuse(*, actor: User, username: str, request: HttpRequest) -> None:
+def refuse(*, actor: User, username: str) -> None:
     """Refuse a waiting account: it is closed, its name and address stay in use.
 
     Raises Forbidden, NotFound.
@@ -158,7 +158,7 @@ def refuse(*, actor: User, username: str, request: HttpRequest) -> None:
     user = _waiting(actor, username)
     user.awaiting = ""
     user.save(update_fields=["awaiting"])
-    audit_log.record("user.refuse", username, actor=actor, request=request)
+    audit_log.record("user.refuse", username, actor=actor)
 
 
 def _waiting(actor: User, username: str) -> User:
@@ -171,7 +171,7 @@ def _waiting(actor: User, username: str) -> User:
 
 # --- Passwords -------------------------------------------------------------------------------------------------------
 @transaction.atomic
-def send_reset(*, email: str, request: HttpRequest) -> None:
+def send_reset(*, email: str, origin: str) -> None:
     """Queue the e-mail for a password reset. The account of the address is looked up when the e-mail is sent: the
     request does not depend on it.
 
@@ -181,14 +181,14 @@ def send_reset(*, email: str, request: HttpRequest) -> None:
         raise ValidationFailed({"email": [_NO_ADDRESS]})
     if len(email) > _LONGEST_ADDRESS:
         return
-    _count_email(request, email)
-    audit_log.record("password.letter", email, actor=None, request=request)
-    mail.enqueue(request, email, "reset")
+    _count_email(email)
+    audit_log.record("password.letter", email, actor=None)
+    mail.enqueue(origin, email, "reset")
 
 
-def send_welcome(user: User, request: HttpRequest) -> None:
+def send_welcome(user: User, origin: str) -> None:
     """Queue the e-mail with which the owner of an account that an admin has opened chooses a password."""
-    mail.enqueue(request, user.email, "welcome", user=user.pk)
+    mail.enqueue(origin, user.email, "welcome", user=user.pk)
 
 
 def to_reset(who: str, token: str) -> User:
@@ -209,7 +209,6 @@ def set_password(
     user: User,
     password: str,
     keep_tokens: bool = False,
-    request: HttpRequest | None = None,
 ) -> None:
     """Set another password. Every session of the account ends, its sockets close, and its tokens are revoked unless
     ``keep_tokens`` is true, because an intruder may have created one. Raises ValidationFailed."""
@@ -221,5 +220,5 @@ def set_password(
     user.save(update_fields=["password"])
     revoked = 0 if keep_tokens else revoke_tokens_of(user)
     detail = {"tokens_revoked": revoked}
-    audit_log.record("password.change", user.username, actor=actor, detail=detail, request=request)
+    audit_log.record("password.change", user.username, actor=actor, detail=detail)
     wake_sockets([user.pk])

@@ -8,7 +8,6 @@ from base64 import b32encode
 
 from django.conf import settings
 from django.db import transaction
-from django.http import HttpRequest
 from django_otp.plugins.otp_totp.models import TOTPDevice
 
 from portal.common.clock import now as wall_clock
@@ -89,7 +88,7 @@ def begun(actor: User) -> TOTPDevice:
 
 
 @transaction.atomic
-def confirm(*, actor: User, code: str, request: HttpRequest | None = None) -> list[str]:
+def confirm(*, actor: User, code: str) -> list[str]:
     """Switch the second factor on, once the app shows the right code. Returns the recovery codes, only this once.
 
     Raises Conflict, ValidationFailed for a wrong code.
@@ -104,7 +103,7 @@ def confirm(*, actor: User, code: str, request: HttpRequest | None = None) -> li
         raise ValidationFailed({"code": [messages.TWO_FACTOR_CODE_NOT_CURRENT()]})
     device.confirmed = True
     device.save(update_fields=["confirmed"])
-    audit_log.record("second-factor.on", actor.username, actor=actor, request=request)
+    audit_log.record("second-factor.on", actor.username, actor=actor)
     return _fresh_codes(actor)
 
 
@@ -145,16 +144,16 @@ def _use_recovery_code(user: User, code: str) -> bool:
 
 
 @transaction.atomic
-def renew_codes(*, actor: User, request: HttpRequest | None = None) -> list[str]:
+def renew_codes(*, actor: User) -> list[str]:
     """Return new recovery codes; the old ones become invalid. Raises Conflict without a second factor."""
     if device_of(actor) is None:
         raise Conflict(messages.TWO_FACTOR_NOT_ON())
-    audit_log.record("second-factor.codes", actor.username, actor=actor, request=request)
+    audit_log.record("second-factor.codes", actor.username, actor=actor)
     return _fresh_codes(actor)
 
 
 @transaction.atomic
-def switch_off(*, actor: User, user: User, request: HttpRequest | None = None) -> None:
+def switch_off(*, actor: User, user: User) -> None:
     """Delete the authenticator and the recovery codes. An admin may do it for a person who lost theirs.
 
     Raises Conflict for an admin's own second factor when the platform requires one of admins.
@@ -163,4 +162,4 @@ def switch_off(*, actor: User, user: User, request: HttpRequest | None = None) -
         raise Conflict(messages.TWO_FACTOR_MANDATORY())
     TOTPDevice.objects.filter(user=user).delete()
     RecoveryCode.objects.filter(user=user).delete()
-    audit_log.record("second-factor.off", user.username, actor=actor, request=request)
+    audit_log.record("second-factor.off", user.username, actor=actor)

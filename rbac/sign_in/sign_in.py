@@ -15,6 +15,7 @@ from django.http import HttpRequest
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Forbidden, NotFound, NotSignedIn, TooManyRequests
 from rbac import messages
+from rbac.audit import context as audit_context
 from rbac.audit import log as audit_log
 from rbac.models import Awaiting, Outcome, Session, User
 from rbac.services import ensure_personal_namespace
@@ -62,7 +63,7 @@ def check_password(request: HttpRequest, username: str, password: str) -> User:
 
 
 def _record_failure(request: HttpRequest, username: str, **detail: bool) -> None:
-    audit_log.record("sign-in.fail", username, actor=None, detail=detail, outcome=Outcome.REFUSED, request=request)
+    audit_log.record("sign-in.fail", username, actor=None, detail=detail, outcome=Outcome.REFUSED)
 
 
 def _why_not(username: str, password: str) -> str:
@@ -110,7 +111,7 @@ def finish(request: HttpRequest, code: str) -> str:
     try:
         second_factor.verify(user, code)
     except NotSignedIn:
-        audit_log.record("sign-in.fail", user.username, actor=None, outcome=Outcome.REFUSED, request=request)
+        audit_log.record("sign-in.fail", user.username, actor=None, outcome=Outcome.REFUSED)
         raise
     pending_sign_in = request.session.pop(_PENDING)
     begin_session(request, user, pending_sign_in["backend"])
@@ -135,10 +136,10 @@ def begin_session(request: HttpRequest, user: User, backend: str) -> None:
         request.session[_FIRST] = True
     request.session[ORIGIN] = {
         "created": wall_clock().isoformat(),
-        "address": audit_log.address_of(request),
+        "address": audit_context.current().address,
         "agent": request.headers.get("User-Agent", "")[:_AGENT_LENGTH],
     }
-    audit_log.record("sign-in", user.username, actor=user, request=request)
+    audit_log.record("sign-in", user.username, actor=user)
 
 
 def is_welcome_due(request: HttpRequest) -> bool:
@@ -149,7 +150,7 @@ def is_welcome_due(request: HttpRequest) -> bool:
 def sign_out(request: HttpRequest) -> None:
     """End the session: its row and its data are deleted, the cookie becomes invalid."""
     if isinstance(request.user, User):
-        audit_log.record("sign-out", request.user.username, actor=request.user, request=request)
+        audit_log.record("sign-out", request.user.username, actor=request.user)
     logout(request)
 
 
@@ -170,7 +171,7 @@ def end_session(*, actor: User, handle: str, request: HttpRequest | None = None)
     ended, _ = sessions_of(actor).filter(handle=handle).delete()
     if not ended:
         raise NotFound(messages.SESSION_NOT_FOUND())
-    audit_log.record("session.end", handle, actor=actor, request=request)
+    audit_log.record("session.end", handle, actor=actor)
     if request is not None and handle == handle_of(request.session.session_key):
         request.session.flush()
     wake_sockets([actor.pk])
@@ -180,7 +181,7 @@ def end_session(*, actor: User, handle: str, request: HttpRequest | None = None)
 def end_all_sessions(*, actor: User, user: User, request: HttpRequest | None = None) -> int:
     """Sign an account out everywhere; its sockets close. Returns how many sessions there were."""
     ended, _ = sessions_of(user).delete()
-    audit_log.record("session.end-all", user.username, actor=actor, detail={"count": ended}, request=request)
+    audit_log.record("session.end-all", user.username, actor=actor, detail={"count": ended})
     if request is not None and request.user == user:
         request.session.flush()
     wake_sockets([user.pk])

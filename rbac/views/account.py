@@ -50,9 +50,7 @@ def change_password(request: HttpRequest) -> HttpResponse:
 
     def action() -> None:
         password_guessing.check_present_password(user, request.POST.get("old", ""))
-        registration.set_password(
-            actor=user, user=user, password=request.POST.get("new", ""), keep_tokens=keeps, request=request
-        )
+        registration.set_password(actor=user, user=user, password=request.POST.get("new", ""), keep_tokens=keeps)
 
     done = _("The password has been changed. Other browsers are signed out.")
     revoked = _("The password has been changed. Other browsers are signed out, and your access tokens are revoked.")
@@ -92,7 +90,7 @@ def switch_on(request: HttpRequest) -> HttpResponse:
     only this once."""
     user = user_of(request)
     try:
-        codes = second_factor.confirm(actor=user, code=request.POST.get("code", ""), request=request)
+        codes = second_factor.confirm(actor=user, code=request.POST.get("code", ""))
     except ValidationFailed as error:
         return _set_up(request, second_factor.begun(user), localized(error.errors["code"][0]))
     except Conflict as error:
@@ -109,7 +107,7 @@ def renew_codes(request: HttpRequest) -> HttpResponse:
     """Show new recovery codes; requires a code."""
     if not _has_shown_code(request):
         return redirect("account")
-    codes = second_factor.renew_codes(actor=user_of(request), request=request)
+    codes = second_factor.renew_codes(actor=user_of(request))
     return render(request, "rbac/recovery_codes.html", {"codes": codes})
 
 
@@ -121,7 +119,7 @@ def switch_off(request: HttpRequest) -> HttpResponse:
     if _has_shown_code(request):
         attempt(
             request,
-            lambda: second_factor.switch_off(actor=user, user=user, request=request),
+            lambda: second_factor.switch_off(actor=user, user=user),
             _("The second factor is off."),
         )
     return redirect("account")

@@ -23,7 +23,8 @@ from rbac.access import require_admin
 from rbac.audit import log as audit_log
 from rbac.audit import queries as audit_queries
 from rbac.models import Membership, Namespace, User
-from rbac.sign_in import overview, registration
+from rbac.portal_origin import origin_of
+from rbac.sign_in import impersonation, overview, registration
 from rbac.sign_in.sign_in import sessions_of
 from rbac.view_helpers import attempt, user_of
 
@@ -94,7 +95,7 @@ def open_account(request: HttpRequest) -> HttpResponse:
             email=request.POST.get("email", ""),
             reason=request.POST.get("reason", ""),
             by_email=by_email,
-            request=request,
+            origin=origin_of(request),
         )
         made.append(password)
 
@@ -116,7 +117,7 @@ _DONE = {
 @admins_only
 def change_user(request: HttpRequest, username: str, deed: str) -> HttpResponse:
     """Open or close an account, make it an admin or remove that role."""
-    fields: dict[str, Any] = {"actor": user_of(request), "username": username, "request": request}
+    fields: dict[str, Any] = {"actor": user_of(request), "username": username}
     fields["reason"] = request.POST.get("reason", "")
 
     def do() -> None:
@@ -137,9 +138,7 @@ def reset_password(request: HttpRequest, username: str) -> HttpResponse:
 
     def do() -> None:
         reason = request.POST.get("reason", "")
-        made.append(
-            account_admin.reset_password(actor=user_of(request), username=username, reason=reason, request=request)
-        )
+        made.append(account_admin.reset_password(actor=user_of(request), username=username, reason=reason))
 
     if attempt(request, do, _("The password has been reset.")):
         return _user(request, username, made[0])
@@ -152,7 +151,7 @@ def begin_impersonation(request: HttpRequest, username: str) -> HttpResponse:
     """Begin to see the portal as that account does."""
 
     def do() -> None:
-        account_admin.begin_impersonation(
+        impersonation.begin(
             actor=user_of(request), username=username, reason=request.POST.get("reason", ""), request=request
         )
 
@@ -164,7 +163,7 @@ def begin_impersonation(request: HttpRequest, username: str) -> HttpResponse:
 @login_required
 def end_impersonation(request: HttpRequest) -> HttpResponse:
     """End the impersonation."""
-    return redirect("admin-user", username=account_admin.end_impersonation(request))
+    return redirect("admin-user", username=impersonation.end(request))
 
 
 # --- Namespaces ------------------------------------------------------------------------------------------------------
@@ -202,7 +201,7 @@ def send_test_email(request: HttpRequest) -> HttpResponse:
             raise ValidationFailed({"email": [messages.OWN_EMAIL_MISSING()]})
         throttle.take("trial-letter", str(actor.pk), most=_TEST_EMAILS)
         why = mail.try_out(actor.email)
-        audit_log.record("mail.try", actor.email, actor=actor, detail={"failed": why}, request=request)
+        audit_log.record("mail.try", actor.email, actor=actor, detail={"failed": why})
         if why:
             raise Conflict(messages.EMAIL_NOT_SENT(why=why))
 

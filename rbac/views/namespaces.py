@@ -17,6 +17,7 @@ from rbac import mail, messages, services
 from rbac.access import may
 from rbac.models import Invitation, Role
 from rbac.namespaces import invitations
+from rbac.portal_origin import origin_of
 from rbac.scopes import DESCRIPTIONS, OF_NAMESPACES, SCOPES_OF_ROLE, Scope
 from rbac.selectors import abilities_in, people_of
 from rbac.view_helpers import attempt, enter, user_of
@@ -52,9 +53,7 @@ def change_role(request: HttpRequest, ns: str, username: str) -> HttpResponse:
     """Change the role of a member."""
 
     def action() -> None:
-        services.set_member(
-            actor=user_of(request), namespace_name=ns, username=username, role=_role(request), request=request
-        )
+        services.set_member(actor=user_of(request), namespace_name=ns, username=username, role=_role(request))
 
     attempt(request, action, _("The role has been changed."))
     return redirect("members", ns=ns)
@@ -75,7 +74,7 @@ def remove_member(request: HttpRequest, ns: str, username: str) -> HttpResponse:
     leaving = username == user_of(request).username
 
     def action() -> None:
-        services.remove_member(actor=user_of(request), namespace_name=ns, username=username, request=request)
+        services.remove_member(actor=user_of(request), namespace_name=ns, username=username)
 
     done = _("You have left the namespace.") if leaving else _("The member has been removed.")
     left = attempt(request, action, done) and leaving
@@ -88,7 +87,7 @@ def hand_over(request: HttpRequest, ns: str, username: str) -> HttpResponse:
     """Make another member the owner in place of the actor."""
 
     def action() -> None:
-        services.hand_over(actor=user_of(request), namespace_name=ns, username=username, request=request)
+        services.hand_over(actor=user_of(request), namespace_name=ns, username=username)
 
     attempt(request, action, _("The namespace has been handed over. You are a developer in it now."))
     return redirect("members", ns=ns)
@@ -102,7 +101,7 @@ def close(request: HttpRequest, ns: str) -> HttpResponse:
 
     def action() -> None:
         confirmation = request.POST.get("name", "")
-        services.close_namespace(actor=user_of(request), namespace_name=ns, confirmation=confirmation, request=request)
+        services.close_namespace(actor=user_of(request), namespace_name=ns, confirmation=confirmation)
 
     closed = attempt(request, action, _("The namespace has been closed."))
     return redirect("home") if closed else redirect("members", ns=ns)
@@ -140,9 +139,8 @@ def invite(request: HttpRequest, ns: str) -> HttpResponse:
             namespace_name=ns,
             invitee=request.POST.get("who", ""),
             role=_role(request),
-            request=request,
         )
-        links.append(mail.send_invitation(request, made))
+        links.append(mail.send_invitation(origin_of(request), made))
 
     attempt(request, action, _("The invitation has been made."))
     return _members(request, ns, links[0]) if links and links[0] else redirect("members", ns=ns)
@@ -154,9 +152,7 @@ def withdraw_invitation(request: HttpRequest, ns: str, invitation_id: UUID) -> H
     """Withdraw an invitation."""
 
     def action() -> None:
-        invitations.withdraw(
-            actor=user_of(request), namespace_name=ns, invitation_id=str(invitation_id), request=request
-        )
+        invitations.withdraw(actor=user_of(request), namespace_name=ns, invitation_id=str(invitation_id))
 
     attempt(request, action, _("The invitation has been withdrawn."))
     return redirect("members", ns=ns)
@@ -179,7 +175,7 @@ def answer_invitation(request: HttpRequest, invitation_id: UUID, answer: str) ->
     if answer == "decline":
         attempt(
             request,
-            lambda: invitations.decline(actor=user, invitation=invitation, request=request),
+            lambda: invitations.decline(actor=user, invitation=invitation),
             _("The invitation has been declined."),
         )
         return redirect("own-invitations")
@@ -202,7 +198,7 @@ def _accept(request: HttpRequest, invitation: Invitation) -> HttpResponse:
     name = invitation.namespace.name
     if attempt(
         request,
-        lambda: invitations.accept(actor=user, invitation=invitation, request=request),
+        lambda: invitations.accept(actor=user, invitation=invitation),
         _("Welcome: you are a member now."),
     ):
         return redirect("jobs", ns=name)

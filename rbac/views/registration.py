@@ -19,6 +19,7 @@ from portal.common.errors import Forbidden, TooManyRequests, ValidationFailed
 from portal.common.messages import localized_errors
 from rbac import messages as rbac_messages
 from rbac.access import require_admin
+from rbac.portal_origin import origin_of
 from rbac.services import ensure_personal_namespace
 from rbac.sign_in import registration
 from rbac.view_helpers import attempt, refused, user_of
@@ -50,7 +51,7 @@ def sign_up(request: HttpRequest) -> HttpResponse:
     fields = {name: request.POST.get(name, "").strip() for name in ("username", "email")}
 
     def action() -> None:
-        registration.sign_up(**fields, password=request.POST.get("password", ""), request=request)
+        registration.sign_up(**fields, password=request.POST.get("password", ""), origin=origin_of(request))
 
     return _form(request, "rbac/sign_up.html", fields, action) or render(request, "rbac/letter_sent.html", fields)
 
@@ -64,7 +65,7 @@ def confirm(request: HttpRequest, token: str) -> HttpResponse:
     user = registration.to_confirm(token)
 
     def action() -> None:
-        registration.confirm(token=token, password=request.POST.get("password", ""), request=request)
+        registration.confirm(token=token, password=request.POST.get("password", ""), origin=origin_of(request))
 
     answer = _form(request, "rbac/confirm.html", {"username": user.username, "token": token}, action)
     if answer is None:
@@ -79,7 +80,10 @@ def reset(request: HttpRequest) -> HttpResponse:
     """Request the e-mail for a password reset."""
     email = request.POST.get("email", "").strip()
     answer = _form(
-        request, "rbac/reset.html", {"email": email}, lambda: registration.send_reset(email=email, request=request)
+        request,
+        "rbac/reset.html",
+        {"email": email},
+        lambda: registration.send_reset(email=email, origin=origin_of(request)),
     )
     return answer or render(request, "rbac/letter_sent.html", {"email": email})
 
@@ -92,7 +96,7 @@ def new_password(request: HttpRequest, who: str, token: str) -> HttpResponse:
     user = registration.to_reset(who, token)
 
     def action() -> None:
-        registration.set_password(actor=None, user=user, password=request.POST.get("password", ""), request=request)
+        registration.set_password(actor=None, user=user, password=request.POST.get("password", ""))
 
     answer = _form(request, "rbac/new_password.html", {"username": user.username}, action)
     if answer is None:
@@ -127,7 +131,7 @@ def approve(request: HttpRequest, username: str) -> HttpResponse:
     """Approve an account."""
     attempt(
         request,
-        lambda: registration.approve(actor=user_of(request), username=username, request=request),
+        lambda: registration.approve(actor=user_of(request), username=username, origin=origin_of(request)),
         _("The account has been let in."),
     )
     return redirect("waiting-accounts")
@@ -139,7 +143,7 @@ def refuse(request: HttpRequest, username: str) -> HttpResponse:
     """Refuse an account."""
     attempt(
         request,
-        lambda: registration.refuse(actor=user_of(request), username=username, request=request),
+        lambda: registration.refuse(actor=user_of(request), username=username),
         _("The account has been refused."),
     )
     return redirect("waiting-accounts")

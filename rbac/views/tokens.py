@@ -61,7 +61,7 @@ def _make_own(request: HttpRequest) -> tuple[ApiToken, str]:
         raise ValidationFailed({"name": [messages.TOKEN_NAME_LENGTH()]})
     expires = tokens.in_days(_days(request), wall_clock())
     scopes = request.POST.getlist("scopes")
-    return tokens.create_token(actor=user_of(request), name=name, scopes=scopes, expires=expires, request=request)
+    return tokens.create_token(actor=user_of(request), name=name, scopes=scopes, expires=expires)
 
 
 def _page(
@@ -84,7 +84,7 @@ def _page(
 @require_POST
 def revoke_own(request: HttpRequest, token_id: UUID) -> HttpResponse:
     """Revoke one of the account's tokens."""
-    tokens.revoke_token(actor=user_of(request), token_id=str(token_id), request=request)
+    tokens.revoke_token(actor=user_of(request), token_id=str(token_id))
     return redirect("tokens")
 
 
@@ -114,7 +114,6 @@ def _make_service(request: HttpRequest, ns: str) -> tuple[ApiToken, str]:
         role=Role(role),
         scopes=request.POST.getlist("scopes"),
         expires=tokens.in_days(_days(request), wall_clock()),
-        request=request,
     )
 
 
@@ -124,7 +123,7 @@ def revoke_of_namespace(request: HttpRequest, ns: str, token_id: UUID) -> HttpRe
     """Revoke a service token."""
 
     def action() -> None:
-        tokens.revoke_service_token(actor=user_of(request), namespace_name=ns, token_id=str(token_id), request=request)
+        tokens.revoke_service_token(actor=user_of(request), namespace_name=ns, token_id=str(token_id))
 
     attempt(request, action, _("The token has been revoked."))
     return redirect("service-tokens", ns=ns)

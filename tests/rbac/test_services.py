@@ -5,6 +5,8 @@ from django.test import RequestFactory
 
 from portal.common.errors import Conflict, Forbidden, NotFound, NotSignedIn, TooManyRequests, ValidationFailed
 from rbac import services, tokens
+from rbac.audit import context as audit_context
+from rbac.audit.context import AuditContext
 from rbac.models import AuditEntry, Membership, Role, User
 from rbac.sign_in import sign_in
 from tests.factories import make_namespace, make_user
@@ -132,10 +134,8 @@ def test_a_member_may_leave(personas: Personas) -> None:
 
 
 def test_deeds_leave_a_row_in_the_trail(personas: Personas) -> None:
-    request = request_from("10.0.0.9")
-    services.set_member(
-        actor=personas.owner, namespace_name="team", username="stranger", role=Role.VIEWER, request=request
-    )
+    with audit_context.use(AuditContext(address="10.0.0.9")):
+        services.set_member(actor=personas.owner, namespace_name="team", username="stranger", role=Role.VIEWER)
     row = AuditEntry.objects.get(action="member.add")
     assert (row.actor, row.target, row.namespace, row.address) == (
         personas.owner,

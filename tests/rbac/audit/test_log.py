@@ -8,13 +8,13 @@ from datetime import datetime, timedelta
 
 import pytest
 from django.db import DatabaseError, connection, transaction
-from django.test import RequestFactory
 from pytest_django import Settings
 
 from portal.common.clock import now
 from portal.common.errors import ValidationFailed
 from rbac import messages, retention
 from rbac.audit import log as audit_log
+from rbac.audit.context import AuditContext
 from rbac.models import AuditEntry, Outcome
 from tests.factories import make_namespace, make_user
 from tests.messages import pattern
@@ -23,8 +23,7 @@ pytestmark = pytest.mark.django_db
 
 
 def test_a_row_holds_actor_action_time_address_and_reason() -> None:
-    request = RequestFactory().get("/", REMOTE_ADDR="192.0.2.7")
-    request.request_id, request.impersonator = "abc", make_user("root", admin=True)
+    context = AuditContext("192.0.2.7", "abc", make_user("root", admin=True))
     entry = audit_log.record(
         "quota.set",
         "vision",
@@ -33,7 +32,7 @@ def test_a_row_holds_actor_action_time_address_and_reason() -> None:
         before={"cpu": 1},
         after={"cpu": 2},
         reason="They asked for it.",
-        request=request,
+        context=context,
     )
     entry.refresh_from_db()
     assert (entry.actor.username, entry.impersonator.username, entry.address) == ("ada", "root", "192.0.2.7")
