@@ -4,20 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
-from uuid import UUID
 
-from django.db.models import Case, IntegerField, Q, QuerySet, Value, When
+from django.db.models import Case, IntegerField, QuerySet, Value, When
 
 from jobs.lifecycle.states import ACTIVE, TERMINAL
 from jobs.models import Job
+from portal.common import pagination
+from portal.common.errors import ValidationFailed
+from portal.common.pagination import paginate
 from rbac.models import Namespace, User
 
 PAGE = 50
 _ACTIVE = "active"
 _NAMES = ("q", "owner", "state")
+_ORDER = ("ended", "-created", "-id")
 
 
 @dataclass(frozen=True)
@@ -58,12 +60,16 @@ class Page:
 
 def page_of(namespace: Namespace, actor: User, filters: Filters, cursor: str = "") -> Page:
     """Return one page of the namespace's jobs; an invalid cursor gives the first page."""
-    rows = _ordered(_filtered(namespace, actor, filters))
-    after = _read(cursor)
-    if after is not None:
-        rows = rows.filter(_behind(*after))
-    jobs = list(rows.select_related("owner")[: PAGE + 1])
-    return Page(jobs[:PAGE], _cursor(jobs[PAGE - 1]) if len(jobs) > PAGE else "")
+    rows = _with_ended(_filtered(namespace, actor, filters)).select_related("owner")
+    try:
+        found = _page(rows, cursor)
+    except ValidationFailed:
+        found = _page(rows, "")
+    return Page(found["results"], found["next"] or "")
+
+
+def _page(rows: QuerySet[Job], cursor: str) -> pagination.Page:
+    return paginate(rows, {"limit": str(PAGE), "cursor": cursor}, order=_ORDER, render=lambda job: job)
 
 
 def _filtered(namespace: Namespace, actor: User, filters: Filters) -> QuerySet[Job]:
@@ -77,23 +83,6 @@ def _filtered(namespace: Namespace, actor: User, filters: Filters) -> QuerySet[J
     return rows
 
 
-def _ordered(rows: QuerySet[Job]) -> QuerySet[Any]:
+def _with_ended(rows: QuerySet[Job]) -> QuerySet[Any]:
     ended = Case(When(state__in=list(TERMINAL), then=Value(1)), default=Value(0), output_field=IntegerField())
-    return rows.annotate(ended=ended).order_by("ended", "-created", "-id")
-
-
-def _behind(ended: int, created: datetime, job_id: UUID) -> Q:
-    """Return the condition for rows after the given position in the order of the list."""
-    return Q(ended__gt=ended) | Q(ended=ended, created__lt=created) | Q(ended=ended, created=created, id__lt=job_id)
-
-
-def _cursor(job: Any) -> str:
-    return f"{job.ended}~{job.created.isoformat()}~{job.pk}"
-
-
-def _read(cursor: str) -> tuple[int, datetime, UUID] | None:
-    try:
-        ended, created, job_id = cursor.split("~")
-        return int(ended), datetime.fromisoformat(created), UUID(job_id)
-    except ValueError:
-        return None
+    return rows.annotate(ended=ended)
