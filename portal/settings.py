@@ -258,6 +258,8 @@ SPECTACULAR_SETTINGS = {
         "portal.openapi.with_scopes",
     ],
 }
+# Whether the reader of a large body takes it from the socket (portal.http.direct_body) where uvicorn allows that.
+DIRECT_BODIES = True
 DATA_UPLOAD_MAX_MEMORY_SIZE = 20 * 1024 * 1024
 
 # --- Background work -------------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+import uvicorn
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from portal.http import request_streaming
@@ -31,6 +32,8 @@ _AT_ONCE = 1 << 19
 # Fewer bytes than that are taken after so many seconds.
 _LOOK_SECONDS = 5.0
 _ZEROS = memoryview(bytes(1 << 16))
+# The series of uvicorn whose internals the protocol uses: ``cycle``, ``flow``, ``parser`` and ``on_body``.
+UVICORN_SERIES = "0.54"
 
 
 class DirectBody:
@@ -149,3 +152,9 @@ def _length(headers: list[tuple[bytes, bytes]]) -> int:
     """Return the length of the body; 0 when it is not declared."""
     content_lengths = [value for name, value in headers if name == b"content-length"]
     return int(content_lengths[0]) if len(content_lengths) == 1 and content_lengths[0].isdigit() else 0
+
+
+def http_protocol(*, direct: bool, version: str = uvicorn.__version__) -> type[LimitedHttpProtocol]:
+    """Return the protocol of connections. Without ``direct``, or with an untested series of uvicorn, all bodies pass
+    through the event loop."""
+    return DirectBodyHttpProtocol if direct and version.rpartition(".")[0] == UVICORN_SERIES else LimitedHttpProtocol

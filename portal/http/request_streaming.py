@@ -14,6 +14,7 @@ import re
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -56,22 +57,19 @@ def _nothing() -> None:
     return None
 
 
-class Body:
-    """A request body that is still arriving: a file for the view, and a ``receive`` for Django.
+class PieceBuffer:
+    """The pieces of a body that have arrived and wait for its reader, and the rest of it once a server has lent that.
 
-    ``lend`` is called for the rest of it while more is to come.
-
-    One thread calls ``read``; the event loop calls everything else.
+    The event loop calls ``put`` and ``lend``, one thread calls ``read``. Pieces are read before the rest. When more
+    than ``WAITING_LIMIT`` bytes wait, the reader's thread calls ``on_space`` once as soon as that is over. It calls
+    ``on_lent_read`` with the rest when it has read all of that.
     """
 
-    def __init__(self, receive: Receive, lend: Callable[[], Lent | None] = _nothing) -> None:
-        self._receive = receive
-        self._lend = lend
-        self._lent: Lent | None = None  # the event loop's reference
-        self._direct: Lent | None = None  # the reader's reference, while some of it is left
-        self._returned = asyncio.Event()
-        self._loop = asyncio.get_running_loop()
+    def __init__(self, on_space: Callable[[], object], on_lent_read: Callable[[Lent], object]) -> None:
+        self._on_space = on_space
+        self._on_lent_read = on_lent_read
         self._changed = threading.Condition()
+        self._direct: Lent | None = None  # while some of it is left
         self._pieces: deque[bytes] = deque()
         self._waiting = 0
         self._requested = 1  # bytes for which the reader waits
@@ -79,41 +77,15 @@ class Body:
         self._held_back = False
         self._ended = False
         self._disconnected = False
-        self._space = asyncio.Event()
-        self._left = asyncio.Event()
-        self._pump = asyncio.create_task(self._fetch())
 
-    async def __call__(self) -> Message:
-        """Wait for the disconnect of the client, the only message after the body."""
-        await self._left.wait()
-        return {"type": "http.disconnect"}
-
-    async def _fetch(self) -> None:
-        while True:
-            message = await self._receive()
-            if message["type"] == "http.disconnect":
-                self._put(b"", disconnected=True)
-                self._left.set()
-                return
-            more = bool(message.get("more_body", False))
-            if self._put(message.get("body", b""), ended=not more) > WAITING_LIMIT:
-                await self._space.wait()
-            if more and self._lent is None and (lent := self._lend()) is not None:
-                self._borrow(lent)
-                await self._returned.wait()
-
-    def _borrow(self, lent: Lent) -> None:
-        self._lent = lent
+    def lend(self, lent: Lent) -> None:
+        """Have the reader take the rest from ``lent``."""
         with self._changed:
             self._direct = lent
             self._changed.notify()
 
-    def _release_lent(self) -> None:
-        if self._lent is not None:
-            self._lent.release()
-            self._returned.set()
-
-    def _put(self, piece: bytes, *, ended: bool = False, disconnected: bool = False) -> int:
+    def put(self, piece: bytes, *, ended: bool = False, disconnected: bool = False) -> int:
+        """Add a piece, the end of the body, or that the client has disconnected. Return how many bytes wait now."""
         with self._changed:
             if piece:
                 self._pieces.append(piece)
@@ -122,7 +94,6 @@ class Body:
             self._ended |= ended
             self._disconnected |= disconnected
             if self._waiting > WAITING_LIMIT:
-                self._space.clear()
                 self._held_back = True
             if self._is_enough():
                 self._changed.notify()
@@ -147,14 +118,14 @@ class Body:
         taken = self._take(self._requested)
         if self._held_back and self._waiting <= WAITING_LIMIT:
             self._held_back = False
-            self._loop.call_soon_threadsafe(self._space.set)
+            self._on_space()
         return taken
 
     def _read_lent(self, lent: Lent) -> bytes:
         piece = lent.read(self._requested)
         if not lent.left:
             self._direct = None
-            self._loop.call_soon_threadsafe(self._release_lent)
+            self._on_lent_read(lent)
         return piece
 
     def _is_enough(self) -> bool:
@@ -182,13 +153,71 @@ class Body:
         self._waiting -= len(found)
         return found
 
+
+class Body:
+    """A request body that is still arriving: a file for the view, and a ``receive`` for Django.
+
+    ``lend`` is called for the rest of it while more is to come.
+
+    One thread calls ``read``; the event loop calls everything else.
+    """
+
+    def __init__(self, receive: Receive, lend: Callable[[], Lent | None] = _nothing) -> None:
+        self._receive = receive
+        self._lend = lend
+        self._lent: Lent | None = None
+        self._returned = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._space = asyncio.Event()
+        self._left = asyncio.Event()
+        self._buffer = PieceBuffer(
+            on_space=partial(self._loop.call_soon_threadsafe, self._space.set),
+            on_lent_read=partial(self._loop.call_soon_threadsafe, _release, self._returned),
+        )
+        self._pump = asyncio.create_task(self._fetch())
+
+    async def __call__(self) -> Message:
+        """Wait for the disconnect of the client, the only message after the body."""
+        await self._left.wait()
+        return {"type": "http.disconnect"}
+
+    async def _fetch(self) -> None:
+        while True:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                self._buffer.put(b"", disconnected=True)
+                self._left.set()
+                return
+            more = bool(message.get("more_body", False))
+            if self._buffer.put(message.get("body", b""), ended=not more) > WAITING_LIMIT:
+                # The buffer has the event loop set it, which cannot happen before the wait begins.
+                self._space.clear()
+                await self._space.wait()
+            if more and self._lent is None and (lent := self._lend()) is not None:
+                self._borrow(lent)
+                await self._returned.wait()
+
+    def _borrow(self, lent: Lent) -> None:
+        self._lent = lent
+        self._buffer.lend(lent)
+
+    def read(self, size: int = -1) -> bytes:
+        """Return ``size`` bytes like ``PieceBuffer.read``. Raises Interrupted."""
+        return self._buffer.read(size)
+
     def close(self) -> None:
         """End the request; data that still arrives is dropped."""
         self._loop.call_soon_threadsafe(self._end)
 
     def _end(self) -> None:
         self._pump.cancel()
-        self._release_lent()
+        if self._lent is not None:
+            _release(self._returned, self._lent)
+
+
+def _release(returned: asyncio.Event, lent: Lent) -> None:
+    lent.release()
+    returned.set()
 
 
 class StreamingHandler(ASGIHandler):

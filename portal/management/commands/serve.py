@@ -9,7 +9,7 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from portal.http.direct_body import DirectBodyHttpProtocol
+from portal.http.direct_body import http_protocol
 from portal.preflight import CannotStart, listen
 
 _PING_SECONDS = 20
@@ -26,7 +26,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, fd: int | None, **options: Any) -> None:
         configuration = uvicorn.Config(
             "portal.asgi:application",
-            http=DirectBodyHttpProtocol,
+            http=http_protocol(direct=settings.DIRECT_BODIES),
             ws="websockets-sansio",
             ws_ping_interval=_PING_SECONDS,
             ws_ping_timeout=_PING_SECONDS,

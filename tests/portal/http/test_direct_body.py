@@ -12,7 +12,8 @@ import pytest
 import uvicorn
 
 from portal.http import request_streaming
-from portal.http.direct_body import LEAST, DirectBodyHttpProtocol
+from portal.http.connection_limits import LimitedHttpProtocol
+from portal.http.direct_body import LEAST, UVICORN_SERIES, DirectBodyHttpProtocol, http_protocol
 from portal.http.request_streaming import DIRECT_BODY, Body, Interrupted
 from tests.waiting import soon
 
@@ -48,10 +49,12 @@ class Application:
 
 
 @contextlib.asynccontextmanager
-async def connected(application: Application) -> AsyncIterator[tuple[Reader, Writer]]:
+async def connected(
+    application: Any, protocol: type[LimitedHttpProtocol] = DirectBodyHttpProtocol
+) -> AsyncIterator[tuple[Reader, Writer]]:
     configuration = uvicorn.Config(
-        application,  # type: ignore[arg-type]  # its dicts are less exact than uvicorn's
-        http=DirectBodyHttpProtocol,
+        application,
+        http=protocol,
         lifespan="off",
         log_level="critical",
         ws="none",
@@ -59,7 +62,7 @@ async def connected(application: Application) -> AsyncIterator[tuple[Reader, Wri
     configuration.load()
     state = uvicorn.Server(configuration).server_state
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: DirectBodyHttpProtocol(configuration, state, {}), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: protocol(configuration, state, {}), "127.0.0.1", 0)
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         yield reader, writer
@@ -192,7 +195,7 @@ def test_a_silent_sender_counts_as_disconnected(monkeypatch: pytest.MonkeyPatch)
 def test_a_dropped_request_wakes_its_reader_and_closes_the_connection() -> None:
     async def action(body: Body) -> bytes:
         reading = asyncio.create_task(read_all(body))
-        await soon("the thread reads from the connection", lambda: body._direct is not None and body._direct._reading)
+        await soon("the thread reads from the connection", lambda: body._lent is not None and body._lent._reading)
         body.close()
         with pytest.raises(Interrupted):
             await reading
@@ -204,3 +207,39 @@ def test_a_dropped_request_wakes_its_reader_and_closes_the_connection() -> None:
             assert await reader.read() == b""
 
     run(action, talk)
+
+
+# --- Fallback --------------------------------------------------------------------------------------------------------
+def test_the_installed_uvicorn_is_of_the_tested_series() -> None:
+    assert http_protocol(direct=True) is DirectBodyHttpProtocol
+
+
+@pytest.mark.parametrize("version", ["0.53.9", "0.55.0", "0.540.0", "1.0", "1", ""])
+def test_bodies_pass_through_the_event_loop_with_another_uvicorn(version: str) -> None:
+    assert http_protocol(direct=True, version=version) is LimitedHttpProtocol
+
+
+def test_the_setting_turns_direct_bodies_off() -> None:
+    assert http_protocol(direct=False, version=f"{UVICORN_SERIES}.0") is LimitedHttpProtocol
+
+
+def test_a_large_body_arrives_without_the_offer_of_the_protocol() -> None:
+    received: list[bytes] = []
+
+    async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        assert DIRECT_BODY not in (scope.get("extensions") or {})
+        body = Body(receive)
+        while piece := await asyncio.to_thread(body.read, 1 << 20):
+            received.append(piece)
+        body.close()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body", "body": b""})
+
+    async def test() -> None:
+        protocol = http_protocol(direct=False)
+        async with connected(application, protocol) as (reader, writer):
+            writer.write(b"PUT / HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(CONTENT) + CONTENT)
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200")
+
+    asyncio.run(test())
+    assert b"".join(received) == CONTENT

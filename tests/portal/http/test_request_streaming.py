@@ -113,12 +113,12 @@ def test_a_slow_sender_that_is_never_silent_is_waited_for(monkeypatch: pytest.Mo
 
         def wait(seconds: float | None = None) -> bool:
             waited.append(seconds)
-            body._put(b"bc"[len(waited) - 1 : len(waited)])
+            body._buffer.put(b"bc"[len(waited) - 1 : len(waited)])
             return False  # the reader was not woken before the timeout
 
-        while slow.given == 0 or not body._arrived:
+        while slow.given == 0 or not body._buffer._arrived:
             await asyncio.sleep(0)
-        monkeypatch.setattr(body._changed, "wait", wait)
+        monkeypatch.setattr(body._buffer._changed, "wait", wait)
         assert body.read(3) == b"abc"
         assert waited == [request_streaming.SILENCE_SECONDS] * 2
 
