@@ -24,7 +24,6 @@ from social_core.exceptions import (
 )
 from social_django.utils import psa
 
-from rbac import messages
 from rbac.models import User
 from rbac.sign_in import external, sign_in
 from rbac.view_helpers import attempt, user_of
@@ -41,7 +40,7 @@ _UNREADABLE = (AttributeError, KeyError, TypeError, ValueError)
 _BROKEN = _("The other side does not answer as it should. Try again in a while.")
 # Messages for people: the first that fits.
 _MESSAGES: tuple[tuple[type[Exception], int, str], ...] = (
-    (external.SignUpClosed, 403, _(messages.SIGN_UP_CLOSED())),
+    (external.SignUpClosed, 403, _("Nobody can open an account by themselves here. Ask an admin.")),
     (AuthCanceled, 403, _("You stopped it there. Nothing has been changed.")),
     (AuthSessionError, 403, _("Sign-in took too long, or was started in another tab or browser. Start again.")),
     (AuthAssociationError, 409, _("That account is connected with another account here.")),
