@@ -172,7 +172,7 @@ class Body:
         self._left = asyncio.Event()
         self._buffer = PieceBuffer(
             on_space=partial(self._loop.call_soon_threadsafe, self._space.set),
-            on_lent_read=partial(self._loop.call_soon_threadsafe, _release, self._returned),
+            on_lent_read=self._schedule_release,
         )
         self._pump = asyncio.create_task(self._fetch())
 
@@ -208,6 +208,10 @@ class Body:
     def close(self) -> None:
         """End the request; data that still arrives is dropped."""
         self._loop.call_soon_threadsafe(self._end)
+
+    def _schedule_release(self, lent: Lent) -> None:
+        """Return ``lent`` to the server from the event loop. Any thread may call it."""
+        self._loop.call_soon_threadsafe(_release, self._returned, lent)
 
     def _end(self) -> None:
         self._pump.cancel()
