@@ -1,6 +1,6 @@
 """Waiting for a condition: no test sleeps for a fixed time.
 
-``tests/test_no_sleeping.py`` refuses other calls of ``sleep`` in tests.
+``tests/suite/test_no_sleeping.py`` refuses other calls of ``sleep`` in tests.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Admission of waiting jobs in batches.
 
 The quota makes one decision for all waiting jobs (``ledger.review``, ``ledger.admit``). Each job that may start takes
-its own step (``lifecycle.step``). One transaction writes up to ``ledger.MOST_AT_ONCE`` jobs by compare-and-set, each
+its own step (``state_machine.step``). One transaction writes up to ``ledger.MOST_AT_ONCE`` jobs by compare-and-set, each
 with its Transition, reservation and attempt. A job that another process has changed meanwhile keeps its state and gets
 no reservation.
 """

@@ -1,4 +1,4 @@
-"""The reconciler: the only caller of ``lifecycle.step`` and the only writer of ``Job.state``.
+"""The reconciler: the only caller of ``state_machine.step`` and the only writer of ``Job.state``.
 
 One turn loads the job and the facts, derives an event and calls ``step``. It applies the outcome by compare-and-set on
 ``Job.revision``, with the Transition row and the immediate effects, in one transaction. Turns repeat until nothing is

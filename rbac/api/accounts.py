@@ -13,12 +13,11 @@ from rest_framework.views import APIView
 
 from portal.common.clock import now as wall_clock
 from portal.common.pagination import PARAMETERS, paginate
-from rbac import (
-    openapi,  # noqa: F401  describes authentication in the API document; only processes that serve the API load it
-    services,
-    tokens,
-)
+from rbac import services, tokens
 from rbac.access import account_of, require_admin, signed_in
+from rbac.api import (
+    openapi,  # noqa: F401  describes authentication in the API document; only processes that serve the API load it
+)
 from rbac.api.common import DONE, page_of, read
 from rbac.models import Role, Session
 from rbac.selectors import namespaces_of

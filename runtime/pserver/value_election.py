@@ -5,9 +5,9 @@ from __future__ import annotations
 from runtime.messages import paragraph
 from runtime.messages import training as messages
 from runtime.parameters.messages import NOTHING, Offer, Outcome
-from runtime.pserver.barrier import Barrier
 from runtime.pserver.recovery import Choice, Comeback, Recovered
 from runtime.pserver.requests import Release, Releases, Ticket, TrainerId
+from runtime.pserver.steps.barrier import Barrier
 
 
 class ValueElection:

@@ -6,10 +6,10 @@ from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.embedding_tables import Tables
 from runtime.parameters.optimisers import Momentum
 from runtime.parameters.sharding import even_table
-from runtime.pserver.arriving_steps import ArrivingSteps
-from runtime.pserver.eager_update import Coming
 from runtime.pserver.parameter_state import ParameterState
 from runtime.pserver.requests import Step
+from runtime.pserver.steps.arriving_steps import ArrivingSteps
+from runtime.pserver.steps.eager_update import Coming
 from runtime.pserver.undo_journal import Journal
 
 TENSORS = (Tensor("a", (5,), "<f4"), Tensor("b", (3,), "<f8"))

@@ -1,9 +1,9 @@
 import pytest
 
 from runtime.parameters.messages import NOTHING, Offer, Outcome
-from runtime.pserver.barrier import Barrier
 from runtime.pserver.recovery import Recovered
 from runtime.pserver.requests import TrainerId
+from runtime.pserver.steps.barrier import Barrier
 from runtime.pserver.value_election import ValueElection
 
 A, B = TrainerId(0, 10), TrainerId(1, 11)

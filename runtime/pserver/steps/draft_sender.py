@@ -7,9 +7,9 @@ from collections.abc import Callable
 from runtime.protocol.connection import Message
 from runtime.protocol.frames import Header, Op
 from runtime.protocol.server import reply_head
-from runtime.pserver.eager_update import Coming, Draft
 from runtime.pserver.locked_shard import LockedShard
 from runtime.pserver.published_versions import Edition, Editions
+from runtime.pserver.steps.eager_update import Coming, Draft
 
 
 class DraftSender:

@@ -1,9 +1,9 @@
 import pytest
 
-from runtime.pserver.barrier import Barrier
-from runtime.pserver.eager_update import Coming
 from runtime.pserver.requests import Step
-from runtime.pserver.step_queue import StepQueue
+from runtime.pserver.steps.barrier import Barrier
+from runtime.pserver.steps.eager_update import Coming
+from runtime.pserver.steps.step_queue import StepQueue
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from runtime.pserver.staleness import Pace
+from runtime.pserver.steps.staleness import Pace
 
 A, B, C = range(3)
 

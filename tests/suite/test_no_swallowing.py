@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).resolve().parents[1]
 # Waits until a job has ended or a timeout; the assertion about its end follows.
 ALLOWED = ("faults/test_etcd_faults.py",)
 _WIDE = ("AssertionError", "Exception", "BaseException")

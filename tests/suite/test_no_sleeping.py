@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-TESTS = Path(__file__).parent
+TESTS = Path(__file__).resolve().parents[1]
 HOSTILE = ("blind", "bomb", "disk", "memory")
 # The module that waits for conditions; and programs under test: a training script, whose steps take time, and hostile
 # ones, which hold on to resources.

@@ -5,9 +5,9 @@ from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.optimisers import SGD, Momentum
 from runtime.parameters.sharding import even_table
 from runtime.protocol import bf16
-from runtime.pserver.eager_update import Coming
 from runtime.pserver.requests import Step, TrainerId
 from runtime.pserver.shard import Shard
+from runtime.pserver.steps.eager_update import Coming
 
 TENSORS = (Tensor("a", (5,), "<f4"), Tensor("b", (3,), "<f8"))
 A, B = TrainerId(0, 1), TrainerId(1, 2)

@@ -14,9 +14,9 @@ from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import SGD, Adam, Momentum
 from runtime.parameters.sharding import even_table
-from runtime.pserver.eager_update import Coming
 from runtime.pserver.requests import Step, TrainerId
 from runtime.pserver.shard import Shard
+from runtime.pserver.steps.eager_update import Coming
 from tests.properties import examples
 
 BLOCKS, ELEMENTS, TRAINERS = 3, 2, 3

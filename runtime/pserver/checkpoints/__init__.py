@@ -1,0 +1,1 @@
+"""Checkpoints of a shard, written while training continues."""

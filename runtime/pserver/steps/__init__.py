@@ -1,0 +1,1 @@
+"""Steps of synchronous and asynchronous training, from the arrival of gradients to the next version."""
