@@ -33,7 +33,7 @@ def numbers(attempt: Attempt, replica: str) -> Mapping[str, int]:
 
 def grace(attempt: Attempt) -> float:
     """Return the grace period, in seconds, of a replica that must stop now."""
-    return attempts.grace_of(attempt.job).total_seconds()
+    return attempts.stop_grace(attempt.job).total_seconds()
 
 
 def code(attempt: Attempt) -> bytes:

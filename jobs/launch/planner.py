@@ -1,21 +1,20 @@
-"""Launch plan of an attempt: its processes, their environment, and its quota amounts. Pure."""
+"""Launch plan of an attempt: its processes and their environment. Pure."""
 
 from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
 from jobs.backends.base import AttemptRef, LaunchPlan, ReplicaPlan
 from jobs.frameworks.definitions import COMMAND, NATIVE, TABLE, is_coordinated
-from jobs.spec.model import MASTER_CPU, JobSpec, RoleSpec
+from jobs.launch.roles import each_replica
+from jobs.spec.model import JobSpec, RoleSpec
 from runtime import contract
 
-# The master only dispatches ranges of records; its memory is that of an interpreter with NumPy.
-MASTER = RoleSpec(replicas=1, cpu=MASTER_CPU, memory=512 * 1024**2)
 # Seconds of CPU time of one process beyond what its cores can use within the job's timeout.
 CPU_SLACK = 60
 # Seconds that a trainer waits longer for the other replicas than the platform does, whose message has the reason.
@@ -23,8 +22,8 @@ TRAINER_PATIENCE = 30
 
 
 @dataclass(frozen=True)
-class Site:
-    """Settings of the portal's installation for a plan.
+class LaunchSettings:
+    """Settings of the portal's installation for the plans of all jobs.
 
     * ``python`` runs the platform's own roles.
     * Parameter servers write a checkpoint every ``checkpoint_seconds``.
@@ -68,51 +67,23 @@ class BuildView:
     log: tuple[str, ...] = ()
 
 
-def scaled(spec: JobSpec, *, trainers: int | None = None, pservers: int | None = None) -> JobSpec:
-    """Return the specification with other numbers of replicas; None: unchanged."""
-    if trainers is not None:
-        spec = replace(spec, trainer=replace(spec.trainer, replicas=trainers))
-    if pservers is not None:
-        spec = replace(spec, pserver=replace(spec.pserver, replicas=pservers, max=pservers))
-    return spec
-
-
-def roles(spec: JobSpec) -> tuple[tuple[str, RoleSpec], ...]:
-    """Return the roles of a job in the order in which they are started; a role may have no replicas."""
-    masters = spec.masters if is_coordinated(spec.framework, spec.pserver.replicas) else 0
-    master = replace(MASTER, replicas=masters, cpu=spec.master_cpu)
-    return ((contract.MASTER, master), (contract.PSERVER, spec.pserver), (contract.TRAINER, spec.trainer))
-
-
-def replicas(spec: JobSpec) -> Iterator[tuple[str, int, RoleSpec]]:
-    """Yield every replica as (role, index, role specification)."""
-    for role, each in roles(spec):
-        for index in range(each.replicas):
-            yield role, index, each
-
-
-def amounts(spec: JobSpec) -> dict[str, float]:
-    """Return the quota amounts of an attempt: cores, bytes of memory, devices, and one job."""
-    role_specs = [each for _, _, each in replicas(spec)]
-    return {
-        "cpu": round(sum(each.cpu for each in role_specs), 3),
-        "memory": sum(each.memory for each in role_specs),
-        "gpu": sum(each.gpu for each in role_specs),
-        "jobs": 1,
-    }
-
-
 def make_plan(
-    ref: AttemptRef, namespace: str, spec: JobSpec, build: Build, site: Site, token: str, wire_secret: str = ""
+    ref: AttemptRef,
+    namespace: str,
+    spec: JobSpec,
+    build: Build,
+    settings: LaunchSettings,
+    token: str,
+    wire_secret: str = "",
 ) -> LaunchPlan:
     """Return the plan of one attempt. Deterministic."""
     return LaunchPlan(
         ref=ref,
         namespace=namespace,
         bundle=build.bundle,
-        replicas=tuple(_replica(ref, spec, build, site, *one) for one in replicas(spec)),
-        grace=site.grace,
-        log_cap=site.log_cap,
+        replicas=tuple(_replica(ref, spec, build, settings, *one) for one in each_replica(spec)),
+        grace=settings.grace,
+        log_cap=settings.log_cap,
         framework=spec.framework,
         ingest_token=token,
         wire_secret=wire_secret if is_coordinated(spec.framework, spec.pserver.replicas) and not spec.image else "",
@@ -122,14 +93,14 @@ def make_plan(
 
 
 def _replica(
-    ref: AttemptRef, spec: JobSpec, build: Build, site: Site, role: str, index: int, each: RoleSpec
+    ref: AttemptRef, spec: JobSpec, build: Build, settings: LaunchSettings, role: str, index: int, each: RoleSpec
 ) -> ReplicaPlan:
     return ReplicaPlan(
         name=f"{role}-{index}",
         role=role,
         index=index,
-        command=_command(role, spec, build, site),
-        environment=_environment(ref, spec, site, role, index, each),
+        command=_command(role, spec, build, settings),
+        environment=_environment(ref, spec, settings, role, index, each),
         cpu=each.cpu,
         memory=each.memory,
         gpu=each.gpu,
@@ -137,9 +108,9 @@ def _replica(
     )
 
 
-def _command(role: str, spec: JobSpec, build: Build, site: Site) -> tuple[str, ...]:
+def _command(role: str, spec: JobSpec, build: Build, settings: LaunchSettings) -> tuple[str, ...]:
     if not _runs_user_code(role, spec):
-        return str(site.python), "-m", f"runtime.{role}"
+        return str(settings.python), "-m", f"runtime.{role}"
     if spec.image:
         return tuple(shlex.split(spec.entrypoint))
     words = tuple(shlex.split(spec.entrypoint)) if spec.framework == COMMAND else (str(build.python), spec.entrypoint)
@@ -153,7 +124,7 @@ def _runs_user_code(role: str, spec: JobSpec) -> bool:
 
 
 def _environment(
-    ref: AttemptRef, spec: JobSpec, site: Site, role: str, index: int, each: RoleSpec
+    ref: AttemptRef, spec: JobSpec, settings: LaunchSettings, role: str, index: int, each: RoleSpec
 ) -> Mapping[str, str]:
     threads = str(max(1, int(each.cpu)))
     environment = {
@@ -171,10 +142,10 @@ def _environment(
         contract.DATASET: spec.dataset,
         # The same job gives the same parameters, whichever attempt it is.
         contract.SEED: "0",
-        contract.DATA_PATH: ":".join(map(str, site.data_path)),
-        contract.INGEST_URL: site.ingest_url,
-        contract.OUTAGE: f"{site.outage:g}",
-        contract.GATHER: f"{site.registration + TRAINER_PATIENCE:g}",
+        contract.DATA_PATH: ":".join(map(str, settings.data_path)),
+        contract.INGEST_URL: settings.ingest_url,
+        contract.OUTAGE: f"{settings.outage:g}",
+        contract.GATHER: f"{settings.registration + TRAINER_PATIENCE:g}",
         # Libraries that start a thread for every core of the machine would use the cores of other replicas.
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
@@ -186,9 +157,9 @@ def _environment(
     if _runs_user_code(role, spec):
         environment[contract.USER_CODE] = "1"
     elif role == contract.PSERVER:
-        environment[contract.CHECKPOINT_SECONDS] = f"{site.checkpoint_seconds:g}"
-    if site.coordination:
-        environment[contract.COORDINATION] = site.coordination
+        environment[contract.CHECKPOINT_SECONDS] = f"{settings.checkpoint_seconds:g}"
+    if settings.coordination:
+        environment[contract.COORDINATION] = settings.coordination
     if _runs_user_code(role, spec) and spec.env:
         environment[contract.USER_ENVIRONMENT] = json.dumps(dict(spec.env), sort_keys=True)
     return environment

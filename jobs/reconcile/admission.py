@@ -1,9 +1,9 @@
 """Admission of waiting jobs in batches.
 
 The quota makes one decision for all waiting jobs (``ledger.review``, ``ledger.admit``). Each job that may start takes
-its own step (``state_machine.step``). One transaction writes up to ``ledger.MOST_AT_ONCE`` jobs by compare-and-set, each
-with its Transition, reservation and attempt. A job that another process has changed meanwhile keeps its state and gets
-no reservation.
+its own step (``state_machine.step``). One transaction writes up to ``ledger.MOST_AT_ONCE`` jobs by compare-and-set,
+each with its Transition, reservation and attempt. A job that another process has changed meanwhile keeps its state and
+gets no reservation.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _load(jobs: Iterable[UUID]) -> Mapping[UUID, Loaded]:
 def _open(batch: Sequence[Written]) -> None:
     """Commit the immediate effects of a batch that has its reservations."""
     for each in batch:
-        effects.begin_with(each.loaded.job)
+        effects.grow_to_requested(each.loaded.job)
     effects.commit_together([(effect, each.loaded.job) for each in batch for effect in each.outcome.effects])
 
 

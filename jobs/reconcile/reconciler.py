@@ -40,7 +40,7 @@ from jobs.lifecycle.state_machine import (
 from jobs.lifecycle.states import HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
 from jobs.messages import jobs as messages
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
-from jobs.reconcile import effects
+from jobs.reconcile import effects, stopping
 from jobs.selectors import attempts
 from jobs.spec.quantities import span
 from portal.common.clock import now as wall_clock
@@ -378,7 +378,7 @@ def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: Use
         for effect in outcome.effects:
             effects.commit(effect, loaded.job)
     if any(isinstance(effect, CloseAttempt) for effect in outcome.effects):
-        effects.tidy(loaded.job, loaded.view.attempt, over=outcome.job.state is JobState.SUCCEEDED)
+        stopping.cleanup_attempt(loaded.job, loaded.view.attempt, over=outcome.job.state is JobState.SUCCEEDED)
     return Outcome.EXPLAINED if outcome.job.state is loaded.view.state else Outcome.APPLIED
 
 

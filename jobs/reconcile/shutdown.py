@@ -12,7 +12,7 @@ from jobs.builds import builders
 from jobs.lifecycle.state_machine import HOLDS_QUOTA, TERMINAL, Interrupted, InvalidTransition, JobState
 from jobs.messages import jobs as messages
 from jobs.models import Job
-from jobs.reconcile import effects, reconciler
+from jobs.reconcile import reconciler, stopping
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def interrupt_all(*, seconds: float = 5.0) -> int:
         return 0
     deadline = time.monotonic() + seconds
     for job in Job.objects.filter(state=JobState.STOPPING):
-        _hurry(job)
+        _shorten_grace(job)
     running = Job.objects.filter(state__in=HOLDS_QUOTA).values_list("pk", flat=True)
     waiting = [pk for pk in running if _interrupt(pk)]
     builders.current().end_all()
@@ -41,9 +41,9 @@ def interrupt_all(*, seconds: float = 5.0) -> int:
     return len(waiting)
 
 
-def _hurry(job: Job) -> None:
+def _shorten_grace(job: Job) -> None:
     try:
-        effects.hurry(job)
+        stopping.shorten_grace(job)
     except Exception:  # noqa: BLE001  an error of one job must not prevent stopping the others
         _log.exception("Job %s could not be hurried.", job.pk)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from django.conf import settings
 
-from jobs.launch import planner
+from jobs.launch import roles
 from jobs.messages import jobs as messages
 from jobs.models import Job
 from jobs.selectors import elastic_jobs
@@ -25,13 +25,13 @@ _DRAIN_SECONDS = 15.0
 
 def quota_verdict(namespace: Namespace, spec: JobSpec) -> Verdict:
     """Return whether the job would be admitted now. Nothing is reserved."""
-    requested = planner.amounts(_initial_spec(spec, elastic=spec.elastic))
+    requested = roles.amounts(_initial_spec(spec, elastic=spec.elastic))
     return quota.preview(namespace, requested, length=_holding_seconds(spec), priority=spec.priority)
 
 
 def can_ever_start(bounds: quota.Bounds, spec: JobSpec) -> Verdict:
     """Return whether the job would be admitted if nothing else ran."""
-    requested = planner.amounts(_initial_spec(spec, elastic=spec.elastic))
+    requested = roles.amounts(_initial_spec(spec, elastic=spec.elastic))
     return quota.if_alone(bounds, requested, length=_holding_seconds(spec))
 
 
@@ -58,7 +58,7 @@ def reservation_request(job: Job) -> ledger.ReservationRequest:
     return ledger.ReservationRequest(
         job=job.pk,
         attempt=job.attempt,
-        amounts=planner.amounts(_initial_spec(spec, elastic=elastic_jobs.is_elastic(job))),
+        amounts=roles.amounts(_initial_spec(spec, elastic=elastic_jobs.is_elastic(job))),
         length=_holding_seconds(spec),
         priority=spec.priority,
         since=job.changed,

@@ -12,7 +12,7 @@ from datasets import materialization
 from datasets import selectors as datasets
 from datasets.states import VersionState
 from jobs.backends.base import AttemptRef
-from jobs.launch import planner
+from jobs.launch import roles
 from jobs.lifecycle.reasons import Reason
 from jobs.lifecycle.state_machine import JobState
 from jobs.messages import jobs as messages
@@ -39,14 +39,14 @@ def present_attempt(job: Job) -> Attempt | None:
 
 def spec_of(job: Job) -> JobSpec:
     """Return the specification with the desired trainers and the parameter servers of the next attempt."""
-    return planner.scaled(JobSpec.from_json(job.spec), trainers=job.trainers, pservers=job.pservers)
+    return roles.scaled(JobSpec.from_json(job.spec), trainers=job.trainers, pservers=job.pservers)
 
 
 def present_spec(job: Job) -> JobSpec:
     """Return ``spec_of`` with the parameter servers of the present attempt, if there is one."""
     attempt, spec = present_attempt(job), spec_of(job)
     rows = attempt.replicas.filter(role=contract.PSERVER).count() if attempt else 0
-    return planner.scaled(spec, pservers=rows or None)
+    return roles.scaled(spec, pservers=rows or None)
 
 
 def data_gone(job: Job, *, for_good: bool = False) -> str:
@@ -68,7 +68,7 @@ def data_gone(job: Job, *, for_good: bool = False) -> str:
     return ""
 
 
-def grace_of(job: Job) -> timedelta:
+def stop_grace(job: Job) -> timedelta:
     """Return the time that replicas get to stop. Preempted replicas get enough to write a checkpoint first."""
     usual = timedelta(seconds=settings.STOP_GRACE_SECONDS)
     if job.state != JobState.STOPPING:

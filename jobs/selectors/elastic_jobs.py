@@ -8,7 +8,7 @@ from uuid import UUID
 from django.conf import settings
 from django.db.models import Q, QuerySet
 
-from jobs.launch import planner
+from jobs.launch import roles
 from jobs.lifecycle.states import ACTIVE, JobState
 from jobs.models import Attempt, Elastic, ElasticMode, Job
 from jobs.spec.model import JobSpec
@@ -42,12 +42,12 @@ def sizing_of(job: Job) -> str:
 
 def at_least(spec: JobSpec) -> JobSpec:
     """Return the specification with its minimum of trainers."""
-    return planner.scaled(spec, trainers=spec.trainer.min)
+    return roles.scaled(spec, trainers=spec.trainer.min)
 
 
 def present_spec(job: Job, pservers: int) -> JobSpec:
     """Return the specification with the desired trainers and ``pservers`` (0: as specified)."""
-    return planner.scaled(JobSpec.from_json(job.spec), trainers=job.trainers, pservers=pservers or None)
+    return roles.scaled(JobSpec.from_json(job.spec), trainers=job.trainers, pservers=pservers or None)
 
 
 def pservers_of(jobs: QuerySet[Job]) -> Mapping[UUID, int]:
@@ -69,5 +69,5 @@ def least_of_running() -> dict[tuple[UUID, int], dict[str, float]]:
     running = elastic_jobs().filter(state=JobState.RUNNING)
     servers = pservers_of(running)
     return {
-        (job.pk, job.attempt): planner.amounts(at_least(present_spec(job, servers.get(job.pk, 0)))) for job in running
+        (job.pk, job.attempt): roles.amounts(at_least(present_spec(job, servers.get(job.pk, 0)))) for job in running
     }

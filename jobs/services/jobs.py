@@ -22,7 +22,7 @@ from jobs import storage_usage
 from jobs.backends import factory as backend_factory
 from jobs.backends.local import isolation
 from jobs.builds import builders, code_snapshots
-from jobs.launch import planner
+from jobs.launch import roles
 from jobs.lifecycle import wording
 from jobs.lifecycle.fault_injection import Rehearsal, no_rehearsal, problems
 from jobs.lifecycle.state_machine import TERMINAL, RetryRequested
@@ -211,10 +211,10 @@ def preview_job(*, actor: User, namespace: str, spec: JobSpec) -> Preview:
         verdict=verdict,
         reason=reason,
         numbers=decided.numbers,
-        amounts=planner.amounts(spec),
+        amounts=roles.amounts(spec),
         replicas=[
             {"name": f"{role}-{index}", "role": role, "index": index, "cpu": each.cpu, "memory": each.memory}
-            for role, index, each in planner.replicas(spec)
+            for role, index, each in roles.each_replica(spec)
         ],
     )
 

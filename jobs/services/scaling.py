@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db import transaction
 from django.db.models import F
 
-from jobs.launch import planner
+from jobs.launch import roles
 from jobs.lifecycle import wording
 from jobs.lifecycle.state_machine import JobState
 from jobs.lifecycle.states import CHANGEABLE
@@ -60,11 +60,11 @@ def scale_job(*, actor: User, job_id: UUID | str, desired: object) -> Job:
     changed = {role: checked[role] for role in _SCALED if role in checked and checked[role] != _replicas(spec, role)}
     if not changed:
         return job_for(actor, job_id, Scope.JOB_WRITE)
-    after = planner.scaled(spec, trainers=changed.get("trainer"), pservers=changed.get("pserver"))
+    after = roles.scaled(spec, trainers=changed.get("trainer"), pservers=changed.get("pserver"))
     if "pserver" in changed:
         quota_questions.require_admissible(bounds_of(job.namespace), after)
     if "trainer" in changed:
-        _hold_for(job, planner.scaled(attempts.present_spec(job), trainers=changed["trainer"]))
+        _hold_for(job, roles.scaled(attempts.present_spec(job), trainers=changed["trainer"]))
     # The new revision makes a concurrent reconciler that counted the old number of trainers load the job again.
     fields = {f"{role}s": number for role, number in changed.items()}
     Job.objects.filter(pk=job.pk).update(revision=F("revision") + 1, **fields)
@@ -160,7 +160,7 @@ def _hold_for(job: Job, spec: JobSpec) -> None:
     if job.state == JobState.QUEUED:
         quota_questions.require_admissible(bounds_of(job.namespace), spec)
         return
-    amounts = planner.amounts(spec)
+    amounts = roles.amounts(spec)
     verdict = ledger.resize(namespace=job.namespace, job=job.pk, attempt=job.attempt, amounts=amounts)
     if not verdict.admitted:
         raise QuotaExceeded(verdict.why, numbers=verdict.numbers)
@@ -195,7 +195,7 @@ def scale_automatically(
     spec = attempts.present_spec(job)
     if spec.trainer.replicas != before or not spec.trainer.min <= after <= spec.trainer.max:
         return Growth.STALE
-    amounts = planner.amounts(planner.scaled(spec, trainers=after))
+    amounts = roles.amounts(roles.scaled(spec, trainers=after))
     if not ledger.resize(namespace=job.namespace, job=job.pk, attempt=attempt, amounts=amounts, now=now).admitted:
         return Growth.REFUSED
     Job.objects.filter(pk=job.pk).update(revision=F("revision") + 1, trainers=after)

@@ -13,7 +13,7 @@ from jobs.elastic.controller.capacity import CapacityReader, Layout, Neighbours,
 from jobs.elastic.inputs import conversions
 from jobs.elastic.policy.model import Amounts, Cluster, Core
 from jobs.elastic.policy.model import Job as Member
-from jobs.launch import planner
+from jobs.launch import roles
 from jobs.lifecycle import throughput
 from jobs.lifecycle.states import ENDED, HOLDS_QUOTA, JobState, ReplicaState
 from jobs.maintenance import history
@@ -135,7 +135,7 @@ def _holders(rows: list[Job]) -> Iterator[Holder]:
 
 
 def _roles(spec: JobSpec) -> dict[str, tuple[int, Amounts]]:
-    return {role: (each.replicas, _need(each)) for role, each in planner.roles(spec)}
+    return {role: (each.replicas, _need(each)) for role, each in roles.of(spec)}
 
 
 def _attempts(rows: list[Job]) -> dict[UUID, str]:
@@ -280,7 +280,7 @@ def spec_of_submission(job: Job) -> JobSpec:
 
 
 def _core(spec: JobSpec) -> Core:
-    (_, master), (_, pserver), _ = planner.roles(spec)
+    (_, master), (_, pserver), _ = roles.of(spec)
     return Core(_need(master).times(master.replicas), _need(pserver), pserver.replicas)
 
 

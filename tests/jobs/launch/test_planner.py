@@ -9,18 +9,19 @@ from pathlib import Path
 import pytest
 
 from jobs.backends.base import AttemptRef, LaunchPlan
-from jobs.launch.planner import Build, Site, amounts, make_plan, replicas
+from jobs.launch.planner import Build, LaunchSettings, make_plan
+from jobs.launch.roles import amounts, each_replica
 from jobs.spec.model import JobSpec, RoleSpec
 from runtime import contract
 
-SITE = Site("http://portal", (), Path("/platform/python"), timedelta(seconds=10), 1000)
+SETTINGS = LaunchSettings("http://portal", (), Path("/platform/python"), timedelta(seconds=10), 1000)
 BUILD = Build(Path("/code"), Path("/job/python"))
 REF = AttemptRef(job_id="1", attempt_id="2", number=1)
 
 
 def trainer_of(**fields: str) -> tuple[str, ...]:
     spec = JobSpec(**{"name": "line", "entrypoint": "train.py", "trainer": RoleSpec(), "pserver": RoleSpec(), **fields})
-    plan = make_plan(REF, "room", spec, BUILD, SITE, "token")
+    plan = make_plan(REF, "room", spec, BUILD, SETTINGS, "token")
     return next(replica.command for replica in plan.replicas if replica.role == "trainer")
 
 
@@ -30,7 +31,7 @@ def test_a_script_runs_in_the_job_s_python() -> None:
 
 def test_a_second_master_is_planned_and_paid_for() -> None:
     one, two = (JobSpec("line", "train.py", RoleSpec(), RoleSpec(), masters=masters) for masters in (1, 2))
-    assert [name for name, index, _ in replicas(two) if index] == ["master"]
+    assert [name for name, index, _ in each_replica(two) if index] == ["master"]
     assert amounts(two)["cpu"] == amounts(one)["cpu"] + 0.5
 
 
@@ -42,7 +43,7 @@ def test_a_master_has_the_cores_of_the_specification() -> None:
 
 def test_a_trainer_waits_for_the_others_longer_than_the_platform() -> None:
     spec = JobSpec("line", "train.py", RoleSpec(), RoleSpec())
-    plan = make_plan(REF, "room", spec, BUILD, replace(SITE, registration=600.0), "token")
+    plan = make_plan(REF, "room", spec, BUILD, replace(SETTINGS, registration=600.0), "token")
     waits = {float(one.environment[contract.GATHER]) for one in plan.replicas if one.role == contract.TRAINER}
     assert min(waits) > 600
 
@@ -56,7 +57,7 @@ def planned(framework: str, pservers: int, trainers: int = 2, **fields: str) -> 
     servers = RoleSpec(replicas=pservers, max=pservers)
     words = {"entrypoint": "train.py", "framework": framework, **fields}
     spec = JobSpec(name="line", trainer=RoleSpec(replicas=trainers), pserver=servers, **words)
-    return make_plan(REF, "room", spec, BUILD, SITE, "token")
+    return make_plan(REF, "room", spec, BUILD, SETTINGS, "token")
 
 
 @pytest.mark.parametrize(

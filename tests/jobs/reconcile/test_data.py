@@ -17,7 +17,7 @@ from jobs.lifecycle.states import JobState
 from jobs.messages import jobs as messages
 from jobs.models import Attempt, Job
 from jobs.reconcile import reconciler
-from jobs.reconcile.effects import PREPARING
+from jobs.reconcile.building import PREPARING
 from jobs.selectors import specifications
 from jobs.selectors.jobs import versions_in_use
 from jobs.services import jobs

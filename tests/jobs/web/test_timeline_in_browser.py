@@ -27,8 +27,8 @@ from runtime.master.server import Master
 from runtime.master.task_queue import TaskQueue
 from runtime.master.types import Happening, Key, Plan
 from runtime.parameters.sharding import even_table
-from runtime.pserver.checkpoints import checkpointer
-from runtime.pserver.checkpoints.checkpointer import Identity
+from runtime.pserver import checkpointer
+from runtime.pserver.checkpointer import Identity
 from runtime.pserver.shard import Shard
 from tests.factories import make_attempt
 from tests.personas import Personas

@@ -13,7 +13,7 @@ from pytest_django import Settings
 from datasets.storage.base import Stat
 from jobs.elastic.controller import leader_lease
 from jobs.ingest.payloads import Report
-from jobs.launch import planner
+from jobs.launch import roles
 from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.maintenance import retention, stream_compaction
 from jobs.maintenance.retention import Rule
@@ -168,7 +168,7 @@ def running(team: Namespace, owner: User, spec: JobSpec) -> Job:
     """A job with two trainers, whose quota is reserved."""
     job = make_job(team, owner, spec=spec.to_json(), state=JobState.RUNNING, attempt=1)
     make_attempt(job)
-    assert ledger.reserve(team, ledger.ReservationRequest(job.pk, 1, planner.amounts(spec))).admitted
+    assert ledger.reserve(team, ledger.ReservationRequest(job.pk, 1, roles.amounts(spec))).admitted
     return job
 
 
@@ -181,7 +181,7 @@ def automatically(job: Job, leads: Callable[[], bool], now: datetime) -> Any:
 
 def test_the_number_that_a_person_requests_stays(running: Job, owner: User, meet: Meet) -> None:
     scale = partial(scaling.scale_job, actor=owner, job_id=running.pk, desired={"trainer": 4})
-    meet("jobs.launch.planner.amounts", partial(automatically, running, lambda: True, wall_clock()), scale)
+    meet("jobs.launch.roles.amounts", partial(automatically, running, lambda: True, wall_clock()), scale)
     assert Job.objects.values_list("trainers", "elastic").get() == (4, False)
 
 
