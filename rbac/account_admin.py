@@ -7,25 +7,18 @@ import secrets
 
 from django.db import transaction
 
-from portal.common.errors import Conflict, NotFound, ValidationFailed
+from portal.common.errors import Conflict, ValidationFailed
 from rbac import messages
 from rbac.access import require_admin
 from rbac.audit import log as audit_log
 from rbac.models import User
+from rbac.selectors import person_named
 from rbac.services import ensure_personal_namespace, revoke_tokens_of, validate_account
 from rbac.sign_in.registration import send_welcome
 from rbac.sign_in.sign_in import sessions_of
 from rbac.socket_revocation import wake_sockets
 
 _PASSWORD_BYTES = 12
-
-
-def person_named(username: str) -> User:
-    """Return the account of a person, open or closed. Raises NotFound."""
-    user = User.objects.filter(username=username, service_of=None).first()
-    if user is None:
-        raise NotFound(messages.ACCOUNT_NOT_FOUND(name=f"{username!r}"))
-    return user
 
 
 @transaction.atomic

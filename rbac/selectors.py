@@ -14,6 +14,14 @@ from rbac.models import ApiToken, Membership, Namespace, Role, User
 from rbac.scopes import OF_NAMESPACES, SCOPES_OF_ROLE, Scope
 
 
+def person_named(username: str) -> User:
+    """Return the account of a person, open or closed. Raises NotFound."""
+    user = User.objects.filter(username=username, service_of=None).first()
+    if user is None:
+        raise NotFound(messages.ACCOUNT_NOT_FOUND(name=f"{username!r}"))
+    return user
+
+
 def namespaces_of(actor: Actor) -> list[Namespace]:
     """Return the namespaces that the actor belongs to, by name, each with ``role``."""
     if not isinstance(actor, User):

@@ -22,7 +22,7 @@ from runtime.coordination.embedded import EmbeddedStore
 from runtime.parameters.optimisers import SGD, Adam
 from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
-from runtime.pserver.checkpoints.checkpointer import Checkpointer, Identity
+from runtime.pserver.checkpointer import Checkpointer, Identity
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
 from runtime.trainer.environment import Alone

@@ -8,9 +8,9 @@ from django.http import HttpRequest
 from portal.common.errors import Conflict
 from rbac import messages
 from rbac.access import require_admin
-from rbac.account_admin import person_named
 from rbac.audit import log as audit_log
 from rbac.models import User
+from rbac.selectors import person_named
 
 # The session key that holds the admin's account while the admin impersonates another account.
 IMPERSONATOR = "looking"

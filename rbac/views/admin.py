@@ -24,6 +24,7 @@ from rbac.audit import log as audit_log
 from rbac.audit import queries as audit_queries
 from rbac.models import Membership, Namespace, User
 from rbac.portal_origin import origin_of
+from rbac.selectors import person_named
 from rbac.sign_in import impersonation, overview, registration
 from rbac.sign_in.sign_in import sessions_of
 from rbac.view_helpers import attempt, user_of
@@ -70,7 +71,7 @@ def user(request: HttpRequest, username: str) -> HttpResponse:
 
 
 def _user(request: HttpRequest, username: str, password: str = "") -> HttpResponse:
-    person = account_admin.person_named(username)
+    person = person_named(username)
     context = {
         "person": person,
         "memberships": Membership.objects.filter(user=person, namespace__closed=None).select_related("namespace"),

@@ -28,8 +28,8 @@ from runtime.parameters.messages import NOTHING
 from runtime.parameters.sharding import even_table
 from runtime.protocol.frames import job_crc
 from runtime.protocol.proof import secret_of
-from runtime.pserver.checkpoints import checkpointer
-from runtime.pserver.checkpoints.checkpointer import Checkpointer, Identity
+from runtime.pserver import checkpointer
+from runtime.pserver.checkpointer import Checkpointer, Identity
 from runtime.pserver.memory_budget import MemoryBudget
 from runtime.pserver.recovery import Recovered
 from runtime.pserver.server import ShardServer

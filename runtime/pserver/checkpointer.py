@@ -24,10 +24,10 @@ from runtime.parameters.declaration import BlockPlace, Declaration, Mode
 from runtime.parameters.embedding_tables import Piece, Table
 from runtime.parameters.messages import NOTHING
 from runtime.parameters.sharding import even_table
-from runtime.pserver.checkpoints.cow_snapshot import Snapshot
-from runtime.pserver.checkpoints.cut_schedule import LOOK_SECONDS, CutSchedule
+from runtime.pserver.cut_schedule import LOOK_SECONDS, CutSchedule
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard
+from runtime.pserver.state.cow_snapshot import Snapshot
 
 # A directory of checkpoints and what it has for every server.
 Source = tuple[Files, Generation]

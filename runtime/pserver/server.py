@@ -24,15 +24,15 @@ from runtime.protocol.proof import Refusals
 from runtime.protocol.server import Server, reply_head
 from runtime.protocol.shared_memory import Segment, Visit
 from runtime.pserver import table_requests
+from runtime.pserver.draft_sender import DraftSender
 from runtime.pserver.locked_shard import LockedShard
 from runtime.pserver.memory_budget import WITHOUT_LIMIT, MemoryBudget
-from runtime.pserver.published_versions import Edition
 from runtime.pserver.recovery import Recovered
 from runtime.pserver.requests import REFUSALS, Release, Releases, Step, Ticket, TrainerId
 from runtime.pserver.shard import Shard
 from runtime.pserver.shard_reports import ShardReports
-from runtime.pserver.steps.draft_sender import DraftSender
-from runtime.pserver.steps.eager_update import Coming
+from runtime.pserver.state.eager_update import Coming
+from runtime.pserver.state.published_versions import Edition
 from runtime.pserver.steps.gradient_receiver import GradientReceiver
 
 # A trainer may connect before this server has received its membership.

@@ -24,14 +24,14 @@ from runtime.messages import training as messages
 from runtime.parameters.declaration import BlockPlace, Declaration, Mode
 from runtime.parameters.embedding_tables import Full, Piece, Table, Tables
 from runtime.parameters.messages import NOTHING, Offer, Outcome, Standing
-from runtime.pserver.checkpoints.cow_snapshot import Kept, Snapshot
 from runtime.pserver.contained_requests import ContainedRequests
-from runtime.pserver.parameter_state import ParameterState
-from runtime.pserver.published_versions import Edition
 from runtime.pserver.requests import Release, Releases, Step, Ticket, TrainerId
+from runtime.pserver.state.cow_snapshot import Kept, Snapshot
+from runtime.pserver.state.eager_update import Coming
+from runtime.pserver.state.parameter_state import ParameterState
+from runtime.pserver.state.published_versions import Edition
 from runtime.pserver.steps.arriving_steps import ArrivingSteps
 from runtime.pserver.steps.barrier import Barrier
-from runtime.pserver.steps.eager_update import Coming
 from runtime.pserver.steps.staleness import Pace
 from runtime.pserver.steps.step_queue import StepQueue, Waiting
 from runtime.pserver.value_election import ValueElection

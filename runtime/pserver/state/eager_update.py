@@ -19,7 +19,7 @@ from runtime.parameters.array_blocks import block
 from runtime.parameters.declaration import BlockPlace
 from runtime.parameters.kernels.gradient_mean import Weights
 from runtime.protocol import bf16
-from runtime.pserver.published_versions import Edition
+from runtime.pserver.state.published_versions import Edition
 
 Array = NDArray[Any]
 State = list[tuple[Array, ...]]

@@ -16,12 +16,12 @@ from runtime.parameters.embedding_tables import Tables
 from runtime.parameters.kernels import fused, numpy_kernels
 from runtime.parameters.kernels.gradient_mean import Means, Weights
 from runtime.parameters.optimisers import Optimiser
-from runtime.pserver.checkpoints.copy_buffers import Copies
-from runtime.pserver.checkpoints.cow_snapshot import Kept, Snapshot
-from runtime.pserver.published_versions import Edition, Editions
 from runtime.pserver.requests import Step
-from runtime.pserver.steps.eager_update import Basis, Coming, Draft, State
-from runtime.pserver.undo_journal import Journal
+from runtime.pserver.state.copy_buffers import Copies
+from runtime.pserver.state.cow_snapshot import Kept, Snapshot
+from runtime.pserver.state.eager_update import Basis, Coming, Draft, State
+from runtime.pserver.state.published_versions import Edition, Editions
+from runtime.pserver.state.undo_journal import Journal
 
 Array = NDArray[Any]
 

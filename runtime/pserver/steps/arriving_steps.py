@@ -8,8 +8,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from runtime.pserver.contained_requests import ContainedRequests
-from runtime.pserver.parameter_state import ParameterState
-from runtime.pserver.steps.eager_update import Coming, Draft
+from runtime.pserver.state.eager_update import Coming, Draft
+from runtime.pserver.state.parameter_state import ParameterState
 
 Array = NDArray[Any]
 

@@ -17,8 +17,8 @@ from runtime.protocol import bf16
 from runtime.protocol.connection import Block
 from runtime.protocol.frames import DType, Header, Op
 from runtime.protocol.shared_memory import NOT_SHARED
-from runtime.pserver.parameter_state import ParameterState
-from runtime.pserver.steps.eager_update import Coming
+from runtime.pserver.state.eager_update import Coming
+from runtime.pserver.state.parameter_state import ParameterState
 
 # The operations that carry gradients.
 STEPS = (Op.PUSH, Op.PUSH_PULL)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from runtime.pserver.requests import Step, Ticket
+from runtime.pserver.state.eager_update import Coming
 from runtime.pserver.steps.barrier import Barrier
-from runtime.pserver.steps.eager_update import Coming
 
 # The index of a trainer, its ticket, and its step.
 Waiting = tuple[int, Ticket, Step]

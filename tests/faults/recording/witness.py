@@ -21,7 +21,7 @@ from runtime.checkpoint import filesystem
 from runtime.checkpoint.index import Book, Entry
 from runtime.parameters.messages import Outcome
 from runtime.pserver import __main__ as pserver
-from runtime.pserver.checkpoints import checkpointer, cut_schedule
+from runtime.pserver import checkpointer, cut_schedule
 from runtime.pserver.requests import Release, Step, TrainerId
 from runtime.pserver.shard import Shard
 from tests.faults.recording.history import CRASH_AT, HISTORY, SOURCE, Recorder

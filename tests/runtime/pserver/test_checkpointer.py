@@ -23,8 +23,8 @@ from runtime.parameters.initializers import Uniform
 from runtime.parameters.messages import Outcome
 from runtime.parameters.optimisers import Adam
 from runtime.parameters.sharding import even_table, servers_of_rows
-from runtime.pserver.checkpoints import checkpointer
-from runtime.pserver.checkpoints.checkpointer import Checkpointer, Identity
+from runtime.pserver import checkpointer
+from runtime.pserver.checkpointer import Checkpointer, Identity
 from runtime.pserver.requests import Step, TrainerId
 from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard

@@ -7,7 +7,7 @@ from runtime.coordination.base import Compare, StoreUnavailable
 from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
-from runtime.pserver.checkpoints.cut_schedule import CutSchedule
+from runtime.pserver.cut_schedule import CutSchedule
 from runtime.pserver.locked_shard import LockedShard
 from runtime.pserver.shard import Shard
 

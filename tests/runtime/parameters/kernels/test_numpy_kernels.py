@@ -13,7 +13,7 @@ from runtime.parameters.kernels import fused, jit, numpy_kernels, scalar_loops
 from runtime.parameters.kernels.gradient_mean import Means, Weights
 from runtime.parameters.kernels.numpy_kernels import PIECE_ELEMENTS
 from runtime.parameters.optimisers import KINDS, SGD, Adagrad, Adam, Momentum, Nesterov
-from runtime.pserver.undo_journal import Journal
+from runtime.pserver.state.undo_journal import Journal
 from tests.properties import examples
 
 RULES = [SGD(0.1), Momentum(0.1, 0.9), Nesterov(0.1, 0.9), Adagrad(0.1), Adam(0.01)]

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from runtime.parameters.embedding_tables import Rows, Shelf, Table
 from runtime.parameters.optimisers import SGD
-from runtime.pserver.checkpoints import copy_buffers
-from runtime.pserver.checkpoints.copy_buffers import Copies
-from runtime.pserver.checkpoints.cow_snapshot import Snapshot
+from runtime.pserver.state import copy_buffers
+from runtime.pserver.state.copy_buffers import Copies
+from runtime.pserver.state.cow_snapshot import Snapshot
 
 BLOCKS = 4
 NUMBERS = st.integers(0, BLOCKS - 1)

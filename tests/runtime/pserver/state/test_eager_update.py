@@ -7,7 +7,7 @@ from runtime.parameters.sharding import even_table
 from runtime.protocol import bf16
 from runtime.pserver.requests import Step, TrainerId
 from runtime.pserver.shard import Shard
-from runtime.pserver.steps.eager_update import Coming
+from runtime.pserver.state.eager_update import Coming
 
 TENSORS = (Tensor("a", (5,), "<f4"), Tensor("b", (3,), "<f8"))
 A, B = TrainerId(0, 1), TrainerId(1, 2)

@@ -16,7 +16,7 @@ from runtime.parameters.optimisers import SGD, Adam, Momentum
 from runtime.parameters.sharding import even_table
 from runtime.pserver.requests import Step, TrainerId
 from runtime.pserver.shard import Shard
-from runtime.pserver.steps.eager_update import Coming
+from runtime.pserver.state.eager_update import Coming
 from tests.properties import examples
 
 BLOCKS, ELEMENTS, TRAINERS = 3, 2, 3

@@ -6,11 +6,11 @@ from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.embedding_tables import Tables
 from runtime.parameters.optimisers import Momentum
 from runtime.parameters.sharding import even_table
-from runtime.pserver.parameter_state import ParameterState
 from runtime.pserver.requests import Step
+from runtime.pserver.state.eager_update import Coming
+from runtime.pserver.state.parameter_state import ParameterState
+from runtime.pserver.state.undo_journal import Journal
 from runtime.pserver.steps.arriving_steps import ArrivingSteps
-from runtime.pserver.steps.eager_update import Coming
-from runtime.pserver.undo_journal import Journal
 
 TENSORS = (Tensor("a", (5,), "<f4"), Tensor("b", (3,), "<f8"))
 

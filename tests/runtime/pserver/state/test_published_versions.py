@@ -3,7 +3,7 @@ import pytest
 
 from runtime.parameters.declaration import BlockPlace
 from runtime.protocol import frames
-from runtime.pserver.published_versions import Editions
+from runtime.pserver.state.published_versions import Editions
 
 PLACES = [BlockPlace(0, 0, 0, 5, 0), BlockPlace(1, 0, 0, 3, 0)]
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime.parameters.journal_layout import MARKS, kept, layout, restore, whole
-from runtime.pserver.undo_journal import Journal
+from runtime.pserver.state.undo_journal import Journal
 from tests.properties import examples
 
 SIZES = (5, 1, 3)

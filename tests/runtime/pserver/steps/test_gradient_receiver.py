@@ -15,7 +15,7 @@ from runtime.parameters.sharding import even_table
 from runtime.protocol.connection import Block
 from runtime.protocol.frames import Header, Op
 from runtime.protocol.shared_memory import NOT_SHARED
-from runtime.pserver.parameter_state import ParameterState
+from runtime.pserver.state.parameter_state import ParameterState
 from runtime.pserver.steps.gradient_receiver import GradientReceiver
 
 TENSORS = (Tensor("a", (5,), "<f4"), Tensor("b", (3,), "<f8"))

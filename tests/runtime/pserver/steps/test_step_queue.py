@@ -1,8 +1,8 @@
 import pytest
 
 from runtime.pserver.requests import Step
+from runtime.pserver.state.eager_update import Coming
 from runtime.pserver.steps.barrier import Barrier
-from runtime.pserver.steps.eager_update import Coming
 from runtime.pserver.steps.step_queue import StepQueue
 
 
