@@ -38,7 +38,7 @@ class Prefetch:
 
     def begin(self, trainer: Trainer, request: int, timer: Timer) -> Task | None:
         """Return the trainer's next prefetched task, if it has one: the same dispatch, now begun."""
-        held = self._board.prefetched_by(trainer)
+        held = self._board.by_trainer.prefetched(trainer)
         return self._board.begin(held[0], timer, request) if held else None
 
     def begun(self, key: Key, timer: Timer) -> bool:
@@ -56,7 +56,7 @@ class Prefetch:
     def ahead(self, trainer: Trainer, usual: float | None) -> Ahead:
         """Return the prefetched tasks of a trainer that has begun a task, after adding to them."""
         board = self._board
-        if not board.in_hand[trainer] and not board.held[trainer]:
+        if not board.by_trainer.in_hand[trainer] and not board.by_trainer.held[trainer]:
             return Ahead()  # the next task may be of another pass, and has to be requested
         nothing_left = self._fill(trainer, usual)
         if not (nothing_left and board.plan.sync):
@@ -76,7 +76,7 @@ class Prefetch:
 
         In ``sync`` mode a trainer keeps its hand in any case, so none of it is held back for the others.
         """
-        plan, assigner, held = self._board.plan, self._assigner, self._board.held[trainer]
+        plan, assigner, held = self._board.plan, self._assigner, self._board.by_trainer.held[trainer]
         if not plan.prefetch:
             return False
         most, others = how_many(usual), len(assigner.live) - 1
@@ -92,7 +92,7 @@ class Prefetch:
 
         It is the last task waiting there, because that trainer may be about to begin the first.
         """
-        for other, held in sorted(self._board.held.items()):
+        for other, held in sorted(self._board.by_trainer.held.items()):
             if other == trainer or not self._is_slow(other, since):
                 continue
             for _turn, task_id in reversed(held):
@@ -101,13 +101,13 @@ class Prefetch:
         return None
 
     def _is_slow(self, trainer: Trainer, since: float) -> bool:
-        hand = (self._board.entries[task_id] for task_id in self._board.in_hand[trainer])
+        hand = (self._board.entries[task_id] for task_id in self._board.by_trainer.in_hand[trainer])
         return any(entry.trainer == trainer and entry.timer.begun < since for entry in hand)
 
     def start_clocks(self, timer: Timer) -> None:
         """Start the timer of the next prefetched task of each trainer that has nothing else to do."""
         board = self._board
-        for trainer, held in board.held.items():
-            if held and not board.in_hand[trainer]:
+        for trainer, held in board.by_trainer.held.items():
+            if held and not board.by_trainer.in_hand[trainer]:
                 task_id = held[0][1]
                 board.write(task_id, board.entries[task_id]._replace(timer=timer))

@@ -6,8 +6,6 @@ table.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -15,6 +13,7 @@ from itertools import pairwise
 from runtime.checkpoint.data_position import Progress
 from runtime.master.messages import Task, Trainer
 from runtime.master.task_table import Span, TaskTable
+from runtime.master.trainer_tasks import TrainerTasks
 from runtime.master.types import NO_TIMER, UNASKED, Bad, Entry, Key, Plan, Rival, Status, Timer, fresh
 
 
@@ -22,9 +21,8 @@ from runtime.master.types import NO_TIMER, UNASKED, Bad, Entry, Key, Plan, Rival
 class Board:
     """The states of all tasks.
 
-    ``changed`` are the tasks whose entries are to be committed; ``condemned`` is true if the quarantine is. ``in_hand``
-    and ``held`` follow from the entries. ``in_hand`` has the tasks of each trainer whose timer runs. ``held`` has its
-    prefetched tasks that are not begun, as (-request, task) in the order in which they will be begun.
+    ``changed`` are the tasks whose entries are to be committed; ``condemned`` is true if the quarantine is. ``pending``
+    and ``by_trainer`` follow from the entries, which change only by ``write`` within a pass.
     """
 
     plan: Plan
@@ -36,8 +34,7 @@ class Board:
     quarantine: tuple[Bad, ...] = ()
     changed: set[int] = field(default_factory=set)
     condemned: bool = False
-    in_hand: defaultdict[Trainer, set[int]] = field(default_factory=lambda: defaultdict(set))
-    held: defaultdict[Trainer, list[tuple[int, int]]] = field(default_factory=lambda: defaultdict(list))
+    by_trainer: TrainerTasks = field(default_factory=TrainerTasks)
 
     def restore(self, pass_id: int, entries: Sequence[Entry], parts: Sequence[Span]) -> None:
         """Restore committed entries; those of an earlier pass count as todo."""
@@ -48,14 +45,13 @@ class Board:
         for task_id, entry in enumerate(self.entries):
             if entry.status is Status.PENDING:
                 self.pending.add(task_id)
-                self._list(task_id, entry)
+                self.by_trainer.add(task_id, entry)
         self._retire_parts()
 
     def begin_pass(self, pass_id: int) -> None:
         """Make every task todo, without pieces."""
         self.pass_id = pass_id
-        self.in_hand.clear()
-        self.held.clear()
+        self.by_trainer.clear()
         self.entries = [fresh(entry) for entry in self.entries]
         self.parts = []
         self._retire_parts()
@@ -130,7 +126,7 @@ class Board:
 
     def answered(self, trainer: Trainer, request: int) -> Task | None:
         """The task that answered this request before, if it is still pending."""
-        for task_id in self.in_hand[trainer]:
+        for task_id in self.by_trainer.in_hand[trainer]:
             entry = self.entries[task_id]
             if entry.request == request and entry.trainer == trainer:
                 return self.with_prefetched(self.task(task_id), trainer)
@@ -138,47 +134,23 @@ class Board:
                 return self._task(task_id, entry.rival.epoch)
         return None
 
-    def prefetched_by(self, trainer: Trainer) -> list[int]:
-        """The numbers of the trainer's prefetched tasks that are not begun, in order."""
-        return [task_id for _turn, task_id in self.held[trainer]]
-
     def prefetched(self, trainer: Trainer) -> tuple[Task, ...]:
-        """The same tasks as they are sent to it."""
-        return tuple(map(self.task, self.prefetched_by(trainer)))
+        """The trainer's prefetched tasks that are not begun, in order, as they are sent to it."""
+        return tuple(map(self.task, self.by_trainer.prefetched(trainer)))
 
     def with_prefetched(self, task: Task, trainer: Trainer) -> Task:
         """The task together with its trainer's prefetched tasks."""
-        return task._replace(prefetched=self.prefetched(trainer)) if self.held[trainer] else task
+        return task._replace(prefetched=self.prefetched(trainer)) if self.by_trainer.held[trainer] else task
 
     def held_by(self, trainer: Trainer) -> list[int]:
         return [task_id for task_id in sorted(self.pending) if trainer in self.entries[task_id].holders]
 
     # --- Changing ----------------------------------------------------------------------------------------------------
     def write(self, task_id: int, entry: Entry) -> None:
-        self._strike(task_id, self.entries[task_id])
+        self.by_trainer.remove(task_id, self.entries[task_id])
         self.entries[task_id] = entry
         self.changed.add(task_id)
-        self._list(task_id, entry)
-
-    def _list(self, task_id: int, entry: Entry) -> None:
-        """Add the task to ``in_hand`` and ``held``."""
-        if entry.status is not Status.PENDING:
-            return
-        if entry.prefetched and entry.trainer:
-            insort(self.held[entry.trainer], (-entry.request, task_id))
-        if entry.timer != NO_TIMER:
-            for holder in entry.holders:
-                self.in_hand[holder].add(task_id)
-
-    def _strike(self, task_id: int, entry: Entry) -> None:
-        """Remove the task from ``in_hand`` and ``held``."""
-        if entry.status is not Status.PENDING:
-            return
-        if entry.prefetched and entry.trainer:
-            self.held[entry.trainer].remove((-entry.request, task_id))
-        if entry.timer != NO_TIMER:
-            for holder in entry.holders:
-                self.in_hand[holder].discard(task_id)
+        self.by_trainer.add(task_id, entry)
 
     def dispatch(self, task_id: int, trainer: Trainer, request: int, timer: Timer) -> Task:
         """Give a todo task to a trainer."""
@@ -191,7 +163,7 @@ class Board:
 
     def prefetch(self, task_id: int, trainer: Trainer) -> None:
         """Give a todo task to a trainer that already has one, to be begun after those that it has."""
-        held = self.held[trainer]
+        held = self.by_trainer.held[trainer]
         self.dispatch(task_id, trainer, -1 - (held[-1][0] if held else 0), NO_TIMER)
 
     def begin(self, task_id: int, timer: Timer, request: int = UNASKED) -> Task:

@@ -65,11 +65,11 @@ class QueueRules:
 
 def _every_task_is_in_exactly_one_place(queue: TaskQueue) -> None:
     """I4: a pass is over when nothing is todo or pending, and not before."""
-    queued = [*queue.free, *(task for hand in queue.hands.values() for task in hand)]
+    queued = [*queue.assigner.free, *(task for hand in queue.assigner.hands.values() for task in hand)]
     todo = [i for i, entry in enumerate(queue.entries) if entry.status is Status.TODO]
     pending = {i for i, entry in enumerate(queue.entries) if entry.status is Status.PENDING}
     assert sorted(queued) == todo
-    assert queue.pending == pending
+    assert queue.board.pending == pending
     assert todo or pending, "the pass should have ended"
     assert all(set(queue.entries[i].holders) <= set(queue.live) for i in pending)
     assert all(entry.rival is None for entry in queue.entries if entry.status is not Status.PENDING)
@@ -79,15 +79,15 @@ def _every_task_is_in_exactly_one_place(queue: TaskQueue) -> None:
 
 def _none_waits_for_ever_behind_another(queue: TaskQueue) -> None:
     """A prefetched task has no deadline, so its trainer has another that has one; and not too many of these."""
-    pending = {i: queue.entries[i] for i in sorted(queue.pending)}
+    pending = {i: queue.entries[i] for i in sorted(queue.board.pending)}
     busy = {holder for entry in pending.values() if entry.timer != NO_TIMER for holder in entry.holders}
     assert all(entry.prefetched and entry.trainer in busy for entry in pending.values() if entry.timer == NO_TIMER)
     for trainer in queue.live:
         ahead = [(-entry.request, i) for i, entry in pending.items() if entry.prefetched and entry.trainer == trainer]
-        assert queue.board.held[trainer] == sorted(ahead)
+        assert queue.board.by_trainer.held[trainer] == sorted(ahead)
         assert len(ahead) <= (MOST_AHEAD if queue.plan.prefetch else 0)
         hand = {i for i, entry in pending.items() if entry.timer != NO_TIMER and trainer in entry.holders}
-        assert queue.board.in_hand[trainer] == hand
+        assert queue.board.by_trainer.in_hand[trainer] == hand
 
 
 def _pieces_and_tasks_cover_every_record_once(queue: TaskQueue) -> None:
@@ -95,4 +95,4 @@ def _pieces_and_tasks_cover_every_record_once(queue: TaskQueue) -> None:
     records = [(span.task_id, record) for i in whole for span in [queue.board.span(i)] for record in range(*span[1:])]
     every = {(i, record) for i in range(len(queue.table.tasks)) for record in range(queue.table.records_of(i))}
     assert len(records) == len(set(records))
-    assert every - set(records) <= set(queue.quarantine)
+    assert every - set(records) <= set(queue.board.quarantine)

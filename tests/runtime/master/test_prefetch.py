@@ -69,7 +69,7 @@ def test_of_short_tasks_many_are_given_in_the_order_of_the_queue_and_as_many_are
     queue, _x, _y, task = quick()
     assert names(task) == (1, 2, 3, 4, 5, 6)
     assert numbers(queue.ahead(X, 0.0)) == [2, 3, 4, 5, 6]
-    assert len(queue.free) == 5
+    assert len(queue.assigner.free) == 5
 
 
 def test_a_repeated_ahead_request_gets_the_same_answer():
@@ -102,7 +102,7 @@ def test_a_lost_trainer_is_blamed_only_for_the_task_it_reported_as_begun():
     queue.begun(x.key(task.prefetched[0]), 0.0)
     queue.members([Y], 1.0)
     assert [entry.failures for entry in queue.entries[:7]] == [0, 0, 1, 0, 0, 0, 0]
-    assert list(queue.free)[:5] == [2, 3, 4, 5, 6], "and all go back in their order"
+    assert list(queue.assigner.free)[:5] == [2, 3, 4, 5, 6], "and all go back in their order"
 
 
 def test_in_sync_mode_the_last_task_of_the_pass_is_marked_beforehand():

@@ -94,7 +94,7 @@ ALL = {(task, record) for task in range(3) for record in range(TABLE.span(task).
 def test_a_record_that_kills_its_trainer_is_found_and_all_others_are_done(sync, trainers, restarts):
     simulation = Simulation(trainers, {(1, 57)}, sync=sync)
     simulation.run(restarts=restarts)
-    assert simulation.queue.quarantine == (Bad(1, 57),)
+    assert simulation.queue.board.quarantine == (Bad(1, 57),)
     for pass_id in range(PASSES):
         assert sorted(simulation.done[pass_id]) == sorted(ALL - {(1, 57)})
     assert simulation.deaths <= 12
@@ -111,14 +111,14 @@ def test_a_record_that_kills_its_trainer_is_found_and_all_others_are_done(sync, 
 def test_a_failure_with_a_place_needs_no_search():
     simulation = Simulation(2, {(1, 57)}, sync=False, named=True)
     simulation.run()
-    assert (simulation.queue.quarantine, simulation.deaths) == ((Bad(1, 57),), 3)
+    assert (simulation.queue.board.quarantine, simulation.deaths) == ((Bad(1, 57),), 3)
 
 
 def test_several_records_are_found():
     bad = {(0, 3), (1, 0), (1, 99)}
     simulation = Simulation(3, bad, sync=False)
     simulation.run()
-    assert set(simulation.queue.quarantine) == {Bad(*record) for record in bad}
+    assert set(simulation.queue.board.quarantine) == {Bad(*record) for record in bad}
     assert sorted(simulation.done[PASSES - 1]) == sorted(ALL - bad)
 
 
@@ -141,7 +141,7 @@ def test_a_script_that_can_do_nothing_fails_the_job_without_a_search():
     simulation = Simulation(2, set(ALL), sync=False)
     simulation.run()
     assert simulation.queue.failed
-    assert simulation.queue.quarantine == ()
+    assert simulation.queue.board.quarantine == ()
 
 
 def test_one_trainer_is_not_enough_to_blame_a_record_while_two_are_alive():
@@ -154,7 +154,7 @@ def test_one_trainer_is_not_enough_to_blame_a_record_while_two_are_alive():
     while (piece := x.get()).ranges != ((57, 58),):
         x.done(piece)
     queue.fail(x.key(piece), "it raised", 0.0)
-    assert queue.quarantine == ()
+    assert queue.board.quarantine == ()
     assert (57, 58) in {y.get().ranges[0], y.get().ranges[0]}
     assert mentions(texts(queue), messages.TASK_SEARCHED)
     assert queue.entries[1].status is Status.SPLIT

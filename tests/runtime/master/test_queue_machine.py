@@ -154,12 +154,12 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(members=st.booleans())
     def the_commit_fails(self, members: bool) -> None:
         """An uncommitted change has not happened."""
-        before = (list(self.queue.entries), self.queue.pass_id, self.queue.assignment())
+        before = (list(self.queue.entries), self.queue.pass_id, self.queue.assigner.assignment())
         self.queue.members([], self.now) if members else self.queue.tick(self.now + 1000.0)
         self.queue = self.recovered()
         assert self.queue.finished or self.queue.entries == before[0]  # no tasks are requested once the job is over
         assert self.queue.pass_id == before[1]
-        assert not self.queue.open or self.queue.assignment() == before[2]
+        assert not self.queue.open or self.queue.assigner.assignment() == before[2]
 
     @rule()
     def the_master_crashes_and_recovers(self) -> None:
@@ -167,11 +167,11 @@ class QueueMachine(RuleBasedStateMachine):
         before = self.queue
         self.queue = self.recovered()
         assert before.finished or self.queue.entries == before.entries
-        assert not before.open or self.queue.assignment() == before.assignment()
-        assert (self.queue.saver, self.queue.failed, self.queue.pending) == (
+        assert not before.open or self.queue.assigner.assignment() == before.assigner.assignment()
+        assert (self.queue.saver, self.queue.failed, self.queue.board.pending) == (
             before.saver,
             before.failed,
-            before.pending,
+            before.board.pending,
         )
         self.change_members()
 

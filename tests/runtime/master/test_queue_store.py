@@ -66,7 +66,7 @@ def test_m15_no_commit_for_10_000_tasks_is_larger_than_100_kb():
     commit()
     assert max(store.sizes) <= LIMIT
     recovered = TaskQueue.resume(queue.plan, queue.table, Ledger(store, "/j/").load(queue.table))
-    assert recovered.assignment() == queue.assignment()
+    assert recovered.assigner.assignment() == queue.assigner.assignment()
 
 
 def begun(records):

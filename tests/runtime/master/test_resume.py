@@ -18,7 +18,7 @@ def begun(progress, tasks=6, trainers=(A, B)):
 
 
 def hands(queue):
-    return {trainer: list(hand) for trainer, hand in queue.hands.items()}
+    return {trainer: list(hand) for trainer, hand in queue.assigner.hands.items()}
 
 
 def test_the_rest_of_a_pass_keeps_its_assignment():

@@ -154,7 +154,7 @@ class TestTransitions:
     def test_m5_a_commit_that_fails_changes_nothing(self):
         queue = queue_of(2, X)
         queue.take(0.0)
-        before = Saved(queue.head(0.0), list(queue.entries), queue.assignment())
+        before = Saved(queue.head(0.0), list(queue.entries), queue.assigner.assignment())
         lost = Asker(queue, X).get()
         queue = TaskQueue.resume(queue.plan, queue.table, before)
         assert queue.count(Status.TODO) == 2
@@ -282,7 +282,7 @@ class TestDataThatCannotBeRead:
                 why=data_messages.FILE_UNREADABLE(file="a.recordio", error=job_messages.GONE(replica="it")),
             )
         )
-        assert queue.quarantine == ()
+        assert queue.board.quarantine == ()
 
     def test_one_trainer_of_two_ends_nothing_for_the_fault_may_be_its_own(self):
         queue = queue_of(2, X, Y, quarantine=True, passes=1)
@@ -356,7 +356,7 @@ class TestHoles:
         x = Asker(queue, X)
         x.get(1.0), x.get(2.0)
         pending = {i for i, entry in enumerate(queue.entries) if entry.status is Status.PENDING}
-        assert queue.pending == pending
+        assert queue.board.pending == pending
         assert queue.next_deadline(2.0) == 61.0
 
     def test_f_failures_restart_at_zero_in_every_pass_and_add_up_in_the_report(self):
@@ -420,7 +420,7 @@ class TestSync:
         queue = queue_of(9, X, Y, sync=True)
         Asker(queue, X).get()
         queue.members([X, Y, Z], 1.0)
-        assert [list(queue.hands[trainer]) for trainer in (X, Y, Z)] == [[2, 4, 6], [1, 3, 5], [7, 8]]
+        assert [list(queue.assigner.hands[trainer]) for trainer in (X, Y, Z)] == [[2, 4, 6], [1, 3, 5], [7, 8]]
         assert Asker(queue, Z).get().task_id == 7
 
     def test_a_newcomer_for_whom_nothing_is_left_takes_part_from_the_next_pass_on(self):
@@ -487,7 +487,7 @@ class TestSync:
     def test_without_active_trainers_assignments_stay(self):
         queue = queue_of(4, X, Y, sync=True)
         queue.tick(1000.0)
-        assert [list(queue.hands[trainer]) for trainer in (X, Y)] == [[0, 2], [1, 3]]
+        assert [list(queue.assigner.hands[trainer]) for trainer in (X, Y)] == [[0, 2], [1, 3]]
         assert queue.next_deadline(1000.0) is None
 
 
