@@ -12,23 +12,20 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from runtime import contract
 from runtime.agent import child_process, line_splitter, process_tree, short_tmpdir
 from runtime.agent.child_channel import Link
-from runtime.agent.delivery.spool import EVENTS, LOGS, METRICS
-from runtime.agent.disk_reserve import Reserve
-from runtime.agent.exit_status import Ending, Force, Forced, TracebackReader, ending, mebibytes
+from runtime.agent.exit_status import Ending, Force, Forced, ending, mebibytes
 from runtime.agent.limits import Limits
 from runtime.agent.portal_client import NotFetched, Portal
+from runtime.agent.process_output import ProcessOutput
 from runtime.agent.settings import Settings
+from runtime.agent.state_file import StateFile
 from runtime.contract import Member, ReplicaState
 from runtime.isolation import cgroup, landlock, syscalls
 from runtime.isolation.network import is_kept
-from runtime.log_lines import Cap
 from runtime.messages import training as messages
-from runtime.metric_parser import CostReader
 
 WATCH_SECONDS = 0.1
 # Time for data still in pipes and socket after the last process has ended.
@@ -40,43 +37,32 @@ UNKEPT_SECONDS = 30.0
 # Timeout for connecting to the portal, and for its answer, when its grace period is requested.
 ASKING_SECONDS = 1.5
 
-# Maximum number of entries of one replica per attempt. Its output has a cap of its own.
-MAX_ENTRIES = {METRICS: 10_000_000, EVENTS: 10_000}
-
 
 class AlreadyRunning(Exception):
     """Another agent holds the replica's directory."""
 
 
 class Supervisor:
-    """Runs one command to its end. The process's messages arrive at ``hello``, ``metrics`` and ``event``."""
+    """Runs one command to its end. ``StateFile`` records how far it is, ``ProcessOutput`` stores what it prints."""
 
     def __init__(self, settings: Settings, command: Sequence[str]) -> None:
         self._settings = settings
         self._command = command
-        self._state_lock = threading.Lock()
         ticks = process_tree.start_ticks(os.getpid())
-        self._state = ReplicaState(os.getpid(), ticks, "starting", time.time(), start_number=settings.start_number)
+        self._begun = ReplicaState(os.getpid(), ticks, "starting", time.time(), start_number=settings.start_number)
         self._link = Link()
-        self._error = TracebackReader(str(settings.work))
-        self._cap = Cap(settings.log_cap)
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._stopping = threading.Lock()
         self._forced: Forced | None = None
         self._kill_at: float | None = None
         self._term_sent = False
-        self._misunderstood = False
-        # None: no points are read from the output.
-        self._costs = CostReader() if settings.cost_lines else None
-        self._entry_counts = dict.fromkeys(MAX_ENTRIES, 0)
         self._status: int | None = None
 
     # --- Run ---------------------------------------------------------------------------------------------------------
     def run(self) -> int:
         """Take the lock, run the command, deliver, and return the agent's exit code. Raises AlreadyRunning."""
         self._take_lock()
-        self._reserve = Reserve(self._settings.directory)
-        self._note()
+        self._state_file = StateFile(self._settings.directory, self._begun)
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         # Protects the agent's environment, with the token in it, from other processes of the same user.
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
@@ -86,7 +72,7 @@ class Supervisor:
         except OSError as error:
             return self._end_unkept(started, error)
         if isinstance(started, child_process.Child):
-            self._note(phase="running")
+            self._state_file.note(phase="running")
             self._watch_over(started)
             end = self._wind_down(started)
         else:
@@ -133,7 +119,7 @@ class Supervisor:
         try:
             self._sender = Sender(ingest, settings.replica, settings.start_number, settings.directory, self._replaced)
         except OSError:  # the disk may be full
-            self._reserve.release()
+            self._state_file.reserve.release()
             self._sender = Sender(ingest, settings.replica, settings.start_number, settings.directory, self._replaced)
         self._membership = Membership(settings, self._send_members, self._registered, self._fenced)
         threading.Thread(target=self._await_signals, name="signals", daemon=True).start()
@@ -142,11 +128,19 @@ class Supervisor:
             self._sender.line(remark)
         self._sender.start()
         if isinstance(started, child_process.Child):
+            self._output = ProcessOutput(
+                self._sender,
+                self._membership.register,
+                self._unkept,
+                work=settings.work,
+                log_cap=settings.log_cap,
+                cost_lines=settings.cost_lines,
+            )
             self._reader = PipeReader(
-                {started.stdout: line_splitter.STDOUT, started.stderr: line_splitter.STDERR}, self._lines
+                {started.stdout: line_splitter.STDOUT, started.stderr: line_splitter.STDERR}, self._output.lines
             )
             self._reader.start()
-            self._link.listen(self)
+            self._link.listen(self._output)
             self._membership.start()
 
     # --- While it runs -----------------------------------------------------------------------------------------------
@@ -241,62 +235,15 @@ class Supervisor:
     def _replaced(self, why: str) -> None:
         self._stop(Forced(Force.REPLACED, messages.ATTEMPT_OVER(why=why)), 0.0)
 
-    # --- Messages from the process -----------------------------------------------------------------------------------
-    def hello(self, address: str, release: str) -> None:
-        self._membership.register(address, release)
-
-    def metrics(self, entries: list[str]) -> None:
-        # A process that reports costs may print them too: they count once.
-        self._costs = None
-        self._keep(METRICS, self._within(METRICS, entries))
-
-    def failure(self, text: str) -> None:
-        self._error.reported = text
-
-    def event(self, kind: str, text: str) -> None:
-        self._keep(EVENTS, self._within(EVENTS, [line_splitter.event_entry(time.time(), kind, text)]))
-
-    def _within(self, kind: str, entries: list[str]) -> list[str]:
-        """Return the entries within the limit. At the first one beyond it, the log gets a message."""
-        remaining = MAX_ENTRIES[kind] - self._entry_counts[kind]
-        self._entry_counts[kind] += len(entries)
-        if 0 <= remaining < len(entries):
-            self._sender.line(f"only the first {MAX_ENTRIES[kind]:,} {kind} of a replica are kept")
-        return entries[: max(0, remaining)]
-
-    def misunderstood(self, why: str) -> None:
-        if not self._misunderstood:
-            self._misunderstood = True
-            self._sender.line(f"a message of the process was not understood and is not kept: {why}")
-
-    def _lines(self, at: float, stream: str, lines: list[str]) -> None:
-        if stream == line_splitter.STDERR:
-            self._error.feed(lines)
-        kept, remarks = self._cap.admit(lines)
-        entries = line_splitter.line_entries(at, stream, kept) + line_splitter.line_entries(
-            at, line_splitter.AGENT, remarks
-        )
-        self._keep(LOGS, entries)
-        costs = self._costs
-        if costs and stream == line_splitter.STDOUT:
-            points = [point for line in kept for point in costs.entries(at, line)]
-            self._keep(METRICS, self._within(METRICS, points))
-
-    def _keep(self, kind: str, entries: list[str]) -> None:
-        """Number and store entries. If they cannot be stored, stop the process rather than lose its output."""
-        try:
-            self._sender.append(kind, entries)
-        except OSError as error:
-            self._stop(
-                Forced(Force.UNHEARD, f"what it printed could not be kept: {error.strerror}"), self._settings.grace
-            )
+    def _unkept(self, why: str) -> None:
+        self._stop(Forced(Force.UNHEARD, why), self._settings.grace)
 
     # --- Messages to the process -------------------------------------------------------------------------------------
     def _send_members(self, revision: int, members: Sequence[Member]) -> None:
         self._link.send(contract.MEMBERS, revision=revision, members=[member.to_json() for member in members])
 
     def _registered(self, incarnation: int) -> None:
-        self._note(phase="registered", registered=time.time())
+        self._state_file.note(phase="registered", registered=time.time())
         self._sender.report("registered", incarnation=incarnation)
 
     # --- The end -----------------------------------------------------------------------------------------------------
@@ -308,10 +255,10 @@ class Supervisor:
         self._membership.leave()
         self._reader.drain(DRAIN_SECONDS)
         self._link.drain(DRAIN_SECONDS)
-        for remark in self._cap.closing_lines():
-            self._sender.line(remark)
+        self._output.close()
         assert self._status is not None  # noqa: S101  _watch_over returned
-        end = ending(self._status, self._forced, self._error, self._settings.memory, self._settings.cpu_seconds)
+        traceback = self._output.traceback
+        end = ending(self._status, self._forced, traceback, self._settings.memory, self._settings.cpu_seconds)
         stopped = self._forced is not None and self._forced.force is Force.STOPPED
         if self._settings.termination is not None and stopped and end.code == contract.EXIT_OK:
             # The node may ask as well as the portal: a server or master that the node evicts has not finished.
@@ -343,12 +290,14 @@ class Supervisor:
             sys.stderr.write(f"The cgroup {group} could not be removed: {error}.\n")
 
     def _deliver(self, end: Ending) -> int:
-        self._note(phase="exited", finished=time.time(), **end.facts())
-        delivered = self._sender.finish(self._settings.output, self._state.last_report(self._settings.replica))
-        self._note(delivered=delivered)
-        self._reserve.release()
+        self._state_file.note(phase="exited", finished=time.time(), **end.facts())
+        delivered = self._sender.finish(
+            self._settings.output, self._state_file.state.last_report(self._settings.replica)
+        )
+        self._state_file.note(delivered=delivered)
+        self._state_file.reserve.release()
         if self._settings.termination is not None:
-            return self._state.write_termination_message(self._settings.termination)
+            return self._state_file.state.write_termination_message(self._settings.termination)
         return contract.EXIT_OK if delivered else contract.EXIT_ERROR
 
     def _end_unkept(self, started: child_process.Child | Ending, error: OSError) -> int:
@@ -359,34 +308,17 @@ class Supervisor:
         if isinstance(started, child_process.Child):
             self._kill_all(started)
         why = f"what it printed could not be kept: {error.strerror}"
-        self._note(phase="exited", finished=time.time(), **Ending(contract.EXIT_ERROR, None, False, why).facts())
+        self._state_file.note(
+            phase="exited", finished=time.time(), **Ending(contract.EXIT_ERROR, None, False, why).facts()
+        )
         settings = self._settings
         ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
-        self._note(delivered=report_alone(ingest, self._state.last_report(settings.replica), UNKEPT_SECONDS))
+        self._state_file.note(
+            delivered=report_alone(ingest, self._state_file.state.last_report(settings.replica), UNKEPT_SECONDS)
+        )
         if settings.termination is not None:
-            return self._state.write_termination_message(settings.termination)
+            return self._state_file.state.write_termination_message(settings.termination)
         return contract.EXIT_ERROR
-
-    def _note(self, **changes: Any) -> None:
-        with self._state_lock:
-            if self._state.phase == "exited":
-                changes.pop("phase", None)
-            self._state = replace(self._state, **changes)
-            self._write_state()
-
-    def _write_state(self) -> None:
-        """Write the state, using the reserve if the disk is full.
-
-        A failure stops nothing: how the process ended is reported all the same.
-        """
-        try:
-            self._state.write(self._settings.directory)
-        except OSError:
-            self._reserve.release()
-            try:
-                self._state.write(self._settings.directory)
-            except OSError as error:
-                sys.stderr.write(f"The state of this replica ({self._state.phase}) cannot be written: {error}.\n")
 
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)

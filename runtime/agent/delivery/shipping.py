@@ -18,8 +18,8 @@ from runtime import contract
 from runtime.agent import line_splitter
 from runtime.agent.delivery import artifacts
 from runtime.agent.delivery.artifacts import Found
+from runtime.agent.delivery.backoff import FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS, Backoff
 from runtime.agent.delivery.ingest_client import (
-    MISSING_SECONDS,
     Answer,
     Failed,
     Gap,
@@ -27,7 +27,6 @@ from runtime.agent.delivery.ingest_client import (
     Missing,
     Persistence,
     Refused,
-    Replaced,
     Taken,
     whole,
 )
@@ -38,8 +37,6 @@ from runtime.messages import training as messages
 # Name of the list in the request body of each kind.
 _LISTS = {METRICS: "points", EVENTS: "events", LOGS: "lines"}
 
-FIRST_RETRY_SECONDS = 0.1
-LAST_RETRY_SECONDS = 2.0
 # How long something between agent and portal, such as a proxy with a limit, may refuse a file before it is left out.
 BLOCKED_SECONDS = 60.0
 _BLOCKS = (403, 413, 414, 415, 431)
@@ -66,24 +63,19 @@ class Sender:
 
         ``clock`` measures how long an answer has persisted.
         """
-        self._missing = Persistence(MISSING_SECONDS, clock)
         self._clock = clock
         self._ingest = ingest
         self._replica = replica
         self._start_number = start_number
-        self._on_replaced = on_replaced
         self._state = threading.Condition()
+        self._backoff = Backoff(self._state, on_replaced, clock)
         before = _numbered_before(directory)
         self._spools = {
             kind: Spool(directory / f"{kind}.spool", self._wake, int(before.get(kind, 0))) for kind in _LISTS
         }
         self._reports: deque[Mapping[str, Any]] = deque()
-        self._heartbeat = time.monotonic()
-        self._retry = FIRST_RETRY_SECONDS
         self._woken = False
         self._finishing = False
-        self._give_up_at: float | None = None
-        self._replaced = False
         self._complained: set[str] = set()
         self._unreadable: dict[str, float] = {}  # kinds whose spool cannot be read, with the time of the next try
         self._missed: set[str] = set()  # kinds for which that has been reported
@@ -115,8 +107,7 @@ class Sender:
 
     def give_up_at(self, deadline: float) -> None:
         """Give up at this time (monotonic). What is left stays in the spool."""
-        with self._state:
-            self._give_up_at = deadline
+        self._backoff.give_up_at(deadline)
         self._wake()
 
     def finish(self, files: Path, last_report: Mapping[str, Any] | None) -> bool:
@@ -136,15 +127,11 @@ class Sender:
 
     # --- The sender's thread -----------------------------------------------------------------------------------------
     def _run(self) -> None:
-        while not self._over():
+        while not self._backoff.over():
             self._sleep(self._until_due())
             if self._finishing:
                 return
             self._send_due()
-
-    def _over(self) -> bool:
-        late = self._give_up_at is not None and time.monotonic() >= self._give_up_at
-        return self._replaced or late
 
     def _until_due(self) -> float:
         """Return the seconds until something should be sent."""
@@ -152,7 +139,7 @@ class Sender:
         if self._reports:
             return 0.0
         waits = [wait for kind in self._spools if (wait := self._due(kind, now)) is not None]
-        return min([*waits, max(0.0, self._heartbeat + contract.HEARTBEAT_SECONDS - now)])
+        return min([*waits, max(0.0, self._backoff.last_call + contract.HEARTBEAT_SECONDS - now)])
 
     def _due(self, kind: str, now: float) -> float | None:
         """Return the seconds until a batch of the kind should be sent, or None when nothing is queued."""
@@ -168,7 +155,7 @@ class Sender:
         for kind, spool in self._spools.items():
             if self._due(kind, now) == 0.0 and not self._send_kept(kind, spool):
                 return
-        if now >= self._heartbeat + contract.HEARTBEAT_SECONDS:
+        if now >= self._backoff.last_call + contract.HEARTBEAT_SECONDS:
             self._call("heartbeat", {"replica": self._replica})
 
     def _send_kept(self, kind: str, spool: Spool) -> bool:
@@ -200,7 +187,7 @@ class Sender:
             return True
         head = json.dumps({"replica": self._replica, "first": batch.first})[:-1]
         body = b"".join((head.encode(), f', "{_LISTS[kind]}": ['.encode(), b",".join(batch.entries), b"]}"))
-        answer = self._settled(_acknowledged(self._ingest.post_json(kind, body)))
+        answer = self._backoff.settled(_acknowledged(self._ingest.post_json(kind, body)))
         if isinstance(answer, Taken):
             spool.taken(batch.after)
             if (last := int(answer.body["last"])) > batch.after.number:
@@ -210,8 +197,8 @@ class Sender:
         elif isinstance(answer, Refused) and answer.status in _UNFIT:
             self._leave_out(kind, spool, batch, answer)
         elif isinstance(answer, Refused):
-            self._back_off()
-        return not self._over() and isinstance(answer, Taken | Gap | Refused)
+            self._backoff.pause()
+        return not self._backoff.over() and isinstance(answer, Taken | Gap | Refused)
 
     def _leave_out(self, kind: str, spool: Spool, batch: Batch, refused: Refused) -> None:
         """Leave out the entries that the portal names, or find the refused one by sending smaller batches."""
@@ -236,7 +223,7 @@ class Sender:
                 sys.stderr.write(f"The portal refused a report: {answer.why}\n")
             return answer
 
-        return self._until_taken(send)
+        return self._backoff.until_taken(send)
 
     def _send_files(self, directory: Path) -> bool:
         selection = artifacts.select(directory)
@@ -248,26 +235,26 @@ class Sender:
         """Send a file. Returns True if it was accepted, or refused for good, which the log reports."""
         blocked = Persistence(BLOCKED_SECONDS, self._clock)
         short = Persistence(BLOCKED_SECONDS, self._clock)
-        while not self._over():
+        while not self._backoff.over():
             try:
                 return self._send_whole(found, blocked)
             except OSError as error:
                 if error.errno not in TEMPORARY or short.persists():
                     self.line(f"{found.name} could not be read and is not kept: {error.strerror}")
                     return True
-                self._back_off()
+                self._backoff.pause()
         return False
 
     def _send_whole(self, found: Found, blocked: Persistence) -> bool:
         with artifacts.opened(found) as file:
             digest = artifacts.sha256(file)
-            return self._until_taken(lambda: self._post_file(digest, file, found, blocked))
+            return self._backoff.until_taken(lambda: self._post_file(digest, file, found, blocked))
 
     def _post_file(self, digest: str, file: BinaryIO, found: Found, blocked: Persistence) -> Answer:
         file.seek(0)
         call = artifacts.call(self._replica, found, digest)
         answer = self._ingest.post_file(call, file, os.fstat(file.fileno()).st_size)
-        answer = self._settled(_stored(answer, digest))
+        answer = self._backoff.settled(_stored(answer, digest))
         if not (isinstance(answer, Failed) and answer.status in _BLOCKS):
             blocked.reset()
         elif blocked.persists():
@@ -287,45 +274,12 @@ class Sender:
             self._unreadable.pop(kind, None)  # one more try
             while spool.due(0.0) is not None and kind not in self._unreadable:
                 self._send_kept(kind, spool)
-                if self._over():
+                if self._backoff.over():
                     return False
-        return not self._over()
-
-    def _until_taken(self, attempt: Callable[[], Answer]) -> bool:
-        """Return whether the portal itself accepted or refused it before the sender gave up."""
-        while not self._over():
-            if isinstance(attempt(), Taken | Refused):
-                return True
-        return False
+        return not self._backoff.over()
 
     def _call(self, call: str, body: Mapping[str, Any]) -> Answer:
-        return self._settled(self._ingest.post_json(call, json.dumps(body).encode()))
-
-    def _settled(self, answer: Answer) -> Answer:
-        """Handle the consequences that are the same for every call: back off, or stop because the attempt is over."""
-        if isinstance(answer, Missing):
-            if self._missing.persists():
-                answer = Replaced(answer.why)
-        else:
-            self._missing.reset()
-        if isinstance(answer, Failed | Missing):
-            self._back_off()
-        elif isinstance(answer, Replaced):
-            self._replaced = True
-            self._on_replaced(answer.why)
-        else:
-            self._retry = FIRST_RETRY_SECONDS
-            # Any call counts as a heartbeat.
-            self._heartbeat = time.monotonic()
-        return answer
-
-    def _back_off(self) -> None:
-        until = time.monotonic() + self._retry
-        self._retry = min(LAST_RETRY_SECONDS, self._retry * 2)
-        with self._state:
-            while not self._over() and (left := until - time.monotonic()) > 0:
-                limit = left if self._give_up_at is None else min(left, self._give_up_at - time.monotonic())
-                self._state.wait(max(0.0, limit))
+        return self._backoff.settled(self._ingest.post_json(call, json.dumps(body).encode()))
 
     def _sleep(self, seconds: float) -> None:
         """Wait for the seconds, or until there is something new to send."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runtime import contract
-from runtime.agent.disk_reserve import BYTES, FILE, Reserve
+from runtime.agent.state_file import BYTES, FILE, Reserve
 from runtime.contract import ReplicaState
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer

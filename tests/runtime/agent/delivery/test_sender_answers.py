@@ -66,7 +66,7 @@ def test_after_a_gap_it_goes_on_where_the_portal_is(tmp_path: Path, small_batche
 
 
 def test_unaccepted_entries_are_sent_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runtime.agent.delivery.shipping.FIRST_RETRY_SECONDS", 0.0)
+    monkeypatch.setattr("runtime.agent.delivery.backoff.FIRST_RETRY_SECONDS", 0.0)
     ingest = AnsweringIngest(lambda first, last: Failed(500, "no"), lambda first, last: Failed(0, "no answer"))
     made = sender(tmp_path, ingest, lines=2)
     assert made._flush()
@@ -109,7 +109,7 @@ def test_pauses_grow_to_a_bound_and_restart_after_a_success(tmp_path: Path, monk
     ingest = AnsweringIngest(*no * 7, lambda first, last: Taken({"last": last}), *no)
     made = sender(tmp_path, ingest, lines=1)
     condition = PausingCondition()
-    made._state = condition
+    made._backoff._changed = condition
     monkeypatch.setattr("runtime.agent.delivery.shipping.time.monotonic", lambda: condition.now)
     assert made._flush()
     made.append(LOGS, [json.dumps([1.0, "stdout", "another"])])

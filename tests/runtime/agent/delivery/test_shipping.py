@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, cast
 import pytest
 
 from runtime import contract
-from runtime.agent.delivery import artifacts, shipping
+from runtime.agent.delivery import artifacts, backoff, shipping
 from runtime.agent.delivery.ingest_client import Answer, Failed, Gap, Ingest, Missing, Refused, Replaced, Taken
 from runtime.agent.delivery.shipping import Sender
 from runtime.agent.delivery.spool import EVENTS, LOGS, METRICS, Batch
@@ -90,8 +90,9 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shipping, "FIRST_RETRY_SECONDS", 0.0)
-    monkeypatch.setattr(shipping, "LAST_RETRY_SECONDS", 0.0)
+    for module in (backoff, shipping):
+        monkeypatch.setattr(module, "FIRST_RETRY_SECONDS", 0.0)
+        monkeypatch.setattr(module, "LAST_RETRY_SECONDS", 0.0)
 
 
 class Shop:
