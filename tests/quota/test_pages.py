@@ -111,7 +111,7 @@ def test_claims_that_no_decision_looks_at_follow_those_that_are_looked_at(
     personas: Personas, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("quota.policy.RULES", Rules(depth=1))
-    monkeypatch.setattr("quota.selectors._HEADS", 3)
+    monkeypatch.setattr("quota.selectors.decisions._HEADS", 3)
     for number in range(8):
         hold(personas, 3, f"job{number}")
     queue = selectors.queue_of(personas.namespace, now(), most=6)
