@@ -21,8 +21,8 @@ from datasets.indexing.record_table import ALTERNATIVE
 from datasets.models import Dataset, Version
 from datasets.states import FILLABLE, VersionState
 from datasets.storage.base import StorageError
-from datasets.uploads import uploads
-from datasets.uploads.uploads import Place
+from datasets.uploads import announcement
+from datasets.uploads.upload_states import Place
 from portal.common.errors import Conflict, NotFound, ValidationFailed
 from portal.common.pagination import paginate
 from rbac.access import may
@@ -271,7 +271,7 @@ def take_out(request: HttpRequest, ns: str, name: str, number: int, file_id: int
 
     def deed() -> None:
         place = Place(ns, name, number)
-        uploads.take_out(actor=user_of(request), place=place, file_id=file_id)
+        announcement.take_out(actor=user_of(request), place=place, file_id=file_id)
 
     attempt(request, deed, _("The file has been taken out."))
     return redirect(f"{reverse('dataset-upload', kwargs={'ns': ns, 'name': name})}?version={number}")

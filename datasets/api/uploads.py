@@ -16,9 +16,9 @@ from datasets import checksums, selectors
 from datasets.api.datasets import FileEntryOutput, file_entry
 from datasets.checksums import BadChecksum, Checksum
 from datasets.models import File
-from datasets.uploads import uploads
+from datasets.uploads import announcement, completion, parts
 from datasets.uploads.staging import Body
-from datasets.uploads.uploads import Place
+from datasets.uploads.upload_states import Place
 from portal.common.errors import ValidationFailed
 from portal.common.pagination import paginate
 from rbac.access import signed_in
@@ -65,13 +65,13 @@ class PartsOutput(serializers.Serializer[Any]):
 
 def render(file: File) -> dict[str, Any]:
     """Return a file that is being received, for the API."""
-    there = uploads.checksums_of(file)
+    there = parts.checksums_of(file)
     return {
         "id": file.pk,
         "path": file.path,
         "size": file.size,
         "part_size": file.part_size,
-        "parts": uploads.numbers_of(file) if file.complete else list(there),
+        "parts": parts.numbers_of(file) if file.complete else list(there),
         "checksums": list(there.values()),
         "complete": file.complete,
     }
@@ -110,7 +110,7 @@ class FilesView(APIView):
         actor = signed_in(request.user)
         selectors.dataset_for(actor, ns, name, Scope.DATASET_WRITE)
         body = read(FileInput, request)
-        announced = uploads.announce(actor=actor, place=Place(ns, name, number), **body)
+        announced = announcement.announce(actor=actor, place=Place(ns, name, number), **body)
         code = status.HTTP_201_CREATED if announced.created else status.HTTP_200_OK
         return Response({**render(announced.file), "hash_first": announced.hash_first}, status=code)
 
@@ -119,7 +119,7 @@ class FileView(APIView):
     @extend_schema(operation_id="dataset_files_take_out", responses={204: DONE})
     def delete(self, request: Request, ns: str, name: str, number: int, file_id: int) -> Response:
         """Remove a file from a version that is being filled."""
-        uploads.take_out(actor=signed_in(request.user), place=Place(ns, name, number), file_id=file_id)
+        announcement.take_out(actor=signed_in(request.user), place=Place(ns, name, number), file_id=file_id)
         return Response(status=status.HTTP_204_NO_CONTENT)
 
 
@@ -140,7 +140,7 @@ class PartView(APIView):
         version = selectors.version_for(actor, ns, name, number, Scope.DATASET_WRITE)
         selectors.file_for(actor, version, file_id)
         length = request.headers.get("Content-Length", "")
-        parts = uploads.receive_part(
+        received = parts.receive_part(
             actor=actor,
             place=Place(ns, name, number),
             file_id=file_id,
@@ -149,7 +149,7 @@ class PartView(APIView):
             length=int(length) if length.isdecimal() else None,
             body=cast(Body, request._request),
         )
-        return Response({"parts": parts})
+        return Response({"parts": received})
 
 
 def _checksum(request: Request) -> Checksum:
@@ -170,6 +170,6 @@ class CompleteView(APIView):
         actor, place = signed_in(request.user), Place(ns, name, number)
         selectors.version_for(actor, ns, name, number, Scope.DATASET_WRITE)
         digest = read(DigestInput, request)["sha256"]
-        done = uploads.complete(actor=actor, place=place, file_id=file_id, sha256=digest)
+        done = completion.complete(actor=actor, place=place, file_id=file_id, sha256=digest)
         code = status.HTTP_200_OK if done.file.complete else status.HTTP_202_ACCEPTED
         return Response({**render(done.file), "checked": done.checked}, status=code)

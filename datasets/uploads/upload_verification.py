@@ -3,7 +3,7 @@
 Reading starts while later parts are still arriving, so that little is left to read after the last one.
 
 A part is identified by its mark, which changes with its bytes: its mark is removed before other bytes replace it
-(``datasets.uploads.uploads``). So what was read stays valid as long as the marks are the same.
+(``datasets.uploads.parts``). So what was read stays valid as long as the marks are the same.
 """
 
 from __future__ import annotations

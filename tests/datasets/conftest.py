@@ -14,8 +14,8 @@ from datasets import checksums, manifest, services
 from datasets.checksums import Checksum
 from datasets.models import Dataset, File, Version
 from datasets.storage import default_storage
-from datasets.uploads import uploads
-from datasets.uploads.uploads import Place
+from datasets.uploads import announcement, completion, parts
+from datasets.uploads.upload_states import Place
 from quota.models import Limit
 from rbac.models import User
 from tests.personas import Personas
@@ -76,10 +76,12 @@ class Uploader:
         return version
 
     def announce(self, path: str, content: bytes, digest: str = "") -> File:
-        return uploads.announce(actor=self.actor, place=self.place, path=path, size=len(content), sha256=digest).file
+        return announcement.announce(
+            actor=self.actor, place=self.place, path=path, size=len(content), sha256=digest
+        ).file
 
     def part(self, file: File, number: int, piece: bytes, digest: str = "") -> list[int]:
-        return uploads.receive_part(
+        return parts.receive_part(
             actor=self.actor,
             place=self.place,
             file_id=file.pk,
@@ -94,7 +96,7 @@ class Uploader:
             self.part(file, number, content[begin : begin + file.part_size])
 
     def complete(self, file: File, content: bytes) -> File:
-        return uploads.complete(actor=self.actor, place=self.place, file_id=file.pk, sha256=sha(content)).file
+        return completion.complete(actor=self.actor, place=self.place, file_id=file.pk, sha256=sha(content)).file
 
     def upload(self, path: str, content: bytes) -> File:
         file = self.announce(path, content)

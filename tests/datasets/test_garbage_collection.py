@@ -14,7 +14,7 @@ from datasets.models import Blob, Dataset, File, Version
 from datasets.states import VersionState
 from datasets.storage import default_storage
 from datasets.storage.base import StorageError
-from datasets.uploads import staging, uploads
+from datasets.uploads import announcement, staging
 from portal.common.clock import now
 from tests.datasets.conftest import Uploader, sha
 
@@ -61,7 +61,7 @@ def test_content_of_another_version_stays(uploader: Uploader) -> None:
 
 def test_uploading_a_content_that_is_being_deleted_stores_it_again(uploader: Uploader) -> None:
     file = uploader.upload("a", CONTENT)
-    uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk)
+    announcement.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk)
     garbage_collection.doom(now())
     assert not uploader.announce("b", CONTENT, digest=sha(CONTENT)).complete
     again = uploader.upload("b", CONTENT)

@@ -16,7 +16,7 @@ from datasets.states import VersionState
 from datasets.storage import default_storage
 from datasets.storage.base import StorageError
 from datasets.storage.local import LocalStorage
-from datasets.uploads import uploads
+from datasets.uploads import announcement
 from portal.common.clock import now
 from runtime.data import recordio
 from tests.datasets.conftest import Uploader
@@ -61,7 +61,7 @@ def test_a_damaged_file_fails_the_version_by_name_and_can_be_replaced(uploader: 
     version = sealed(uploader)
     assert version.state == VersionState.FAILED
     assert "'train-0.recordio'" in version.why and str(default_storage().staging().parent) not in version.why
-    uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=File.objects.get().pk)
+    announcement.take_out(actor=uploader.actor, place=uploader.place, file_id=File.objects.get().pk)
     uploader.upload("train-0.recordio", records(5))
     assert sealed(uploader).state == VersionState.SEALED
 

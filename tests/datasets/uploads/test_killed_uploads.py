@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from datasets.errors import Incomplete
-from datasets.uploads import staging, upload_verification, uploads
+from datasets.uploads import completion, parts, staging, upload_verification
 from tests.datasets.conftest import CONTENT, Uploader, sha, stored
 
 pytestmark = pytest.mark.django_db
@@ -36,10 +36,10 @@ STEPS = [
     (staging, "_open"),
     (staging, "_write"),
     (staging, "_sync_directory"),
-    (uploads, "_record_part"),
-    (uploads, "_create_blob"),
-    (uploads, "_store"),
-    (uploads, "_settle"),
+    (parts, "_record_part"),
+    (completion, "create_blob"),
+    (completion, "_store"),
+    (completion, "settle_blob"),
 ]
 
 
@@ -59,7 +59,7 @@ def test_fifty_kills_at_random_places_end_bit_equal(uploader: Uploader, monkeypa
                 killed_at(monkeypatch, module, name, after=dice.random() < 0.5)
             try:
                 for number in dice.sample(range(3), 3):
-                    if number not in uploads.numbers_of(file):
+                    if number not in parts.numbers_of(file):
                         uploader.part(file, number, content[number * 10 : number * 10 + 10])
                 file = uploader.complete(file, content)
             except Killed:
@@ -77,7 +77,7 @@ def test_a_kill_loses_no_more_than_the_part_in_flight(uploader: Uploader, monkey
     killed_at(monkeypatch, staging, "_write", after=True)
     with pytest.raises(Killed):
         uploader.part(file, 2, CONTENT[20:30])
-    assert uploads.numbers_of(uploader.announce("a", CONTENT)) == [0, 1]
+    assert parts.numbers_of(uploader.announce("a", CONTENT)) == [0, 1]
 
 
 def test_a_large_file_that_is_read_for_long_is_requested_again(
@@ -88,7 +88,7 @@ def test_a_large_file_that_is_read_for_long_is_requested_again(
     monkeypatch.setattr(upload_verification, "read_part", lambda *given: held.wait() and read(*given))
     file = uploader.announce("a", CONTENT)
     uploader.parts(file, CONTENT)
-    first = uploads.complete(
+    first = completion.complete(
         actor=uploader.actor, place=uploader.place, file_id=file.pk, sha256=sha(CONTENT), seconds=0.01
     )
     assert not first.file.complete and first.checked == 0

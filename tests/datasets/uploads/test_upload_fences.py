@@ -16,7 +16,7 @@ from django.db import connection
 from datasets import messages
 from datasets.models import File, Part
 from datasets.storage.local import LocalStorage
-from datasets.uploads import staging, uploads
+from datasets.uploads import completion, parts, staging, upload_states
 from portal.common.errors import Conflict, NotFound
 from tests.datasets.conftest import CONTENT, Uploader, stored
 from tests.messages import mentions, pattern
@@ -41,7 +41,7 @@ def test_a_part_of_a_file_that_starts_over_before_it_is_recorded_does_not_count(
     uploader: Uploader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = uploader.announce("a", CONTENT)
-    when_synced(monkeypatch, lambda: uploads.start_over(File.objects.get(pk=file.pk)))
+    when_synced(monkeypatch, lambda: upload_states.start_over(File.objects.get(pk=file.pk)))
     with pytest.raises(NotFound, match=pattern(messages.FILE_REMOVED_DURING_UPLOAD)):
         uploader.part(file, 0, CONTENT[:10])
     assert not Part.objects.exists()
@@ -81,7 +81,7 @@ def test_completing_a_file_waits_for_a_part_that_is_being_written(
             connection.close()
 
     other = threading.Thread(target=replace)
-    missing, lock = uploads._missing, staging._lock
+    missing, lock = completion._missing, staging._lock
 
     def looked(wanted: File) -> Any:
         found = missing(wanted)
@@ -95,7 +95,7 @@ def test_completing_a_file_waits_for_a_part_that_is_being_written(
             may_note.set()
         lock(descriptor, kind, offset, length)
 
-    monkeypatch.setattr(uploads, "_missing", looked)
+    monkeypatch.setattr(completion, "_missing", looked)
     monkeypatch.setattr(staging, "_lock", waiting)
     try:
         assert stored(uploader.complete(file, CONTENT)) == CONTENT
@@ -110,7 +110,7 @@ def test_no_part_is_accepted_once_a_file_is_being_completed(
 ) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.parts(file, CONTENT)
-    content_of, refused = uploads._content_of, list[str]()
+    content_of, refused = completion._content_of, list[str]()
 
     def while_it_is_read(*given: Any) -> Any:
         with pytest.raises(Conflict) as error:
@@ -118,7 +118,7 @@ def test_no_part_is_accepted_once_a_file_is_being_completed(
         refused.append(str(error.value))
         return content_of(*given)
 
-    monkeypatch.setattr(uploads, "_content_of", while_it_is_read)
+    monkeypatch.setattr(completion, "_content_of", while_it_is_read)
     assert stored(uploader.complete(file, CONTENT)) == CONTENT
     assert mentions(refused[0], messages.FILE_NOT_ACCEPTING_PARTS)
 
@@ -127,13 +127,13 @@ def test_no_part_is_accepted_once_a_file_is_being_completed(
 def test_a_part_is_synced_before_it_is_recorded(uploader: Uploader, monkeypatch: pytest.MonkeyPatch) -> None:
     file = uploader.announce("a", CONTENT)
     disk = RecordingDisk(monkeypatch)
-    note = uploads._record_part
+    note = parts._record_part
 
     def noting(*given: Any) -> None:
         disk.steps.append("note")
         note(*given)
 
-    monkeypatch.setattr(uploads, "_record_part", noting)
+    monkeypatch.setattr(parts, "_record_part", noting)
     uploader.part(file, 0, CONTENT[:10])
     assert disk.steps == ["sync .staging/", f"sync {file.staging.hex}", "note"]
 

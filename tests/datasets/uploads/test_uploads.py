@@ -15,7 +15,7 @@ from datasets.errors import ChecksumMismatch, CutOff, Exists, Incomplete, WrongL
 from datasets.models import Blob, Dataset, File, Part, Version
 from datasets.storage import default_storage
 from datasets.storage.base import StorageError
-from datasets.uploads import staging, upload_verification, uploads
+from datasets.uploads import announcement, parts, staging, upload_verification
 from portal.common.errors import Conflict, Forbidden, NotFound, QuotaExceeded, TooLarge, ValidationFailed
 from tests.datasets.conftest import CONTENT, Uploader, by_sha, gathered, limit, sha, stored
 from tests.factories import make_member
@@ -47,7 +47,7 @@ def test_parts_come_by_their_crc_32_too(uploader: Uploader) -> None:
     for number in range(4):
         piece = CONTENT[number * 10 : number * 10 + 10]
         by_crc(uploader, file, number, piece, f"{zlib.crc32(piece):08x}")
-    assert uploads.checksums_of(file)[0] == f"{zlib.crc32(CONTENT[:10]):08x}"
+    assert parts.checksums_of(file)[0] == f"{zlib.crc32(CONTENT[:10]):08x}"
     assert stored(uploader.complete(file, CONTENT)) == CONTENT
 
 
@@ -82,7 +82,7 @@ def test_an_upload_resumes_where_it_stopped(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.part(file, 1, CONTENT[10:20])
     again = uploader.announce("a", CONTENT)
-    assert (again.pk, uploads.numbers_of(again)) == (file.pk, [1])
+    assert (again.pk, parts.numbers_of(again)) == (file.pk, [1])
 
 
 def test_completing_a_file_is_idempotent(uploader: Uploader) -> None:
@@ -95,7 +95,7 @@ def test_a_part_that_is_there_is_not_read_again(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.part(file, 0, CONTENT[:10])
     broken: Any = None  # reading it would raise
-    there = uploads.receive_part(
+    there = parts.receive_part(
         actor=uploader.actor,
         place=uploader.place,
         file_id=file.pk,
@@ -108,7 +108,7 @@ def test_a_part_that_is_there_is_not_read_again(uploader: Uploader) -> None:
 
 
 def by_crc(uploader: Uploader, file: File, number: int, piece: bytes, crc: str) -> list[int]:
-    return uploads.receive_part(
+    return parts.receive_part(
         actor=uploader.actor,
         place=uploader.place,
         file_id=file.pk,
@@ -188,7 +188,7 @@ def test_a_body_that_is_not_as_long_as_announced_is_refused(
 ) -> None:
     file = uploader.announce("a", CONTENT)
     with pytest.raises(error):
-        uploads.receive_part(
+        parts.receive_part(
             actor=uploader.actor,
             place=uploader.place,
             file_id=file.pk,
@@ -197,7 +197,7 @@ def test_a_body_that_is_not_as_long_as_announced_is_refused(
             length=10,
             body=io.BytesIO(sent),
         )
-    assert uploads.numbers_of(file) == []
+    assert parts.numbers_of(file) == []
     uploader.parts(file, CONTENT)
     assert stored(uploader.complete(file, CONTENT)) == CONTENT
 
@@ -235,7 +235,7 @@ def test_a_file_announced_with_another_content_forgets_the_parts_of_the_old_one(
     uploader.part(old, 0, CONTENT[:10])
     changed = b"!" + CONTENT[1:]
     again = uploader.announce("a", changed, digest=sha(changed))
-    assert uploads.numbers_of(again) == []
+    assert parts.numbers_of(again) == []
 
 
 @pytest.mark.parametrize("path", ["../a", "/a", "a\x00", ".a", ""])
@@ -284,7 +284,7 @@ def test_announcing_without_a_checksum_is_answered_with_hash_first_where_it_may_
 
     def asked(path: str, content: bytes, digest: str = "") -> bool:
         place, size = uploader.place, len(content)
-        return uploads.announce(actor=uploader.actor, place=place, path=path, size=size, sha256=digest).hash_first
+        return announcement.announce(actor=uploader.actor, place=place, path=path, size=size, sha256=digest).hash_first
 
     assert first.number == 2
     assert asked("same size", CONTENT[::-1]) and not asked("other size", CONTENT[1:])
@@ -296,7 +296,7 @@ def test_a_length_reveals_nothing_about_other_namespaces(uploader: Uploader, per
     services.create_dataset(actor=personas.stranger, namespace_name="elsewhere", name="mine")
     stranger = Uploader(personas.stranger, ns="elsewhere")
     stranger.begin()
-    caught = uploads.announce(actor=stranger.actor, place=stranger.place, path="b", size=len(CONTENT))
+    caught = announcement.announce(actor=stranger.actor, place=stranger.place, path="b", size=len(CONTENT))
     assert not caught.hash_first
 
 
@@ -366,7 +366,7 @@ def test_the_same_content_costs_once(uploader: Uploader, dataset: Dataset) -> No
 def test_removing_a_file_frees_its_storage(uploader: Uploader, dataset: Dataset) -> None:
     limit(dataset, 40)
     file = uploader.announce("a", CONTENT)
-    uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk)
+    announcement.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk)
     uploader.announce("b", CONTENT)
 
 
@@ -385,7 +385,7 @@ def test_a_sealed_version_accepts_no_files(uploader: Uploader) -> None:
     uploader.seal()
     for deed in (
         lambda: uploader.announce("b", CONTENT),
-        lambda: uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk),
+        lambda: announcement.take_out(actor=uploader.actor, place=uploader.place, file_id=file.pk),
     ):
         with pytest.raises(Conflict, match="sealed"):
             deed()

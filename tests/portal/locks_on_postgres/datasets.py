@@ -12,7 +12,7 @@ from pytest_django import Settings
 from datasets import garbage_collection, manifest, services
 from datasets.models import Blob, File, Part, Version
 from datasets.states import VersionState
-from datasets.uploads import uploads
+from datasets.uploads import announcement, parts, upload_states
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound
 from quota import storage
@@ -54,7 +54,9 @@ def test_announcing_a_file_and_storing_another_artifact_do_not_deadlock(uploader
     def take() -> None:
         storage.take(namespace, StoredObject(namespace.pk, Kind.ARTIFACTS, uuid.uuid4().hex), 10)
 
-    announced, taken = meet("datasets.uploads.uploads._stored_blob", lambda: uploader.announce("a.csv", CONTENT), take)
+    announced, taken = meet(
+        "datasets.uploads.announcement.stored_blob", lambda: uploader.announce("a.csv", CONTENT), take
+    )
     assert isinstance(announced, File)
     assert taken is None
 
@@ -64,13 +66,13 @@ def test_a_part_does_not_count_for_a_file_that_is_restarted(uploader: Uploader, 
 
     def start_over() -> None:
         with transaction.atomic():
-            uploads.start_over(File.objects.get(pk=file.pk))
-            uploads.wall_clock()
+            upload_states.start_over(File.objects.get(pk=file.pk))
+            announcement.wall_clock()
 
     def note_part() -> None:
-        uploads._record_part(Version.objects.get(), file, 0, by_sha(sha(CONTENT)))
+        parts._record_part(Version.objects.get(), file, 0, by_sha(sha(CONTENT)))
 
-    begun, refused = meet("datasets.uploads.uploads.wall_clock", start_over, note_part)
+    begun, refused = meet("datasets.uploads.announcement.wall_clock", start_over, note_part)
     assert begun is None
     assert isinstance(refused, NotFound)
     assert not Part.objects.exists()
@@ -78,10 +80,10 @@ def test_a_part_does_not_count_for_a_file_that_is_restarted(uploader: Uploader, 
 
 def test_content_that_a_new_file_references_is_not_deleted(uploader: Uploader, meet: Meet) -> None:
     """No version has the content any more when it is announced again."""
-    uploads.take_out(actor=uploader.actor, place=uploader.place, file_id=uploader.upload("a.csv", CONTENT).pk)
+    announcement.take_out(actor=uploader.actor, place=uploader.place, file_id=uploader.upload("a.csv", CONTENT).pk)
 
     def announce() -> File:
         return uploader.announce("b.csv", CONTENT, sha(CONTENT))
 
-    meet("datasets.uploads.uploads.wall_clock", announce, lambda: garbage_collection.doom(wall_clock()))
+    meet("datasets.uploads.announcement.wall_clock", announce, lambda: garbage_collection.doom(wall_clock()))
     assert File.objects.get().blob == Blob.objects.get(doomed=None)
