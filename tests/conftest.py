@@ -63,7 +63,7 @@ def _why_no_accelerator() -> str:
 
 
 def _why_no_formats() -> str:
-    packages = ("cramjam", "isal", "google_crc32c", "pyarrow", "PIL")
+    packages = ("isal", "pyarrow", "PIL")
     missing = [name for name in packages if not importlib.util.find_spec(name)]
     return f"{missing[0]} is not installed (requirements-formats.txt)" if missing else ""
 

@@ -1,4 +1,4 @@
-"""Optional packages that make formats faster or possible (``requirements-formats.txt``)."""
+"""Packages that an environment may lack: optional ones, and those of the platform in a job's own environment."""
 
 from __future__ import annotations
 

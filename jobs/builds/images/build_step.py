@@ -54,7 +54,9 @@ MESSAGES = {
     "requirements_not_installed": "The requirements could not be installed: {error}",
     "requirements_too_large": "The requirements exceed the limit of {size} GiB for an image. Specify fewer packages.",
 }
-_IMPORT_CHECK = "import sys, numpy, runtime.agent, runtime.dist, runtime.master, runtime.pserver"
+_IMPORT_CHECK = (
+    "import sys, cramjam, google_crc32c, numpy, runtime.agent, runtime.dist, runtime.master, runtime.pserver"
+)
 
 
 class Problem(Exception):

@@ -31,7 +31,7 @@ from runtime import contract
 from runtime.messages import from_json
 
 # Packages of the runtime, in the versions of the portal.
-PACKAGES = ("numpy", "etcd-sdk-python", "protobuf")
+PACKAGES = ("numpy", "etcd-sdk-python", "protobuf", "cramjam", "google-crc32c")
 PYTHON = plan.PLATFORM / "bin" / "python"
 _LOOK_SECONDS = 5.0
 _ROOT = Path(__file__).parents[3]

@@ -10,7 +10,7 @@ import struct
 from collections.abc import Iterator
 from typing import IO
 
-from runtime.data.checksums import crc32c, crc32c_of_each, masked
+from runtime.data.checksums import crc32c, crc32c_of_each, has_crc32c, masked
 from runtime.data.errors import FormatError
 from runtime.data.formats.base import File, read_bytes, too_large
 from runtime.data.span import MAX_CHUNK_BYTES, Span
@@ -23,7 +23,8 @@ _BUFFER_BYTES = 1 << 20
 
 
 def recognise(head: bytes) -> bool:
-    return len(head) >= _HEAD.size and _length(head) is not None
+    # Without the package a file is of another format, or a TFRecord by its name: reading that names the package.
+    return has_crc32c() and len(head) >= _HEAD.size and _length(head) is not None
 
 
 def index(path: File, chunk_bytes: int) -> Iterator[Span]:
