@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 from runtime.coordination.base import Clock
 from runtime.errors import Lost, Refused, RegattaError
 from runtime.master.messages import Trainer, Wait
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.queue_store import Ledger
-from runtime.master.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Changes, Plan
 from runtime.messages import training as messages

@@ -8,7 +8,7 @@ from typing import Any
 from runtime.errors import Refused
 from runtime.master.group_commit import Operation
 from runtime.master.messages import Ahead, Answer, Trainer, Unread, ahead_to_json, answer_to_json
-from runtime.master.task_queue import TaskQueue
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.types import Key, Verdict
 from runtime.messages import training as messages
 from runtime.protocol.connection import Message

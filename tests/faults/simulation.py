@@ -16,8 +16,8 @@ import numpy as np
 
 from runtime.data.dataset import Chunk
 from runtime.master.messages import Ahead, Answer, JobDone, PassEnd, Task, Trainer, Wait
+from runtime.master.queue.task_queue import Key, Plan, TaskQueue, Verdict
 from runtime.master.queue_store import Ledger
-from runtime.master.task_queue import Key, Plan, TaskQueue, Verdict
 from runtime.master.task_table import TaskTable
 from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.messages import Outcome

@@ -11,8 +11,8 @@ import pytest
 from runtime.coordination.base import Committed, Compare, Conflict, Listing, Put, Versioned
 from runtime.data.dataset import Chunk
 from runtime.master.messages import Task, Trainer
+from runtime.master.queue.task_queue import Key, Plan, Saved, Status, TaskQueue
 from runtime.master.queue_store import Ledger
-from runtime.master.task_queue import Key, Plan, Saved, Status, TaskQueue
 from runtime.master.task_table import TaskTable
 from tests.faults import invariants
 from tests.faults.recording.history import Event

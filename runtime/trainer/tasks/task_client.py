@@ -29,7 +29,7 @@ from runtime.master.messages import (
     ahead_from_json,
     answer_from_json,
 )
-from runtime.master.task_queue import TaskQueue
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Key, Plan, Verdict
 from runtime.messages import training as messages

@@ -22,9 +22,9 @@ from runtime.coordination.embedded import EmbeddedStore
 from runtime.coordination.etcd import EtcdStore
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.master.listener import Reception
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.queue_store import Ledger
 from runtime.master.server import Master
-from runtime.master.task_queue import TaskQueue
 from runtime.master.types import Happening, Key, Plan
 from runtime.parameters.sharding import even_table
 from runtime.pserver import checkpointer
@@ -33,7 +33,7 @@ from runtime.pserver.shard import Shard
 from tests.factories import make_attempt
 from tests.personas import Personas
 from tests.runtime.checkpoint.conftest import Writer, blocks
-from tests.runtime.master.test_task_queue import X, Y, table_of
+from tests.runtime.master.queue.test_task_queue import X, Y, table_of
 
 Fact = tuple[str, str]
 

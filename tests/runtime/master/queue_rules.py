@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from runtime.coordination.base import Committed, Compare, Conflict, Listing, Put, Versioned
 from runtime.master.messages import Task, Trainer
-from runtime.master.prefetch import MOST_AHEAD
-from runtime.master.task_queue import TaskQueue
+from runtime.master.queue.prefetch import MOST_AHEAD
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.types import NO_TIMER, Key, Status
 
 

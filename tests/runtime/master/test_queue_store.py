@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from runtime.coordination.base import Committed, Compare, Conflict, Put, Versioned
 from runtime.master.messages import Trainer
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.queue_store import Behind, Ledger, Lost, lead
-from runtime.master.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Plan
 from runtime.protocol.run_length import from_runs, to_runs
+from tests.runtime.master.queue.test_task_queue import Asker, table_of
 from tests.runtime.master.queue_rules import MemoryStore
-from tests.runtime.master.test_task_queue import Asker, table_of
 
 LIMIT = 100 * 1024
 TRAINERS = [Trainer(index, 1000 + index) for index in range(7)]

@@ -2,8 +2,8 @@
 
 from runtime.checkpoint.data_position import Progress
 from runtime.master.messages import PassEnd, Trainer, answer_from_json, answer_to_json
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.queue_store import Ledger
-from runtime.master.task_queue import TaskQueue
 from runtime.master.types import Key, Plan
 from tests.runtime.master.queue_rules import MemoryStore
 from tests.runtime.master.test_queue_store import table_of

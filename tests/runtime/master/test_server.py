@@ -23,7 +23,7 @@ from runtime.master.types import Happening, Key, Plan, Status
 from runtime.messages import training as messages
 from runtime.trainer.tasks.task_client import JobFailed, TaskClient, TaskSource
 from tests.messages import mentions, pattern
-from tests.runtime.master.test_task_queue import table_of
+from tests.runtime.master.queue.test_task_queue import table_of
 
 PREFIX = "/regatta/j/1/"
 X, Y = Trainer(0, 11), Trainer(1, 12)

@@ -6,7 +6,7 @@ import pytest
 
 from runtime.master.messages import Wait
 from runtime.trainer.tasks.task_client import JobDone, JobFailed, LocalTasks, PassEnd, Task
-from tests.runtime.master.test_task_queue import table_of
+from tests.runtime.master.queue.test_task_queue import table_of
 
 
 def test_all_tasks_of_all_passes_come_in_order_with_the_ends_of_passes():

@@ -8,14 +8,14 @@ import pytest
 
 from runtime.data.dataset import Chunk
 from runtime.master.messages import JobDone, Task, Trainer
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.queue_store import Ledger
-from runtime.master.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Bad, Plan, Status
 from runtime.messages import training as messages
 from tests.messages import mentions
+from tests.runtime.master.queue.test_task_queue import Asker, texts
 from tests.runtime.master.queue_rules import MemoryStore
-from tests.runtime.master.test_task_queue import Asker, texts
 
 PASSES = 3
 CHUNKS = (Chunk("/data/a.recordio", 0, 100, 40), Chunk("/data/a.recordio", 100, 100, 60))

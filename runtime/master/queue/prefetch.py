@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 
-from runtime.master.assignment import Assigner
 from runtime.master.messages import Ahead, Task, Trainer
-from runtime.master.task_states import Board
+from runtime.master.queue.assignment import Assigner
+from runtime.master.queue.task_states import Board
 from runtime.master.types import Key, Timer
 
 # Prefetched tasks keep a trainer busy for about this long, which a master may need to answer on a busy machine.

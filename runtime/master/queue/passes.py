@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from runtime.master.assignment import Assigner
-from runtime.master.task_states import Board
+from runtime.master.queue.assignment import Assigner
+from runtime.master.queue.task_states import Board
 from runtime.master.task_table import Span
 from runtime.master.types import Happening, Status
 from runtime.messages import Message, Template, paragraph

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runtime.master.trainer_tasks import TrainerTasks
+from runtime.master.queue.trainer_tasks import TrainerTasks
 from runtime.master.types import Entry, Rival, Status, Timer
-from tests.runtime.master.test_task_queue import X, Y
+from tests.runtime.master.queue.test_task_queue import X, Y
 
 TIMER = Timer(1.0, 61.0)
 BEGUN = Entry(Status.PENDING, trainer=X, request=3, timer=TIMER)

@@ -35,14 +35,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from runtime.master.assignment import Assigner
-from runtime.master.failure_attribution import Blame
 from runtime.master.messages import Ahead, JobDone, PassEnd, Task, Trainer, Unread, Wait
-from runtime.master.passes import Passes
-from runtime.master.preemption import Preemption
-from runtime.master.prefetch import Prefetch
-from runtime.master.slow_tasks import Durations, SlowTasks
-from runtime.master.task_states import Board
+from runtime.master.queue.assignment import Assigner
+from runtime.master.queue.failure_attribution import Blame
+from runtime.master.queue.passes import Passes
+from runtime.master.queue.preemption import Preemption
+from runtime.master.queue.prefetch import Prefetch
+from runtime.master.queue.slow_tasks import Durations, SlowTasks
+from runtime.master.queue.task_states import Board
 from runtime.master.task_table import TaskTable
 from runtime.master.types import (
     NO_TIMER,

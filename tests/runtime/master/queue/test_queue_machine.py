@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Unread, Wait
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.queue_store import Ledger
-from runtime.master.task_queue import TaskQueue
 from runtime.master.types import Key, Plan, Verdict
 from runtime.messages import training as messages
 from tests.messages import mentions
 from tests.properties import examples
+from tests.runtime.master.queue.test_task_queue import table_of
 from tests.runtime.master.queue_rules import MemoryStore, QueueRules
-from tests.runtime.master.test_task_queue import table_of
 
 INDICES = st.integers(0, 2)
 PASSES = 3

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from runtime.master.messages import Task, Trainer, Wait
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.queue_store import Ledger
-from runtime.master.task_queue import TaskQueue
 from runtime.master.types import Status, Verdict
+from tests.runtime.master.queue.test_task_queue import Asker, X, Y, Z, queue_of, texts
 from tests.runtime.master.queue_rules import MemoryStore
-from tests.runtime.master.test_task_queue import Asker, X, Y, Z, queue_of, texts
 
 USUAL = 20.0
 

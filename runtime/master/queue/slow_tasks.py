@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from runtime.master.assignment import Assigner
-from runtime.master.failure_attribution import Report
 from runtime.master.messages import Trainer
-from runtime.master.task_states import Board
+from runtime.master.queue.assignment import Assigner
+from runtime.master.queue.failure_attribution import Report
+from runtime.master.queue.task_states import Board
 from runtime.master.types import Entry
 from runtime.messages import training as messages
 

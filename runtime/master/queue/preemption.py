@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runtime.master.assignment import Assigner
-from runtime.master.failure_attribution import Blame, Report
 from runtime.master.messages import Trainer
-from runtime.master.task_states import Board
+from runtime.master.queue.assignment import Assigner
+from runtime.master.queue.failure_attribution import Blame, Report
+from runtime.master.queue.task_states import Board
 from runtime.master.types import NO_TIMER
 from runtime.messages import training as messages
 

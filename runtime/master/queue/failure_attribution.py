@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 
-from runtime.master.assignment import Assigner, Place
 from runtime.master.messages import Unread
-from runtime.master.task_states import Board
+from runtime.master.queue.assignment import Assigner, Place
+from runtime.master.queue.task_states import Board
 from runtime.master.task_table import Span
 from runtime.master.types import Entry, Status
 from runtime.messages import training as messages

@@ -7,7 +7,7 @@ import pytest
 from jobs.messages import jobs as job_messages
 from runtime.data.dataset import Chunk
 from runtime.master.messages import JobDone, PassEnd, Task, Trainer, Unread, Wait
-from runtime.master.task_queue import TaskQueue
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.task_table import TaskTable
 from runtime.master.types import Key, Plan, Saved, Status, Verdict
 from runtime.messages import data as data_messages

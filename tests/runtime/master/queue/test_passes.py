@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from runtime.master.assignment import Assigner
 from runtime.master.messages import Trainer
-from runtime.master.passes import Passes
-from runtime.master.task_states import Board
+from runtime.master.queue.assignment import Assigner
+from runtime.master.queue.passes import Passes
+from runtime.master.queue.task_states import Board
 from runtime.master.types import Entry, Happening, Plan, Status
-from tests.runtime.master.test_task_queue import X, Y, table_of
+from tests.runtime.master.queue.test_task_queue import X, Y, table_of
 
 
 class Job:

@@ -13,10 +13,10 @@ from runtime.master.messages import (
     answer_from_json,
     answer_to_json,
 )
-from runtime.master.prefetch import MOST_AHEAD, MOST_FORETOLD, how_many
-from runtime.master.task_queue import TaskQueue
+from runtime.master.queue.prefetch import MOST_AHEAD, MOST_FORETOLD, how_many
+from runtime.master.queue.task_queue import TaskQueue
 from runtime.master.types import Status, Verdict
-from tests.runtime.master.test_task_queue import Asker, X, Y, queue_of
+from tests.runtime.master.queue.test_task_queue import Asker, X, Y, queue_of
 
 USUAL = 20.0
 

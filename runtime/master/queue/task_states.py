@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from runtime.checkpoint.data_position import Progress
 from runtime.master.messages import Task, Trainer
+from runtime.master.queue.trainer_tasks import TrainerTasks
 from runtime.master.task_table import Span, TaskTable
-from runtime.master.trainer_tasks import TrainerTasks
 from runtime.master.types import NO_TIMER, UNASKED, Bad, Entry, Key, Plan, Rival, Status, Timer, fresh
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import deque
 
-from runtime.master.assignment import Assigner
-from runtime.master.failure_attribution import Blame
-from runtime.master.preemption import Preemption
-from runtime.master.task_states import Board
+from runtime.master.queue.assignment import Assigner
+from runtime.master.queue.failure_attribution import Blame
+from runtime.master.queue.preemption import Preemption
+from runtime.master.queue.task_states import Board
 from runtime.master.types import Entry, Plan, Timer
-from tests.runtime.master.test_task_queue import X, Y, table_of
+from tests.runtime.master.queue.test_task_queue import X, Y, table_of
 
 TIMER = Timer(0.0, 60.0)
 

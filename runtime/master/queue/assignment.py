@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 from runtime.master.messages import Trainer
-from runtime.master.task_states import Board
+from runtime.master.queue.task_states import Board
 from runtime.master.types import Assignment, Status
 
 # After this many failures of one trainer alone, a task is given to other trainers first.
