@@ -138,10 +138,10 @@ class _Process:
     def _restore(self) -> None:
         if self._store.get(self._mark) is not None:
             stored = self._checkpoints.restore_own(self._shard) if self._checkpoints else NOTHING
-            self._shard.come_back(stored)
+            self._shard.election.begin_recovery(stored)
         elif self._checkpoints:
             self._checkpoints.restore(self._shard)
-        if self._shard.ready:
+        if self._shard.election.ready:
             self._has_values(None)
 
     def _has_values(self, recovered: Recovered | None) -> None:

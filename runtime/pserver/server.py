@@ -15,7 +15,7 @@ from runtime.contract import TRAINER, Member
 from runtime.errors import Refused
 from runtime.messages import training as messages
 from runtime.parameters import journal_layout
-from runtime.parameters.declaration import Declaration
+from runtime.parameters.declaration import BlockPlace, Declaration
 from runtime.parameters.embedding_tables import Pushed
 from runtime.parameters.messages import Offer, Outcome, Standing
 from runtime.protocol.connection import Block, Message
@@ -29,7 +29,7 @@ from runtime.pserver.locked_shard import LockedShard
 from runtime.pserver.memory_budget import WITHOUT_LIMIT, MemoryBudget
 from runtime.pserver.recovery import Recovered
 from runtime.pserver.requests import REFUSALS, Release, Releases, Step, Ticket, TrainerId
-from runtime.pserver.shard import Shard
+from runtime.pserver.shard import Shard, places_of
 from runtime.pserver.shard_reports import ShardReports
 from runtime.pserver.state.eager_update import Coming
 from runtime.pserver.state.published_versions import Edition
@@ -102,7 +102,7 @@ class ShardServer:
         """Set the live processes of the attempt, as reported by the agent."""
         live = {member.index: member.incarnation for member in members if member.role == TRAINER}
         with self.changed:
-            before = self.shard.live
+            before = self.shard.barrier.live
             for index in sorted(before.keys() | live.keys()):
                 _log_change(index, before.get(index), live.get(index))
             self._seen |= {incarnation: index for index, incarnation in live.items()}
@@ -195,7 +195,7 @@ class ShardServer:
         with self.changed:
             if self._parameters is None:
                 journalled = journalled and self._journal_fits()
-                sizes = [(array.size, array.dtype.str) for array in self.shard.parameters]
+                sizes = [(array.size, array.dtype.str) for array in self.shard.state.parameters]
                 layout = journal_layout.layout(sizes, journalled)
                 self._parameters = Segment.create(layout, private=True)
                 marks, *arrays = self._parameters.arrays
@@ -268,19 +268,22 @@ class _Session:
 
     # --- Requests ----------------------------------------------------------------------------------------------------
     def _hello(self, request: Message, trainer: TrainerId) -> Message:
-        return Message(reply_head(request.head, self._shard.version), {"ready": self._shard.ready})
+        return Message(reply_head(request.head, self._shard.version), {"ready": self._shard.election.ready})
 
     def _declare(self, request: Message, trainer: TrainerId) -> Message:
         declaration = _declaration(request.body)
-        if why := self._server.budget.refusal(declaration, self._shard.places_of(declaration)):
+        if why := self._server.budget.refusal(declaration, self._places_of(declaration)):
             raise Refused("too_large", why)
         self._allow_drafts(declaration)
         now = self._server.now()
         release = self._server.ask(lambda ticket: self._shard.declare(ticket, trainer, declaration, now))
         return _reply(request, release)
 
+    def _places_of(self, declaration: Declaration) -> tuple[BlockPlace, ...]:
+        return places_of(declaration, self._shard.table, self._shard.server)
+
     def _allow_drafts(self, declaration: Declaration) -> None:
-        places = self._shard.places_of(declaration)
+        places = self._places_of(declaration)
         fits = self._server.budget.fits_drafts(declaration, places)
         with self._server.locked_shard() as shard:
             shard.arriving.may_draft = fits
@@ -291,7 +294,7 @@ class _Session:
         offer, had = Offer(**request.body["offer"]), Progress.from_json(request.body["had"])
         self._allow_drafts(declaration)
         now = self._server.now()
-        release = self._server.ask(lambda ticket: self._shard.offer(ticket, trainer, declaration, offer, now, had))
+        release = self._server.ask(lambda ticket: self._shard.declare(ticket, trainer, declaration, now, offer, had))
         return _reply(request, release)
 
     def _reseed(self, request: Message, trainer: TrainerId) -> Message:
@@ -341,13 +344,13 @@ class _Session:
         return self._with_values(request, release.outcome)
 
     def _pull(self, request: Message, trainer: TrainerId) -> Message:
-        if not self._shard.ready:
+        if not self._shard.election.ready:
             raise Refused(Outcome.NOT_READY, messages.PARAMETERS_NOT_DECLARED())
         self._wait_for_others(trainer)
         return self._with_values(request, Outcome.DONE)
 
     def _pull_rows(self, request: Message, trainer: TrainerId) -> Message:
-        if not self._shard.ready:
+        if not self._shard.election.ready:
             raise Refused(Outcome.NOT_READY, messages.PARAMETERS_NOT_DECLARED())
         self._wait_for_others(trainer)
         with self._server.locked_shard() as shard:

@@ -46,18 +46,18 @@ class Shard:
     """The blocks of one server. ``trainers`` are expected at the start; ``server`` is this one's number."""
 
     def __init__(self, server: int, table: tuple[int, ...], trainers: int) -> None:
-        self._server = server
-        self._table = table
-        self._barrier = Barrier(trainers)
-        self._pace = Pace()
+        self.server = server
+        self.table = table
+        self.barrier = Barrier(trainers)
+        self.pace = Pace()
         self._pulling: dict[Ticket, int] = {}
         self._contained = ContainedRequests()
         self.mode = Mode()
         self.declaration: Declaration | None = None
         self.state = ParameterState(Tables(server, table))
         self.arriving = ArrivingSteps(self.state)
-        self.queue = StepQueue(self._barrier)
-        self.election = ValueElection(server, self._barrier)
+        self.queue = StepQueue(self.barrier)
+        self.election = ValueElection(server, self.barrier)
         self.records = 0  # in all updates made here
         self.late = 0  # steps that were dropped because their version was made without them
         self.cut_at: int | None = None  # the version to cut at, if it is still to come
@@ -66,16 +66,6 @@ class Shard:
     def version(self) -> int:
         """The number of updates of the parameters."""
         return self.state.journal.version
-
-    @property
-    def parameters(self) -> list[Array]:
-        """The values of the blocks at this version; they may change in place with the next one."""
-        return self.state.parameters
-
-    @property
-    def ready(self) -> bool:
-        """Whether there are values."""
-        return self.election.ready
 
     def move(self, marks: Array, parameters: Sequence[Array], journal: Sequence[Array] = ()) -> None:
         """Move the parameters and the marks, from which readers see whether they are complete, to other memory.
@@ -90,79 +80,71 @@ class Shard:
     def change_members(self, live: Mapping[int, int]) -> Releases:
         """Set the live trainers (index -> incarnation). Those that left are no longer waited for."""
         out: Releases = []
-        for index in self._barrier.change_members(live):
+        for index in self.barrier.change_members(live):
             out += self._forget(index)
         self._contained.recognise(live)
         self.queue.admit_newcomers(self.version)
-        return out + self._advance() + self._let_pull() + self._elect()
+        return out + self._advance() + self._let_pull() + self.election.elect(self.version, self.mode.synchronous)
 
     def tick(self, now: float) -> Releases:
         """Give up on trainers of the launch that never came, and on those that offer nothing, once time is over."""
         if self.election.recovering:
             self.election.tick(now)
-            return self._elect()
-        if not self._barrier.start_without_absent(now):
+            return self.election.elect(self.version, self.mode.synchronous)
+        if not self.barrier.start_without_absent(now):
             return []
-        return self._advance() + self._elect()
+        return self._advance() + self.election.elect(self.version, self.mode.synchronous)
 
     def _forget(self, index: int) -> Releases:
         self._contained.forget(index)
         self.arriving.forget(index)
-        self._pace.forget(index)
+        self.pace.forget(index)
         declarations = self.election.forget(index)
         entries, steps = self.queue.forget(index)
         pulls = [ticket for ticket, other in self._pulling.items() if other == index]
         for ticket in pulls:
             del self._pulling[ticket]
-        return [self._fenced(ticket) for ticket in (*declarations, *entries, *pulls, *steps)]
-
-    @property
-    def live(self) -> Mapping[int, int]:
-        """Incarnation of each live trainer by its index."""
-        return self._barrier.live
+        return [_fenced(ticket, self.version) for ticket in (*declarations, *entries, *pulls, *steps)]
 
     def is_live(self, trainer: TrainerId) -> bool:
-        return self._barrier.live.get(trainer.index) == trainer.incarnation
-
-    def _fenced(self, ticket: Ticket) -> Release:
-        return Release(ticket, Outcome.FENCED, self.version, messages.TRAINER_FENCED())
+        return self.barrier.live.get(trainer.index) == trainer.incarnation
 
     # --- Declaration and first values --------------------------------------------------------------------------------
-    def declare(self, ticket: Ticket, trainer: TrainerId, declaration: Declaration, now: float) -> Releases:
-        """Agree on the parameters. Answered READY if there are values, INITIALISE to the trainer that sends them."""
-        return self.offer(ticket, trainer, declaration, Offer(), now)
-
-    def offer(
+    def declare(
         self,
         ticket: Ticket,
         trainer: TrainerId,
         declaration: Declaration,
-        offer: Offer,
         now: float,
+        offer: Offer = Offer(),  # noqa: B008  immutable
         had: Progress | None = None,
     ) -> Releases:
-        """Take the declaration of a trainer that may already have values and a position.
+        """Agree on the parameters with a trainer that may already have values and a position: those in ``offer``.
 
-        Answered RESEED to the trainer whose values are needed, LOST if nothing can restore them.
+        Answered READY if there are values, INITIALISE to the trainer that sends them, RESEED to the one whose values
+        are needed, LOST if nothing can restore them.
         """
         if not self.is_live(trainer):
-            return [self._fenced(ticket)]
+            return [_fenced(ticket, self.version)]
         if self.declaration is None:
             self._accept(declaration, now)
         elif self.declaration.digest != declaration.digest:
             return [Release(ticket, Outcome.CONFLICT, self.version, _difference(self.declaration, declaration))]
-        self._barrier.position_reported(trainer.index)
+        self.barrier.position_reported(trainer.index)
         if offer.has_seen:
-            self._place(trainer, offer)
+            self._contained.place(trainer.index, trainer.incarnation, offer.seq)
+            self.barrier.place(trainer.index, offer.begun, offer.ended, self.version)
+            if offer.begun > offer.ended:
+                self.pace.enter(trainer.index)
             self._contained.progress.merge(had or Progress())
-        if not self.election.recovering and not self.ready and offer.held > NOTHING:
-            self.come_back()
+        if not self.election.recovering and not self.election.ready and offer.held > NOTHING:
+            self.election.begin_recovery(NOTHING)
         self.election.declare(ticket, trainer)
-        if self.ready and self.mode.synchronous and offer.seen > self.version:
+        if self.election.ready and self.mode.synchronous and offer.seen > self.version:
             return self.election.lose(
                 paragraph(
                     messages.PSERVER_BEHIND_TRAINER(
-                        server=self._server, version=self.version, trainer=f"trainer-{trainer.index}", seen=offer.seen
+                        server=self.server, version=self.version, trainer=f"trainer-{trainer.index}", seen=offer.seen
                     ),
                     messages.RESUMES_FROM_COMMON_STATE(),
                 ),
@@ -170,66 +152,48 @@ class Shard:
             )
         if self.election.recovering:
             self.election.take_offer(trainer.index, offer, now)
-            self._barrier.start_by = now + START_SECONDS
-        return self._elect() + self._advance()
-
-    def _place(self, trainer: TrainerId, offer: Offer) -> None:
-        """Take a trainer's position from its offer."""
-        self._contained.place(trainer.index, trainer.incarnation, offer.seq)
-        self._barrier.place(trainer.index, offer.begun, offer.ended, self.version)
-        if offer.begun > offer.ended:
-            self._pace.enter(trainer.index)
-
-    def places_of(self, declaration: Declaration) -> tuple[BlockPlace, ...]:
-        """The blocks of a declaration that this server holds."""
-        return tuple(place for place in declaration.blocks(self._table) if place.server == self._server)
+            self.barrier.start_by = now + START_SECONDS
+        return self.election.elect(self.version, self.mode.synchronous) + self._advance()
 
     def _accept(self, declaration: Declaration, now: float) -> None:
         self.declaration = declaration
         self.mode = Mode.parse(declaration.mode)
-        self._barrier.quorum = self.mode.quorum
-        self._pace = Pace(self.mode.bound)
-        self._barrier.start_by = now + START_SECONDS
-        self.state.allocate(declaration, self.places_of(declaration))
-
-    def _elect(self) -> Releases:
-        return self.election.elect(self.version, self.mode.synchronous)
+        self.barrier.quorum = self.mode.quorum
+        self.pace = Pace(self.mode.bound)
+        self.barrier.start_by = now + START_SECONDS
+        self.state.allocate(declaration, places_of(declaration, self.table, self.server))
 
     def initialise(self, ticket: Ticket, trainer: TrainerId, digest: str, values: Sequence[Array]) -> Releases:
         """Take the first values, flat and in the order of the blocks; a repetition is ALREADY, never an error."""
         if not self.is_live(trainer):
-            return [self._fenced(ticket)]
+            return [_fenced(ticket, self.version)]
         if self.declaration is None or digest != self.declaration.digest:
             return [Release(ticket, Outcome.CONFLICT, self.version, messages.DECLARE_BEFORE_VALUES())]
-        if self.ready:
+        if self.election.ready:
             return [Release(ticket, Outcome.ALREADY, self.version)]
         self.state.fill(values)
         self.election.ready = True
-        return [Release(ticket, Outcome.DONE, self.version), *self._elect()]
+        return [Release(ticket, Outcome.DONE, self.version), *self.election.elect(self.version, self.mode.synchronous)]
 
     # --- Lost values --------------------------------------------------------------------------------------------------
-    def come_back(self, stored: int = NOTHING) -> None:
-        """Wait for values from trainers, or else use those of the checkpoint that was restored before."""
-        self.election.begin_recovery(stored)
-
     def reseed(
         self, ticket: Ticket, trainer: TrainerId, version: int, values: Sequence[Array], standing: Standing
     ) -> Releases:
         """Take the values of a trainer, which are those of ``version`` and contain the requests in ``standing``."""
         if not self.is_live(trainer):
-            return [self._fenced(ticket)]
+            return [_fenced(ticket, self.version)]
         if not self.election.recovering or self.election.giver != trainer.index:
             return [Release(ticket, Outcome.ALREADY, self.version)]
         self.state.replace(version, values)
-        self._contained.merge(standing.sequences, self._barrier.live)
-        self._pace.resume(standing.clocks, standing.samples, standing.rounds)
+        self._contained.merge(standing.sequences, self.barrier.live)
+        self.pace.resume(standing.clocks, standing.samples, standing.rounds)
         return [Release(ticket, Outcome.DONE, version), *self.election.end_recovery(version)]
 
     def standing(self) -> Standing | None:
         """What is sent with values so that they can be restored; None if the version is enough."""
         if self.mode.synchronous:
             return None
-        return Standing(self._contained.sequences(self._barrier.live), *self._pace.standing())
+        return Standing(self._contained.sequences(self.barrier.live), *self.pace.standing())
 
     # --- Snapshots ---------------------------------------------------------------------------------------------------
     def restore(
@@ -254,13 +218,13 @@ class Shard:
         self.state.restore(version, blocks)
         self.election.ready = True
         self._contained.restore(sequences, progress or Progress())
-        self._pace.resume_rounds(version if rounds is None else rounds)
+        self.pace.resume_rounds(version if rounds is None else rounds)
 
     def cut(self) -> Snapshot | None:
         """Return a snapshot of the present version, or the one that is being written; None if there are no values."""
         self.cut_at = None
-        if self.state.snapshot is None and self.ready:
-            sequences, rounds = self._contained.sequences(self._barrier.live), self._pace.rounds(self.version)
+        if self.state.snapshot is None and self.election.ready:
+            sequences, rounds = self._contained.sequences(self.barrier.live), self.pace.rounds(self.version)
             self.state.cut(sequences, self._contained.progress, rounds)
         return self.state.snapshot
 
@@ -281,7 +245,7 @@ class Shard:
             return [repeated]
         self._contained.record(trainer.index, seq)
         if not self.mode.synchronous:
-            self._pace.enter(trainer.index)
+            self.pace.enter(trainer.index)
             return [Release(ticket, Outcome.DONE, self.version)]
         self.queue.enter(ticket, trainer.index, number, self.version)
         return self._advance()
@@ -293,13 +257,13 @@ class Shard:
         if (repeated := self._repeated(ticket, trainer, seq)) is not None:
             return [repeated]
         self._contained.record(trainer.index, seq, at)
-        self._barrier.end(trainer.index, number)
-        self._pace.leave(trainer.index)
+        self.barrier.end(trainer.index, number)
+        self.pace.leave(trainer.index)
         return [Release(ticket, Outcome.DONE, self.version), *self._advance(), *self._let_pull()]
 
     def _repeated(self, ticket: Ticket, trainer: TrainerId, seq: int) -> Release | None:
         if not self.is_live(trainer):
-            return self._fenced(ticket)
+            return _fenced(ticket, self.version)
         if self._contained.has(trainer.index, seq):
             return Release(ticket, Outcome.DUPLICATE, self.version)
         return None
@@ -321,7 +285,7 @@ class Shard:
 
         A quorum is known at the last moment only, and steps that are applied one by one have nothing to wait for.
         """
-        if not (self.arriving.drafts and self.ready and self.mode.synchronous) or self.mode.quorum:
+        if not (self.arriving.drafts and self.election.ready and self.mode.synchronous) or self.mode.quorum:
             return []
         return self.queue.members(self.version, self.arriving.based_on(self.version, self._contained))
 
@@ -334,7 +298,7 @@ class Shard:
         """Take a step. Answered when it is part of a version; at once if it cannot be."""
         if (repeated := self._repeated(ticket, trainer, step.seq)) is not None:
             return [repeated]
-        if not self.ready:
+        if not self.election.ready:
             return [Release(ticket, Outcome.NOT_READY, self.version, messages.PARAMETERS_WITHOUT_VALUES())]
         try:
             self.state.tables.promise(step.rows, f"trainer-{trainer.index}")
@@ -342,7 +306,7 @@ class Shard:
             return [Release(ticket, Outcome.NO_MEMORY, self.version, str(full))]
         if not self.mode.synchronous:
             return [self._apply_alone(ticket, trainer, step), *self._let_pull()]
-        if not self._barrier.is_active(trainer.index):
+        if not self.barrier.is_active(trainer.index):
             return [Release(ticket, Outcome.OUT_OF_PLACE, self.version, messages.PUSH_OUTSIDE_PASS())]
         if step.base != self.version:
             return self._drop_late([(trainer.index, ticket, step)])
@@ -353,11 +317,11 @@ class Shard:
     def _apply_alone(self, ticket: Ticket, trainer: TrainerId, step: Step) -> Release:
         """Apply a step at once, scaled by its trainer's pace."""
         self._contained.record(trainer.index, step.seq)
-        self._pace.step(trainer.index)
+        self.pace.step(trainer.index)
         if step.samples:
             self.records += step.samples
-            rounds = self._pace.rounds(self.version)
-            scale = self._pace.scale(trainer.index, step.samples, self.version - step.base)
+            rounds = self.pace.rounds(self.version)
+            scale = self.pace.scale(trainer.index, step.samples, self.version - step.base)
             self.cut_when_due()
             self.state.update([step], scale, rounds)
         self._contained.note(step.at)
@@ -365,24 +329,24 @@ class Shard:
 
     def may_pull(self, trainer: TrainerId) -> bool:
         """Whether a pull need not wait."""
-        return self._pace.may_pull(trainer.index)
+        return self.pace.may_pull(trainer.index)
 
     def pull(self, ticket: Ticket, trainer: TrainerId) -> Releases:
         """Answered when this trainer is not too far ahead of the others to have the newest values."""
         if not self.is_live(trainer):
-            return [self._fenced(ticket)]
+            return [_fenced(ticket, self.version)]
         self._pulling[ticket] = trainer.index
         return self._let_pull()
 
     def _let_pull(self) -> Releases:
-        due = [ticket for ticket, index in self._pulling.items() if self._pace.may_pull(index)]
+        due = [ticket for ticket, index in self._pulling.items() if self.pace.may_pull(index)]
         for ticket in due:
             del self._pulling[ticket]
-        return self._done(due)
+        return _done(due, self.version)
 
     def _advance(self) -> Releases:
         """Make every version that can be made; admit newcomers in between."""
-        out = self._done(self.queue.admit(self.version))
+        out = _done(self.queue.admit(self.version), self.version)
         while waiting := self.queue.take(self.version):
             self.records += sum(step.samples for _index, _ticket, step in waiting)
             self._make_version([step for _index, _ticket, step in waiting if step.samples])
@@ -390,11 +354,8 @@ class Shard:
                 self._contained.record(index, step.seq, step.at)
                 out.append(Release(ticket, Outcome.DONE, self.version))
             out += self._drop_late(self.queue.take_late(self.version))
-            out += self._done(self.queue.admit(self.version))
+            out += _done(self.queue.admit(self.version), self.version)
         return out
-
-    def _done(self, tickets: Iterable[Ticket]) -> Releases:
-        return [Release(ticket, Outcome.DONE, self.version) for ticket in tickets]
 
     def _drop_late(self, late: Sequence[Waiting]) -> Releases:
         """Answer steps whose version was made without them."""
@@ -411,6 +372,19 @@ class Shard:
             self.state.update(steps, 1.0, self.version)
         else:
             self.state.publish(draft, steps)
+
+
+def places_of(declaration: Declaration, table: tuple[int, ...], server: int) -> tuple[BlockPlace, ...]:
+    """Return the blocks of a declaration that a server holds; ``table`` has the server of each slot."""
+    return tuple(place for place in declaration.blocks(table) if place.server == server)
+
+
+def _fenced(ticket: Ticket, version: int) -> Release:
+    return Release(ticket, Outcome.FENCED, version, messages.TRAINER_FENCED())
+
+
+def _done(tickets: Iterable[Ticket], version: int) -> Releases:
+    return [Release(ticket, Outcome.DONE, version) for ticket in tickets]
 
 
 def _difference(ours: Declaration, theirs: Declaration) -> str:

@@ -59,7 +59,7 @@ class ShardReports:
         self._on_rate = on_rate
         self._on_values = on_values
         self._on_lost = on_lost
-        self._reported = shard.ready
+        self._reported = shard.election.ready
         self._loss_reported = False
         self._logged = (0, now)
 
@@ -79,7 +79,7 @@ class ShardReports:
         if shard.version > version and now - at >= LOG_SECONDS:
             rate = (shard.version - version) / (now - at)
             late = f", {shard.late} steps came too late and were dropped" if shard.late else ""
-            log.info("version %d, %.0f a second, %d trainers%s", shard.version, rate, len(shard.live), late)
+            log.info("version %d, %.0f a second, %d trainers%s", shard.version, rate, len(shard.barrier.live), late)
             self._logged = (shard.version, now)
 
     def report_rate(self, now: float) -> None:

@@ -380,8 +380,8 @@ class Accounts(Simulation):
 
     def _check_balance(self) -> None:
         """I10: each version is a mean of steps of the same amount, from any trainer; alone its share is a third."""
-        if self.shard.mode.synchronous and self.shard.ready:
-            assert float(self.shard.parameters[0][0]) == -840.0 * self.shard.version, "I10: the account is wrong"
+        if self.shard.mode.synchronous and self.shard.election.ready:
+            assert float(self.shard.state.parameters[0][0]) == -840.0 * self.shard.version, "I10: the account is wrong"
             assert len(set(self.applied.values())) == self.shard.version, "I7: a version nobody made"
 
     def receive(self, client: Client, body: Any) -> None:

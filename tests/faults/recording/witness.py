@@ -45,7 +45,7 @@ _CRASHING_CHECKPOINT = 3
 # A request with one of these answers has changed nothing.
 _UNHEEDED = (Outcome.DUPLICATE, Outcome.FENCED, Outcome.SUPERSEDED, Outcome.ALREADY)
 _RELEASING = (
-    *("change_members", "tick", "offer", "reseed", "initialise"),
+    *("change_members", "tick", "declare", "reseed", "initialise"),
     *("begin_pass", "end_pass", "push", "pull"),
 )
 
@@ -122,17 +122,17 @@ class ShardWitness:
 
     def _record_cause(self, name: str, shard: Shard, arguments: tuple[Any, ...]) -> None:
         if name == "change_members":
-            self._recorder.note("members", live={str(index): inc for index, inc in shard.live.items()})
+            self._recorder.note("members", live={str(index): inc for index, inc in shard.barrier.live.items()})
         elif name in ("begin_pass", "end_pass"):
             trainer_id, number = arguments[1], arguments[3]
             self._recorder.note(name, trainer=trainer_id.index, incarnation=trainer_id.incarnation, number=number)
-        elif name == "initialise" and shard.ready:
+        elif name == "initialise" and shard.election.ready:
             self._recorder.note("initialised", version=shard.version, balance=_balance(shard))
-        elif name == "offer" and arguments[3].has_seen:
-            offer = arguments[3]
+        elif name == "declare" and len(arguments) > 4 and arguments[4].has_seen:
+            offer = arguments[4]
             kind, number = ("begin_pass", offer.begun) if offer.begun > offer.ended else ("end_pass", offer.ended)
             self._recorder.note(kind, trainer=arguments[1].index, incarnation=arguments[1].incarnation, number=number)
-        elif name == "reseed" and shard.ready:
+        elif name == "reseed" and shard.election.ready:
             clocks, samples = (_by_text(numbers) for numbers in (arguments[4].clocks, arguments[4].samples))
             facts = {"version": shard.version, "balance": _balance(shard), "clocks": clocks, "samples": samples}
             self._recorder.note("reseeded", **facts)
@@ -149,7 +149,7 @@ def _step(trainer_id: TrainerId, step: Step) -> dict[str, Any]:
 
 
 def _balance(shard: Shard) -> float:
-    return float(shard.parameters[0][0]) if shard.parameters else 0.0
+    return float(shard.state.parameters[0][0]) if shard.state.parameters else 0.0
 
 
 class DiskWitness:

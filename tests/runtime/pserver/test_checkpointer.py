@@ -130,7 +130,7 @@ class Servers:
         found = {
             (place.tensor, place.block): values.tobytes()
             for shard in self.shards
-            for place, values in zip(shard.state.places, shard.parameters, strict=True)
+            for place, values in zip(shard.state.places, shard.state.parameters, strict=True)
         }
         return b"".join(found[key] for key in sorted(found))
 
@@ -304,7 +304,7 @@ def test_the_requests_of_an_earlier_attempt_are_ignored(place):
 
 def repeated(servers, shard):
     shard.change_members({0: servers.trainer.incarnation})
-    gradients = [np.ones(part.size, "f4") for part in shard.parameters]
+    gradients = [np.ones(part.size, "f4") for part in shard.state.parameters]
     (release,) = shard.push("again", servers.trainer, Step(servers.seq, 1, 0, gradients))
     return release.outcome
 
@@ -344,7 +344,7 @@ def push_rows(servers, step):
     for number, shard in enumerate(servers.shards):
         shard.state.tables.declare(TABLE)
         here = servers_of_rows("emb", rows.ids, even_table(servers.count)) == number
-        gradients = [np.zeros_like(part) for part in shard.parameters]
+        gradients = [np.zeros_like(part) for part in shard.state.parameters]
         step_of_one = Step(servers.seq, 1, shard.version, gradients, {"emb": rows.part(here)})
         (release,) = shard.push("push", servers.trainer, step_of_one)
         assert release.outcome is Outcome.DONE
@@ -409,7 +409,7 @@ def test_the_position_of_a_schedule_outlives_the_server(place):
     servers = Servers(place, 1, mode="ssp(2)")
     for step in range(3):
         servers.push(step)
-    servers.shards[0]._pace.resume_rounds(1.25)  # as two trainers would have left it
+    servers.shards[0].pace.resume_rounds(1.25)  # as two trainers would have left it
     servers.close()
     assert Servers(place, 1, mode="ssp(2)", attempt=1).shards[0].cut().rounds == 1.25
 

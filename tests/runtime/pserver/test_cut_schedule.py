@@ -9,7 +9,7 @@ from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
 from runtime.pserver.cut_schedule import CutSchedule
 from runtime.pserver.locked_shard import LockedShard
-from runtime.pserver.shard import Shard
+from runtime.pserver.shard import Shard, places_of
 
 OWNER = Compare("owner", create_revision=1)
 SECONDS = 10.0
@@ -38,7 +38,8 @@ def book():
 def schedule(book, index, servers, mode="sync"):
     shard = Shard(index, even_table(servers), 1)
     declaration = Declaration((Tensor("a", (5,), "<f4"),), SGD(1.0), mode)
-    blocks = [(np.zeros(place.stop - place.start, "f4"),) for place in shard.places_of(declaration)]
+    places = places_of(declaration, shard.table, index)
+    blocks = [(np.zeros(place.stop - place.start, "f4"),) for place in places]
     shard.restore(declaration, 0, blocks, {}, 0.0)
     return shard, CutSchedule(LockedShard(shard), index, servers, book, OWNER, SECONDS, 0.0)
 

@@ -104,7 +104,7 @@ class ModeMachine(RuleBasedStateMachine):
 
     @invariant()
     def every_version_has_moved_the_parameter_according_to_the_mode(self):
-        value = float(self.shard.parameters[0][0])
+        value = float(self.shard.state.parameters[0][0])
         if self.kind == "m_of_n":
             assert value == -6.0 * self.shard.version
         else:

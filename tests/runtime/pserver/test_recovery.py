@@ -125,18 +125,18 @@ class Attempt:
 
     def pull(self, trainer):
         standing = self.shard.standing() or Standing()
-        self.values[trainer] = (self.shard.parameters[0].copy(), self.shard.version, standing)
+        self.values[trainer] = (self.shard.state.parameters[0].copy(), self.shard.version, standing)
 
     def crash(self, stored=NOTHING):
         self.shard = Shard(0, even_table(1), len(self.trainers))
-        self.shard.come_back(stored)
+        self.shard.election.begin_recovery(stored)
         self.answers = {}
         self.join()
 
     def offer(self, trainer, unanswered=False):
         _values, version, _standing = self.values[trainer]
         place = Offer(version, version, self.seqs[trainer] - unanswered, begun=0)
-        ticket = self.ask(lambda t: self.shard.offer(t, trainer, self.declaration, place, 0.0))
+        ticket = self.ask(lambda t: self.shard.declare(t, trainer, self.declaration, 0.0, place))
         self.give()
         return ticket
 
@@ -163,7 +163,7 @@ def test_a_version_is_made_once_although_its_steps_are_sent_again():
     attempt.offer(B, unanswered=True)
     ticket = attempt.push(B, 3.0, again=True)
     assert attempt.answers[ticket].outcome is Outcome.STALE
-    assert (attempt.shard.version, attempt.shard.parameters[0].tolist()) == (1, [-2.0])
+    assert (attempt.shard.version, attempt.shard.state.parameters[0].tolist()) == (1, [-2.0])
 
 
 def test_a_version_that_no_trainer_received_is_made_again_from_the_same_steps():
@@ -176,7 +176,7 @@ def test_a_version_that_no_trainer_received_is_made_again_from_the_same_steps():
     attempt.push(A, 1.0, again=True)
     assert attempt.shard.version == 0  # B is in the pass, as it has reported, and is waited for
     attempt.push(B, 3.0, again=True)
-    assert (attempt.shard.version, attempt.shard.parameters[0].tolist()) == (1, [-2.0])
+    assert (attempt.shard.version, attempt.shard.state.parameters[0].tolist()) == (1, [-2.0])
 
 
 def test_an_unreported_trainer_is_waited_for_before_the_next_version():
@@ -186,7 +186,7 @@ def test_an_unreported_trainer_is_waited_for_before_the_next_version():
     for now in (OFFER_SECONDS, OFFER_SECONDS):
         attempt.take(attempt.shard.tick(now))
     attempt.give()
-    assert attempt.shard.ready
+    assert attempt.shard.election.ready
     attempt.push(A, 1.0)
     assert attempt.shard.version == 0
     attempt.offer(B)
@@ -203,7 +203,7 @@ def test_an_offer_that_comes_too_late_with_a_newer_version_ends_the_attempt_inst
     attempt.offer(A, unanswered=True)
     attempt.take(attempt.shard.tick(OFFER_SECONDS))
     attempt.give()
-    assert (attempt.shard.ready, attempt.shard.version) == (True, 0)
+    assert (attempt.shard.election.ready, attempt.shard.version) == (True, 0)
     late = attempt.offer(B)
     assert attempt.answers[late].outcome is Outcome.LOST
     assert mentions(attempt.shard.election.lost, messages.RESUMES_FROM_COMMON_STATE)
@@ -217,19 +217,19 @@ def test_a_step_reported_as_answered_is_a_duplicate():
     attempt.offer(A)
     again = attempt.push(A, 1.0, again=True)
     assert attempt.answers[again].outcome is Outcome.DUPLICATE
-    assert (attempt.shard.version, attempt.shard.parameters[0].tolist()) == (1, [-1.0])
+    assert (attempt.shard.version, attempt.shard.state.parameters[0].tolist()) == (1, [-1.0])
 
 
 def test_only_the_chosen_trainer_restores_values():
     shard = Shard(0, even_table(1), 2)
-    shard.come_back()
+    shard.election.begin_recovery(NOTHING)
     shard.change_members({trainer.index: trainer.incarnation for trainer in (A, B)})
-    shard.offer("older", B, declaration(), Offer(6, 6, 2, begun=0), 0.0)
-    [asked] = shard.offer("newer", A, declaration(), HELD_7, 0.0)
+    shard.declare("older", B, declaration(), 0.0, Offer(6, 6, 2, begun=0))
+    [asked] = shard.declare("newer", A, declaration(), 0.0, HELD_7)
     assert (asked.ticket, asked.outcome) == ("newer", Outcome.RESEED)
     [release] = shard.reseed("values", B, 6, [np.array([5.0], "f4")], Standing())
     assert release.outcome is Outcome.ALREADY
-    assert (shard.ready, shard.version, shard.parameters[0].tolist()) == (False, 0, [0.0])
+    assert (shard.election.ready, shard.version, shard.state.parameters[0].tolist()) == (False, 0, [0.0])
 
 
 def test_a_shard_without_values_that_is_offered_some_takes_them():
@@ -239,19 +239,19 @@ def test_a_shard_without_values_that_is_offered_some_takes_them():
     attempt.shard = Shard(0, even_table(1), 1)  # it has no information about an earlier process
     attempt.join()
     attempt.offer(A)
-    assert (attempt.shard.version, attempt.shard.parameters[0].tolist()) == (1, [-1.0])
+    assert (attempt.shard.version, attempt.shard.state.parameters[0].tolist()) == (1, [-1.0])
 
 
 def test_the_optimiser_goes_on_from_its_checkpoint():
     shard = Shard(0, even_table(1), 1)
     wanted = declaration(optimiser=Momentum(1.0, 0.5))
     shard.restore(wanted, 3, [(np.array([5.0], "f4"), np.array([2.0], "f4"))], {}, 0.0)
-    shard.come_back(3)
+    shard.election.begin_recovery(3)
     shard.change_members({0: 10})
-    shard.offer("offer", A, wanted, Offer(4, 4, 1, begun=0), 0.0)
+    shard.declare("offer", A, wanted, 0.0, Offer(4, 4, 1, begun=0))
     shard.reseed("values", A, 4, [np.array([7.0], "f4")], Standing())
     shard.push("push", A, Step(2, 1, 4, [np.array([1.0], "f4")]))
-    assert shard.parameters[0].tolist() == [7.0 + 0.5 * 2.0 - 1.0]
+    assert shard.state.parameters[0].tolist() == [7.0 + 0.5 * 2.0 - 1.0]
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
@@ -260,19 +260,19 @@ def test_requests_in_the_checkpoint_stay_known_after_a_trainer_gave_newer_values
     shard = Shard(0, even_table(1), 2)
     wanted = declaration(mode)
     shard.restore(wanted, 3, [(np.array([5.0], "f4"),)], {A.incarnation: 6}, 0.0)
-    shard.come_back(3)
+    shard.election.begin_recovery(3)
     shard.change_members({B.index: B.incarnation})
-    shard.offer("offer", B, wanted, Offer(4, 4, 2, begun=0), 0.0)
+    shard.declare("offer", B, wanted, 0.0, Offer(4, 4, 2, begun=0))
     shard.reseed("values", B, 4, [np.array([7.0], "f4")], Standing({B.incarnation: 2}))
     shard.change_members({trainer.index: trainer.incarnation for trainer in (A, B)})
     [release] = shard.push("late", A, Step(6, 1, 3, [np.array([1.0], "f4")]))
     assert release.outcome is Outcome.DUPLICATE
-    assert shard.parameters[0].tolist() == [7.0]
+    assert shard.state.parameters[0].tolist() == [7.0]
 
 
 def test_a_server_that_cannot_recover_reports_why():
     shard = Shard(0, even_table(1), 1)
-    shard.come_back()
+    shard.election.begin_recovery(NOTHING)
     shard.change_members({0: 10})
     [release] = shard.declare("declare", A, declaration(), 0.0)
     assert (release.outcome, release.why) == (Outcome.LOST, shard.election.lost)
@@ -299,7 +299,7 @@ def test_each_step_counts_once_however_often_the_server_of_an_asynchronous_job_r
             attempt.crash()
             for other in attempt.trainers:
                 attempt.offer(other, unanswered=other is trainer and not answered)
-            assert (attempt.shard.version, attempt.shard.parameters[0][0]) == (newest, held[0])
+            assert (attempt.shard.version, attempt.shard.state.parameters[0][0]) == (newest, held[0])
             if not answered:
                 attempt.push(trainer, 1.0, again=True)
                 attempt.pull(trainer)

@@ -69,7 +69,7 @@ class Driver:
 
     @property
     def value(self):
-        return float(self.shard.parameters[0][0])
+        return float(self.shard.state.parameters[0][0])
 
 
 def begun(*live, **options):
@@ -212,7 +212,7 @@ def test_a_restored_schedule_continues_where_the_checkpoint_was():
     driver.push(A, 1.0)
     driver.push(B, 2.0)
     fresh = Shard(0, even_table(1), 2)
-    fresh.restore(declaration("ssp(2)", Steps(1.0, 0.5, 1)), 2, [driver.shard.parameters], {}, 0.0, rounds=1.5)
+    fresh.restore(declaration("ssp(2)", Steps(1.0, 0.5, 1)), 2, [driver.shard.state.parameters], {}, 0.0, rounds=1.5)
     assert fresh.cut().rounds == 1.5
 
 
@@ -456,7 +456,7 @@ def test_a_second_initialisation_is_no_error_and_changes_nothing(empty):
     empty.initialise("i", A, declaration().digest, [np.ones(1, "f4")])
     again = empty.initialise("j", B, declaration().digest, [np.zeros(1, "f4")])
     assert outcomes(again) == [("j", Outcome.ALREADY)]
-    assert empty.parameters[0].tolist() == [1.0]
+    assert empty.state.parameters[0].tolist() == [1.0]
 
 
 def test_when_the_chosen_trainer_is_lost_the_next_sends_the_values(empty):
@@ -529,4 +529,4 @@ def test_a_replaced_trainer_gives_no_first_values(empty):
     empty.declare("a", A, declaration(), 0.0)
     empty.change_members({0: 20, 1: 11})
     assert outcomes(empty.initialise("i", A, declaration().digest, [np.ones(1, "f4")])) == [("i", Outcome.FENCED)]
-    assert not empty.ready
+    assert not empty.election.ready

@@ -149,7 +149,7 @@ class ShardMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_parameters_are_those_of_the_model(self):
-        assert self.shard.parameters[0].tobytes() == self.model.tobytes()
+        assert self.shard.state.parameters[0].tobytes() == self.model.tobytes()
 
     @invariant()
     def somebody_can_always_go_on(self):

@@ -322,10 +322,10 @@ def test_a_server_that_comes_back_has_the_rows_of_its_checkpoint(servers):
     step(p)
     (before,) = attempt.running
     pieces = [(shelf.table, piece) for shelf in before.shard.state.tables for piece in shelf.pieces()]
-    kept = [(array.copy(),) for array in before.shard.parameters]
+    kept = [(array.copy(),) for array in before.shard.state.parameters]
     after = Shard(0, even_table(1), 1)
     after.restore(before.shard.declaration, 1, kept, {}, 0.0, [(one, copied(piece)) for one, piece in pieces])
-    after.come_back(1)
+    after.election.begin_recovery(1)
     table.push([1], ones(1, 1))
     step(p)
     before.close()

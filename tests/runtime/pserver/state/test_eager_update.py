@@ -60,12 +60,12 @@ def test_a_block_is_made_when_it_has_come_from_everybody(shard):
 
 
 def test_nothing_of_it_counts_before_the_last_step_is_whole(shard):
-    before = [array.tobytes() for array in shard.parameters]
+    before = [array.tobytes() for array in shard.state.parameters]
     steps = [(A, coming(shard, A, 2)), (B, coming(shard, B, 2))]
     for _trainer, step in steps:
         arrive(shard, step, 2)
     push(shard, *steps[0])
-    assert (shard.version, [array.tobytes() for array in shard.parameters]) == (0, before)
+    assert (shard.version, [array.tobytes() for array in shard.state.parameters]) == (0, before)
     push(shard, *steps[1])
     assert shard.version == 1
 
@@ -78,7 +78,7 @@ def test_another_step_than_the_one_that_came_is_not_taken_for_it(shard):
     zeros = [np.zeros(t.size, t.dtype) for t in TENSORS]
     shard.push("other", B, Step(2, 1, 0, zeros))
     expected = np.float32(1) - steps[0][1].gradients[0] * np.float32(0.5) * np.float32(1 / 3)
-    assert np.allclose(shard.parameters[0], expected)
+    assert np.allclose(shard.state.parameters[0], expected)
 
 
 def test_without_memory_for_two_versions_none_is_drafted(shard):
@@ -105,15 +105,15 @@ def test_modes_whose_versions_do_not_wait_for_all_draft_nothing(mode):
 
 # --- Updates in bfloat16 ---------------------------------------------------------------------------------------------
 def test_a_rounded_version_is_the_one_before_and_its_update(shard):
-    values = shard.parameters[0].copy()
+    values = shard.state.parameters[0].copy()
     for seq in range(2, 8):
         whole_step(shard, seq, halved=True)
         edition = shard.lend()
         (header, bits), (_header, doubles) = edition.updates
         values += bf16.widen(np.frombuffer(bits, "<u2"))
         shard.state.editions.return_edition(edition)
-        assert values.tobytes() == shard.parameters[0].tobytes()
-        assert bytes(doubles) == shard.parameters[1].tobytes(), "float64 is sent as it is"
+        assert values.tobytes() == shard.state.parameters[0].tobytes()
+        assert bytes(doubles) == shard.state.parameters[1].tobytes(), "float64 is sent as it is"
     assert header.dtype.name == "BF16"
 
 
@@ -130,7 +130,7 @@ def test_rounding_adds_nothing_up(shard):
     for seq in range(2, 202):
         whole_step(shard, seq, halved=True)
     value, velocity = exact_values(range(2, 202))
-    assert np.abs(shard.parameters[0] - value).max() <= np.abs(velocity).max() / 256 + 1e-4
+    assert np.abs(shard.state.parameters[0] - value).max() <= np.abs(velocity).max() / 256 + 1e-4
 
 
 def test_a_version_that_is_made_in_one_piece_pays_what_was_owed(shard):
@@ -140,7 +140,7 @@ def test_a_version_that_is_made_in_one_piece_pays_what_was_owed(shard):
     for trainer, step in steps:
         push(shard, trainer, step)  # without a notification of any block
     value, _velocity = exact_values(range(2, 11))
-    assert np.abs(shard.parameters[0] - value).max() < 1e-5
+    assert np.abs(shard.state.parameters[0] - value).max() < 1e-5
     assert shard.lend().updates == []
 
 

@@ -208,7 +208,7 @@ class DraftMachine(RuleBasedStateMachine):
     def a_checkpoint_is_cut(self):
         for shard in (self.drafting, self.plain):
             shard.state.prepare_cut()
-            self.cuts.append((shard, shard.cut(), [array.copy() for array in shard.parameters]))
+            self.cuts.append((shard, shard.cut(), [array.copy() for array in shard.state.parameters]))
 
     @precondition(lambda self: self.cuts)
     @rule()
@@ -225,7 +225,7 @@ class DraftMachine(RuleBasedStateMachine):
 
     @invariant()
     def both_have_the_same_bits(self):
-        mine, theirs = ([array.tobytes() for array in shard.parameters] for shard in (self.drafting, self.plain))
+        mine, theirs = ([array.tobytes() for array in shard.state.parameters] for shard in (self.drafting, self.plain))
         assert mine == theirs
 
     @invariant()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from runtime.contract import Member
+from runtime.parameters.messages import NOTHING
 from runtime.parameters.optimisers import SGD
 from runtime.parameters.sharding import even_table
 from runtime.protocol.client import Client
@@ -46,7 +47,7 @@ def test_in_a_pass_the_arrays_show_the_server_s_own_memory(servers):
     for step in range(3):
         params.push_pull(gradients(step))
         assert array.tobytes() == after(*range(step + 1))
-    attempt.running[0].shard.parameters[0][7] = 42
+    attempt.running[0].shard.state.parameters[0][7] = 42
     assert array[7] == 42
 
 
@@ -127,18 +128,18 @@ def test_a_server_killed_during_an_update_restores_the_version_before(servers):
     dying = attempt.running[0].shard
     journal = dying.state.journal
     journal.begin()
-    for number, block in enumerate(dying.parameters[:2]):
+    for number, block in enumerate(dying.state.parameters[:2]):
         journal.keep(number, block)
         block[:100] = np.nan
     back = threading.Event()
     successor = ShardServer(Shard(0, even_table(1), 1), on_values=lambda recovered: back.set())
-    successor.shard.come_back()
+    successor.shard.election.begin_recovery(NOTHING)
     successor.change_members([Member("trainer", 0, 100)])
     successor.start()
     store.redirect(0, successor.address, 0)
     assert back.wait(10)
     assert successor.shard.version == 1
-    assert np.concatenate(successor.shard.parameters[:-1]).tobytes() == after(0)
+    assert np.concatenate(successor.shard.state.parameters[:-1]).tobytes() == after(0)
     params.push_pull(gradients(1))
     assert params["w"].tobytes() == after(0, 1)
     successor.close()
@@ -152,7 +153,7 @@ def test_a_version_that_is_gone_is_not_offered(servers):
     journal.version += 2
     lost = threading.Event()
     successor = ShardServer(Shard(0, even_table(1), 1), on_lost=lambda why: lost.set())
-    successor.shard.come_back()
+    successor.shard.election.begin_recovery(NOTHING)
     successor.change_members([Member("trainer", 0, 100)])
     successor.start()
     store.redirect(0, successor.address, 0)
@@ -165,7 +166,7 @@ def test_without_memory_for_a_journal_the_values_are_copied(servers, monkeypatch
     monkeypatch.setattr(ShardServer, "_journal_fits", lambda server: False)
     params, _store = start(attempt)
     params.push_pull(gradients(0))
-    attempt.running[0].shard.parameters[0][7] = 42
+    attempt.running[0].shard.state.parameters[0][7] = 42
     assert params["w"].tobytes() == after(0)
 
 
@@ -174,7 +175,7 @@ def test_more_parts_than_a_process_may_map_are_copied(servers, monkeypatch):
     attempt = servers(1)
     params, _store = start(attempt)
     params.push_pull(gradients(0))
-    attempt.running[0].shard.parameters[0][7] = 42
+    attempt.running[0].shard.state.parameters[0][7] = 42
     assert params["w"].tobytes() == after(0)
 
 

@@ -71,7 +71,7 @@ def replace(attempt, number, stores):
     """Kill a server, start another in its place, and send its address to the trainers."""
     attempt.running[number].close()
     successor = ShardServer(Shard(number, even_table(len(attempt.running)), len(TRAINERS)))
-    successor.shard.come_back()
+    successor.shard.election.begin_recovery(NOTHING)
     attempt.running[number] = successor
     attempt.members(*TRAINERS)
     successor.start()
@@ -112,9 +112,9 @@ def test_a_server_reports_that_it_is_behind_a_trainer_although_it_had_come_back(
     server = ShardServer(shard, on_values=reports.append, on_lost=reports.append)
     server.change_members([Member("trainer", 0, 100)])
     declaration, trainer = Declaration((Tensor("w", (3,), "<f4"),), SGD(0.5), "sync"), TrainerId(0, 100)
-    shard.come_back()
-    server.ask(lambda ticket: shard.offer(ticket, trainer, declaration, Offer(held=1, seen=1), 0.0))
+    shard.election.begin_recovery(NOTHING)
+    server.ask(lambda ticket: shard.declare(ticket, trainer, declaration, 0.0, Offer(held=1, seen=1)))
     server.ask(lambda ticket: shard.reseed(ticket, trainer, 1, [np.zeros(3, "f4")], Standing()))
     with pytest.raises(Refused, match="recovered at version 1, but trainer-0 is already at version 2"):
-        server.ask(lambda ticket: shard.offer(ticket, trainer, declaration, Offer(held=2, seen=2), 0.0))
+        server.ask(lambda ticket: shard.declare(ticket, trainer, declaration, 0.0, Offer(held=2, seen=2)))
     assert reports == [Recovered(version=1, giver=0, stored=NOTHING), shard.election.lost]

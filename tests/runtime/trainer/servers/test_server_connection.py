@@ -394,7 +394,7 @@ def test_parameters_that_come_back_as_bfloat16_are_the_same_in_all_trainers_and_
             params.push_pull(gradients(10 * trainer + step))
             step_over.wait(10)
             seen.append((params["w"].tobytes(), params["b"].tobytes(), "BF16" in client.came))
-            kept = np.concatenate([array for array in shard.parameters if array.dtype == "f4"])
+            kept = np.concatenate([array for array in shard.state.parameters if array.dtype == "f4"])
             assert kept.tobytes() == params["w"].tobytes()
             step_over.wait(10)
         return seen
