@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from jobs.messages import specification as messages
+from runtime.messages import Template
 
 # Kubernetes notation.
 _UNITS: Mapping[str, int] = {
@@ -23,29 +24,27 @@ _UNITS: Mapping[str, int] = {
     "Gi": 2**30,
     "Ti": 2**40,
 }
+_CORES: Mapping[str, float] = {"": 1, "m": 0.001}
 _SPANS: Mapping[str, int] = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _NUMBER_AND_UNIT = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([A-Za-z]*)", re.ASCII)
 
 
 def memory(value: object) -> int:
     """Return the bytes of ``"512Mi"``, ``"1G"``, ``1.5Gi`` or a plain number of bytes."""
-    problem = messages.MEMORY_INVALID(value=shown(value))
-    return int(_amount(value, _UNITS, problem))
+    return int(_amount(value, _UNITS, messages.MEMORY_INVALID))
 
 
 def cores(value: object) -> float:
     """Return the CPU cores of ``1``, ``0.5`` or ``"500m"`` (thousandths)."""
-    problem = messages.CPU_INVALID(value=shown(value))
-    amount = _amount(value, {"": 1, "m": 0.001}, problem)
+    amount = _amount(value, _CORES, messages.CPU_INVALID)
     return round(amount, 3)
 
 
 def span(value: object) -> timedelta:
     """Return the duration of ``"1h"``, ``"90s"``, ``"30m"``, ``"2d"`` or a plain number of seconds."""
-    problem = messages.TIME_INVALID(value=shown(value))
-    seconds = _amount(value, _SPANS, problem)
+    seconds = _amount(value, _SPANS, messages.TIME_INVALID)
     if seconds > timedelta.max.total_seconds() / 2:
-        raise ValueError(problem)
+        raise ValueError(messages.TIME_INVALID(value=shown(value)))
     return timedelta(seconds=seconds)
 
 
@@ -66,22 +65,15 @@ def span_text(length: timedelta) -> str:
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 
 
-def _amount(value: object, units: Mapping[str, float], problem: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(problem)
+def _amount(value: object, units: Mapping[str, float], invalid: Template) -> float:
     if isinstance(value, str):
-        return _amount_of_text(value, units, problem)
-    if not 0 <= value < 10**15:  # excludes NaN too
-        raise ValueError(problem)
-    return value
-
-
-def _amount_of_text(text: str, units: Mapping[str, float], problem: str) -> float:
-    found = _NUMBER_AND_UNIT.fullmatch(text.strip())
-    if found is None or found[2] not in units:
-        raise ValueError(problem)
-    number = float(found[1]) if "." in found[1] else int(found[1])
-    return number * units[found[2]]
+        found = _NUMBER_AND_UNIT.fullmatch(value.strip())
+        if found is not None and found[2] in units:
+            number = float(found[1]) if "." in found[1] else int(found[1])
+            return number * units[found[2]]
+    elif isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 10**15:  # excludes NaN too
+        return value
+    raise ValueError(invalid(value=shown(value)))
 
 
 def shown(value: object) -> str:
