@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from jobs.frameworks.definitions import is_coordinated
-from jobs.spec.model import MASTER_CPU, JobSpec, RoleSpec
+from jobs.spec.model import JobSpec, RoleSpec
+from jobs.spec.validators import MASTER_CPU
 from runtime import contract
 
 # The master only dispatches ranges of records; its memory is that of an interpreter with NumPy.

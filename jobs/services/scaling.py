@@ -25,7 +25,7 @@ from jobs.selectors import attempts, elastic_jobs
 from jobs.selectors.jobs import job_for
 from jobs.services.notifications import happened, notify
 from jobs.spec.model import JobSpec
-from jobs.spec.parser import MOST_REPLICAS
+from jobs.spec.validators import MOST_REPLICAS
 from portal.common.clock import now as wall_clock
 from portal.common.doorbell import ring
 from portal.common.errors import Conflict, QuotaExceeded, ValidationFailed

@@ -1,1 +1,1 @@
-"""Job specifications: parser, quantities, and the syntax check of Python files. Pure."""
+"""Job specifications: table of fields, model, parser, validators, and the syntax check of Python files. Pure."""

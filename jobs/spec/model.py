@@ -1,20 +1,16 @@
-"""JobSpec and RoleSpec: the resolved specification of a job. Pure."""
+"""JobSpec and RoleSpec: the resolved specification of a job, and its stored JSON. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from datetime import timedelta
 from typing import Any
 
-from jobs.spec import quantities
+from jobs.spec.fields import FIELDS
+from jobs.spec.validators import DEFAULT_MEMORY, MASTER_CPU
 from runtime import contract
-
-# Cores of a master: it only dispatches ranges of records.
-MASTER_CPU = 0.5
-
-
-DEFAULT_MEMORY = 512 * 1024**2
 
 
 @dataclass(frozen=True)
@@ -48,14 +44,14 @@ class JobSpec:
     pserver: RoleSpec
     masters: int = 1
     master_cpu: float = MASTER_CPU
-    files: Mapping[str, str] = field(default_factory=dict, repr=False)
+    files: Mapping[str, str] = dataclass_field(default_factory=dict, repr=False)
     framework: str = "native"
     image: str = ""
     requirements: tuple[str, ...] = ()
     dataset: str = ""
     passes: int = 1
     mode: str = "sync"
-    env: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = dataclass_field(default_factory=dict)
     priority: str = "normal"
     timeout: timedelta = timedelta(hours=1)
     retries: int = 0
@@ -63,68 +59,38 @@ class JobSpec:
 
     def to_json(self) -> dict[str, Any]:
         """Return the fields of the schema without the files. With the files added, ``parse`` reads it back."""
-        return {
-            "name": self.name,
-            "framework": self.framework,
-            "image": self.image,
-            "entrypoint": self.entrypoint,
-            "requirements": list(self.requirements),
-            "dataset": self.dataset,
-            "passes": self.passes,
-            "mode": self.mode,
-            "roles": {
-                contract.TRAINER: {
-                    "replicas": self.trainer.replicas,
-                    "min": self.trainer.min,
-                    "max": self.trainer.max,
-                    **_resources_json(self.trainer),
-                    "gpu": self.trainer.gpu,
-                },
-                contract.PSERVER: {"replicas": self.pserver.replicas, **_resources_json(self.pserver)},
-                contract.MASTER: {"replicas": self.masters, **self._cpu_of_master()},
-            },
-            "env": dict(self.env),
-            "priority": self.priority,
-            "timeout": quantities.span_text(self.timeout),
-            "retries": self.retries,
-            "elastic": self.elastic,
-        }
-
-    def _cpu_of_master(self) -> dict[str, float]:
-        """Return the cores of a master, or nothing if they are the default."""
-        return {} if self.master_cpu == MASTER_CPU else {"cpu": self.master_cpu}
+        parts: dict[str, Any] = {"": self, contract.TRAINER: self.trainer, contract.PSERVER: self.pserver}
+        body: dict[str, Any] = {}
+        for field in FIELDS:
+            value = getattr(parts[field.owner], field.attribute)
+            if not field.stored or (field.omits_default and value == field.default):
+                continue
+            mapping = body
+            for key in field.mapping_keys:
+                mapping = mapping.setdefault(key, {})
+            mapping[field.name] = field.kind.dump(value)
+        return body
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> JobSpec:
         """Return the specification that ``to_json`` wrote. It is not validated again: it was when it was submitted."""
-        trainer, pserver = body["roles"][contract.TRAINER], body["roles"][contract.PSERVER]
-        master = body["roles"].get(contract.MASTER, {})
-        return cls(
-            name=body["name"],
-            framework=body["framework"],
-            entrypoint=body["entrypoint"],
-            requirements=tuple(body["requirements"]),
-            dataset=body["dataset"],
-            passes=body["passes"],
-            mode=body["mode"],
-            trainer=RoleSpec(**_with_bytes(trainer)),
-            pserver=RoleSpec(**_with_bytes({"min": 1, "max": pserver["replicas"], **pserver})),
-            masters=master.get("replicas", 1),
-            master_cpu=master.get("cpu", MASTER_CPU),
-            env=dict(body["env"]),
-            priority=body["priority"],
-            timeout=quantities.span(body["timeout"]),
-            retries=body["retries"],
-            # Absent in specifications stored before jobs could name images.
-            image=body.get("image", ""),
-            # Absent in specifications stored before elastic jobs existed: the number of trainers stays.
-            elastic=body.get("elastic", False),
-        )
+        values: dict[str, Any] = {}
+        for field in FIELDS:
+            mapping = body
+            for key in field.mapping_keys:
+                mapping = mapping.get(key, {}) if field.later else mapping[key]
+            if field.stored and (field.name in mapping or not field.later):
+                values[field.path] = field.kind.load(mapping[field.name])
+        return cls.of(values)
 
-
-def _resources_json(role: RoleSpec) -> dict[str, Any]:
-    return {"cpu": role.cpu, "memory": quantities.memory_text(role.memory)}
-
-
-def _with_bytes(role: Mapping[str, Any]) -> dict[str, Any]:
-    return {**role, "cpu": quantities.cores(role["cpu"]), "memory": quantities.memory(role["memory"])}
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> JobSpec:
+        """Return the specification with these values by path; the others have the defaults of the class."""
+        parts: dict[str, dict[str, Any]] = {"": {}, contract.TRAINER: {}, contract.PSERVER: {}}
+        for field in FIELDS:
+            if field.path in values:
+                parts[field.owner][field.attribute] = values[field.path]
+        trainer, pserver = parts[contract.TRAINER], parts[contract.PSERVER]
+        # The number of parameter servers is fixed.
+        pserver["max"] = pserver["replicas"]
+        return cls(**parts[""], trainer=RoleSpec(**trainer), pserver=RoleSpec(**pserver))

@@ -20,10 +20,9 @@ from portal.common.errors import NotFound, ValidationFailed
 from runtime.messages import data as data_messages
 from runtime.messages import paragraph
 from runtime.messages import training as training_messages
+from tests.jobs.spec.documents import GOOD, bodies
 from tests.messages import mentions
 from tests.properties import examples
-
-GOOD: dict[str, Any] = {"name": "digits", "files": {"train.py": "x = 1\n"}}
 
 
 def read(**fields: object) -> JobSpec:
@@ -183,32 +182,6 @@ def test_all_problems_are_reported_at_once() -> None:
 def test_a_text_that_is_no_specification_is_refused(text: str) -> None:
     with pytest.raises(ValidationFailed):
         parse(text)
-
-
-names = st.from_regex(r"[a-z0-9]([-a-z0-9]{0,20}[a-z0-9])?", fullmatch=True)
-resources = {"cpu": st.sampled_from([0.5, 1, "250m", 2.5]), "memory": st.integers(2**27, 2**40)}
-
-
-@st.composite
-def bodies(draw: st.DrawFn) -> dict[str, Any]:
-    replicas = draw(st.integers(1, 8))
-    trainer = {name: draw(values) for name, values in resources.items()}
-    pserver = {name: draw(values) for name, values in resources.items()}
-    return {
-        "name": draw(names),
-        "entrypoint": "train.py",
-        "files": GOOD["files"],
-        "passes": draw(st.integers(1, 100_000)),
-        "mode": draw(st.sampled_from(["sync", "async", "m_of_n(2)", "ssp(0)", "outer(100)"])),
-        "roles": {
-            "trainer": {"replicas": replicas, "min": draw(st.integers(1, replicas)), **trainer},
-            "pserver": {"replicas": draw(st.integers(1, 4)), **pserver},
-            "master": {"replicas": draw(st.integers(1, 2)), "cpu": draw(st.sampled_from((0.1, 0.5, 2.0)))},
-        },
-        "env": draw(st.dictionaries(st.from_regex(r"[A-Z]{1,8}", fullmatch=True), st.text("ab c=", max_size=9))),
-        "timeout": draw(st.integers(1, 10**6)),
-        "retries": draw(st.integers(0, 10)),
-    }
 
 
 @settings(max_examples=examples(12), deadline=None)
