@@ -41,6 +41,7 @@ from jobs.selectors import specifications, timeline
 from jobs.services import jobs as job_services
 from jobs.services import scaling
 from jobs.spec import parser as specification
+from jobs.spec.fields import json_schema
 from portal.common.errors import ValidationFailed
 from portal.common.messages import localized, localized_job
 from portal.common.pagination import PARAMETERS, paginate
@@ -74,7 +75,7 @@ class SpecOldYamlParser(SpecYamlParser):
 
 
 # --- Jobs ------------------------------------------------------------------------------------------------------------
-_SPEC_BODY = {"application/json": OpenApiTypes.OBJECT, "application/yaml": OpenApiTypes.STR}
+_SPEC_BODY = {"application/json": json_schema(), "application/yaml": OpenApiTypes.STR}
 
 
 class NamespaceJobsView(APIView):

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from jobs.lifecycle.states import JobState
 from jobs.selectors import timeline
+from jobs.spec.fields import json_schema
 from runtime import contract
+
+
+@extend_schema_field(json_schema())
+class SpecField(serializers.DictField):
+    """A job specification."""
 
 
 class ReplicaOutput(serializers.Serializer[Any]):
@@ -54,7 +61,7 @@ class JobOutput(serializers.Serializer[Any]):
         help_text="While failure is rehearsed: kill (a role), every, by, last, done (how often).",
     )
     replicas = ReplicaOutput(many=True)
-    spec = serializers.DictField(help_text="The specification as it was resolved, without the files.")
+    spec = SpecField(help_text="The specification as it was resolved, without the files.")
 
 
 class JobPageOutput(serializers.Serializer[Any]):
@@ -115,7 +122,7 @@ class FilesOutput(serializers.Serializer[Any]):
 
 
 class SpecOutput(serializers.Serializer[Any]):
-    spec = serializers.DictField(help_text="The whole specification with its files, ready to be changed and submitted.")
+    spec = SpecField(help_text="The whole specification with its files, ready to be changed and submitted.")
 
 
 class ExampleOutput(serializers.Serializer[Any]):
@@ -124,7 +131,7 @@ class ExampleOutput(serializers.Serializer[Any]):
     title_zh = serializers.CharField()
     description = serializers.CharField()
     description_zh = serializers.CharField()
-    spec = serializers.DictField()
+    spec = SpecField()
 
 
 class ExamplesOutput(serializers.Serializer[Any]):
