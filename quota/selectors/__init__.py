@@ -33,7 +33,7 @@ from quota.selectors.limits import borrowing_of, capacity, limits_of
 from quota.selectors.overview import namespace_overview, quota_requests
 from quota.selectors.policy_state import Held, Key, state
 from quota.selectors.queues import MOST_WAITERS, Queue, Waiter, claimed, claims_of, queue_of, whole_queue
-from quota.selectors.usage import MOST_USAGE_ROWS, HeldSeries, Usage, Use, added, held_over_time, usage, uses
+from quota.selectors.usage_history import MOST_USAGE_ROWS, HeldSeries, Usage, Use, added, held_over_time, usage, uses
 
 __all__ = [
     "MOST_USAGE_ROWS",

@@ -263,7 +263,7 @@ def test_usage_by_http(personas: Personas) -> None:
 
 
 def test_usage_lists_the_largest_and_counts_the_others(personas: Personas, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selectors, "MOST_USAGE_ROWS", 1)
+    monkeypatch.setattr("quota.selectors.usage_history.MOST_USAGE_ROWS", 1)
     at = now()
     for label, hours in (("small", 1), ("large", 2)):
         reservation = Reservation.objects.create(
