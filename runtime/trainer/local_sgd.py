@@ -102,8 +102,8 @@ class Rounds:
             self._tables[table] = RoundRows(table, lambda ids: self._store.rows(averaged(table), ids))
         return self._tables[table]
 
-    def stand(self, position: Position) -> None:
-        self._store.stand(position)
+    def set_position(self, position: Position) -> None:
+        self._store.set_position(position)
 
     def begin_pass(self, number: int) -> None:
         self._store.begin_pass(number)

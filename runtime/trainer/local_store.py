@@ -68,7 +68,7 @@ class LocalStore:
         shelf = self._tables.declare(table)
         return Rows(shelf.ids, shelf.values(shelf.ids)).summed()
 
-    def stand(self, position: Position) -> None:
+    def set_position(self, position: Position) -> None:
         """The position is not used."""
 
     def begin_pass(self, number: int) -> None:

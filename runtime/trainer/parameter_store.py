@@ -62,7 +62,7 @@ class Store(Protocol):
     def trained_rows(self, table: Table) -> Rows:
         """All rows that have been updated, in order of id."""
 
-    def stand(self, position: Position) -> None:
+    def set_position(self, position: Position) -> None:
         """Set the position in the data of the following pushes."""
 
     def begin_pass(self, number: int) -> None: ...

@@ -200,7 +200,7 @@ class Params(Mapping[str, Array]):
         gradients = [] if rows is None else self._finite(checked, staged)
         if self._pass is None:
             self.begin_pass(0)
-        self._stand()
+        self._store_position()
         return (gradients, int(samples), rows) if rows is not None and gradients else ([], 0, NO_ROWS)
 
     def _checked(self, grads: Arrays) -> dict[str, Array]:
@@ -295,7 +295,7 @@ class Params(Mapping[str, Array]):
                 self._store.begin_pass(number)
             self._pass = number
 
-    def stand(self, pass_id: int, task: int, batches: int) -> None:
+    def set_position(self, pass_id: int, task: int, batches: int) -> None:
         """Set the position: the current batch is number ``batches`` of a task, counted from 1."""
         self._position = Position(pass_id, task, batches)
 
@@ -305,15 +305,15 @@ class Params(Mapping[str, Array]):
         self._position = Position(pass_id, NO_TASK, 0)
         self._done.append(task)
 
-    def _stand(self) -> None:
+    def _store_position(self) -> None:
         if self._position is not None:
-            self._store.stand(self._position._replace(done=tuple(self._done)))
+            self._store.set_position(self._position._replace(done=tuple(self._done)))
             self._done.clear()
 
     def end_pass(self, number: int) -> None:
         """Announce that no push of pass ``number`` follows for now: the others need not wait."""
         self.settle()
-        self._stand()
+        self._store_position()
         with self._guard(), refusals_as_usage_errors():
             self._store.end_pass(number)
         self._pass = None

@@ -30,7 +30,7 @@ class TrainingProgress:
     def begin_batch(self, task: Task, count: int) -> None:
         """Begin batch ``count`` of a task, counted from 1: what is pushed from now on is of this batch."""
         if (params := self._params()) is not None:
-            params.stand(task.pass_id, task.task_id, count)
+            params.set_position(task.pass_id, task.task_id, count)
         number, self._batch = self._batch, self._batch + 1
         self._listeners.notify(BeginIteration(self._reported_pass, number))
         self._reports.last.clear()

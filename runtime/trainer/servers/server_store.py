@@ -140,7 +140,7 @@ class ServerStore:
     def end_pass(self, number: int) -> None:
         self._exchange(Op.END_PASS, {"pass": number, **self._position_fields()})
 
-    def stand(self, position: Position) -> None:
+    def set_position(self, position: Position) -> None:
         self._position = position
 
     def _position_fields(self) -> Mapping[str, Any]:

@@ -62,7 +62,7 @@ def test_nothing_is_ended_by_a_wait_outside_a_pass(progress, seen):
 def test_the_position_of_a_batch_is_set_before_its_event(progress, seen):
     progress.begin_pass(0)
     progress.begin_batch(task(), 5)
-    assert seen[2:] == [("stand", 0, 3, 5), BeginIteration(0, 0)]
+    assert seen[2:] == [("set_position", 0, 3, 5), BeginIteration(0, 0)]
 
 
 def test_batches_are_counted_from_0_in_each_pass(progress, seen):
