@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from runtime.protocol.connection import Message
 from runtime.protocol.frames import Header, Op
-from runtime.protocol.server import reply_head
+from runtime.protocol.replies import reply_head
 from runtime.pserver.locked_shard import LockedShard
 from runtime.pserver.state.eager_update import Coming, Draft
 from runtime.pserver.state.published_versions import Edition, Editions

@@ -21,7 +21,8 @@ from runtime.parameters.messages import Offer, Outcome, Standing
 from runtime.protocol.connection import Block, Message
 from runtime.protocol.frames import Header, Op
 from runtime.protocol.proof import Refusals
-from runtime.protocol.server import Server, reply_head
+from runtime.protocol.replies import reply_head
+from runtime.protocol.server import Server
 from runtime.protocol.shared_memory import Segment, Visit
 from runtime.pserver import table_requests
 from runtime.pserver.draft_sender import DraftSender

@@ -8,7 +8,8 @@ from runtime.protocol.client import Client
 from runtime.protocol.concurrent_exchange import Exchange, converse
 from runtime.protocol.connection import Closed, Connection, Message
 from runtime.protocol.frames import MAX_PAYLOAD, Header, Op
-from runtime.protocol.server import Server, reply_head
+from runtime.protocol.replies import reply_head
+from runtime.protocol.server import Server
 
 # More than all buffers of a connection hold, so that a peer that only sends is stuck.
 MANY = 48

@@ -176,7 +176,7 @@ class PolledServer:
 
 
 def set_in_both(monkeypatch: pytest.MonkeyPatch, name: str, value: float) -> None:
-    for module in ("runtime.protocol.server", "runtime.master.listener"):
+    for module in ("runtime.protocol.peer_proof", "runtime.master.listener"):
         monkeypatch.setattr(f"{module}.{name}", value)
 
 
@@ -454,7 +454,7 @@ class CannotBeSentTo:
 
 def test_wait_replies_continue_after_one_could_not_be_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     running, unlucky = Server(lambda: JsonSession(lambda head, body: {}), waiting=0.02), CannotBeSentTo()
-    monkeypatch.setattr(running, "_asked", {unlucky: (Header(Op.STATUS), 0.0)})
+    monkeypatch.setattr(running._wait_replies, "_requests", {unlucky: (Header(Op.STATUS), 0.0)})
     running.start()
     assert all(unlucky.tries.acquire(timeout=5) for _ in range(3))
     running.close()

@@ -11,7 +11,8 @@ from runtime.protocol import frames
 from runtime.protocol.client import Client, Moved
 from runtime.protocol.connection import Connection, Message
 from runtime.protocol.frames import DType, Flag, Header, Op
-from runtime.protocol.server import JsonSession, Server, reply_head
+from runtime.protocol.replies import reply_head
+from runtime.protocol.server import JsonSession, Server
 from tests.messages import pattern
 
 
