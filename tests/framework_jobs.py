@@ -13,7 +13,7 @@ PRINT_NUMPY = "import numpy\nprint('numpy', numpy.__version__, flush=True)\n"
 
 def example(portal: Client, name: str, **fields: Any) -> dict[str, Any]:
     """Return the example, which also prints its NumPy version."""
-    spec = {**portal.example(name), **fields}
+    spec = {**portal.examples.get(name), **fields}
     return {**spec, "files": {"train.py": PRINT_NUMPY + spec["files"]["train.py"]}}
 
 
@@ -23,11 +23,11 @@ def smaller(spec: dict[str, Any], cpu: float) -> dict[str, Any]:
 
 
 def printed(portal: Client, job: Job, replica: str | None = None) -> str:
-    return "\n".join(line.text for line in portal.logs(job.id, replica=replica))
+    return "\n".join(line.text for line in portal.jobs.logs.read(job.id, replica=replica))
 
 
 def succeeded(portal: Client, spec: dict[str, Any]) -> Job:
-    job = portal.wait(portal.submit(spec).id, END_SECONDS)
+    job = portal.jobs.wait(portal.jobs.submit(spec).id, END_SECONDS)
     assert job.state == "SUCCEEDED", f"{job.why}\n{printed(portal, job)}"
     assert job.why == "Trained with 2 trainers."
     assert all(replica.state == "exited" for replica in job.replicas)
@@ -35,13 +35,13 @@ def succeeded(portal: Client, spec: dict[str, Any]) -> Job:
 
 
 def costs(portal: Client, job: Job) -> list[float]:
-    return portal.metrics(job.id, "cost")["cost"].last
+    return portal.jobs.metrics.series(job.id, "cost")["cost"].last
 
 
 def download(portal: Client, job: Job, folder: Path, *names: str) -> None:
     """Download these artifacts of the job, which must not be empty."""
     for name in names:
-        portal.download(job.id, name, folder / name)
+        portal.jobs.artifacts.download(job.id, name, folder / name)
         assert (folder / name).stat().st_size > 0, name
 
 

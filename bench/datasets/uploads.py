@@ -38,10 +38,10 @@ _SCRIPT = """\
 import sys
 from regatta import Client
 with Client(sys.argv[1], sys.argv[2]) as portal:
-    portal.own_namespace()
+    portal.namespaces.default()
     print("ready", flush=True)
     input()
-    version = portal.upload(f"{portal.own_namespace()}/bench", sys.argv[3], fresh=True)
+    version = portal.datasets.upload(f"{portal.namespaces.default()}/bench", sys.argv[3], fresh=True)
     assert version.state == "sealed", version.why
 """
 _NGINX = """\

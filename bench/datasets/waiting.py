@@ -82,8 +82,8 @@ def measure() -> list[Row]:
         with portal.running_here(data) as running, portal.signed_in(running) as http:
             token = http.headers["Authorization"].removeprefix("Bearer ")
             with Client(running.address, token) as client:
-                name = f"{client.own_namespace()}/kilobytes"
-                client.upload(name, _records(Path(scratch) / "data.recordio"))
+                name = f"{client.namespaces.default()}/kilobytes"
+                client.datasets.upload(name, _records(Path(scratch) / "data.recordio"))
                 jobs = {
                     "digits": ("public/digits", 64, "decode = None", 20),
                     "records of 1 KB": (name, RECORD_BYTES, _OF_BYTES, 3),
@@ -115,8 +115,8 @@ def _share(client: Client, name: str, width: int, decode: str, passes: int) -> S
         "passes": passes,
         "roles": {"trainer": {"replicas": 2}},
     }
-    job = client.wait(client.submit(spec, namespace=client.own_namespace()).id, 300)
-    lines = [line.text for line in client.logs(job.id)]
+    job = client.jobs.wait(client.jobs.submit(spec, namespace=client.namespaces.default()).id, 300)
+    lines = [line.text for line in client.jobs.logs.read(job.id)]
     found = [re.fullmatch(r"share ([\d.]+) ([\d.]+) ([\d.]+)", text) for text in lines]
     shares = [(float(match[1]), float(match[2]), float(match[3])) for match in found if match]
     if job.state != "SUCCEEDED" or not shares:

@@ -3,7 +3,7 @@
 from regatta import Client
 
 with Client() as portal:                       # configured by `regatta login`, or Client(server, token)
-    job = portal.submit({"name": "digits", ...})
+    job = portal.jobs.submit({"name": "digits", ...})
     job.on("cost", lambda point: print(point.step, point.value))
     for line in job.logs(follow=True):
         print(line.replica, line.text)
@@ -13,7 +13,7 @@ with Client() as portal:                       # configured by `regatta login`, 
 from regatta.api import Client
 from regatta.errors import PortalError
 from regatta.job import Job
-from regatta.models import Artifact, DataSet, Line, Page, Point, Replica, Version
+from regatta.models import Artifact, Dataset, Line, Page, Point, Replica, Version
 from regatta.series import Series
 from regatta.terminal.watch import Watch
 from regatta.version import VERSION as __version__
@@ -21,7 +21,7 @@ from regatta.version import VERSION as __version__
 __all__ = [
     "Artifact",
     "Client",
-    "DataSet",
+    "Dataset",
     "Job",
     "Line",
     "Page",

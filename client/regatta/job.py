@@ -12,7 +12,7 @@ from regatta.models import Artifact, Line, Point, Replica
 from regatta.series import Series
 
 if TYPE_CHECKING:
-    from regatta.api import Client
+    from regatta.resources.jobs import Jobs
     from regatta.terminal.watch import Watch
 
 
@@ -35,10 +35,10 @@ class Job:
     finished: str | None
     replicas: tuple[Replica, ...]
     raw: Mapping[str, Any] = field(repr=False, compare=False, default_factory=dict)
-    portal: Client | None = field(repr=False, compare=False, default=None)
+    jobs: Jobs | None = field(repr=False, compare=False, default=None)
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any], portal: Client | None = None) -> Job:
+    def from_json(cls, body: Mapping[str, Any], jobs: Jobs | None = None) -> Job:
         return cls(
             id=body["id"],
             name=body["name"],
@@ -52,7 +52,7 @@ class Job:
             finished=body.get("finished"),
             replicas=tuple(Replica.from_json(replica) for replica in body.get("replicas", ())),
             raw=body,
-            portal=portal,
+            jobs=jobs,
         )
 
     @property
@@ -65,52 +65,52 @@ class Job:
         return EXIT_OF_STATE.get(self.state, EXIT_NOT_FINISHED)
 
     @property
-    def _portal(self) -> Client:
-        if self.portal is None:
+    def _jobs(self) -> Jobs:
+        if self.jobs is None:
             raise ValueError("This job was not created by a Client and has no portal to query.")
-        return self.portal
+        return self.jobs
 
     # --- Control -----------------------------------------------------------------------------------------------------
     def refresh(self) -> Job:
         """Return the job in its current state."""
-        return self._portal.job(self.id)
+        return self._jobs.get(self.id)
 
     def wait(self, timeout: float | None = None) -> Job:
         """Wait until the job has ended and return it. Raises NotFinished after ``timeout`` seconds."""
-        return self._portal.wait(self.id, timeout)
+        return self._jobs.wait(self.id, timeout)
 
     def pause(self, seconds: float) -> None:
         """Wait as the client does."""
-        self._portal.pause(seconds)
+        self._jobs.pause(seconds)
 
     def cancel(self) -> Job:
-        return self._portal.cancel(self.id)
+        return self._jobs.cancel(self.id)
 
     def delete(self) -> None:
         """Delete the job with all its data. It must have ended."""
-        self._portal.delete(self.id)
+        self._jobs.delete(self.id)
 
     def retry(self) -> Job:
         """Run the job again, as its next attempt."""
-        return self._portal.retry(self.id)
+        return self._jobs.retry(self.id)
 
     def scale(self, **replicas: int) -> Job:
         """Change the desired replicas: ``job.scale(trainer=4)``."""
-        return self._portal.scale(self.id, **replicas)
+        return self._jobs.scale(self.id, **replicas)
 
     # --- Data --------------------------------------------------------------------------------------------------------
     def logs(self, *, follow: bool = False, after: int = 0, replica: str | None = None) -> Iterator[Line]:
         """Yield the lines so far; with ``follow`` until the job has ended, each exactly once, even after reconnects."""
-        read = self._portal.follow if follow else self._portal.logs
+        read = self._jobs.logs.follow if follow else self._jobs.logs.read
         return read(self.id, after, replica=replica)
 
     def metrics(self, key: str, *, buckets: int = 1000) -> Series:
         """Return one metric so far, empty if there is none. See ``.to_numpy()`` and ``.to_pandas()``."""
-        return self._portal.metrics(self.id, key, buckets=buckets).get(key, Series([], [], [], [], []))
+        return self._jobs.metrics.series(self.id, key, buckets=buckets).get(key, Series([], [], [], [], []))
 
     def points(self, key: str | None = None, *, follow: bool = False, after: int = 0) -> Iterator[Point]:
         """Yield every value as reported; with ``follow`` until the job has ended."""
-        read = self._portal.follow_points if follow else self._portal.points
+        read = self._jobs.metrics.follow if follow else self._jobs.metrics.points
         return read(self.id, after, keys=key)
 
     def on(self, key: str, deed: Callable[[Point], object]) -> Watch[Point]:
@@ -120,7 +120,7 @@ class Job:
         """
         from regatta.terminal.watch import Watch
 
-        return Watch(lambda enough: self._portal.follow_points(self.id, keys=key, enough=enough), deed)
+        return Watch(lambda enough: self._jobs.metrics.follow(self.id, keys=key, enough=enough), deed)
 
     def plot(self, *keys: str, live: bool = True) -> Any:
         """Return a Plotly figure of some metrics (default: cost). In a notebook it updates itself while the job runs.
@@ -133,11 +133,11 @@ class Job:
 
     def events(self) -> list[dict[str, Any]]:
         """Return the timeline, oldest first."""
-        return self._portal.events(self.id)
+        return self._jobs.events(self.id)
 
     def artifacts(self) -> list[Artifact]:
-        return self._portal.artifacts(self.id)
+        return self._jobs.artifacts.list(self.id)
 
     def download(self, name: str, target: Path | str) -> Artifact:
         """Download an artifact: completely and with the right hash, or not at all."""
-        return self._portal.download(self.id, name, Path(target))
+        return self._jobs.artifacts.download(self.id, name, Path(target))

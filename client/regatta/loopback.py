@@ -46,7 +46,7 @@ def sign_in(session: Session, context: Context, name: str, *, no_browser: bool) 
     else:
         code = _by_browser(context, asked, state, session.outside.browse)
     with session.reach(context) as portal:
-        return portal.exchange(code.strip(), verifier)
+        return portal.tokens.exchange(code.strip(), verifier)
 
 
 def challenge_of(verifier: str) -> str:

@@ -139,7 +139,7 @@ class Use:
 
 
 @dataclass(frozen=True)
-class DataSet:
+class Dataset:
     """Dataset in the state of the request. ``latest`` is the newest sealed version, or None."""
 
     namespace: str
@@ -159,7 +159,7 @@ class DataSet:
         return f"{self.namespace}/{self.name}"
 
     @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> DataSet:
+    def from_json(cls, body: Mapping[str, Any]) -> Dataset:
         return cls(
             namespace=body["namespace"],
             name=body["name"],
@@ -173,3 +173,54 @@ class DataSet:
             versions=tuple(Version.from_json(version) for version in body.get("versions") or ()),
             raw=body,
         )
+
+
+@dataclass(frozen=True)
+class Upload:
+    """File that is being uploaded.
+
+    ``parts`` are the numbers of the parts that the portal has; part ``k`` begins at byte ``k * part_size``.
+    ``checksums`` are those with which these parts were sent. ``hash_first``: the portal may have the same content
+    already, which it can tell by the SHA-256.
+    """
+
+    id: str
+    path: str
+    size: int
+    part_size: int
+    parts: frozenset[int]
+    complete: bool
+    checksums: Mapping[int, str] = field(default_factory=dict)
+    hash_first: bool = False
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Upload:
+        return cls(
+            id=str(body["id"]),
+            path=body["path"],
+            size=int(body["size"]),
+            part_size=int(body["part_size"]),
+            parts=frozenset(body["parts"]),
+            complete=bool(body["complete"]),
+            checksums=dict(zip(body["parts"], body.get("checksums", ()), strict=False)),
+            hash_first=bool(body.get("hash_first", False)),
+        )
+
+    @property
+    def missing(self) -> tuple[int, ...]:
+        """Parts that are still to be sent."""
+        return tuple(part for part in range(-(-self.size // self.part_size)) if part not in self.parts)
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """File of a sealed version. ``records`` is None if they were not counted."""
+
+    path: str
+    size: int
+    sha256: str
+    records: int | None
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> StoredFile:
+        return cls(body["path"], int(body["size"]), body["sha256"], body.get("records"))

@@ -15,10 +15,10 @@ from typing import Protocol, TypeVar
 import httpx
 
 from regatta import tree
-from regatta.data import DataSets, StoredFile, Upload
-from regatta.errors import BadFile, Missing, PortalError, Refused, Unreachable
+from regatta.dataset_versions import Versions
+from regatta.errors import BadFile, PortalError, Refused, Unreachable
 from regatta.http import BACKOFF_SECONDS, TRIES, Http
-from regatta.models import Version
+from regatta.models import Dataset, StoredFile, Upload, Version
 from regatta.tree import LocalFile, Piece
 
 STREAMS = 4  # concurrent requests
@@ -61,7 +61,8 @@ class _OtherContent(Exception):
 class Sender:
     """Uploads files as a new version of a dataset, or resumes an open version."""
 
-    data: DataSets
+    versions: Versions
+    get_or_create: Callable[[str], Dataset]
     pause: Callable[[float], None]
     progress: Progress = SILENT
     streams: int = STREAMS
@@ -84,7 +85,7 @@ class Sender:
         number = self._version(full_name, total, fresh)
         self.progress.begin("Uploading", total)
         _all_of(files, lambda file: self._send(full_name, number, file, digests.get(file.path, "")), self.streams)
-        self.data.seal(full_name, number)
+        self.versions.seal(full_name, number)
         return self._sealed(full_name, number)
 
     def _digests(self, files: Sequence[LocalFile]) -> dict[str, str]:
@@ -98,12 +99,9 @@ class Sender:
 
     def _version(self, full_name: str, total: int, fresh: bool) -> int:
         """Return the version to fill: an open one, else a new one. Creates the dataset if necessary."""
-        try:
-            found = self.data.get(full_name)
-        except Missing:
-            found = self.data.create(full_name)
+        found = self.get_or_create(full_name)
         left = [version.number for version in found.versions if version.state == OPEN]
-        return left[-1] if left and not fresh else self.data.open_version(full_name, total).number
+        return left[-1] if left and not fresh else self.versions.open(full_name, total).number
 
     def _send(self, full_name: str, number: int, file: LocalFile, digest: str) -> None:
         """Send a file. Without a digest, it is hashed while it is sent, unless the portal may have it already."""
@@ -123,7 +121,7 @@ class Sender:
             _all_of(parts, lambda part: self._send_part(full_name, number, file, upload, *part), self.streams)
         except _OtherContent:
             file.check_unchanged()
-            self.data.take_out(full_name, number, upload.id)
+            self.versions.remove_file(full_name, number, upload.id)
             self._send(full_name, number, file, "")
         else:
             file.check_unchanged()
@@ -142,28 +140,28 @@ class Sender:
     def _begin(self, full_name: str, number: int, file: LocalFile, digest: str) -> Upload:
         """Announce a file. A different file of that name that was sent before is removed first."""
         try:
-            return self.data.begin(full_name, number, file.path, file.size, digest)
+            return self.versions.begin(full_name, number, file.path, file.size, digest)
         except Refused as refused:
             if refused.code != EXISTS or "id" not in refused.body:
                 raise
-            self.data.take_out(full_name, number, str(refused.body["id"]))
-            return self.data.begin(full_name, number, file.path, file.size, digest)
+            self.versions.remove_file(full_name, number, str(refused.body["id"]))
+            return self.versions.begin(full_name, number, file.path, file.size, digest)
 
     def _send_part(self, full_name: str, number: int, file: LocalFile, upload: Upload, part: int, crc32: str) -> None:
         piece = Piece(file, part * upload.part_size, _length(upload, part))
         with self._slots:
             try:
-                self.data.send_part(full_name, number, upload, part, piece, crc32)
+                self.versions.send_part(full_name, number, upload, part, piece, crc32)
             except Refused as refused:
                 if refused.code != CHECKSUM_MISMATCH:
                     raise
                 file.check_unchanged()  # then it was damaged in transit
-                self.data.send_part(full_name, number, upload, part, piece, crc32)
+                self.versions.send_part(full_name, number, upload, part, piece, crc32)
         self.progress.advance(piece.length)
 
     def _finish(self, full_name: str, number: int, file: LocalFile, upload: Upload, digest: str) -> None:
         try:
-            while not self.data.finish(full_name, number, upload, digest).complete:
+            while not self.versions.finish(full_name, number, upload, digest).complete:
                 self.pause(POLL_SECONDS)
         except Refused as refused:
             if refused.code != CHECKSUM_MISMATCH:
@@ -172,7 +170,7 @@ class Sender:
 
     def _sealed(self, full_name: str, number: int) -> Version:
         """Wait until the records are counted and return the version. Raises Refused if that fails."""
-        while (version := self.data.version(full_name, number)).state not in (SEALED, FAILED):
+        while (version := self.versions.get(full_name, number)).state not in (SEALED, FAILED):
             self.pause(POLL_SECONDS)
         if version.state == FAILED:
             raise Refused(f"Version {number} of {full_name} was uploaded, but cannot be used. {version.why}".strip())
@@ -187,21 +185,15 @@ def _length(upload: Upload, part: int) -> int:
 class Fetcher:
     """Downloads a version of a dataset to a folder. Correct existing files are not fetched again."""
 
-    data: DataSets
+    versions: Versions
     http: Http
     pause: Callable[[float], None]
     progress: Progress = SILENT
     streams: int = STREAMS
 
-    def download(self, full_name: str, target: Path, number: int | None = None) -> list[Path]:
-        """Return the files below ``target``. Each is complete and verified, or missing (with a ``.part`` to resume).
-
-        Raises Missing if no version is sealed.
-        """
-        version = number or self.data.get(full_name).latest
-        if version is None:
-            raise Missing(f"{full_name} has no sealed version yet.")
-        files = list(self.data.files(full_name, version))
+    def download(self, full_name: str, target: Path, version: int) -> list[Path]:
+        """Return the files below ``target``. Each is complete and verified, or missing (with a ``.part`` to resume)."""
+        files = list(self.versions.files(full_name, version))
         places = [tree.place_of(target, file.path) for file in files]
         self.progress.begin("Downloading", sum(file.size for file in files))
         pairs = list(zip(files, places, strict=True))
@@ -215,7 +207,7 @@ class Fetcher:
                 return
             place.parent.mkdir(parents=True, exist_ok=True)
             part = place.with_name(f"{place.name}.part")
-            path = self.data.content_path(full_name, version, file.path)
+            path = self.versions.content_path(full_name, version, file.path)
             # Data of an earlier download may be of another version: then the file is fetched from its beginning.
             if not self._complete(part, path, file) and not self._complete(part, path, file):
                 raise Unreachable(

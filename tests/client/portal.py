@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 
+from regatta import Client
+
 Answer = httpx.Response | BaseException
 SERVER = "http://portal.test"
 
@@ -47,6 +49,12 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
         self.now += seconds
+
+
+def client(answers: dict[str, list[Answer]]) -> tuple[Client, PaperPortal, Clock]:
+    """Return a client whose requests are answered from a table, the portal that records them, and its clock."""
+    clock, portal = Clock(), PaperPortal(answers)
+    return Client(SERVER, "rgt_x", transport=portal, sleep=clock.sleep, clock=clock), portal, clock
 
 
 def ok(body: Any, status: int = 200) -> httpx.Response:

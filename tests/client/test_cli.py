@@ -24,7 +24,8 @@ def own_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv(config.SERVER, SERVER)
     monkeypatch.setenv(config.TOKEN, "rgt_x")
     monkeypatch.setattr("regatta.http.BACKOFF_SECONDS", 0.0)
-    monkeypatch.setattr("regatta.api.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("regatta.resources.jobs.POLL_SECONDS", 0.0)
+    monkeypatch.setattr("regatta.resources.streams.POLL_SECONDS", 0.0)
     return tmp_path / "config" / "regatta" / "config.yaml"
 
 

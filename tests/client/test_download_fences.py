@@ -21,13 +21,13 @@ def holding(content: bytes, portal: DataPortal | None = None) -> DataPortal:
 
 def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = RecordingDisk(monkeypatch)
-    client(holding(b"content")).fetch("ada/mine", tmp_path)
+    client(holding(b"content")).datasets.download("ada/mine", tmp_path)
     assert disk.steps == ["sync a.bin.part", "rename a.bin.part a.bin"]
 
 
 def test_a_file_of_the_right_length_with_other_content_is_fetched_again(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"CONTENT")
-    client(holding(b"content")).fetch("ada/mine", tmp_path)
+    client(holding(b"content")).datasets.download("ada/mine", tmp_path)
     assert (tmp_path / "a.bin").read_bytes() == b"content"
 
 
@@ -44,14 +44,14 @@ class StartsOver(DataPortal):
 def test_the_known_part_of_an_answer_that_starts_over_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(b"con")
     portal = StartsOver()
-    client(holding(b"content", portal)).fetch("ada/mine", tmp_path)
+    client(holding(b"content", portal)).datasets.download("ada/mine", tmp_path)
     assert ((tmp_path / "a.bin").read_bytes(), portal.asked) == (b"content", 1)
 
 
 def test_the_beginning_of_a_partial_file_that_is_too_long_is_used(tmp_path: Path) -> None:
     (tmp_path / "a.bin.part").write_bytes(b"content and more")
     portal = StartsOver()
-    client(holding(b"content", portal)).fetch("ada/mine", tmp_path)
+    client(holding(b"content", portal)).datasets.download("ada/mine", tmp_path)
     assert ((tmp_path / "a.bin").read_bytes(), portal.asked) == (b"content", 0)
 
 
@@ -69,7 +69,7 @@ class Silent(DataPortal):
 def test_a_download_without_progress_ends(tmp_path: Path) -> None:
     portal = holding(b"content", Silent())
     with pytest.raises(Unreachable):
-        client(portal).fetch("ada/mine", tmp_path)
+        client(portal).datasets.download("ada/mine", tmp_path)
     assert 1 < portal.asked < 50
 
 
@@ -96,5 +96,5 @@ def test_a_file_that_changed_after_it_was_read_is_not_finished(tmp_path: Path) -
     (tmp_path / "a.bin").write_bytes(b"x" * 2 * PART)
     portal = ChangesAtTheEnd(tmp_path / "a.bin")
     with pytest.raises(BadFile, match="changed while"):
-        client(portal).upload("ada/mine", tmp_path / "a.bin")
+        client(portal).datasets.upload("ada/mine", tmp_path / "a.bin")
     assert (portal.completed, portal.state) == (0, "open")

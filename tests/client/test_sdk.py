@@ -34,22 +34,22 @@ def points(*values: float, first: int = 1) -> Answer:
 
 
 def test_a_job_waits_for_itself() -> None:
-    assert client({JOB: RUNS_THEN_ENDS}).job("j1").wait().state == "SUCCEEDED"
+    assert client({JOB: RUNS_THEN_ENDS}).jobs.get("j1").wait().state == "SUCCEEDED"
 
 
 def test_a_job_follows_its_log() -> None:
-    running = client({JOB: RUNS_THEN_ENDS, LOGS: [ok(lines(1)), ok(lines(2))]}).job("j1")
+    running = client({JOB: RUNS_THEN_ENDS, LOGS: [ok(lines(1)), ok(lines(2))]}).jobs.get("j1")
     assert [line.seq for line in running.logs(follow=True)] == [1, 2]
 
 
 def test_a_metric_is_arrays_of_numpy() -> None:
-    series = client({JOB: [ok(job())], METRICS: [ok({"series": {"cost": COST}})]}).job("j1").metrics("cost")
+    series = client({JOB: [ok(job())], METRICS: [ok({"series": {"cost": COST}})]}).jobs.get("j1").metrics("cost")
     assert series.to_numpy()["x"].tolist() == [0.0, 1.0]
     assert np.asarray(series).tolist() == [3.0, 0.5]
 
 
 def test_a_metric_that_was_never_reported_is_empty() -> None:
-    assert len(client({JOB: [ok(job())], METRICS: [ok({"series": {}})]}).job("j1").metrics("loss")) == 0
+    assert len(client({JOB: [ok(job())], METRICS: [ok({"series": {}})]}).jobs.get("j1").metrics("loss")) == 0
 
 
 def test_numbers_that_json_cannot_hold_come_as_numbers() -> None:
@@ -66,7 +66,7 @@ def test_a_missing_package_is_an_error_with_the_command_to_install_it(monkeypatc
 
 def test_a_callback_gets_every_value_once_until_the_job_ends() -> None:
     received: list[Point] = []
-    running = client({JOB: RUNS_THEN_ENDS, POINTS: [points(3.0), points(0.5, first=2)]}).job("j1")
+    running = client({JOB: RUNS_THEN_ENDS, POINTS: [points(3.0), points(0.5, first=2)]}).jobs.get("j1")
     running.on("cost", received.append).wait(SECONDS)
     assert [(point.step, point.value) for point in received][:2] == [(1, 3.0), (2, 0.5)]
 
@@ -75,7 +75,7 @@ def test_an_error_in_a_callback_is_raised_to_the_waiting_thread() -> None:
     def fails(_point: Point) -> None:
         raise KeyError("mine")
 
-    running = client({JOB: RUNS_THEN_ENDS, POINTS: [points(3.0)]}).job("j1")
+    running = client({JOB: RUNS_THEN_ENDS, POINTS: [points(3.0)]}).jobs.get("j1")
     with pytest.raises(KeyError, match="mine"):
         running.on("cost", fails).wait(SECONDS)
 
@@ -103,7 +103,7 @@ def test_a_stopped_watch_delivers_nothing_more() -> None:
 
 
 def test_a_figure_shows_the_cost() -> None:
-    ended = client({JOB: [ok(job("SUCCEEDED"))], METRICS: [ok({"series": {"cost": COST}})]}).job("j1")
+    ended = client({JOB: [ok(job("SUCCEEDED"))], METRICS: [ok({"series": {"cost": COST}})]}).jobs.get("j1")
     [line] = ended.plot().data
     assert (line.name, list(line.x), list(line.y)) == ("cost", [0, 1], [3.0, 0.5])
 
@@ -116,7 +116,7 @@ def test_a_figure_is_redrawn_when_values_change() -> None:
         JOB: [ok(job()), ok(job()), ok(job()), ok(job("SUCCEEDED"))],
         METRICS: [ok({"series": {"cost": COST}}), ok({"series": {"cost": COST}}), ok({"series": {"cost": later}})],
     }
-    running = client(answers).job("j1")
+    running = client(answers).jobs.get("j1")
     assert [now["cost"].last[-1] for now in snapshots(running, ["cost"], lambda: False)] == [0.5, 0.1]
 
 
@@ -128,4 +128,4 @@ def test_a_client_without_an_address_uses_the_environment(monkeypatch: pytest.Mo
 
 def test_every_error_is_one_kind_with_a_message() -> None:
     with pytest.raises(PortalError, match="Nothing at"):
-        client({}).job("nosuch")
+        client({}).jobs.get("nosuch")

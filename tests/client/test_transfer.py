@@ -48,7 +48,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 @both_ways
 def test_a_folder_arrives_complete_and_is_sealed(folder: Path) -> None:
     portal = DataPortal()
-    version = client(portal).upload("ada/mine", folder)
+    version = client(portal).datasets.upload("ada/mine", folder)
     assert (version.state, portal.files) == ("sealed", contents(folder))
 
 
@@ -58,7 +58,7 @@ def test_an_upload_that_is_killed_repeatedly_resumes(folder: Path) -> None:
     while portal.state != "sealed" and kills < 200:
         api = client(portal)
         try:
-            api.upload("ada/mine", folder)
+            api.datasets.upload("ada/mine", folder)
         except PortalError:
             kills += 1
     assert (portal.files, portal.state) == (contents(folder), "sealed")
@@ -70,9 +70,9 @@ def test_an_upload_that_is_killed_repeatedly_resumes(folder: Path) -> None:
 @both_ways
 def test_content_that_the_portal_has_is_not_sent_again(folder: Path) -> None:
     portal = DataPortal()
-    client(portal).upload("ada/mine", folder)
+    client(portal).datasets.upload("ada/mine", folder)
     before, portal.state = portal.sent, "open"
-    client(portal).upload("ada/mine", folder)
+    client(portal).datasets.upload("ada/mine", folder)
     assert portal.sent == before
 
 
@@ -90,11 +90,11 @@ def test_nothing_old_is_kept_of_an_interrupted_file_that_changed_since(
 
     portal = DataPortal(breaks)
     with pytest.raises(PortalError):
-        client(portal).upload("ada/mine", file)
+        client(portal).datasets.upload("ada/mine", file)
     assert portal.parts[file.name] and not portal.files
     file.write_bytes(b"?" + file.read_bytes()[1:])
     portal.sent, sent = 0, 100
-    client(portal).upload("ada/mine", file)
+    client(portal).datasets.upload("ada/mine", file)
     assert portal.files == {file.name: file.read_bytes()}
     assert portal.sent == file.stat().st_size
 
@@ -117,7 +117,7 @@ def test_a_large_file_is_on_its_way_before_all_of_it_is_read(folder: Path, monke
             begun.append(len(read))
             return super()._part(request, file, part)
 
-    client(NotesHowMuchIsRead()).upload("ada/mine", folder / "deep" / "数据.bin")
+    client(NotesHowMuchIsRead()).datasets.upload("ada/mine", folder / "deep" / "数据.bin")
     most = transfer.STREAMS * (1 + transfer.AHEAD) + 1
     assert len(begun) == 21 and begun[0] <= most < 21 and max(begun) == 21
 
@@ -133,7 +133,7 @@ def test_progress_separates_hashing_from_sending_and_reaches_the_total(folder: P
         def advance(self, count: int) -> None:
             done[totals[-1][0]] = done.get(totals[-1][0], 0) + count
 
-    client(DataPortal()).upload("ada/mine", folder, progress=Recorder())
+    client(DataPortal()).datasets.upload("ada/mine", folder, progress=Recorder())
     total = sum(map(len, contents(folder).values()))
     assert totals == [("Hashing", total), ("Uploading", total)]
     assert done == {"Hashing": total, "Uploading": total}
@@ -156,17 +156,17 @@ class ReadsLargeFilesSlowly(DataPortal):
 
 def test_a_file_that_the_portal_still_reads_is_requested_again(folder: Path) -> None:
     portal = ReadsLargeFilesSlowly()
-    client(portal).upload("ada/mine", folder / "deep" / "b.bin")
+    client(portal).datasets.upload("ada/mine", folder / "deep" / "b.bin")
     assert (portal.state, set(portal.files)) == ("sealed", {"b.bin"})
 
 
 @both_ways
 def test_a_changed_file_replaces_the_one_sent_before(folder: Path) -> None:
     portal = DataPortal()
-    client(portal).upload("ada/mine", folder)
+    client(portal).datasets.upload("ada/mine", folder)
     portal.state = "open"
     (folder / "a.bin").write_bytes(b"another")
-    client(portal).upload("ada/mine", folder)
+    client(portal).datasets.upload("ada/mine", folder)
     assert portal.files == contents(folder)
 
 
@@ -175,7 +175,7 @@ def test_hidden_files_of_a_folder_are_skipped(folder: Path) -> None:
     (folder / ".git" / "config").write_text("x")
     (folder / ".DS_Store").write_text("x")
     portal = DataPortal()
-    client(portal).upload("ada/mine", folder)
+    client(portal).datasets.upload("ada/mine", folder)
     assert not [path for path in portal.files if path.startswith(".")]
 
 
@@ -195,7 +195,7 @@ class ChangesAFile(DataPortal):
 def test_a_file_that_changes_while_it_is_uploaded_is_named_and_nothing_is_sealed(folder: Path) -> None:
     portal = ChangesAFile(folder / "deep" / "b.bin")
     with pytest.raises(BadFile, match=r"b\.bin (changed while|is not what)"):
-        client(portal).upload("ada/mine", folder / "deep" / "b.bin")
+        client(portal).datasets.upload("ada/mine", folder / "deep" / "b.bin")
     assert portal.state == "open"
 
 
@@ -205,16 +205,16 @@ def test_links_are_not_followed(folder: Path, tmp_path: Path) -> None:
     (folder / "link").symlink_to(secret)
     (folder / "linked").symlink_to(tmp_path)
     portal = DataPortal()
-    client(portal).upload("ada/mine", folder)
+    client(portal).datasets.upload("ada/mine", folder)
     assert not {"link", "linked/secret"} & set(portal.files)
     with pytest.raises(BadFile, match="is a link"):
-        client(portal).upload("ada/mine", folder / "link")
+        client(portal).datasets.upload("ada/mine", folder / "link")
 
 
 def test_patterns_of_the_ignore_file_leave_files_out(folder: Path) -> None:
     (folder / ".regattaignore").write_text("# not these\n*.bin\n")
     portal = DataPortal()
-    client(portal).upload("ada/mine", folder)
+    client(portal).datasets.upload("ada/mine", folder)
     assert set(portal.files) == {"empty"}
 
 
@@ -223,26 +223,26 @@ def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
         (tmp_path / directory).mkdir()
         (tmp_path / directory / "same").write_text(directory)
     with pytest.raises(BadFile, match="have the same name 'same'"):
-        client(DataPortal()).upload("ada/mine", tmp_path / "a", tmp_path / "b")
+        client(DataPortal()).datasets.upload("ada/mine", tmp_path / "a", tmp_path / "b")
 
 
 def test_a_name_is_sent_in_one_form_of_unicode(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "cafe\u0301").write_text("x")
     portal = DataPortal()
-    client(portal).upload("ada/mine", tmp_path / "data")
+    client(portal).datasets.upload("ada/mine", tmp_path / "data")
     assert set(portal.files) == {"caf\u00e9"}
 
 
 @pytest.mark.parametrize("name", ["mine", "/mine", "ada/", "ada/mine/more"])
 def test_a_malformed_name_is_an_error(folder: Path, name: str) -> None:
     with pytest.raises(PortalError, match="namespace/name"):
-        client(DataPortal()).upload(name, folder)
+        client(DataPortal()).datasets.upload(name, folder)
 
 
 def test_nothing_to_upload_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadFile, match="No files found in"):
-        client(DataPortal()).upload("ada/mine", tmp_path)
+        client(DataPortal()).datasets.upload("ada/mine", tmp_path)
 
 
 @both_ways
@@ -257,7 +257,7 @@ def test_a_part_that_was_damaged_in_transit_is_sent_again(folder: Path) -> None:
             return super()._part(request, file, part)
 
     portal = Damaging()
-    assert client(portal).upload("ada/mine", folder).state == "sealed"
+    assert client(portal).datasets.upload("ada/mine", folder).state == "sealed"
     assert portal.files == contents(folder)
 
 
@@ -285,16 +285,16 @@ def filled(folder: Path, portal: DataPortal | None = None) -> DataPortal:
 
 
 def test_a_dataset_comes_back_bit_for_bit(folder: Path, tmp_path: Path) -> None:
-    client(filled(folder)).fetch("ada/mine", tmp_path / "copy")
+    client(filled(folder)).datasets.download("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
 
 
 def test_correct_existing_files_are_not_fetched_again(folder: Path, tmp_path: Path) -> None:
     portal = filled(folder)
-    client(portal).fetch("ada/mine", tmp_path / "copy")
+    client(portal).datasets.download("ada/mine", tmp_path / "copy")
     before = (tmp_path / "copy" / "a.bin").stat().st_ino
     (tmp_path / "copy" / "empty").write_text("spoilt")
-    client(portal).fetch("ada/mine", tmp_path / "copy")
+    client(portal).datasets.download("ada/mine", tmp_path / "copy")
     assert (tmp_path / "copy" / "a.bin").stat().st_ino == before
     assert contents(tmp_path / "copy") == contents(folder)
 
@@ -319,7 +319,7 @@ class HalfABody(DataPortal):
 
 
 def test_answers_that_end_in_the_middle_are_continued(folder: Path, tmp_path: Path) -> None:
-    client(filled(folder, HalfABody())).fetch("ada/mine", tmp_path / "copy")
+    client(filled(folder, HalfABody())).datasets.download("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
 
 
@@ -332,7 +332,7 @@ class NoBody(DataPortal):
 
 def test_content_that_never_comes_is_an_error_and_no_file(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(Unreachable):
-        client(filled(folder, NoBody())).fetch("ada/mine", tmp_path / "copy")
+        client(filled(folder, NoBody())).datasets.download("ada/mine", tmp_path / "copy")
     assert "a.bin" not in contents(tmp_path / "copy")
 
 
@@ -346,7 +346,7 @@ class Damages(DataPortal):
 
 def test_damaged_content_is_an_error_and_no_file(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="is corrupt"):
-        client(filled(folder, Damages())).fetch("ada/mine", tmp_path / "copy")
+        client(filled(folder, Damages())).datasets.download("ada/mine", tmp_path / "copy")
     assert not {"a.bin", "a.bin.part"} & set(contents(tmp_path / "copy"))
 
 
@@ -364,7 +364,7 @@ def test_a_partial_file_of_another_version_is_not_used(folder: Path, tmp_path: P
     content = (folder / "deep" / "数据.bin").read_bytes()
     whole = {"longer": content + b"appended since", "as long": content, "shorter": content[:1234]}[left]
     part = part_of(tmp_path, "deep/数据.bin", whole if beginning == "the same" else bytes(len(whole)))
-    client(filled(folder)).fetch("ada/mine", tmp_path / "copy")
+    client(filled(folder)).datasets.download("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
     assert not part.exists()
 
@@ -381,7 +381,7 @@ class SizeIsWrong(DataPortal):
 
 def test_a_file_of_another_size_than_the_portal_lists_is_an_error_and_no_file(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match="ended after"):
-        client(filled(folder, SizeIsWrong())).fetch("ada/mine", tmp_path / "copy")
+        client(filled(folder, SizeIsWrong())).datasets.download("ada/mine", tmp_path / "copy")
     assert "a.bin" not in contents(tmp_path / "copy")
 
 
@@ -394,7 +394,7 @@ class IgnoresRange(DataPortal):
 
 def test_a_file_is_complete_even_if_ranges_are_ignored(folder: Path, tmp_path: Path) -> None:
     part_of(tmp_path, "deep/数据.bin", (folder / "deep" / "数据.bin").read_bytes()[:1234])
-    client(filled(folder, IgnoresRange())).fetch("ada/mine", tmp_path / "copy")
+    client(filled(folder, IgnoresRange())).datasets.download("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
 
 
@@ -407,7 +407,7 @@ class SendsMore(DataPortal):
 
 
 def test_bytes_after_the_end_of_a_file_are_not_written(folder: Path, tmp_path: Path) -> None:
-    client(filled(folder, SendsMore())).fetch("ada/mine", tmp_path / "copy")
+    client(filled(folder, SendsMore())).datasets.download("ada/mine", tmp_path / "copy")
     assert contents(tmp_path / "copy") == contents(folder)
 
 
@@ -424,7 +424,7 @@ class OtherPart(DataPortal):
 def test_a_part_that_begins_elsewhere_is_refused(folder: Path, tmp_path: Path) -> None:
     part_of(tmp_path, "deep/数据.bin", (folder / "deep" / "数据.bin").read_bytes()[:1234])
     with pytest.raises(Unreachable, match="starts at byte 9999; requested byte 1234"):
-        client(filled(folder, OtherPart())).fetch("ada/mine", tmp_path / "copy")
+        client(filled(folder, OtherPart())).datasets.download("ada/mine", tmp_path / "copy")
 
 
 class EmptyBody(DataPortal):
@@ -436,7 +436,7 @@ class EmptyBody(DataPortal):
 
 def test_an_answer_without_content_is_not_requested_for_ever(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(Unreachable, match=r"ended after 0 of \d+ bytes"):
-        client(filled(folder, EmptyBody())).fetch("ada/mine", tmp_path / "copy")
+        client(filled(folder, EmptyBody())).datasets.download("ada/mine", tmp_path / "copy")
 
 
 @pytest.mark.parametrize("path", ["../evil", "/etc/passwd", "a/../../evil", "a\\b", "", "."])
@@ -447,7 +447,7 @@ def test_a_file_whose_name_leads_out_of_the_folder_is_not_fetched(tmp_path: Path
 
 def test_without_a_sealed_version_there_is_nothing_to_fetch(tmp_path: Path) -> None:
     with pytest.raises(Missing, match="no sealed version"):
-        client(DataPortal()).fetch("ada/mine", tmp_path)
+        client(DataPortal()).datasets.download("ada/mine", tmp_path)
 
 
 def test_a_digest_is_that_of_the_bytes(tmp_path: Path) -> None:

@@ -43,6 +43,6 @@ def http(running_portal: RunningPortal) -> Iterator[httpx.Client]:
 @pytest.fixture
 def digits(portal: Client) -> dict[str, Any]:
     """The example "Recognise digits" with two trainers, as on the page."""
-    spec = portal.example("digits")
+    spec = portal.examples.get("digits")
     spec["roles"]["trainer"]["replicas"] = 2
     return spec

@@ -34,18 +34,18 @@ class Submitted:
     jobs: dict[str, Job]
 
     def end(self, portal: Client, name: str) -> Job:
-        return portal.wait(self.jobs[name].id, END_SECONDS)
+        return portal.jobs.wait(self.jobs[name].id, END_SECONDS)
 
 
 @pytest.fixture(scope="module")
 def submitted(running_portal: RunningPortal) -> Submitted:
     """All of them at once: they must not affect each other."""
     with running_portal.client() as portal:
-        return Submitted({name: portal.submit(code.job(name, script)) for name, script in SCRIPTS.items()})
+        return Submitted({name: portal.jobs.submit(code.job(name, script)) for name, script in SCRIPTS.items()})
 
 
 def text_of(portal: Client, job: Job, replica: str = "trainer-0") -> str:
-    return "\n".join(line.text for line in portal.logs(job.id, replica=replica))
+    return "\n".join(line.text for line in portal.jobs.logs.read(job.id, replica=replica))
 
 
 def test_a_script_that_raises_fails_with_its_traceback(portal: Client, submitted: Submitted) -> None:
@@ -90,27 +90,29 @@ def test_a_script_that_never_registers_is_ended_with_a_reason(portal: Client, su
 
 @pytest.mark.timed
 def test_a_hundred_thousand_lines_are_all_there_and_the_portal_answers(portal: Client, http: httpx.Client) -> None:
-    job = portal.submit(code.job("chatter", code.PRINTS_100_000_LINES))
+    job = portal.jobs.submit(code.job("chatter", code.PRINTS_100_000_LINES))
     slowest = 0.0
-    while not portal.job(job.id).ended:
+    while not portal.jobs.get(job.id).ended:
         began = time.monotonic()
         assert http.get("/api/v1/me").status_code == 200
         slowest = max(slowest, time.monotonic() - began)
-    ended = portal.job(job.id)
+    ended = portal.jobs.get(job.id)
     assert ended.state == "SUCCEEDED", ended
     numbers = [
-        int(line.text.split()[1]) for line in portal.logs(job.id, replica="trainer-0") if line.text[:5] == "line "
+        int(line.text.split()[1])
+        for line in portal.jobs.logs.read(job.id, replica="trainer-0")
+        if line.text[:5] == "line "
     ]
     assert numbers == list(range(1, 100_001))
     assert slowest < 3
 
 
 def test_a_fork_bomb_is_limited(running_portal: RunningPortal, portal: Client, http: httpx.Client) -> None:
-    job = portal.submit(code.job("bomb", code.FORKS_WITHOUT_END))
+    job = portal.jobs.submit(code.job("bomb", code.FORKS_WITHOUT_END))
     until("it is launched", lambda: running_portal.attempts(job.id), 30)
     (attempt,) = running_portal.attempts(job.id)
     until("its agents and its code run", lambda: {"runtime.agent", "train.py"} <= kinds(of_attempt(attempt)), 30)
-    ended = portal.wait(job.id, END_SECONDS)
+    ended = portal.jobs.wait(job.id, END_SECONDS)
     assert ended.state == "FAILED", ended
     assert "all 3000" not in text_of(portal, ended)
     assert http.get("/api/v1/me").status_code == 200

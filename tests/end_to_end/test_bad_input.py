@@ -65,7 +65,7 @@ def specification(name: str) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def submitted(running_portal: RunningPortal) -> dict[str, Job]:
     with running_portal.client() as portal:
-        return {name: portal.submit(specification(name)) for name in CASES}
+        return {name: portal.jobs.submit(specification(name)) for name in CASES}
 
 
 @pytest.mark.invariant("A job that cannot run ends with its reason, in the language of the reader.")
@@ -73,7 +73,7 @@ def submitted(running_portal: RunningPortal) -> dict[str, Job]:
 def test_a_job_that_cannot_run_ends_with_its_reason_in_the_language_of_the_reader(
     portal: Client, http: httpx.Client, submitted: dict[str, Job], name: str
 ) -> None:
-    job = portal.wait(submitted[name].id, END_SECONDS)
+    job = portal.jobs.wait(submitted[name].id, END_SECONDS)
     assert mentions(job.why, CASES[name].message), job
     message = http.get(f"/api/v1/jobs/{job.id}", headers={"Accept-Language": "zh-hans"}).json()["why"]
     with translation.override("zh-hans"):
@@ -81,5 +81,5 @@ def test_a_job_that_cannot_run_ends_with_its_reason_in_the_language_of_the_reade
 
 
 def test_only_a_script_that_never_joined_counts_as_done(portal: Client, submitted: dict[str, Job]) -> None:
-    ended = {name: portal.wait(job.id, END_SECONDS).state for name, job in submitted.items()}
+    ended = {name: portal.jobs.wait(job.id, END_SECONDS).state for name, job in submitted.items()}
     assert ended == {name: "SUCCEEDED" if name == "no-init" else "FAILED" for name in CASES}

@@ -64,7 +64,7 @@ def test_from_sign_in_to_a_trained_model(
     page.locator("code-editor .cm-content").click()
     # It trains until the test has seen everything of a running job, however slow this browser is.
     page.keyboard.press("Control+A")
-    ada.paste(code.unhurried(portal.example("digits")["files"]["train.py"]))
+    ada.paste(code.unhurried(portal.examples.get("digits")["files"]["train.py"]))
     page.keyboard.press("Control+Enter")
     page.wait_for_url("**/jobs/*-*-*")
     job_id = page.url.rpartition("/")[2]
@@ -114,7 +114,7 @@ def test_a_syntax_error_is_shown_at_its_place(person: Callable[[], Person]) -> N
 
 
 def test_a_job_is_cancelled_on_its_page(person: Callable[[], Person], portal: Client) -> None:
-    job = portal.submit(code.slow("to-cancel", passes=200))
+    job = portal.jobs.submit(code.slow("to-cancel", passes=200))
     ada = person()
     ada.watch(job.namespace, job.id)
     ada.wait_for_state("RUNNING")
@@ -127,7 +127,7 @@ def test_a_job_is_cancelled_on_its_page(person: Callable[[], Person], portal: Cl
 def test_a_job_is_scaled_on_its_page(person: Callable[[], Person], portal: Client) -> None:
     spec = code.slow("to-scale", passes=200, trainers=2)
     spec["roles"]["trainer"]["max"], spec["elastic"] = 3, False
-    job = portal.submit(spec)
+    job = portal.jobs.submit(spec)
     ada = person()
     page = ada.page
     ada.watch(job.namespace, job.id)
@@ -155,7 +155,7 @@ def test_a_job_is_scaled_on_its_page(person: Callable[[], Person], portal: Clien
         )
     )
     ada.photograph("scaled")
-    portal.cancel(job.id)
+    portal.jobs.cancel(job.id)
     ada.wait_for_state("CANCELLED")
     expect(page.get_by_role("button", name="One trainer more")).to_be_hidden()
 
@@ -163,7 +163,7 @@ def test_a_job_is_scaled_on_its_page(person: Callable[[], Person], portal: Clien
 def test_scaling_beyond_the_quota_is_refused_beside_the_number(person: Callable[[], Person], portal: Client) -> None:
     spec = code.slow("too-many", passes=200, trainers=1)
     spec["roles"]["trainer"]["max"], spec["elastic"] = 30, False
-    job = portal.submit(spec)
+    job = portal.jobs.submit(spec)
     ada = person()
     stepper = ada.page.locator(".replica-stepper[data-role=trainer]")
     ada.watch(job.namespace, job.id)
@@ -173,11 +173,11 @@ def test_scaling_beyond_the_quota_is_refused_beside_the_number(person: Callable[
     )
     expect(stepper).to_contain_text("The job needs 31.5 CPU;")
     expect(stepper.locator("output")).to_have_text("1")
-    portal.cancel(job.id)
+    portal.jobs.cancel(job.id)
 
 
 def test_a_failure_is_rehearsed_on_its_page_by_keyboard(person: Callable[[], Person], portal: Client) -> None:
-    job = portal.submit(code.slow("to-rehearse", passes=200))
+    job = portal.jobs.submit(code.slow("to-rehearse", passes=200))
     ada = person()
     page, panel = ada.page, ada.page.locator(".rehearsal")
     ada.watch(job.namespace, job.id)
@@ -197,7 +197,7 @@ def test_a_failure_is_rehearsed_on_its_page_by_keyboard(person: Callable[[], Per
     expect(panel.get_by_role("button", name="Start")).to_be_visible()
     page.get_by_role("tab", name="Events").click()
     expect(page.locator("[data-happening=rehearsal]").last).to_contain_text(job_messages.REHEARSAL_ENDED(name="admin"))
-    portal.cancel(job.id)
+    portal.jobs.cancel(job.id)
     ada.wait_for_state("CANCELLED")
     expect(panel).to_be_hidden()
 
@@ -205,7 +205,7 @@ def test_a_failure_is_rehearsed_on_its_page_by_keyboard(person: Callable[[], Per
 def test_two_browsers_and_twenty_cuts_show_one_log(
     person: Callable[[], Person], portal: Client, running_portal: RunningPortal
 ) -> None:
-    job = portal.submit(code.slow("watched", passes=4))
+    job = portal.jobs.submit(code.slow("watched", passes=4))
     ada, grace = person(), person()
     for somebody in (ada, grace):
         somebody.watch(job.namespace, job.id)
@@ -213,8 +213,8 @@ def test_two_browsers_and_twenty_cuts_show_one_log(
     for _ in range(CUTS):
         ada.cut_socket()
     running_portal.release(job.id)
-    assert portal.wait(job.id, 60).state == "SUCCEEDED"
-    recorded = [(line.seq, line.text) for line in portal.logs(job.id)]
+    assert portal.jobs.wait(job.id, 60).state == "SUCCEEDED"
+    recorded = [(line.seq, line.text) for line in portal.jobs.logs.read(job.id)]
     for somebody in (ada, grace):
         last = recorded[-1][0]
         somebody.page.wait_for_function(

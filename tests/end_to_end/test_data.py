@@ -60,15 +60,15 @@ def spec(name: str, dataset: str) -> dict[str, Any]:
 
 @pytest.mark.invariant("Each record of an uploaded dataset reaches the trainers exactly once per pass.")
 def test_uploaded_csv_reaches_the_trainers_every_record_once_a_pass(portal: Client, houses: Path) -> None:
-    own = portal.own_namespace()
+    own = portal.namespaces.default()
     name = f"{own}/houses"
-    version = portal.upload(name, houses)
+    version = portal.datasets.upload(name, houses)
     assert (version.state, version.records, version.files) == ("sealed", ROWS, FILES + 1)
-    job = portal.wait(portal.submit(spec(name, name), namespace=own).id, END_SECONDS)
+    job = portal.jobs.wait(portal.jobs.submit(spec(name, name), namespace=own).id, END_SECONDS)
     assert job.state == "SUCCEEDED", job.why
-    texts = [line.text for line in portal.logs(job.id)]
+    texts = [line.text for line in portal.jobs.logs.read(job.id)]
     seen = Counter(int(match[1]) for text in texts if (match := re.fullmatch(r"row (\d+)", text)))
     assert seen == dict.fromkeys(range(ROWS), PASSES)
     assert {text for text in texts if text.startswith("shelf")} == {"shelf []"}
     with pytest.raises(Refused, match=f"{name} has no sealed version 9"):
-        portal.submit(spec(name, f"{name}@9"), namespace=own)
+        portal.jobs.submit(spec(name, f"{name}@9"), namespace=own)

@@ -33,7 +33,7 @@ def free_cpu(http: httpx.Client) -> Iterator[float]:
 
 def elastic(portal: Client, name: str) -> dict[str, Any]:
     """Return the example that learns to read digits, in small steps and as an elastic job."""
-    spec = code.shortened(portal.example("digits"), passes=20)
+    spec = code.shortened(portal.examples.get("digits"), passes=20)
     script = code.unhurried(spec["files"]["train.py"])
     trainer = {"replicas": 1, "min": 1, "max": 4, "cpu": TRAINER, "memory": "256Mi"}
     roles = {"trainer": trainer, "pserver": {"cpu": 0.1, "memory": "256Mi"}}
@@ -47,7 +47,7 @@ def desired_trainers(http: httpx.Client, job: str) -> int:
 
 def trains(portal: Client, job: str) -> int:
     """Return the number of registered trainers."""
-    replicas = portal.job(job).replicas
+    replicas = portal.jobs.get(job).replicas
     return sum(one.role == "trainer" and one.state == "registered" for one in replicas)
 
 
@@ -59,28 +59,30 @@ def held(http: httpx.Client) -> float:
 def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_the_right_model(
     running_portal: RunningPortal, portal: Client, http: httpx.Client, free_cpu: float
 ) -> None:
-    jobs = [portal.submit(elastic(portal, f"third-{number}")).id for number in range(3)]
+    jobs = [portal.jobs.submit(elastic(portal, f"third-{number}")).id for number in range(3)]
 
     def together() -> tuple[int, int]:
         return sum(desired_trainers(http, job) for job in jobs), sum(trains(portal, job) for job in jobs)
 
     until("they have all that there is", lambda: together() == (6, 6), END_SECONDS)
     assert held(http) == pytest.approx(free_cpu)
-    fourth = portal.submit(elastic(portal, "fourth")).id
+    fourth = portal.jobs.submit(elastic(portal, "fourth")).id
     until("the fourth trains", lambda: trains(portal, fourth), END_SECONDS)
     assert (sum(desired_trainers(http, job) for job in jobs), held(http) <= free_cpu + 1e-6) == (3, True)
     running_portal.release(fourth)
-    assert portal.wait(fourth, END_SECONDS).state == "SUCCEEDED"
+    assert portal.jobs.wait(fourth, END_SECONDS).state == "SUCCEEDED"
     until("the others have its place", lambda: together() == (6, 6), END_SECONDS)
     for job in jobs:
         running_portal.release(job)
-    ends = [portal.wait(job, END_SECONDS) for job in jobs]
+    ends = [portal.jobs.wait(job, END_SECONDS) for job in jobs]
     assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3
     assert min(accuracy(portal, job) for job in jobs) >= 0.9
-    assert any(event["text"].endswith("to free capacity for `fourth`.") for job in jobs for event in portal.events(job))
+    assert any(
+        event["text"].endswith("to free capacity for `fourth`.") for job in jobs for event in portal.jobs.events(job)
+    )
 
 
 def accuracy(portal: Client, job: str) -> float:
     """Return the accuracy on digits that the model was not trained on."""
-    text = "\n".join(line.text for line in portal.logs(job))
+    text = "\n".join(line.text for line in portal.jobs.logs.read(job))
     return float(re.findall(r"test accuracy: ([01]\.\d+)", text)[-1])

@@ -44,7 +44,7 @@ def test_the_example_is_trained_though_etcd_is_killed_meanwhile_and_leaves_nothi
 ) -> None:
     account = f"root:{guarded.password}"
     with running_portal.client() as portal:
-        job = portal.submit(portal.example("digits"), namespace=portal.own_namespace())
+        job = portal.jobs.submit(portal.examples.get("digits"), namespace=portal.namespaces.default())
         members = f"{contract.attempt_prefix(job.id, 1)}members/"
         until("the replicas are there", lambda: len(root.list(members).entries) >= 4, END_SECONDS, every=0.05)
         user = f"regatta-{job.id}-1"
@@ -52,7 +52,7 @@ def test_the_example_is_trained_though_etcd_is_killed_meanwhile_and_leaves_nothi
         _check_keys_and_rights(running_portal)
         guarded.kill()
         guarded.start()
-        ended = portal.wait(job.id, END_SECONDS)
+        ended = portal.jobs.wait(job.id, END_SECONDS)
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), ended
     until("the account is gone", lambda: user not in guarded.ctl("user", "list", account=account), 10)
     until("the keys are gone", lambda: not root.list("/").entries, 10)
@@ -62,19 +62,21 @@ def test_a_job_on_etcd_continues_after_its_server_and_its_master_are_killed(
     running_portal: RunningPortal,
 ) -> None:
     with running_portal.client() as portal:
-        job = portal.submit(code.slow("kill-in-etcd"))
+        job = portal.jobs.submit(code.slow("kill-in-etcd"))
 
         def trains() -> bool:
-            return any(line.text == "step 5" for line in portal.logs(job.id, replica="trainer-1"))
+            return any(line.text == "step 5" for line in portal.jobs.logs.read(job.id, replica="trainer-1"))
 
         until("it trains", trains, END_SECONDS)
         for process in [*running_portal.replica(job.id, "pserver-0"), *running_portal.replica(job.id, "master-0")]:
             processes.kill(process.pid)
         again = "was terminated by signal 9 (SIGKILL); restarted"
-        until("both are back", lambda: sum(again in one["text"] for one in portal.events(job.id)) == 2, END_SECONDS)
+        until(
+            "both are back", lambda: sum(again in one["text"] for one in portal.jobs.events(job.id)) == 2, END_SECONDS
+        )
         running_portal.release(job.id)
-        ended = portal.wait(job.id, END_SECONDS)
-        messages = [event["text"] for event in portal.events(job.id)]
+        ended = portal.jobs.wait(job.id, END_SECONDS)
+        messages = [event["text"] for event in portal.jobs.events(job.id)]
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
     for victim in ("pserver-0", "master-0"):
         assert any(text.startswith(f"{victim} was terminated by signal 9 (SIGKILL); restarted") for text in messages), (

@@ -45,11 +45,11 @@ def torch_job(name: str, code: str, **fields: Any) -> dict[str, Any]:
 
 
 def printed(portal: Client, job: Job, replica: str | None = None) -> str:
-    return "\n".join(line.text for line in portal.logs(job.id, replica=replica))
+    return "\n".join(line.text for line in portal.jobs.logs.read(job.id, replica=replica))
 
 
 def ended(portal: Client, spec: dict[str, Any]) -> Job:
-    return portal.wait(portal.submit(spec).id, END_SECONDS)
+    return portal.jobs.wait(portal.jobs.submit(spec).id, END_SECONDS)
 
 
 def succeeded(portal: Client, spec: dict[str, Any]) -> Job:
@@ -59,7 +59,7 @@ def succeeded(portal: Client, spec: dict[str, Any]) -> Job:
 
 
 def fell(portal: Client, job: Job, key: str = "cost") -> bool:
-    values = portal.metrics(job.id, key)[key]
+    values = portal.jobs.metrics.series(job.id, key)[key]
     means = [value for value in values.last if value is not None]
     return len(means) > 4 and sum(means[-2:]) < sum(means[:2])
 
@@ -74,10 +74,10 @@ def test_pytorch_processes_rendezvous_within_namespaces(portal: Client) -> None:
 @pytest.mark.invariant("PyTorch jobs train unchanged.")
 @pytest.mark.torch
 def test_pytorch_s_processes_meet_train_and_leave_a_model(portal: Client) -> None:
-    job = succeeded(portal, {**portal.example("torch_digits"), **HERE})
+    job = succeeded(portal, {**portal.examples.get("torch_digits"), **HERE})
     assert job.why == "Trained with 2 trainers."
     assert fell(portal, job)
-    assert "model.pt" in [artifact.name for artifact in portal.artifacts(job.id)]
+    assert "model.pt" in [artifact.name for artifact in portal.jobs.artifacts.list(job.id)]
     assert {replica.name for replica in job.replicas} == {"trainer-0", "trainer-1"}
 
 
@@ -102,14 +102,14 @@ def test_a_job_without_its_framework_is_refused_with_what_to_add(portal: Client)
 
 
 def test_any_program_runs_alone_and_what_it_prints_becomes_the_curve(portal: Client) -> None:
-    job = succeeded(portal, portal.example("any_program"))
+    job = succeeded(portal, portal.examples.get("any_program"))
     assert [replica.name for replica in job.replicas] == ["trainer-0"]
     assert fell(portal, job)
-    (line,) = portal.artifacts(job.id)
+    (line,) = portal.jobs.artifacts.list(job.id)
     assert line.name == "line.txt"
 
 
 def test_what_a_script_of_the_platform_s_own_runtime_prints_is_no_curve(portal: Client) -> None:
     script = "import time\nprint('cost 1', flush=True)\nprint('loss 2', flush=True)\n"
     job = succeeded(portal, {"name": "prints", "framework": "native", "files": {"train.py": INIT + script}})
-    assert portal.metrics(job.id).keys() <= {"records_per_second"}
+    assert portal.jobs.metrics.series(job.id).keys() <= {"records_per_second"}

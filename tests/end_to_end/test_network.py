@@ -43,15 +43,15 @@ def networked(request: pytest.FixtureRequest) -> Iterator[RunningPortal]:
 def test_a_job_trains_on_a_network_of_its_own_and_is_restarted_on_it(networked: RunningPortal) -> None:
     assert "network namespace" in networked.printed()
     with networked.client() as portal:
-        spec = portal.example("digits")
+        spec = portal.examples.get("digits")
         spec["roles"]["trainer"]["replicas"] = spec["roles"]["pserver"]["replicas"] = 2
-        job = portal.submit({**spec, "files": {"train.py": CONNECTS.format(port=networked.port) + code_of(spec)}})
-        until("it trains", lambda: "cost" in portal.metrics(job.id, "cost"), END_SECONDS)
+        job = portal.jobs.submit({**spec, "files": {"train.py": CONNECTS.format(port=networked.port) + code_of(spec)}})
+        until("it trains", lambda: "cost" in portal.jobs.metrics.series(job.id, "cost"), END_SECONDS)
         (attempt,) = networked.attempts(job.id)
         for process in networked.replica(job.id, "pserver-1"):
             kill(process.pid)
-        ended = portal.wait(job.id, END_SECONDS)
-        lines = {line.text for line in portal.logs(job.id, replica="trainer-0")}
+        ended = portal.jobs.wait(job.id, END_SECONDS)
+        lines = {line.text for line in portal.jobs.logs.read(job.id, replica="trainer-0")}
         assert ended.state == "SUCCEEDED", (ended, lines)
         assert ended.attempt == 1
         assert f"refused {networked.port} Connection refused" in lines
@@ -71,10 +71,14 @@ def test_jobs_are_on_different_networks(networked: RunningPortal) -> None:
     """Both listen on the same port of the loopback device."""
     listens = code.INIT + "import socket, time\nserver = socket.create_server(('127.0.0.1', 20007))\nprint('up')\n"
     with networked.client() as portal:
-        jobs = [portal.submit(code.job(f"listens-{n}", listens + "time.sleep(600)\n", pservers=1)) for n in range(2)]
+        jobs = [
+            portal.jobs.submit(code.job(f"listens-{n}", listens + "time.sleep(600)\n", pservers=1)) for n in range(2)
+        ]
         for job in jobs:
-            until("it listens", lambda job=job: "up" in [one.text for one in portal.logs(job.id)], END_SECONDS)
-            assert portal.job(job.id).state == "RUNNING"
+            until(
+                "it listens", lambda job=job: "up" in [one.text for one in portal.jobs.logs.read(job.id)], END_SECONDS
+            )
+            assert portal.jobs.get(job.id).state == "RUNNING"
         for job in jobs:
-            portal.cancel(job.id)
-            assert portal.wait(job.id, END_SECONDS).state == "CANCELLED"
+            portal.jobs.cancel(job.id)
+            assert portal.jobs.wait(job.id, END_SECONDS).state == "CANCELLED"

@@ -87,14 +87,14 @@ def test_isolated_workers_train_collectively_with_another_numpy(portal: Client, 
 def test_a_server_that_is_killed_ends_the_attempt_and_the_next_one_trains(
     spacious: RunningPortal, portal: Client
 ) -> None:
-    job = portal.submit(example(portal, "paddle_fleet", passes=200, retries=1))
-    until("it trains", lambda: "pass 2 of" in printed(portal, portal.job(job.id)), END_SECONDS)
+    job = portal.jobs.submit(example(portal, "paddle_fleet", passes=200, retries=1))
+    until("it trains", lambda: "pass 2 of" in printed(portal, portal.jobs.get(job.id)), END_SECONDS)
     for process in spacious.replica(job.id, "pserver-1"):
         kill(process.pid)
-    until("it starts again", lambda: portal.job(job.id).attempt == 2, 60)
-    messages = " ".join(event["text"] for event in portal.events(job.id))
+    until("it starts again", lambda: portal.jobs.get(job.id).attempt == 2, 60)
+    messages = " ".join(event["text"] for event in portal.jobs.events(job.id))
     assert (
         job_messages.ENDED_OTHERS_CANNOT_CONTINUE(ending="pserver-1 was terminated by signal 9 (SIGKILL)") in messages
     )
-    portal.cancel(job.id)
-    assert portal.wait(job.id, 60).state == "CANCELLED"
+    portal.jobs.cancel(job.id)
+    assert portal.jobs.wait(job.id, 60).state == "CANCELLED"

@@ -55,12 +55,14 @@ def page_of(running_portal: RunningPortal, job: str) -> str:
 
 
 def trains(portal: Client, job: str, step: int, attempt: int) -> bool:
-    return portal.job(job).attempt == attempt and any(line.text == f"step {step}" for line in portal.logs(job))
+    return portal.jobs.get(job).attempt == attempt and any(
+        line.text == f"step {step}" for line in portal.jobs.logs.read(job)
+    )
 
 
 def steps(portal: Client, job: str) -> int:
     """Return the number of steps of its last attempt."""
-    return int([line.text for line in portal.logs(job) if line.text.startswith("steps ")][-1].split()[1])
+    return int([line.text for line in portal.jobs.logs.read(job) if line.text.startswith("steps ")][-1].split()[1])
 
 
 @pytest.mark.invariant("A job that returns borrowed capacity continues from its checkpoint.")
@@ -68,19 +70,19 @@ def steps(portal: Client, job: str) -> int:
 def test_what_was_lent_is_given_back_and_the_borrower_goes_on_from_its_checkpoint(
     running_portal: RunningPortal, portal: Client, http: httpx.Client
 ) -> None:
-    borrower = portal.submit(code.slow("borrower", passes=4, pause=0.02, trainers=1))
+    borrower = portal.jobs.submit(code.slow("borrower", passes=4, pause=0.02, trainers=1))
     until("the borrower trains", lambda: trains(portal, borrower.id, 30, 1), END_SECONDS)
     let_an_hour_pass(running_portal, borrower.id)
     made: dict[str, Any] = http.post(
         f"/api/v1/namespaces/{OWNERS}/jobs", json=code.slow("owner", passes=1, pause=0.02, trainers=1)
     ).json()
-    until("the borrower has made way", lambda: portal.job(borrower.id).attempt == 2, END_SECONDS)
+    until("the borrower has made way", lambda: portal.jobs.get(borrower.id).attempt == 2, END_SECONDS)
     assert "Waiting for quota. The job needs 2.5 CPU; 0.5 of 3 are free on the platform" in page_of(
         running_portal, borrower.id
     )
-    assert portal.wait(made["id"], END_SECONDS).attempt == 1
-    ended = portal.wait(borrower.id, END_SECONDS)
-    messages = [event["text"] for event in portal.events(borrower.id)]
+    assert portal.jobs.wait(made["id"], END_SECONDS).attempt == 1
+    ended = portal.jobs.wait(borrower.id, END_SECONDS)
+    messages = [event["text"] for event in portal.jobs.events(borrower.id)]
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
     assert quota_messages.CAPACITY_RECLAIMED_BY(namespace=OWNERS) in " ".join(messages)
     assert any(

@@ -20,12 +20,12 @@ PAUSE = 0.1
 
 
 def trains(portal: Client, job: Job, replica: str, steps: int) -> bool:
-    return any(line.text == f"step {steps}" for line in portal.logs(job.id, replica=replica))
+    return any(line.text == f"step {steps}" for line in portal.jobs.logs.read(job.id, replica=replica))
 
 
 def steps(portal: Client, job: Job) -> int:
     """Return the number of steps of all trainers so far."""
-    return sum(line.text.startswith("step ") for line in portal.logs(job.id))
+    return sum(line.text.startswith("step ") for line in portal.jobs.logs.read(job.id))
 
 
 def reports(portal: Client, job: Job, beginning: str) -> bool:
@@ -33,7 +33,7 @@ def reports(portal: Client, job: Job, beginning: str) -> bool:
 
 
 def messages_of(portal: Client, job: Job) -> list[str]:
-    return [event["text"] for event in portal.events(job.id)]
+    return [event["text"] for event in portal.jobs.events(job.id)]
 
 
 def killed(portal: Client, job: Job) -> int:
@@ -60,7 +60,7 @@ def wait_for_all(http: httpx.Client, job: Job) -> None:
 def test_who_is_killed_is_started_again_and_the_job_goes_on(
     running_portal: RunningPortal, portal: Client, http: httpx.Client, victims: tuple[str, ...]
 ) -> None:
-    job = portal.submit(code.slow(f"kill-{'-'.join(victims)}", pause=PAUSE))
+    job = portal.jobs.submit(code.slow(f"kill-{'-'.join(victims)}", pause=PAUSE))
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
     for process in [process for victim in victims for process in running_portal.replica(job.id, victim)]:
         processes.kill(process.pid)
@@ -69,16 +69,18 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(
         until(f"{victim} is back", lambda again=again: reports(portal, job, again), END_SECONDS)
     made = steps(portal, job)
     until("it trains on", lambda: steps(portal, job) > made + 10, END_SECONDS)
-    rate = until("its rate is reported", lambda: portal.metrics(job.id).get("records_per_second"), END_SECONDS)
+    rate = until(
+        "its rate is reported", lambda: portal.jobs.metrics.series(job.id).get("records_per_second"), END_SECONDS
+    )
     # Two trainers with 64 records in each pause at most: no loss and no restart may make it look faster, or negative.
     assert 0 < min(rate.min) <= max(rate.max) < 1.2 * 2 * 64 / PAUSE
     wait_for_all(http, job)
     running_portal.release(job.id)
-    ended = portal.wait(job.id, END_SECONDS)
+    ended = portal.jobs.wait(job.id, END_SECONDS)
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages_of(
         portal, ended
     )
-    lines = list(portal.logs(job.id))
+    lines = list(portal.jobs.logs.read(job.id))
     assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
 
 
@@ -87,7 +89,7 @@ def test_a_standby_master_takes_over_when_the_first_is_lost(
 ) -> None:
     spec = code.slow("two-masters", pause=PAUSE)
     spec["roles"] = {**spec["roles"], "master": {"replicas": 2}}
-    job = portal.submit(spec)
+    job = portal.jobs.submit(spec)
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
     masters = [one for one in http.get(f"/api/v1/jobs/{job.id}").json()["replicas"] if one["role"] == "master"]
     [second] = [one["name"] for one in masters if one["why"].startswith("On standby; takes over if ")]
@@ -95,11 +97,13 @@ def test_a_standby_master_takes_over_when_the_first_is_lost(
     for process in running_portal.replica(job.id, first):
         processes.kill(process.pid)
     serves = f"{first} serves; this master stands by."
-    until("it stood by", lambda: any(x.text == serves for x in portal.logs(job.id, replica=second)), END_SECONDS)
+    until(
+        "it stood by", lambda: any(x.text == serves for x in portal.jobs.logs.read(job.id, replica=second)), END_SECONDS
+    )
     made = steps(portal, job)
     until("it trains on", lambda: steps(portal, job) > made + 10, END_SECONDS)
     running_portal.release(job.id)
-    ended = portal.wait(job.id, END_SECONDS)
+    ended = portal.jobs.wait(job.id, END_SECONDS)
     messages = messages_of(portal, ended)
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
 
@@ -109,16 +113,20 @@ def test_a_job_whose_processes_are_all_killed_continues_as_its_next_attempt(tmp_
     try:
         running_portal.start()
         with running_portal.client() as portal:
-            job = portal.submit(code.slow("kill-all", passes=6))
+            job = portal.jobs.submit(code.slow("kill-all", passes=6))
             kept = "checkpoint of version"
-            until("it keeps something", lambda: any(kept in line.text for line in portal.logs(job.id)), END_SECONDS)
+            until(
+                "it keeps something",
+                lambda: any(kept in line.text for line in portal.jobs.logs.read(job.id)),
+                END_SECONDS,
+            )
             for process in running_portal.processes():
                 if is_of_a_replica(process):
                     processes.kill(process.pid)
             goes_on = "Parameter server 0 resumes from version"
             until("it goes on", lambda: reports(portal, job, goes_on), END_SECONDS)
             running_portal.release(job.id)
-            ended = portal.wait(job.id, END_SECONDS)
+            ended = portal.jobs.wait(job.id, END_SECONDS)
             messages = messages_of(portal, ended)
             assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
             assert any(text.startswith("Resuming training data at pass") for text in messages), messages
@@ -130,7 +138,7 @@ def test_a_job_whose_processes_are_all_killed_continues_as_its_next_attempt(tmp_
 
 
 def test_a_job_survives_its_rehearsal(running_portal: RunningPortal, portal: Client, http: httpx.Client) -> None:
-    job = portal.submit(code.slow("rehearsed", passes=16))
+    job = portal.jobs.submit(code.slow("rehearsed", passes=16))
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
     path = f"/api/v1/jobs/{job.id}/rehearse"
     assert http.post(path, json={"kill": "trainer", "every": "2s"}).status_code == 202
@@ -145,7 +153,7 @@ def test_a_job_survives_its_rehearsal(running_portal: RunningPortal, portal: Cli
     )
     wait_for_all(http, job)
     running_portal.release(job.id)
-    ended = portal.wait(job.id, END_SECONDS)
+    ended = portal.jobs.wait(job.id, END_SECONDS)
     messages = messages_of(portal, ended)
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
     assert job_messages.REHEARSAL_KILL(replica="trainer-1", name="admin", number=1, most=20) in messages

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.processes, pytest.mark.timeout(120)]
 
 @pytest.fixture
 def jobs_path(portal: Client) -> str:
-    return f"/api/v1/namespaces/{portal.own_namespace()}/jobs"
+    return f"/api/v1/namespaces/{portal.namespaces.default()}/jobs"
 
 
 def test_a_syntax_error_is_refused_with_line_and_column(http: httpx.Client, jobs_path: str) -> None:
@@ -68,13 +68,13 @@ def test_what_can_never_fit_is_refused_with_the_numbers(http: httpx.Client, jobs
 
 
 def test_what_does_not_fit_now_waits_with_the_reason(portal: Client) -> None:
-    big = portal.submit({**code.slow("big", passes=500), "roles": roles({"replicas": 1, "cpu": 12})})
-    small = portal.submit({**code.slow("next", passes=1), "roles": roles({"replicas": 1, "cpu": 8})})
-    until("the second waits with a reason", lambda: "cpu" in portal.job(small.id).why.lower(), 20)
-    assert portal.job(small.id).state == "QUEUED"
-    portal.cancel(big.id)
-    portal.wait(big.id, 30)
-    assert portal.wait(small.id, 60).state == "SUCCEEDED"
+    big = portal.jobs.submit({**code.slow("big", passes=500), "roles": roles({"replicas": 1, "cpu": 12})})
+    small = portal.jobs.submit({**code.slow("next", passes=1), "roles": roles({"replicas": 1, "cpu": 8})})
+    until("the second waits with a reason", lambda: "cpu" in portal.jobs.get(small.id).why.lower(), 20)
+    assert portal.jobs.get(small.id).state == "QUEUED"
+    portal.jobs.cancel(big.id)
+    portal.jobs.wait(big.id, 30)
+    assert portal.jobs.wait(small.id, 60).state == "SUCCEEDED"
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def stranger(running_portal: RunningPortal, http: httpx.Client) -> Iterator[http
 def test_another_account_finds_nothing(
     portal: Client, http: httpx.Client, stranger: httpx.Client, jobs_path: str
 ) -> None:
-    job = next(portal.jobs(), None) or portal.submit(code.job("mine", code.INIT))
+    job = next(portal.jobs.list(), None) or portal.jobs.submit(code.job("mine", code.INIT))
     mine = f"/api/v1/jobs/{job.id}"
     reads = ["", "/logs", "/logs/download", "/metrics", "/metrics.csv", "/events", "/artifacts", "/artifacts/model.npz"]
     found = {path: stranger.get(mine + path).status_code for path in reads}

@@ -21,7 +21,7 @@ ASKED = "was asked to stop"
 
 
 def trains(portal: Client, job_id: str, replica: str) -> bool:
-    return any(line.text == "step 3" for line in portal.logs(job_id, replica=replica))
+    return any(line.text == "step 3" for line in portal.jobs.logs.read(job_id, replica=replica))
 
 
 def scale(http: httpx.Client, job_id: str, trainers: int) -> None:
@@ -31,17 +31,17 @@ def scale(http: httpx.Client, job_id: str, trainers: int) -> None:
 def test_the_next_attempt_continues_with_another_number_of_parameter_servers(
     running_portal: RunningPortal, portal: Client, http: httpx.Client
 ) -> None:
-    job = portal.submit(code.slow("resized", passes=2, trainers=1))
+    job = portal.jobs.submit(code.slow("resized", passes=2, trainers=1))
     until("it trains", lambda: trains(portal, job.id, "trainer-0"), END_SECONDS)
     answer = http.post(f"/api/v1/jobs/{job.id}/scale", json={"pserver": 2})
     assert (answer.status_code, answer.json()["pservers"]) == (202, 2)
     assert http.post(f"/api/v1/jobs/{job.id}/cancel").status_code == 202
-    portal.wait(job.id, END_SECONDS)
+    portal.jobs.wait(job.id, END_SECONDS)
     assert http.post(f"/api/v1/jobs/{job.id}/retry").status_code == 202
     until("it trains again", lambda: running_portal.replica(job.id, "trainer-0"), END_SECONDS)
     running_portal.release(job.id)
-    ended = portal.wait(job.id, END_SECONDS)
-    messages = [event["text"] for event in portal.events(job.id)]
+    ended = portal.jobs.wait(job.id, END_SECONDS)
+    messages = [event["text"] for event in portal.jobs.events(job.id)]
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
     assert (
         paragraph(
@@ -62,15 +62,17 @@ def test_trainers_join_and_leave_while_the_job_runs(
 ) -> None:
     spec = code.slow(f"elastic-{mode}", passes=8, trainers=1)
     spec["mode"], spec["roles"]["trainer"]["max"], spec["elastic"] = mode, 3, False
-    job = portal.submit(spec)
+    job = portal.jobs.submit(spec)
     until("trainer-0 trains", lambda: trains(portal, job.id, "trainer-0"), END_SECONDS)
     scale(http, job.id, 3)
     until("both newcomers train", lambda: all(trains(portal, job.id, f"trainer-{n}") for n in (1, 2)), END_SECONDS)
     scale(http, job.id, 1)
-    until("both have left", lambda: [one.why for one in portal.job(job.id).replicas].count(ASKED) == 2, END_SECONDS)
+    until(
+        "both have left", lambda: [one.why for one in portal.jobs.get(job.id).replicas].count(ASKED) == 2, END_SECONDS
+    )
     running_portal.release(job.id)
-    ended = portal.wait(job.id, END_SECONDS)
-    messages = [event["text"] for event in portal.events(job.id)]
+    ended = portal.jobs.wait(job.id, END_SECONDS)
+    messages = [event["text"] for event in portal.jobs.events(job.id)]
     assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 1 trainer."), messages
     assert [text for text in messages if text.startswith("Scaled")] == [
         job_messages.SCALED(before=1, replicas=training_messages.TRAINER_COUNT(count=3), name="admin"),

@@ -36,18 +36,18 @@ def start_seconds() -> float:
 def trained(running_portal: RunningPortal, start_seconds: float) -> tuple[Job, float]:
     """The digits example, trained; and the seconds from POST to its first cost point."""
     with running_portal.client() as portal:
-        spec = portal.example("digits")
+        spec = portal.examples.get("digits")
         spec["roles"]["trainer"]["replicas"] = 2
-        namespace = portal.own_namespace()
+        namespace = portal.namespaces.default()
         began = time.monotonic()
-        job = portal.submit(spec, namespace=namespace)
+        job = portal.jobs.submit(spec, namespace=namespace)
         until("the first cost point", lambda: _points(portal, job.id), END_SECONDS, every=0.02)
         first_point = time.monotonic() - began
-        return portal.wait(job.id, END_SECONDS), first_point
+        return portal.jobs.wait(job.id, END_SECONDS), first_point
 
 
 def _points(portal: Client, job_id: str) -> int:
-    cost = portal.metrics(job_id).get("cost")
+    cost = portal.jobs.metrics.series(job_id).get("cost")
     return len(cost.x) if cost else 0
 
 
@@ -64,13 +64,13 @@ def test_the_first_cost_point_comes_soon(
 
 
 def test_the_cost_falls(portal: Client, trained: tuple[Job, float]) -> None:
-    cost = portal.metrics(trained[0].id)["cost"]
+    cost = portal.jobs.metrics.series(trained[0].id)["cost"]
     tenth = max(1, len(cost.last) // 10)
     assert np.mean(cost.last[-tenth:]) < 0.5 * np.mean(cost.last[:tenth])
 
 
 def test_every_replica_is_in_the_log(portal: Client, trained: tuple[Job, float]) -> None:
-    spoke = {line.replica for line in portal.logs(trained[0].id)}
+    spoke = {line.replica for line in portal.jobs.logs.read(trained[0].id)}
     assert spoke >= {"master-0", "pserver-0", "trainer-0", "trainer-1"}
 
 
@@ -79,14 +79,14 @@ def test_every_replica_has_its_row(trained: tuple[Job, float]) -> None:
 
 
 def test_the_test_accuracy_is_printed_and_good(portal: Client, trained: tuple[Job, float]) -> None:
-    text = "\n".join(line.text for line in portal.logs(trained[0].id))
+    text = "\n".join(line.text for line in portal.jobs.logs.read(trained[0].id))
     printed = re.findall(r"test accuracy[^0-9]*([01]?\.\d+)", text, re.IGNORECASE)
     assert printed and float(printed[-1]) >= 0.95, text[-1000:]
 
 
 def test_the_model_loads_with_numpy(portal: Client, trained: tuple[Job, float], tmp_path: Path) -> None:
-    model = next(artifact for artifact in portal.artifacts(trained[0].id) if artifact.name.endswith(".npz"))
-    portal.download(trained[0].id, model.name, tmp_path / "model.npz")
+    model = next(artifact for artifact in portal.jobs.artifacts.list(trained[0].id) if artifact.name.endswith(".npz"))
+    portal.jobs.artifacts.download(trained[0].id, model.name, tmp_path / "model.npz")
     with np.load(tmp_path / "model.npz") as arrays:
         assert arrays.files and all(np.isfinite(arrays[name]).all() for name in arrays.files)
 
@@ -94,28 +94,32 @@ def test_the_model_loads_with_numpy(portal: Client, trained: tuple[Job, float], 
 @pytest.mark.invariant("A synchronous job gives the same bits on every run with the same seed.")
 def test_a_synchronous_run_repeats_bit_for_bit(portal: Client, digits: dict[str, Any]) -> None:
     assert digits["mode"] == "sync"
-    both = [portal.submit(code.shortened(digits, passes=3)) for _ in range(2)]
-    assert [portal.wait(job.id, END_SECONDS).state for job in both] == ["SUCCEEDED"] * 2
-    one, other = (portal.artifacts(job.id) for job in both)
+    both = [portal.jobs.submit(code.shortened(digits, passes=3)) for _ in range(2)]
+    assert [portal.jobs.wait(job.id, END_SECONDS).state for job in both] == ["SUCCEEDED"] * 2
+    one, other = (portal.jobs.artifacts.list(job.id) for job in both)
     assert one == other != []
 
 
 @pytest.mark.invariant("A killed trainer does not end the job.")
 def test_a_killed_trainer_is_missed_but_not_needed(running_portal: RunningPortal, portal: Client) -> None:
-    job = portal.submit(code.slow("one-less"))
+    job = portal.jobs.submit(code.slow("one-less"))
     until("trainer-1 trains", lambda: _printed(portal, job.id, "trainer-1", "step 3"), END_SECONDS)
     (victim, *_) = running_portal.replica(job.id, "trainer-1")
     processes.kill(victim.pid)
-    until("it is reported", lambda: any("trainer-1 was" in str(event) for event in portal.events(job.id)), END_SECONDS)
+    until(
+        "it is reported",
+        lambda: any("trainer-1 was" in str(event) for event in portal.jobs.events(job.id)),
+        END_SECONDS,
+    )
     running_portal.release(job.id)
-    ended = portal.wait(job.id, END_SECONDS)
-    messages = " ".join(str(event) for event in portal.events(job.id))
+    ended = portal.jobs.wait(job.id, END_SECONDS)
+    messages = " ".join(str(event) for event in portal.jobs.events(job.id))
     assert ended.state == "SUCCEEDED", (ended, messages)
     assert "trainer-1" in messages
 
 
 def _printed(portal: Client, job_id: str, replica: str, text: str) -> list[Line]:
-    return [line for line in portal.logs(job_id, replica=replica) if line.text == text]
+    return [line for line in portal.jobs.logs.read(job_id, replica=replica) if line.text == text]
 
 
 def _processes_of(running_portal: RunningPortal, job_id: str) -> list[processes.Process]:
@@ -123,10 +127,10 @@ def _processes_of(running_portal: RunningPortal, job_id: str) -> list[processes.
 
 
 def test_cancel_ends_a_job_with_a_message(running_portal: RunningPortal, portal: Client) -> None:
-    job = portal.submit(code.slow("cancelled", passes=200))
+    job = portal.jobs.submit(code.slow("cancelled", passes=200))
     until("it trains", lambda: _printed(portal, job.id, "trainer-0", "step 1"), END_SECONDS)
-    portal.cancel(job.id)
-    ended = portal.wait(job.id, 20)
+    portal.jobs.cancel(job.id)
+    ended = portal.jobs.wait(job.id, 20)
     assert ended.state == "CANCELLED"
     assert ended.why
     until("nothing of it runs", lambda: not _processes_of(running_portal, job.id), 20)

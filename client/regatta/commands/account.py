@@ -48,7 +48,7 @@ def login(
     elif username:
         password = password or click.prompt("Password", hide_input=True, err=True)
         with session.reach(context) as portal:
-            secret = portal.token(username, password, name, code=code)
+            secret = portal.tokens.sign_in(username, password, name, code=code)
     else:
         secret = loopback.sign_in(session, context, name, no_browser=no_browser)
     _keep(session, replace(context, token=secret))
@@ -80,7 +80,7 @@ def logout(session: Session) -> None:
         return
     try:
         with session.reach(context) as portal:
-            portal.revoke_own_token()
+            portal.tokens.revoke_current()
     except NotSignedIn:
         print_message("The token was already invalid.")
     except PortalError as error:
@@ -117,8 +117,8 @@ def ns() -> None:
 def list_namespaces(session: Session, form: str) -> None:
     """List the namespaces you can see; the current one has a star."""
     with session.portal() as portal:
-        found = list(portal.namespaces())
-        meant = portal.own_namespace()
+        found = list(portal.namespaces.list())
+        meant = portal.namespaces.default()
     rows = [("*" if one["name"] == meant else "", one["name"], str(one.get("role") or "")) for one in found]
     output.show(form, Listing(("", "NAME", "ROLE"), rows, found, [one["name"] for one in found]))
 
@@ -129,7 +129,7 @@ def list_namespaces(session: Session, form: str) -> None:
 def use(session: Session, name: str) -> None:
     """Make NAME the current namespace."""
     with session.portal() as portal:
-        portal.quota(name)  # checks that it exists and is visible
+        portal.namespaces.quota(name)  # checks that it exists and is visible
     session.keep(session.name, replace(session.context(), namespace=name))
     print_message(f"Current namespace: {name}.")
 
@@ -141,7 +141,7 @@ def use(session: Session, name: str) -> None:
 def quota(session: Session, namespace: str, form: str) -> None:
     """Show usage, reservations, limits and free capacity of a namespace."""
     with session.portal() as portal:
-        found = portal.quota(namespace or portal.own_namespace())
+        found = portal.namespaces.quota(namespace or portal.namespaces.default())
     columns = ("used", "reserved", "limits", "headroom")
     resources = sorted({resource for column in columns for resource in found.get(column) or {}})
     tables = [found.get(column) or {} for column in columns]
@@ -166,7 +166,7 @@ def token() -> None:
 def list_tokens(session: Session, form: str) -> None:
     """List your access tokens, without their secrets."""
     with session.portal() as portal:
-        found = list(portal.tokens())
+        found = list(portal.tokens.list())
     rows = [
         (each["id"], each["name"], joined(each["scopes"]) or "all", *(each[when] or "never" for when in _TIMES))
         for each in found
@@ -185,7 +185,7 @@ def list_tokens(session: Session, form: str) -> None:
 def create_token(session: Session, name: str, scopes: tuple[str, ...], days: int | None) -> None:
     """Create an access token and print its secret, which is shown only once."""
     with session.portal() as portal:
-        made = portal.create_token(name, scopes=scopes, days=days)
+        made = portal.tokens.create(name, scopes=scopes, days=days)
     click.echo(made["token"])
     print_message(f"Save it now; it is not shown again. To revoke it: regatta token revoke {made['id']}")
 
@@ -196,7 +196,7 @@ def create_token(session: Session, name: str, scopes: tuple[str, ...], days: int
 def revoke_token(session: Session, token_id: str) -> None:
     """Revoke an access token immediately."""
     with session.portal() as portal:
-        portal.revoke_token(token_id)
+        portal.tokens.revoke(token_id)
     print_message("The token is revoked.")
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from regatta.errors import PortalError
-from regatta.models import DataSet, Version
+from regatta.models import Dataset, Version
 from regatta.session import Session, take
 from regatta.terminal import output, progress
 from regatta.terminal.output import Listing, joined, print_message
@@ -25,7 +25,7 @@ def data() -> None:
 
 def _full(portal: Any, name: str) -> str:
     """Add the current namespace to a name without one."""
-    return name if "/" in name else f"{portal.own_namespace()}/{name}"
+    return name if "/" in name else f"{portal.namespaces.default()}/{name}"
 
 
 @data.command("ls")
@@ -38,16 +38,16 @@ def list_data(session: Session, name: str | None, namespace: str, query: str | N
     """List the datasets you can read. With NAME, list its versions, newest first."""
     with session.portal() as portal:
         if name:
-            _show_versions(portal.data.get(_full(portal, name)), form)
+            _show_versions(portal.datasets.get(_full(portal, name)), form)
             return
-        found = list(portal.data.of(namespace, query) if namespace else portal.data.all(query))
+        found = list(portal.datasets.list(namespace, query))
     rows = [(one.full_name, one.visibility, str(one.latest or ""), *_amounts(one), one.description) for one in found]
     heads = ("NAME", "SEEN BY", "VERSION", "SIZE", "RECORDS", "WHAT")
     raw = [one.raw for one in found]
     output.show(form, Listing(heads, rows, raw, [one.full_name for one in found], "No datasets found."))
 
 
-def _show_versions(found: DataSet, form: str) -> None:
+def _show_versions(found: Dataset, form: str) -> None:
     rows = [
         (str(one.number), one.state, str(one.files), *_amounts(one), one.sealed or "", one.why)
         for one in sorted(found.versions, key=lambda one: -one.number)
@@ -56,7 +56,7 @@ def _show_versions(found: DataSet, form: str) -> None:
     output.show(form, Listing(heads, rows, found.raw, [row[0] for row in rows], "The dataset has no versions yet."))
 
 
-def _amounts(one: DataSet | Version) -> tuple[str, str]:
+def _amounts(one: Dataset | Version) -> tuple[str, str]:
     """Return size and number of records."""
     return output.size(one.size), "" if one.records is None else f"{one.records:,}"
 
@@ -74,7 +74,7 @@ def upload(session: Session, name: str, sources: tuple[Path, ...], fresh: bool, 
     """
     with session.portal() as portal, progress.shown() as bar:
         full = _full(portal, name)
-        version: Version = portal.upload(full, *sources, fresh=fresh, progress=bar)
+        version: Version = portal.datasets.upload(full, *sources, fresh=fresh, progress=bar)
     print_message(f"Version {version.number} of {full} is sealed: {version.files} files, {output.size(version.size)}.")
     if form == "table":
         click.echo(f"{full}@{version.number}")
@@ -90,7 +90,7 @@ def upload(session: Session, name: str, sources: tuple[Path, ...], fresh: bool, 
 def download(session: Session, name: str, target: Path, version: int | None) -> None:
     """Download the dataset NAME to the folder TARGET. Files that are already there are skipped."""
     with session.portal() as portal, progress.shown() as bar:
-        files = portal.fetch(_full(portal, name), target, version=version, progress=bar)
+        files = portal.datasets.download(_full(portal, name), target, version=version, progress=bar)
     print_message(f"Downloaded {len(files)} files to {target}.")
 
 
@@ -104,10 +104,10 @@ def preview(session: Session, name: str, version: int | None, limit: int, form: 
     """Show the first records of a dataset, and its size."""
     with session.portal() as portal:
         full = _full(portal, name)
-        number = version or portal.data.get(full).latest
+        number = version or portal.datasets.get(full).latest
         if number is None:
             raise PortalError(f"{full} has no sealed version yet. To upload one: regatta data upload {full} FILES")
-        found = portal.data.preview(full, number, limit=limit)
+        found = portal.datasets.preview(full, number, limit=limit)
     print_message(_summary(f"{full}@{number}", found))
     heads = [column["name"] for column in found["columns"]] or ["RECORD"]
     rows = [[_short(value) for value in record] for record in found["records"]]
@@ -138,7 +138,7 @@ def _short(value: Any) -> str:
 def uses(session: Session, name: str, form: str) -> None:
     """List the most recent jobs that use the dataset NAME, of the jobs you can see."""
     with session.portal() as portal:
-        found = portal.data.uses(_full(portal, name))
+        found = portal.datasets.uses(_full(portal, name))
     rows = [(one.name, one.state, one.namespace, one.owner, one.version, one.began) for one in found]
     heads = ("JOB", "STATE", "NAMESPACE", "OWNER", "VERSION", "SUBMITTED")
     raw = [vars(one) for one in found]
@@ -158,9 +158,9 @@ def share(session: Session, name: str, namespaces: tuple[str, ...], public: bool
         raise click.UsageError("Give one of: NAMESPACES, --public, --private.")
     with session.portal() as portal:
         full = _full(portal, name)
-        found = portal.data.share(full, namespaces)
+        found = portal.datasets.share(full, namespaces)
         if found.visibility != ("public" if public else "private"):
-            found = portal.data.change(full, visibility="public" if public else "private")
+            found = portal.datasets.change(full, visibility="public" if public else "private")
     readers = "everyone" if found.visibility == "public" else joined(found.shared_with) or "no one else"
     print_message(f"{full} can be read by its namespace and {readers}.")
 
@@ -175,7 +175,7 @@ def remove(session: Session, name: str, yes: bool) -> None:
         full = _full(portal, name)
         if not yes:
             click.confirm(f"Delete {full} with all its versions?", abort=True, err=True)
-        portal.data.remove(full)
+        portal.datasets.remove(full)
     print_message(f"Deleted {full}. To restore it: regatta data restore {full}")
 
 
@@ -185,7 +185,7 @@ def remove(session: Session, name: str, yes: bool) -> None:
 def restore(session: Session, name: str) -> None:
     """Restore a deleted dataset."""
     with session.portal() as portal:
-        found = portal.data.restore(_full(portal, name))
+        found = portal.datasets.restore(_full(portal, name))
     print_message(f"Restored {found.full_name}.")
 
 

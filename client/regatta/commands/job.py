@@ -163,9 +163,9 @@ def submit(
         spec = _changed(spec, given)
         _offer_requirements(spec, program, code)
         if dry_run:
-            _show_preview(portal.preview(spec, namespace=namespace), form)
+            _show_preview(portal.jobs.preview(spec, namespace=namespace), form)
             return
-        job = portal.submit(spec, namespace=namespace)
+        job = portal.jobs.submit(spec, namespace=namespace)
         _show_submitted(portal, job, form, detach=detach)
         if not detach:
             stream.follow(portal, job.id)
@@ -178,7 +178,7 @@ def _requested(
         raise click.UsageError("Give a FILE, or --example NAME, or a program after --, such as: -- python train.py")
     if file:
         return jobfile.load(file, with_code=with_code)
-    return portal.example(example) if example else {}
+    return portal.examples.get(example) if example else {}
 
 
 def _offer_requirements(spec: Mapping[str, Any], program: Sequence[str], code: Sequence[Path]) -> None:
@@ -203,7 +203,7 @@ def _show_submitted(portal: Client, job: Job, form: str, *, detach: bool) -> Non
     else:
         output.show(form, output.one((), (), job.raw, job.id))
     print_message(f"{job.name} is {job.state}. {job.why}".strip())
-    print_message(f"Page: {portal.page_of(job)}")
+    print_message(f"Page: {portal.jobs.page_url(job)}")
     if detach:
         print_message(f"Log: regatta logs -f {job.id}\nWait: regatta wait {job.id}\nCancel: regatta cancel {job.id}")
 
@@ -219,7 +219,7 @@ def _show_submitted(portal: Client, job: Job, form: str, *, detach: bool) -> Non
 def jobs(session: Session, /, namespace: str, limit: int, form: str, **filters: str | None) -> None:
     """List jobs, newest first."""
     with session.portal() as portal:
-        found = [job for job, _ in zip(portal.jobs(namespace, **filters), range(limit), strict=False)]
+        found = [job for job, _ in zip(portal.jobs.list(namespace, **filters), range(limit), strict=False)]
     rows = [(job.id, job.name, job.state, job.created or "", job.why) for job in found]
     heads = ("ID", "NAME", "STATE", "CREATED", "WHY")
     raw = [job.raw for job in found]
@@ -233,7 +233,7 @@ def jobs(session: Session, /, namespace: str, limit: int, form: str, **filters: 
 def get(session: Session, job_id: str, form: str) -> None:
     """Show a job and its replicas."""
     with session.portal() as portal:
-        job = portal.job(job_id)
+        job = portal.jobs.get(job_id)
     if form == "table":
         click.echo(f"{job.name} ({job.id}) in {job.namespace}, attempt {job.attempt}: {job.state}")
         if job.why:
@@ -249,7 +249,7 @@ def get(session: Session, job_id: str, form: str) -> None:
 def wait(session: Session, job_id: str, timeout: float | None) -> None:
     """Wait until a job ends. The exit code reports the outcome of the job."""
     with session.portal() as portal:
-        stream.exit_with(portal.wait(job_id, timeout))
+        stream.exit_with(portal.jobs.wait(job_id, timeout))
 
 
 @click.command()
@@ -258,7 +258,7 @@ def wait(session: Session, job_id: str, timeout: float | None) -> None:
 def cancel(session: Session, job_id: str) -> None:
     """Cancel a job."""
     with session.portal() as portal:
-        _show(portal.cancel(job_id))
+        _show(portal.jobs.cancel(job_id))
 
 
 @click.command()
@@ -268,10 +268,10 @@ def cancel(session: Session, job_id: str) -> None:
 def delete(session: Session, job_id: str, yes: bool) -> None:
     """Delete a job that has ended, with its code, log, metrics, files and checkpoints."""
     with session.portal() as portal:
-        job = portal.job(job_id)
+        job = portal.jobs.get(job_id)
         if not yes:
             click.confirm(f"Delete the job {job.name} with everything it kept?", abort=True, err=True)
-        portal.delete(job_id)
+        portal.jobs.delete(job_id)
     print_message(f"The job {job.name} has been deleted.")
 
 
@@ -281,7 +281,7 @@ def delete(session: Session, job_id: str, yes: bool) -> None:
 def retry(session: Session, job_id: str) -> None:
     """Run a job that has ended again, as its next attempt."""
     with session.portal() as portal:
-        _show(portal.retry(job_id))
+        _show(portal.jobs.retry(job_id))
 
 
 @click.command()
@@ -293,7 +293,7 @@ def scale(session: Session, job_id: str, numbers: tuple[tuple[str, str], ...]) -
     if odd := next((f"{role}={number}" for role, number in numbers if not number.isdigit()), None):
         raise click.UsageError(f"{odd} is not a number of replicas.")
     with session.portal() as portal:
-        _show(portal.scale(job_id, **{role: int(number) for role, number in numbers}))
+        _show(portal.jobs.scale(job_id, **{role: int(number) for role, number in numbers}))
 
 
 def _show(job: Job) -> None:
@@ -311,11 +311,11 @@ def _show(job: Job) -> None:
 def clone(session: Session, /, job_id: str, again: bool, namespace: str, **given: Any) -> None:
     """Print the specification of a job, including its code. With --submit, submit a copy instead."""
     with session.portal() as portal:
-        spec = _changed(portal.specification(job_id), given)
+        spec = _changed(portal.jobs.specification(job_id), given)
         if not again:
             click.echo(output.to_yaml(spec), nl=False)
             return
-        job = portal.submit(spec, namespace=namespace or portal.job(job_id).namespace)
+        job = portal.jobs.submit(spec, namespace=namespace or portal.jobs.get(job_id).namespace)
         _show_submitted(portal, job, "table", detach=True)
 
 
@@ -325,7 +325,7 @@ def clone(session: Session, /, job_id: str, again: bool, namespace: str, **given
 def browse(session: Session, job_id: str) -> None:
     """Open the job page in a browser and print its address."""
     with session.portal() as portal:
-        page = portal.page_of(portal.job(job_id))
+        page = portal.jobs.page_url(portal.jobs.get(job_id))
     click.echo(page)
     if not session.outside.browse(page):
         print_message("No browser could be opened. Open the address above.")
@@ -343,7 +343,7 @@ def browse(session: Session, job_id: str) -> None:
 def artifacts(session: Session, job_id: str, names: tuple[str, ...], everything: bool, to: Path, form: str) -> None:
     """List the artifacts of a job, or download those in NAMES."""
     with session.portal() as portal:
-        found = portal.artifacts(job_id)
+        found = portal.jobs.artifacts.list(job_id)
         if not names and not everything:
             rows = [(file.name, output.size(file.size), file.sha256) for file in found]
             raw = [vars(file) for file in found]
@@ -353,7 +353,7 @@ def artifacts(session: Session, job_id: str, names: tuple[str, ...], everything:
         for name in [file.name for file in found] if everything else names:
             place = tree.place_of(to, name)
             place.parent.mkdir(parents=True, exist_ok=True)
-            portal.download(job_id, name, place)
+            portal.jobs.artifacts.download(job_id, name, place)
             click.echo(place)
 
 

@@ -79,10 +79,10 @@ def logs(
     with session.portal() as portal:
         begin = _begin(portal, job_id, follows=follows, since=since, tail=tail, after=after, replica=replica)
         if follows:
-            for line in portal.follow(job_id, begin, replica=replica, since=since):
+            for line in portal.jobs.logs.follow(job_id, begin, replica=replica, since=since):
                 show(line)
-            exit_with(portal.job(job_id))
-        for line in portal.logs(job_id, begin, replica=replica, since=since):
+            exit_with(portal.jobs.get(job_id))
+        for line in portal.jobs.logs.read(job_id, begin, replica=replica, since=since):
             show(line)
 
 
@@ -101,8 +101,8 @@ def _begin(
         return after or 0
     wanted = TAIL if tail is None else tail
     if wanted == 0:
-        return portal.last_line(job_id)
-    lines = portal.tail(job_id, wanted, replica=replica)
+        return portal.jobs.logs.last_line(job_id)
+    lines = portal.jobs.logs.tail(job_id, wanted, replica=replica)
     begin = lines[0].seq - 1 if lines else 0
     if tail is None and len(lines) == wanted and begin:
         print_message(f"Showing the last {wanted} lines. For all lines: regatta logs --after 0 {job_id}")
@@ -111,9 +111,9 @@ def _begin(
 
 def follow(portal: Client, job_id: str) -> None:
     """Print the log to its end, then exit with the outcome of the job."""
-    for line in portal.follow(job_id):
+    for line in portal.jobs.logs.follow(job_id):
         _plain(line)
-    exit_with(portal.job(job_id))
+    exit_with(portal.jobs.get(job_id))
 
 
 def exit_with(job: Job) -> None:
@@ -157,16 +157,16 @@ def metrics(
         if as_csv:
             _print_csv(portal, job_id, wanted, follows=follows)
         elif follows:
-            for point in portal.follow_points(job_id, keys=wanted):
+            for point in portal.jobs.metrics.follow(job_id, keys=wanted):
                 click.echo(_point(point))
         else:
-            found = portal.chart(job_id, wanted, buckets=buckets)
+            found = portal.jobs.metrics.chart(job_id, wanted, buckets=buckets)
             _show_series(found.series, form)
             if found.left_out:
                 print_message(_left_out(job_id, found.left_out))
             return
         if follows:
-            exit_with(portal.job(job_id))
+            exit_with(portal.jobs.get(job_id))
 
 
 def _left_out(job_id: str, names: Sequence[str]) -> str:
@@ -176,7 +176,7 @@ def _left_out(job_id: str, names: Sequence[str]) -> str:
 
 def _print_csv(portal: Client, job_id: str, keys: str | None, *, follows: bool) -> None:
     click.echo("seq,time,attempt,replica,step,key,value")
-    read = portal.follow_points if follows else portal.points
+    read = portal.jobs.metrics.follow if follows else portal.jobs.metrics.points
     for point in read(job_id, keys=keys):
         click.echo(output.csv_line(vars(point).values()))
 
@@ -203,7 +203,7 @@ def _summary(series: Series) -> tuple[float, float, float, float]:
 def events(session: Session, job_id: str, form: str) -> None:
     """Show the events of a job: state changes, and restarts and failures of replicas."""
     with session.portal() as portal:
-        found = portal.events(job_id)
+        found = portal.jobs.events(job_id)
     rows = [(str(event.get("time") or ""), str(event.get("replica") or ""), str(event["text"])) for event in found]
     output.show(form, Listing(("TIME", "REPLICA", "WHAT"), rows, found, [row[0] for row in rows]))
 

@@ -58,7 +58,7 @@ def on_volume(settings: Settings, root: Path) -> Path:
 
 @pytest.mark.django_db
 @pytest.mark.usefixtures("on_volume", "small_parts")
-class TestDataSetOnAVolume:
+class TestDatasetOnAVolume:
     def test_it_is_uploaded_sealed_and_laid_out_for_a_job_without_a_copy(self, personas: Personas) -> None:
         version: Version = seal(personas.developer)
         assert materialization.prepare(version, patience=60)

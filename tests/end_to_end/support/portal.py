@@ -163,7 +163,7 @@ class RunningPortal:
         if username == ADMIN and self._token:
             return self._token
         with Client(self.address) as portal:
-            token = portal.token(username, password, "end to end")
+            token = portal.tokens.sign_in(username, password, "end to end")
         self._token = token if username == ADMIN else self._token
         return token
 

@@ -372,7 +372,7 @@ def test_the_code_is_given_as_it_was_submitted(attempt: Attempt) -> None:
     assert code_snapshots.unpack(get(attempt, "code").content) == {"train.py": "print(1)", "model/net.py": ""}
 
 
-def test_the_data_set_is_given_file_by_file(attempt: Attempt) -> None:
+def test_the_dataset_is_given_file_by_file(attempt: Attempt) -> None:
     attempt.job.spec = {"dataset": "public/digits"}
     attempt.job.save()
     files = {file["path"]: file["size"] for file in get(attempt, "data").json()["files"]}
@@ -398,7 +398,7 @@ def test_no_other_file_is_given(attempt: Attempt, path: str) -> None:
     assert get(attempt, f"data/{path}").status_code == 404
 
 
-def test_a_job_without_a_data_set_is_given_none(attempt: Attempt) -> None:
+def test_a_job_without_a_dataset_is_given_none(attempt: Attempt) -> None:
     assert get(attempt, "data").json() == {"files": []}
 
 

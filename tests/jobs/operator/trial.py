@@ -36,16 +36,16 @@ class Trial:
         finally:
             for job in self.jobs:
                 with suppress(PortalError):  # it has ended by itself
-                    self.portal.cancel(job.id)
+                    self.portal.jobs.cancel(job.id)
 
     def submit(self, spec: dict[str, Any]) -> Job:
-        self.jobs.append(self.portal.submit(spec, namespace="admin"))
+        self.jobs.append(self.portal.jobs.submit(spec, namespace="admin"))
         return self.jobs[-1]
 
     # --- Observing a job ---------------------------------------------------------------------------------------------
     def steps(self, job: Job, replica: str) -> list[int]:
         """Return the steps that a replica of ``code.slow`` has printed."""
-        lines = (line for line in self.portal.logs(job.id, replica=replica) if line.text.startswith("step "))
+        lines = (line for line in self.portal.jobs.logs.read(job.id, replica=replica) if line.text.startswith("step "))
         return [int(line.text.split()[1]) for line in lines]
 
     def attempt(self, job: Job) -> str:
@@ -85,7 +85,9 @@ class Trial:
 
     def until_back(self, job: Job, replica: str, seconds: float = SECONDS) -> None:
         begins = f"{replica} recovered after"
-        self.until(begins, lambda: any(one["text"].startswith(begins) for one in self.portal.events(job.id)), seconds)
+        self.until(
+            begins, lambda: any(one["text"].startswith(begins) for one in self.portal.jobs.events(job.id)), seconds
+        )
 
     def until_nothing_is_left(self, job: Job) -> None:
         self.until("nothing is left on the cluster", lambda: not self.left(job))
@@ -95,12 +97,12 @@ class Trial:
         return "\n".join([*(line for job in self.jobs for line in self._job_report(job)), self.cluster.diagnosis()])
 
     def _job_report(self, job: Job) -> Iterator[str]:
-        now = self.portal.job(job.id)
+        now = self.portal.jobs.get(job.id)
         yield f"== {now.name}: {now.state} ({now.reason}), attempt {now.attempt}: {now.why}"
         for replica in now.replicas:
             yield f"   {replica.name} {replica.state} {replica.why}"
-        for event in self.portal.events(job.id):
+        for event in self.portal.jobs.events(job.id):
             yield f"   {event['time']} {event['text']}"
         for replica in now.replicas:
-            for line in self.portal.tail(job.id, _LAST_LINES, replica=replica.name):
+            for line in self.portal.jobs.logs.tail(job.id, _LAST_LINES, replica=replica.name):
                 yield f"   {line.time} {replica.name} | {line.text}"

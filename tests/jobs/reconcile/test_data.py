@@ -54,7 +54,7 @@ def test_the_version_is_fixed_when_the_job_is_submitted(personas: Personas, vers
     assert (job.spec["dataset"], job.dataset_version) == ("team/mine@1", version)
 
 
-def test_a_shipped_data_set_has_no_version(submit: Submit) -> None:
+def test_a_shipped_dataset_has_no_version(submit: Submit) -> None:
     job = submit("public/digits")
     assert (job.spec["dataset"], job.dataset_version) == ("public/digits", None)
 

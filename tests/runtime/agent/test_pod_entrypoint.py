@@ -89,7 +89,7 @@ def test_code_of_the_image_is_copied_and_not_fetched(start: Start, portal: Inges
     assert not (tmp_path / "image" / "train.py").read_text().endswith("#")
 
 
-def test_the_data_set_comes_from_the_portal(start: Start, portal: IngestServer, tmp_path: Path) -> None:
+def test_the_dataset_comes_from_the_portal(start: Start, portal: IngestServer, tmp_path: Path) -> None:
     portal.given["data"] = b'{"files": [{"path": "public/mine/a b.csv", "size": 3}]}'
     portal.given["data/public/mine/a%20b.csv"] = b"1,2"
     data = tmp_path / "data"

@@ -43,7 +43,7 @@ def make(root: Path, name: str, rows: int = 4, **changes: object) -> Path:
     ("name", "shape", "train", "test", "dtype"),
     [("public/digits", (64,), 1437, 360, np.int64), ("public/diabetes", (10,), 353, 89, np.float32)],
 )
-def test_the_shipped_data_sets_are_found_and_whole(name, shape, train, test, dtype):
+def test_the_shipped_datasets_are_found_and_whole(name, shape, train, test, dtype):
     info = catalogue.find(name)
     assert (info.features, dict(info.records)) == (shape, {"train": train, "test": test})
     for split, rows in info.records.items():
@@ -103,7 +103,7 @@ def test_the_search_path_takes_precedence_over_shipped_datasets(tmp_path):
     assert catalogue.find("public/digits", [tmp_path]).title == "A test"
 
 
-def test_own_data_sets_are_listed_with_the_shipped_ones(tmp_path):
+def test_own_datasets_are_listed_with_the_shipped_ones(tmp_path):
     make(tmp_path, "team/own")
     assert catalogue.names([tmp_path]) == ["public/diabetes", "public/digits", "team/own"]
 
@@ -143,7 +143,7 @@ def test_a_missing_file_is_a_message(tmp_path):
         catalogue.chunks(catalogue.find("own", [tmp_path]))
 
 
-def test_a_data_set_of_any_format_is_read_chunk_by_chunk(tmp_path):
+def test_a_dataset_of_any_format_is_read_chunk_by_chunk(tmp_path):
     make(tmp_path, "own", features=None, splits={"train": {"records": 2, "files": [{"path": "train.csv"}]}})
     (tmp_path / "own" / "train.csv").write_text("rooms,price\n3,100\n4,200\n")
     info = catalogue.find("own", [tmp_path])

@@ -54,7 +54,7 @@ def test_a_folder_below_the_search_path_has_its_name(folder: Path) -> None:
     assert rows("mine", folder) == [{"x": "1"}, {"x": "2"}, {"x": "3"}]
 
 
-def test_a_data_set_of_that_name_comes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_of_that_name_comes_first(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "public" / "digits").mkdir(parents=True)
     (folder / "public" / "digits" / "a.csv").write_text("x\n1\n")
     monkeypatch.chdir(folder)
@@ -67,7 +67,7 @@ def test_by_name_alone_no_file_is_found(folder: Path) -> None:
             catalogue.find(name, [folder])
 
 
-def test_nothing_of_the_project_itself_is_a_data_set() -> None:
+def test_nothing_of_the_project_itself_is_a_dataset() -> None:
     with pytest.raises(UnknownDataset):
         catalogue.locate("storage", [catalogue.SHIPPED])
 

@@ -51,7 +51,7 @@ def test_it_is_found_by_its_version_and_by_no_other(tmp_path: Path) -> None:
         catalogue.find("team/mine@4", [tmp_path])
 
 
-def test_a_shipped_data_set_has_one_version() -> None:
+def test_a_shipped_dataset_has_one_version() -> None:
     assert catalogue.find("public/digits@1").name == "public/digits"
     with pytest.raises(UnknownDataset):
         catalogue.find("public/digits@2")

@@ -199,7 +199,7 @@ def test_a_standby_master_exits_on_sigterm(start):
     assert second.end()[0] == contract.EXIT_RESTART
 
 
-def test_an_unknown_data_set_is_a_message_and_exit_1(start):
+def test_an_unknown_dataset_is_a_message_and_exit_1(start):
     code, output = start(**{contract.DATASET: "public/digit"}).end()
     assert code == contract.EXIT_ERROR
     assert "There is no dataset 'public/digit'. Did you mean public/digits" in output

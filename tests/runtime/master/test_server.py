@@ -325,7 +325,7 @@ class TestRecovery:
         first.close()
         assert not start(1, X, Y).client(Y).save_request(30)
 
-    def test_m11_another_data_set_is_refused_with_both(self, start, reception, store):
+    def test_m11_another_dataset_is_refused_with_both(self, start, reception, store):
         start(3, X)
         with pytest.raises(UsageError, match=r"30 records in 3 tasks.*40 records in 4 tasks"):
             Master(Plan(1), table_of(4), Ledger(store, PREFIX), list, reception())

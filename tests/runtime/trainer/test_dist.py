@@ -95,12 +95,12 @@ def test_a_second_init_is_refused():
         dist.init()
 
 
-def test_a_reader_without_a_name_lists_the_data_sets():
+def test_a_reader_without_a_name_lists_the_datasets():
     with pytest.raises(UsageError, match="public/digits"):
         dist.init().reader()
 
 
-def test_an_unknown_data_set_gets_the_nearest_name():
+def test_an_unknown_dataset_gets_the_nearest_name():
     with pytest.raises(UsageError, match="public/digits"):
         dist.init().reader("public/digit")
 

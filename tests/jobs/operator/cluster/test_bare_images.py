@@ -62,7 +62,7 @@ def run(trial: Trial, program: str, **fields: Any) -> Job:
 
 
 def printed(portal: Client, job: Job, replica: str = "trainer-0") -> list[str]:
-    return [line.text for line in portal.logs(job.id, replica=replica) if line.stream == "stdout"]
+    return [line.text for line in portal.jobs.logs.read(job.id, replica=replica) if line.stream == "stdout"]
 
 
 def test_two_programs_run_to_their_end_with_their_lines_and_curves(portal: Client, trial: Trial) -> None:
@@ -76,13 +76,13 @@ def test_two_programs_run_to_their_end_with_their_lines_and_curves(portal: Clien
     """
     two = {"trainer": {"replicas": 2, "cpu": 0.2, "memory": "128Mi"}}
     job = run(trial, program, roles=two, env={"WORD": "open $(sesame)"})
-    ended = portal.wait(job.id, SECONDS)
+    ended = portal.jobs.wait(job.id, SECONDS)
     assert (ended.state, ended.why) == ("SUCCEEDED", "Trained with 2 trainers."), ended
     costs = [f"step {step} cost {1 / (step + 1)}" for step in range(5)]
     for index in (0, 1):
         lines = [f"I am {index} of 2 open $(sesame)", "False 10001", *costs, "the last"]
         assert printed(portal, job, f"trainer-{index}") == lines
-    assert len(portal.metrics(job.id, "cost")["cost"].x) == 5
+    assert len(portal.jobs.metrics.series(job.id, "cost")["cost"].x) == 5
 
 
 def test_of_many_lines_and_of_long_ones_each_comes_once(portal: Client, trial: Trial) -> None:
@@ -94,7 +94,7 @@ def test_of_many_lines_and_of_long_ones_each_comes_once(portal: Client, trial: T
         print("x" * 50_000)
     """
     job = run(trial, program)
-    assert portal.wait(job.id, SECONDS).state == "SUCCEEDED"
+    assert portal.jobs.wait(job.id, SECONDS).state == "SUCCEEDED"
     *numbers, long = printed(portal, job)
     assert sorted(map(int, numbers)) == list(range(20_000))
     assert long == "x" * 50_000
@@ -102,13 +102,13 @@ def test_of_many_lines_and_of_long_ones_each_comes_once(portal: Client, trial: T
 
 def test_a_failed_program_is_reported_with_its_code(portal: Client, trial: Trial) -> None:
     job = run(trial, "raise SystemExit(3)")
-    ended = portal.wait(job.id, SECONDS)
+    ended = portal.jobs.wait(job.id, SECONDS)
     assert (ended.state, ended.why) == ("FAILED", "trainer-0 exited with code 3.")
 
 
 def test_a_program_missing_from_the_image_is_reported_by_name(portal: Client, trial: Trial) -> None:
     job = run(trial, "pass", entrypoint=["no-such-program"])
-    ended = portal.wait(job.id, SECONDS)
+    ended = portal.jobs.wait(job.id, SECONDS)
     assert ended.state == "FAILED"
     assert "trainer-0 could not be started" in ended.why
     assert "no-such-program" in ended.why
@@ -116,7 +116,7 @@ def test_a_program_missing_from_the_image_is_reported_by_name(portal: Client, tr
 
 def test_a_missing_image_is_reported_soon(portal: Client, trial: Trial, cluster: Cluster) -> None:
     job = run(trial, "pass", image=f"{cluster.registry}/nobody/nothing:1")
-    trial.until("the job says why", lambda: mentions(portal.job(job.id).why, messages.IMAGE_NOT_PULLED), 60)
+    trial.until("the job says why", lambda: mentions(portal.jobs.get(job.id).why, messages.IMAGE_NOT_PULLED), 60)
 
 
 ENDLESS = """
@@ -140,8 +140,8 @@ def is_whole(found: list[int]) -> bool:
 def test_the_log_of_a_cancelled_job_is_read_to_its_last_line(portal: Client, trial: Trial, cluster: Cluster) -> None:
     job = run(trial, ENDLESS)
     trial.until("it prints", lambda: len(numbers(portal, job)) > 10)
-    portal.cancel(job.id)
-    assert portal.wait(job.id, SECONDS).state == "CANCELLED"
+    portal.jobs.cancel(job.id)
+    assert portal.jobs.wait(job.id, SECONDS).state == "CANCELLED"
     assert printed(portal, job)[-1] == "asked to end"
     assert is_whole(numbers(portal, job))
     trial.until_nothing_is_left(job)
@@ -161,7 +161,7 @@ def test_a_killed_log_follower_loses_and_duplicates_nothing(
     before = len(numbers(portal, job))
     trial.until("it goes on", lambda: len(numbers(portal, job)) > before + 20)
     assert is_whole(numbers(portal, job))
-    assert portal.job(job.id).attempt == 1
+    assert portal.jobs.get(job.id).attempt == 1
 
 
 def test_a_killed_portal_reads_on_what_was_printed_meanwhile(

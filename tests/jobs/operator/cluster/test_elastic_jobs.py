@@ -197,7 +197,7 @@ class Fleet:
         self.jobs: list[str] = []
 
     def submit(self, name: str, passes: int = 10) -> str:
-        self.jobs.append(self._portal.submit(elastic(self._portal, name, passes), namespace="admin").id)
+        self.jobs.append(self._portal.jobs.submit(elastic(self._portal, name, passes), namespace="admin").id)
         return self.jobs[-1]
 
     def overview(self, job: str) -> dict[str, Any]:
@@ -228,7 +228,7 @@ class Fleet:
 
     def steps(self, job: str) -> int:
         """Return the number of costs that its training has reported so far."""
-        found = self._portal.metrics(job, "cost")
+        found = self._portal.jobs.metrics.series(job, "cost")
         return sum(found["cost"].count) if "cost" in found else 0
 
     def finish(self, *jobs: str) -> None:
@@ -262,12 +262,12 @@ class Fleet:
 
     def accuracy(self, job: str) -> float:
         """Return the accuracy on digits that were not in the training data."""
-        text = "\n".join(line.text for line in self._portal.logs(job))
+        text = "\n".join(line.text for line in self._portal.jobs.logs.read(job))
         return float(re.findall(r"test accuracy: ([01]\.\d+)", text)[-1])
 
     def resized(self, *jobs: str) -> list[str]:
         """Return the messages about changes of the number of trainers."""
-        return [event["text"] for job in jobs for event in self._portal.events(job) if event["kind"] == "scaled"]
+        return [event["text"] for job in jobs for event in self._portal.jobs.events(job) if event["kind"] == "scaled"]
 
     def diagnosis(self) -> str:
         """Return the state of jobs and pods, for the message of a failed wait."""
@@ -276,7 +276,7 @@ class Fleet:
             now = self.overview(job)
             replicas = {one["name"]: one["state"] for one in now["replicas"]}
             lines.append(f"{now['name']}: {now['state']} {now['why']!r} {now['sizing']!r} {now['trainers']} {replicas}")
-            lines += [f"    {event['time']} {event['text']}" for event in self._portal.events(job)[-12:]]
+            lines += [f"    {event['time']} {event['text']}" for event in self._portal.jobs.events(job)[-12:]]
         return "\n".join(lines)
 
 
@@ -287,12 +287,12 @@ def fleet(portal: Client, http: httpx.Client, cluster: Cluster) -> Iterator[Flee
     yield fleet
     for job in fleet.jobs:
         with suppress(PortalError):  # it has ended by itself
-            portal.cancel(job)
+            portal.jobs.cancel(job)
 
 
 def elastic(portal: Client, name: str, passes: int) -> dict[str, Any]:
     """Return the example that trains on digits, in small steps and as an elastic job."""
-    spec = code.shortened(portal.example("digits"), passes=passes)
+    spec = code.shortened(portal.examples.get("digits"), passes=passes)
     script = spec["files"]["train.py"].replace("import numpy", "import os, time\nimport numpy", 1)
     script = script.replace("    job.report(cost=cost)\n", f"    job.report(cost=cost)\n{PAUSE}")
     assert script.count("enough") == 1
@@ -314,7 +314,7 @@ def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_righ
     fleet.await_trainers("the fourth has its least", 1, fourth)
     fleet.await_trainers("the others have made room for it", 4, *thirds)
     fleet.finish(fourth)
-    assert portal.wait(fourth, SECONDS).state == "SUCCEEDED"
+    assert portal.jobs.wait(fourth, SECONDS).state == "SUCCEEDED"
     fleet.await_trainers("the others have its place", 6, *thirds)
 
     service.scale(2)
@@ -333,7 +333,7 @@ def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_righ
     fleet.await_trainers("jobs have its place", 6, *thirds)
 
     fleet.finish(*thirds)
-    ends = [portal.wait(job, SECONDS) for job in thirds]
+    ends = [portal.jobs.wait(job, SECONDS) for job in thirds]
     assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3, fleet.diagnosis()
     assert min(fleet.accuracy(job) for job in (*thirds, fourth)) >= 0.9
     overview = fleet.resized(*thirds)

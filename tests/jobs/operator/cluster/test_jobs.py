@@ -81,7 +81,7 @@ def job(shared: Trial) -> Job:
     if found is None or (found.state, found.attempt) != ("RUNNING", 1):
         found = run(shared, {**endless("standing"), "env": {"API_KEY": SECRET}})
     else:
-        shared.portal.scale(found.id, trainer=2)
+        shared.portal.jobs.scale(found.id, trainer=2)
     shared.until("it has two trainers", lambda: trainers(found.refresh()) == ["trainer-0", "trainer-1"])
     shared.until_trained(found, "trainer-0", "trainer-1")
     return found
@@ -125,13 +125,13 @@ def assert_whole(before: dict[str, list[int]], after: dict[str, list[int]]) -> N
 def test_from_the_submission_to_the_downloaded_model(
     portal: Client, trial: Trial, store: EtcdServer, tmp_path: Path
 ) -> None:
-    job = run(trial, {**portal.example("fit-a-line"), "passes": 20})
-    ended = portal.wait(job.id, SECONDS)
+    job = run(trial, {**portal.examples.get("fit-a-line"), "passes": 20})
+    ended = portal.jobs.wait(job.id, SECONDS)
     assert (ended.state, ended.why) == ("SUCCEEDED", "Trained with 2 trainers."), ended
-    portal.download(job.id, "model.npz", tmp_path / "model.npz")
+    portal.jobs.artifacts.download(job.id, "model.npz", tmp_path / "model.npz")
     assert {"w", "b"} <= set(np.load(tmp_path / "model.npz").files)
-    assert len(portal.metrics(job.id, "cost")["cost"].x) > 10
-    assert {line.replica for line in portal.logs(job.id)} == {
+    assert len(portal.jobs.metrics.series(job.id, "cost")["cost"].x) > 10
+    assert {line.replica for line in portal.jobs.logs.read(job.id)} == {
         *("master-0", "pserver-0", "pserver-1", "trainer-0", "trainer-1")
     }
     trial.until_nothing_is_left(job)
@@ -151,7 +151,7 @@ def test_from_a_browser_s_submit_to_the_model_that_it_downloads(running_portal: 
         request_little(page)
         page.get_by_role("button", name="Submit").click()
         page.wait_for_url("**/jobs/*-*-*")
-        trial.jobs.append(trial.portal.job(page.url.rpartition("/")[2]))
+        trial.jobs.append(trial.portal.jobs.get(page.url.rpartition("/")[2]))
         for name in ("master-0", "pserver-1", "trainer-1"):
             expect(page.locator("live-status").get_by_role("rowheader", name=name)).to_be_visible()
         trial.until("the curve is drawn", lambda: page.locator("metric-chart .js-line").count())

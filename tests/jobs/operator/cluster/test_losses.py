@@ -83,14 +83,14 @@ def test_jobs_of_a_deleted_namespace_restart_in_the_recreated_one(
     before = cluster.api.call("GET", f"/api/v1/namespaces/{cluster.namespace}")["metadata"]["uid"]
     cluster.kubectl("delete", "namespace", cluster.namespace, "--wait=false", everywhere=True)
     for job in jobs:
-        trial.until("it is tried again", lambda job=job: portal.job(job.id).attempt == 2, SECONDS)
-        lines = [event["text"] for event in portal.events(job.id)]
+        trial.until("it is tried again", lambda job=job: portal.jobs.get(job.id).attempt == 2, SECONDS)
+        lines = [event["text"] for event in portal.jobs.events(job.id)]
         assert any("gone" in text for text in lines), lines
-        trial.until("it runs again", lambda job=job: portal.job(job.id).state == "RUNNING", SECONDS)
+        trial.until("it runs again", lambda job=job: portal.jobs.get(job.id).state == "RUNNING", SECONDS)
     assert cluster.api.call("GET", f"/api/v1/namespaces/{cluster.namespace}")["metadata"]["uid"] != before
     for job in jobs:
-        portal.cancel(job.id)
-        assert portal.wait(job.id, SECONDS).state == "CANCELLED"
+        portal.jobs.cancel(job.id)
+        assert portal.jobs.wait(job.id, SECONDS).state == "CANCELLED"
 
 
 # --- A node ----------------------------------------------------------------------------------------------------------
@@ -140,7 +140,7 @@ def test_the_loss_of_a_node_costs_a_job_nothing(
     job = run(trial, code.slow("node-dies", passes=12, pause=0.4))
     trial.until_trained(job, "trainer-0")
     node = another_node()
-    portal.scale(job.id, trainer=2)
+    portal.jobs.scale(job.id, trainer=2)
     trial.until_trained(job, "trainer-1")
     assert places(cluster, job)["1"] == node
     end_node()
@@ -148,11 +148,11 @@ def test_the_loss_of_a_node_costs_a_job_nothing(
     assert places(cluster, job)["1"] != node
     for trainer in ("trainer-0", "trainer-1"):
         trial.release(job, trainer)
-    ended = portal.wait(job.id, SECONDS)
+    ended = portal.jobs.wait(job.id, SECONDS)
     assert (ended.state, ended.attempt) == ("SUCCEEDED", 1), ended
     lines = trial.steps(job, "trainer-0")
     assert lines == list(range(1, len(lines) + 1)), "every line is there, once, in order"
-    portal.download(job.id, "model.npz", tmp_path / "model.npz")
+    portal.jobs.artifacts.download(job.id, "model.npz", tmp_path / "model.npz")
     trained = np.load(tmp_path / "model.npz")["w"]
     assert np.isfinite(trained).all()
-    assert portal.metrics(job.id, "cost")["cost"].last[-1] < 0.5, "it has learnt"
+    assert portal.jobs.metrics.series(job.id, "cost")["cost"].last[-1] < 0.5, "it has learnt"

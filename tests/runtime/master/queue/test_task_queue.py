@@ -255,7 +255,7 @@ class TestTransitions:
         assert Asker(queue, X).work() == [(0, 0), (0, 1), (1, 0), (1, 1)]
         assert queue.finished
 
-    def test_m14_a_data_set_without_records_is_done_at_once_with_a_warning(self):
+    def test_m14_a_dataset_without_records_is_done_at_once_with_a_warning(self):
         queue = queue_of(0, X)
         assert Asker(queue, X).get() == JobDone()
         assert "has no records" in texts(queue)
