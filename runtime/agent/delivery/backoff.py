@@ -24,7 +24,7 @@ LAST_RETRY_SECONDS = 2.0
 class Backoff:
     """Pauses between the calls of one sender.
 
-    Pauses double up to ``LAST_RETRY_SECONDS``, and begin anew after a call that the portal has answered. Nothing is
+    Pauses double up to ``LAST_RETRY_SECONDS``, and start over after a call that the portal has answered. Nothing is
     sent once ``over``: the attempt has been replaced, or the time to give up has come.
 
     ``settled``, ``pause`` and ``until_taken`` are for the thread that makes the calls. ``changed`` ends a pause early
