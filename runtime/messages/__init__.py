@@ -60,7 +60,8 @@ class Template:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.places = frozenset(_PLACE.findall(text))
+        self._parts = _PLACE.split(text)  # texts, and between them the names of places
+        self.places = frozenset(self._parts[1::2])
         self.code = ""  # set by ``register``
 
     def __call__(self, **params: Any) -> Message:
@@ -68,7 +69,9 @@ class Template:
         if params.keys() != self.places:
             raise TypeError(f"{self.code or self.text} takes {sorted(self.places)}, not {sorted(params)}")
         values = {name: _parameter(value) for name, value in params.items()}
-        return Message(fill(self.text, values), self.code, values)
+        parts = self._parts.copy()
+        parts[1::2] = [f"{values[name]}" for name in parts[1::2]]
+        return Message("".join(parts), self.code, values)
 
 
 _TEMPLATES: dict[str, Template] = {}
@@ -176,8 +179,11 @@ def _value(value: Any, depth: int) -> Parameter:
     return _read(value, depth)
 
 
+_KEPT = frozenset({Message, int, str})
+
+
 def _parameter(value: Any) -> Parameter:
-    if isinstance(value, Message) or type(value) in (int, str):
+    if type(value) in _KEPT:
         return value  # type: ignore[no-any-return]
     if type(value) is float and math.isfinite(value):
         return value
