@@ -45,7 +45,8 @@ def bundle_folder(digest: str) -> Path:
 
 
 def environment_folder(requirements: tuple[str, ...], framework: str = NATIVE) -> Path:
-    recipe = json.dumps([sys.version_info[:3], sys.prefix, sorted(requirements), *_alone(framework)])
+    chosen = (*_alone(framework), *pip_install.READING) if _alone(framework) else ()
+    recipe = json.dumps([sys.version_info[:3], sys.prefix, sorted(requirements), *chosen])
     return directories()[1] / hashlib.sha256(recipe.encode()).hexdigest()[:32]
 
 
@@ -125,9 +126,9 @@ def _has(module: str) -> bool:
 
 
 def _alone(framework: str) -> tuple[str, ...]:
-    """Return the installer's option for an environment without the platform's packages, if the framework needs one.
+    """Return the installer's option for an environment with few of the platform's packages, if the framework needs one.
 
-    Such frameworks install their own releases of NumPy and other packages, and nothing of the platform runs there.
+    Such frameworks install their own releases of NumPy and other packages.
     """
     return (pip_install.ALONE,) if TABLE[framework].together else ()
 

@@ -3,8 +3,8 @@
 The folder contains ``requirements.txt``. Only built packages are installed (``--only-binary``), so no code of a package
 runs here. The output of pip goes to ``install.log``, the result to ``outcome.json``: ``{"ok": bool, "why": "..."}``.
 While it runs, the program holds the folder's ``lock``, which contains its process id: if the lock is free and there is
-no outcome, no installation runs. ``alone``: the environment does not include the platform's packages. Standard library
-only.
+no outcome, no installation runs. ``alone``: of the platform's packages, the environment includes only ``READING``.
+Standard library only.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ MESSAGES = {
 SECONDS = 600
 LAST_LINES = 5
 ALONE = "alone"
+# Folders of the packages with which the runtime reads data in every job. They depend on no other package.
+READING = ("cramjam", "google_crc32c", "google_crc32c.libs")
 
 
 def main(folder: Path, words: Sequence[str] = ()) -> int:
@@ -56,8 +58,7 @@ def _install(folder: Path, log: IO[str], *, alone: bool) -> Message | None:
         venv.create(target, clear=True, symlinks=True, with_pip=False)
     except OSError as error:
         return _message("environment_not_created", error=str(error.strerror))
-    if not alone:
-        _inherit(target)
+    _inherit(target, READING if alone else ())
     command = (
         sys.executable,
         *("-m", "pip", f"--python={target / 'bin' / 'python'}", "install"),
@@ -75,11 +76,17 @@ def _message(code: str, **params: str | int) -> Message:
     return {"code": f"cluster.{code}", "params": params, "text": MESSAGES[code].format(**params)}
 
 
-def _inherit(target: Path) -> None:
-    """Add the platform's own packages (NumPy) to the search path, after those of the job."""
+def _inherit(target: Path, names: Sequence[str]) -> None:
+    """Add the platform's own packages to the search path, after those of the job: all, or those with the names."""
     versioned = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    packages = target / "lib" / versioned / "site-packages"
-    (packages / "platform.pth").write_text(sysconfig.get_path("purelib") + "\n", encoding="utf-8")
+    packages, platform = target / "lib" / versioned / "site-packages", Path(sysconfig.get_path("platlib"))
+    if names:
+        chosen = target / "platform"
+        chosen.mkdir()
+        for name in names:
+            (chosen / name).symlink_to(platform / name)
+        platform = chosen
+    (packages / "platform.pth").write_text(f"{platform}\n", encoding="utf-8")
 
 
 def _last_lines(folder: Path) -> Message:

@@ -10,6 +10,7 @@ import pytest
 from pytest_django import Settings
 
 from jobs.builds import local_bundle
+from jobs.frameworks.definitions import NATIVE
 from jobs.launch import planner
 from tests.waiting import until
 
@@ -23,33 +24,34 @@ def _own_data(settings: Settings, tmp_path: Path) -> None:
     settings.DATA_DIR = tmp_path / "data"
 
 
+def write_wheel(folder: Path, name: str) -> None:
+    """Write version 1.0 of a package with one module, whose ``SIZE`` is 1."""
+    about = f"{name}-1.0.dist-info"
+    with zipfile.ZipFile(folder / f"{name}-1.0-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(f"{name}.py", "SIZE = 1\n")
+        wheel.writestr(f"{about}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        wheel.writestr(f"{about}/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{about}/RECORD", f"{name}.py,,\n{about}/METADATA,,\n{about}/WHEEL,,\n{about}/RECORD,,\n")
+
+
 @pytest.fixture
 def packages_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Create the only source of packages for pip; it contains ``tiny`` 1.0."""
     folder = tmp_path / "shelf"
     folder.mkdir()
-    with zipfile.ZipFile(folder / "tiny-1.0-py3-none-any.whl", "w") as wheel:
-        wheel.writestr("tiny.py", "SIZE = 1\n")
-        wheel.writestr("tiny-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: tiny\nVersion: 1.0\n")
-        wheel.writestr(
-            "tiny-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        wheel.writestr(
-            "tiny-1.0.dist-info/RECORD",
-            "tiny.py,,\ntiny-1.0.dist-info/METADATA,,\ntiny-1.0.dist-info/WHEEL,,\ntiny-1.0.dist-info/RECORD,,\n",
-        )
+    write_wheel(folder, "tiny")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
     monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
     return folder
 
 
-def built(*requirements: str) -> planner.BuildView:
+def built(*requirements: str, framework: str = NATIVE) -> planner.BuildView:
     """Poll the build until it has a result."""
     views: list[planner.BuildView] = []
 
     def is_answered() -> bool:
-        views.append(local_bundle.build(DIGEST, FILES, requirements))
+        views.append(local_bundle.build(DIGEST, FILES, requirements, framework))
         return bool(views[-1].done or views[-1].problem)
 
     until("the installation ends", is_answered, 60, story=lambda: views[-1])
@@ -81,6 +83,14 @@ def test_requirements_and_the_platforms_packages_can_be_imported(packages_dir: P
     assert view.done is not None, view
     script = "import tiny, numpy; print(tiny.SIZE)"
     assert subprocess.check_output([view.done.python, "-c", script], text=True) == "1\n"
+
+
+def test_a_framework_gets_only_the_platforms_packages_that_read_data(packages_dir: Path) -> None:
+    write_wheel(packages_dir, "torch")
+    view = built("torch==1.0", framework="torch")
+    assert view.done is not None, view
+    script = "import cramjam, google_crc32c, importlib.util; print(importlib.util.find_spec('numpy'))"
+    assert subprocess.check_output([view.done.python, "-c", script], text=True) == "None\n"
 
 
 def test_a_failed_installation_is_reported_with_pips_output_and_can_be_retried(packages_dir: Path) -> None:
