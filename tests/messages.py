@@ -21,6 +21,11 @@ def pattern(template: Template, **params: object) -> str:
     return "".join(parts)
 
 
+def either(*templates: Template) -> str:
+    """Return a regular expression for messages of any of the templates."""
+    return "|".join(map(pattern, templates))
+
+
 def mentions(text: str, template: Template, **params: object) -> bool:
-    """Return whether a text or a page of HTML holds a message of the template, with these values of parameters."""
+    """Return whether a text or a page of HTML holds a message of the template, with these parameters."""
     return re.search(pattern(template, **params), html.unescape(text), re.DOTALL) is not None

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 from django.contrib.auth.models import AnonymousUser
 
-from datasets import selectors
+from datasets import messages, selectors
 from portal.common.errors import NotFound
+from tests.messages import pattern
 from tests.personas import EVERYBODY, Personas
 
 
@@ -18,7 +19,7 @@ def test_an_anonymous_user_has_no_catalogue() -> None:
 
 
 def test_a_name_that_is_nearly_right_is_suggested() -> None:
-    with pytest.raises(NotFound, match="public/digits"):
+    with pytest.raises(NotFound, match=pattern(messages.DID_YOU_MEAN, name="public/digits or public/diabetes")):
         selectors.find("public/digit")
 
 

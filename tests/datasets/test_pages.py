@@ -12,6 +12,7 @@ from datasets import messages as datasets_messages
 from datasets import services
 from datasets.indexing import indexing
 from datasets.models import Dataset, Version
+from rbac import messages as rbac_messages
 from runtime.messages import data as data_messages
 from tests.datasets.conftest import Uploader
 from tests.datasets.indexing.test_record_table import PNG
@@ -169,7 +170,7 @@ def test_the_readers_are_changed_by_a_form(sealed: Version, personas: Personas) 
     row = Dataset.objects.get()
     assert (row.visibility, row.shares.count()) == ("public", 0)
     shown = developer.post(f"{MINE}/readers", {"visibility": "private", "namespaces": "No Where"}, follow=True)
-    assert "is not a valid name" in shown.content.decode()
+    assert mentions(shown.content.decode(), rbac_messages.NOT_A_LABEL)
 
 
 def test_a_deleted_dataset_is_marked_and_can_be_restored(sealed: Version, personas: Personas) -> None:

@@ -8,6 +8,8 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from portal import env
+from runtime.messages import training as messages
+from tests.messages import pattern
 
 NAME = "REGATTA_COORDINATION"
 
@@ -23,7 +25,7 @@ def test_the_address_of_an_etcd_may_be_left_out(monkeypatch, written, read):
 @pytest.mark.parametrize("written", ["127.0.0.1:2379", "http://a:2379", "etcd://a:port", "sqlite:///a"])
 def test_an_invalid_etcd_address_is_an_error(monkeypatch, written):
     monkeypatch.setenv(NAME, written)
-    with pytest.raises(ImproperlyConfigured, match=f"{NAME} is wrong. The address of etcd cannot be parsed"):
+    with pytest.raises(ImproperlyConfigured, match=f"{NAME} .*{pattern(messages.ETCD_ADDRESS_INVALID)}"):
         env.etcd_address(NAME)
 
 

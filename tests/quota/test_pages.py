@@ -21,6 +21,7 @@ from quota.selectors import limits_of
 from rbac import messages as rbac_messages
 from rbac.models import AuditEntry
 from tests.factories import make_namespace
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -171,7 +172,7 @@ def test_an_invalid_quota_request_is_an_error_message(personas: Personas, fields
 def test_one_quota_request_at_a_time(personas: Personas) -> None:
     for _ in range(2):
         answer = post(personas, "developer", "/n/team/quota/requests", cpu="8", reason="More.")
-    assert messages_of(answer)[-1].startswith("This namespace already has an open request.")
+    assert mentions(messages_of(answer)[-1], quota_messages.QUOTA_REQUEST_ALREADY_OPEN)
 
 
 def test_a_quota_request_can_be_withdrawn_by_its_author(personas: Personas) -> None:
@@ -195,8 +196,9 @@ def test_an_answered_quota_request_sets_the_limits_or_leaves_them(
     assert limits_of(personas.namespace)["cpu"] == limit
     quota_request = QuotaRequest.objects.get()
     assert (quota_request.answered_by, quota_request.answer) == (personas.admin, "It is free.")
-    assert messages_of(post(personas, "admin", path, answer=answer, reason="Again."))[-1].startswith(
-        "This request has already been"
+    assert mentions(
+        messages_of(post(personas, "admin", path, answer=answer, reason="Again."))[-1],
+        quota_messages.QUOTA_REQUEST_ANSWERED,
     )
 
 

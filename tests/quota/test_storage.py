@@ -18,6 +18,7 @@ from quota.storage import StoredObject
 from rbac.models import Namespace
 from runtime.messages import paragraph
 from tests.factories import make_namespace
+from tests.messages import pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -81,7 +82,7 @@ def test_the_platform_s_storage_is_shared(namespace: Namespace) -> None:
     storage.take(
         make_namespace("others"), StoredObject(Namespace.objects.get(name="others").pk, Kind.CODE, "c"), 3 * GIB
     )
-    with pytest.raises(QuotaExceeded, match="1 GiB of 4 GiB are left on the platform"):
+    with pytest.raises(QuotaExceeded, match=pattern(messages.PLATFORM_STORAGE_FULL, free="1 GiB", limit="4 GiB")):
         storage.take(namespace, job(namespace), 2 * GIB)
 
 

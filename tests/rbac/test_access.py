@@ -8,11 +8,12 @@ import pytest
 
 from portal.common.clock import now
 from portal.common.errors import Forbidden, NotFound
-from rbac import access
+from rbac import access, messages
 from rbac.models import ApiToken, Membership, Namespace, User
 from rbac.scopes import Scope
 from rbac.selectors import token_behind, tokens_of
 from tests.factories import make_token
+from tests.messages import pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -66,7 +67,7 @@ def test_a_token_restricts_its_account(personas: Personas, who: str) -> None:
     assert restricted(actor) == ["team"]
     assert restricted(actor, Scope.DATASET_READ) == []
     assert access.namespace_for(actor, "team", Scope.JOB_READ) == personas.namespace
-    with pytest.raises(Forbidden, match="token"):
+    with pytest.raises(Forbidden, match=pattern(messages.TOKEN_SCOPE_INSUFFICIENT)):
         access.namespace_for(actor, "team", Scope.JOB_WRITE)
 
 
@@ -83,7 +84,7 @@ def test_an_account_that_was_shut_may_nothing(personas: Personas) -> None:
 
 
 def test_a_role_that_is_too_small_differs_from_no_membership(personas: Personas) -> None:
-    with pytest.raises(Forbidden, match="role"):
+    with pytest.raises(Forbidden, match=pattern(messages.ROLE_INSUFFICIENT)):
         access.namespace_for(personas.viewer, "team", Scope.JOB_WRITE)
     with pytest.raises(NotFound):
         access.namespace_for(personas.stranger, "team", Scope.JOB_READ)

@@ -14,6 +14,7 @@ from portal.common.errors import Conflict, ValidationFailed
 from portal.common.messages import requests as requests_messages
 from rbac import account_admin, messages, outbox
 from rbac.audit import log as audit_log
+from rbac.audit.log import LONGEST_REASON
 from rbac.models import AuditEntry, Session, User
 from tests.factories import make_token, make_user
 from tests.messages import mentions, pattern
@@ -188,8 +189,8 @@ def test_an_account_opened_by_email_gets_a_link_to_choose_a_password(personas: P
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ({"reason": " "}, "Enter a reason"),
-        ({"username": "Owner"}, "Another account has a name that looks the same."),
+        ({"reason": " "}, messages.REASON_REQUIRED(count=LONGEST_REASON)),
+        ({"username": "Owner"}, messages.ACCOUNT_NAME_LOOKS_TAKEN()),
         ({"username": "a b"}, "Enter a valid username."),
         ({"by": "letter", "email": ""}, messages.WELCOME_EMAIL_ADDRESS_MISSING()),
         ({"email": "nobody at all"}, "Enter a valid email address."),

@@ -96,7 +96,7 @@ def test_names_of_people_are_names_of_accounts(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", ".", "..", "...", "-", "_", "@", "+", ".-_@+"])
 def test_a_name_without_a_letter_or_digit_is_invalid(name: str) -> None:
-    assert "letter or a digit" in namespace_names.fault_of_account(name)
+    assert mentions(namespace_names.fault_of_account(name), messages.ACCOUNT_NAME_WITHOUT_LETTERS)
 
 
 @pytest.mark.parametrize("name", ["alice.", ".alice", "alice-", "_alice", "alice@"])
@@ -110,7 +110,7 @@ def test_a_name_mixes_no_scripts_that_look_alike(name: str) -> None:
 
 
 def test_digits_are_those_of_a_keyboard() -> None:
-    assert "digits" in namespace_names.fault_of_account("bob\u0661")
+    assert mentions(namespace_names.fault_of_account("bob\u0661"), messages.ACCOUNT_NAME_DIGITS)
 
 
 ALIKE = [("Alice", "alice"), ("\u0430\u0441\u0435", "ace"), ("\u00c9mile", "\u00e9mile"), ("\uff41ce", "ace")]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import dataclass, field
 
 import pytest
 from django.test import Client
 
 from jobs.lifecycle.states import JobState
+from jobs.messages import jobs as job_messages
 from rbac import messages
 from rbac.models import AuditEntry, Invitation, Membership, Namespace
 from tests.factories import make_job, make_user
+from tests.messages import pattern
 from tests.personas import Personas
 
 PASSWORD = "a-long-enough-one"
@@ -22,29 +26,34 @@ class Deed:
 
     page: str
     call: str
-    words: str
+    words: str  # a regular expression
     body: dict[str, str] = field(default_factory=dict)
     method: str = "delete"
     status: int = 409
 
 
-LAST_OWNER_GOES = Deed("/n/team/members/owner/remove", "/api/v1/namespaces/team/members/owner", "last owner")
+LAST_OWNER_GOES = Deed(
+    "/n/team/members/owner/remove", "/api/v1/namespaces/team/members/owner", pattern(messages.LAST_OWNER)
+)
 LAST_OWNER_SHRINKS = Deed(
     "/n/team/members/owner/role",
     "/api/v1/namespaces/team/members",
-    "last owner",
+    pattern(messages.LAST_OWNER),
     {"username": "owner", "role": "viewer"},
     "post",
 )
 INVITES_ONESELF = Deed(
     "/n/team/invitations",
     "/api/v1/namespaces/team/invitations",
-    messages.SELF_INVITATION(),
+    pattern(messages.SELF_INVITATION),
     {"who": "owner", "role": "viewer"},
     "post",
 )
 CLOSES_WHILE_JOBS_RUN = Deed(
-    "/n/team/close", "/api/v1/namespaces/team", "some of its jobs have not ended (1)", {"name": "team"}
+    "/n/team/close",
+    "/api/v1/namespaces/team",
+    pattern(job_messages.NAMESPACE_HAS_ACTIVE_JOBS, count=1),
+    {"name": "team"},
 )
 
 
@@ -68,14 +77,15 @@ class TestRefused:
     def test_on_the_page(self, personas: Personas, deed: Deed) -> None:
         before = everything()
         page = personas.client("owner").post(deed.page, deed.body, follow=True)
-        assert deed.words in page.content.decode()
+        assert re.search(deed.words, html.unescape(page.content.decode()))
         assert everything() == before
 
     def test_over_http(self, personas: Personas, deed: Deed) -> None:
         before = everything()
         ask = getattr(personas.client("owner"), deed.method)
         answer = ask(deed.call, deed.body, content_type="application/json")
-        assert (answer.status_code, deed.words in answer.content.decode()) == (deed.status, True)
+        assert answer.status_code == deed.status
+        assert re.search(deed.words, answer.content.decode())
         assert everything() == before
 
     def test_the_audit_log_records_no_action(self, personas: Personas, deed: Deed) -> None:

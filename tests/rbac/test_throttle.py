@@ -11,7 +11,8 @@ from pytest_django import Settings
 
 from portal import settings as portal_settings
 from portal.common.errors import TooManyRequests
-from rbac import throttle
+from rbac import messages, throttle
+from tests.messages import pattern
 from tests.ports import free_port
 
 pytestmark = pytest.mark.django_db
@@ -22,7 +23,7 @@ def test_the_error_holds_the_rest_of_the_window(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(throttle, "wall_clock", lambda: NOON)
     throttle.take("letter", "ada", most=1, seconds=60)
     monkeypatch.setattr(throttle, "wall_clock", lambda: NOON + timedelta(seconds=45))
-    with pytest.raises(TooManyRequests, match=r"Wait 15 s") as refused:
+    with pytest.raises(TooManyRequests, match=pattern(messages.TOO_MANY_REQUESTS_FOR_NOW, seconds=15)) as refused:
         throttle.take("letter", "ada", most=1, seconds=60)
     assert refused.value.extra == {"retry_after": 15}
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from datasets import garbage_collection, selectors
+from datasets import garbage_collection, messages, selectors
 from datasets.indexing import indexing
 from datasets.models import Dataset, File, Version
 from portal.common.clock import now
@@ -17,6 +17,7 @@ from runtime.data.format_selection import MESSAGES, Unread
 from tests.answers import whole
 from tests.datasets.conftest import Uploader, sha
 from tests.factories import make_member, make_namespace, make_token
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -289,7 +290,7 @@ def test_a_deleted_dataset_can_be_restored(sealed: Version, developer: Client, p
     assert names(developer) == ["public/diabetes", "public/digits"]
     assert developer.post(f"{MINE}/versions", {}, JSON).status_code == 409
     again = developer.post("/api/v1/namespaces/team/datasets", {"name": "mine"}, JSON)
-    assert "Restore" in again.json()["detail"]
+    assert mentions(again.json()["detail"], messages.DATASET_NAME_IN_GRACE)
     assert developer.post(f"{MINE}/restore").json()["deleted_at"] is None
     assert names(developer)[-1] == "team/mine"
 

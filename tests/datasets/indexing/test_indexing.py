@@ -98,7 +98,7 @@ def test_unreachable_storage_is_retried_and_then_reported(uploader: Uploader, mo
         indexing.index(version.pk)
         version.refresh_from_db()
         Version.objects.update(claimed_until=None)
-    assert version.state == VersionState.FAILED and "Seal the version again" in version.why
+    assert version.state == VersionState.FAILED and mentions(version.why, messages.INDEXING_STORAGE_UNREADABLE)
 
 
 def test_a_version_that_is_deleted_while_it_is_indexed_stays_deleted(uploader: Uploader) -> None:

@@ -108,7 +108,7 @@ def test_a_full_disk_on_the_way_is_an_error(storage: S3Storage) -> None:
         def read(self, size: int | None = -1) -> bytes:
             raise OSError(28, "No space left on device")
 
-    with pytest.raises(StorageFull, match="disk is full"):
+    with pytest.raises(StorageFull, match=pattern(messages.DISK_FULL)):
         storage.put("a", Full())
 
 

@@ -8,8 +8,10 @@ from pytest_django import Settings
 from rest_framework import exceptions as drf
 
 from portal.common.errors import Conflict, QuotaExceeded, TooManyRequests, ValidationFailed
+from portal.common.messages import requests as messages
 from portal.common.parsers import is_deeper
 from portal.common.problems import content_security_policy, problem_from_exception, problem_of
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -38,7 +40,7 @@ def test_a_body_that_nests_too_deep_is_malformed(personas: Personas, path: str, 
     client = personas.client("admin")
     answer = client.post(f"/api/v1/{path}", "[" * depth + "]" * depth, content_type="application/json")
     assert (answer.status_code, answer.json()["code"]) == (400, "malformed")
-    assert "64 levels" in answer.json()["detail"]
+    assert mentions(answer.json()["detail"], messages.BODY_NESTED_TOO_DEEPLY, limit=64)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jobs.lifecycle.states import JobState
+from jobs.messages import jobs as job_messages
 from portal.common.errors import Conflict, Forbidden, NotFound
 from rbac import messages, services, tokens
 from rbac.access import hold_open, may, namespace_for
@@ -49,9 +50,9 @@ def test_an_admin_who_is_no_owner_cannot_transfer_ownership(personas: Personas) 
 def test_a_personal_namespace_stays_with_its_account(personas: Personas) -> None:
     personal = services.ensure_personal_namespace(personas.developer)
     services.set_member(actor=personas.developer, namespace_name=personal.name, username="viewer", role=Role.VIEWER)
-    with pytest.raises(Conflict, match="personal"):
+    with pytest.raises(Conflict, match=pattern(messages.PERSONAL_NAMESPACE)):
         services.hand_over(actor=personas.developer, namespace_name=personal.name, username="viewer")
-    with pytest.raises(Conflict, match="personal"):
+    with pytest.raises(Conflict, match=pattern(messages.PERSONAL_NAMESPACE)):
         services.close_namespace(actor=personas.developer, namespace_name=personal.name, confirmation=personal.name)
 
 
@@ -61,7 +62,7 @@ def test_a_personal_namespace_stays_with_its_account(personas: Personas) -> None
 def test_a_namespace_with_a_job_that_has_not_ended_stays_open(personas: Personas, state: JobState) -> None:
     make_job(personas.namespace, personas.owner, state=state)
     before = roles()
-    with pytest.raises(Conflict, match="some of its jobs have not ended \\(1\\)"):
+    with pytest.raises(Conflict, match=pattern(job_messages.NAMESPACE_HAS_ACTIVE_JOBS, namespace="'team'", count=1)):
         close(personas)
     assert roles() == before
     assert not AuditEntry.objects.filter(action="namespace.close").exists()
@@ -78,7 +79,7 @@ def test_a_closed_namespace_is_invisible_even_to_admins(personas: Personas) -> N
 
 def test_its_name_is_never_assigned_again(personas: Personas) -> None:
     close(personas)
-    with pytest.raises(Conflict, match="taken"):
+    with pytest.raises(Conflict, match=pattern(messages.NAMESPACE_NAME_TAKEN)):
         services.create_namespace(actor=personas.admin, name="team")
 
 
@@ -135,7 +136,7 @@ def test_a_former_member_finds_nothing(personas: Personas) -> None:
 
 
 def test_a_new_member_of_no_account_is_refused(personas: Personas) -> None:
-    with pytest.raises(NotFound, match="'ghost' does not exist"):
+    with pytest.raises(NotFound, match=pattern(messages.ACCOUNT_NOT_FOUND_ASK_ADMIN, name="'ghost'")):
         services.set_member(actor=personas.owner, namespace_name="team", username="ghost", role=Role.VIEWER)
     assert make_user("late").is_active
 
