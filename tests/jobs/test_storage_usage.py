@@ -21,6 +21,7 @@ from jobs.services import replica_reports
 from jobs.streams import store
 from portal.common.clock import now
 from portal.common.errors import Conflict, QuotaExceeded
+from quota import messages as quota_messages
 from quota.models import Kept, Limit
 from quota.selectors import kept_by_kind
 from rbac.models import AuditEntry
@@ -55,7 +56,7 @@ def test_code_is_counted_once_however_often_it_is_submitted(personas: Personas, 
 
 def test_code_that_does_not_fit_is_refused_before_it_is_kept(personas: Personas, submit: Any) -> None:
     limit(personas, 1000)
-    with pytest.raises(QuotaExceeded, match=r"are left in `team`"):
+    with pytest.raises(QuotaExceeded, match=pattern(quota_messages.NAMESPACE_STORAGE_FULL, namespace="team")):
         submit(files={"train.py": "x = 1\n" * 1000})
     assert not list(default_storage().list("snapshots"))
     assert counted(personas) == {}

@@ -17,6 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import DjangoAssertNumQueries
 
 from jobs.ingest.payloads import Report
+from jobs.messages import jobs as messages
 from jobs.models import Artifact, Attempt, Job
 from jobs.reconcile import reconciler
 from jobs.services import jobs as job_services
@@ -25,6 +26,7 @@ from portal.common.clock import now
 from quota.models import Limit
 from tests.jobs.conftest import SPEC
 from tests.jobs.fakes import ObedientBackend
+from tests.messages import mentions
 from tests.personas import EVERYBODY, Personas
 
 pytestmark = pytest.mark.django_db
@@ -136,7 +138,7 @@ def test_of_two_masters_the_one_of_the_lowest_incarnation_serves_whichever_repor
             attempt, Report(name, "registered", None, None, out_of_memory=False, why="", incarnation=incarnation)
         )
     replicas = personas.client("developer").get(f"/api/v1/jobs/{job.pk}").json()["replicas"]
-    assert [one["name"] for one in replicas if one["why"].startswith("On standby")] == [standby]
+    assert [one["name"] for one in replicas if mentions(one["why"], messages.ON_STANDBY)] == [standby]
 
 
 def test_a_submission_takes_few_queries(

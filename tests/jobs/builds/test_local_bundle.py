@@ -12,6 +12,8 @@ from pytest_django import Settings
 from jobs.builds import local_bundle
 from jobs.frameworks.definitions import NATIVE
 from jobs.launch import planner
+from jobs.messages import cluster as messages
+from tests.messages import mentions
 from tests.waiting import until
 
 DIGEST = "d" * 64
@@ -95,7 +97,7 @@ def test_a_framework_gets_only_the_platforms_packages_that_read_data(packages_di
 
 def test_a_failed_installation_is_reported_with_pips_output_and_can_be_retried(packages_dir: Path) -> None:
     view = built("tiny==2.0")
-    assert view.problem.startswith("The requirements could not be installed: ")
+    assert mentions(view.problem, messages.REQUIREMENTS_NOT_INSTALLED)
     assert "tiny==2.0" in view.problem
     assert any("tiny==2.0" in line for line in view.log)
     assert not local_bundle.environment_folder(("tiny==2.0",)).exists()

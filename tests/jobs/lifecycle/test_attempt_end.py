@@ -133,7 +133,7 @@ def test_a_situation_has_no_dismissed_replicas() -> None:
 def test_a_trainer_that_comes_too_late_is_not_waited_for() -> None:
     late = replica("trainer-1", state=ReplicaState.STARTING, registered=False)
     ended = decide(job(), (exited("master-0"), replica("pserver-0"), exited("trainer-0"), late))
-    assert ended == AttemptEnded(1, "Trained with 1 trainer.", Reason.COMPLETED)
+    assert ended == AttemptEnded(1, messages.TRAINED(trainers=messages.TRAINER_COUNT_ONE(count=1)), Reason.COMPLETED)
 
 
 @pytest.mark.parametrize("seconds", [-1, 0, 5])
@@ -141,7 +141,7 @@ def test_a_trainer_that_registers_after_the_master_has_ended_is_not_waited_for(s
     late = replica("trainer-1", since=NOW + timedelta(seconds=seconds))
     early = exited("trainer-0", since=NOW - timedelta(seconds=60))
     ended = decide(job(), (exited("master-0", finished=NOW), replica("pserver-0"), early, late))
-    assert ended == AttemptEnded(1, "Trained with 1 trainer.", Reason.COMPLETED)
+    assert ended == AttemptEnded(1, messages.TRAINED(trainers=messages.TRAINER_COUNT_ONE(count=1)), Reason.COMPLETED)
 
 
 def test_a_trainer_that_registered_before_is_waited_for_when_the_master_reports_first() -> None:
@@ -158,14 +158,16 @@ def test_in_a_very_short_job_all_trainers_are_waited_for() -> None:
 
 def test_all_trainers_done_is_the_end() -> None:
     ended = decide(job(), attempt(exited("trainer-0"), exited("trainer-1")))
-    assert ended == AttemptEnded(1, "Trained with 2 trainers.", Reason.COMPLETED)
+    assert ended == AttemptEnded(1, messages.TRAINED(trainers=messages.TRAINER_COUNT(count=2)), Reason.COMPLETED)
 
 
 def test_a_killed_trainer_is_named_when_the_rest_completes() -> None:
     ended = decide(job(), attempt(exited("trainer-0"), killed("trainer-1")))
     assert ended is not None
     assert ended.reason is Reason.COMPLETED
-    assert ended.why == messages.TRAINED_REDUCED(left=1, all=2, endings="trainer-1 was terminated by SIGKILL")
+    assert ended.why == messages.TRAINED_REDUCED(
+        left=1, all=2, endings=messages.ENDING(replica="trainer-1", ending=messages.ENDED_BY(signal="SIGKILL"))
+    )
 
 
 @pytest.mark.parametrize("standby", [replica("master-1"), killed("master-1")])
@@ -191,7 +193,10 @@ def test_the_last_trainer_killed_is_the_end() -> None:
     assert ended is not None
     assert ended.reason is Reason.KILLED
     assert ended.why == messages.TOO_FEW_TRAINERS_LEFT(
-        left=0, all=1, needed=1, endings="trainer-0 was terminated by SIGKILL"
+        left=0,
+        all=1,
+        needed=1,
+        endings=messages.ENDING(replica="trainer-0", ending=messages.ENDED_BY(signal="SIGKILL")),
     )
 
 
@@ -218,7 +223,9 @@ def test_a_lost_server_is_the_cause_before_the_trainers_that_failed_with_it() ->
     ended = decide(job(), (replica("master-0"), spent("pserver-0"), exited("trainer-0", 1)))
     assert ended is not None
     assert ended.reason is Reason.REPLICA_LOST
-    assert ended.why == messages.BEFORE_COMPLETION(ending="pserver-0 was terminated by SIGKILL")
+    assert ended.why == messages.BEFORE_COMPLETION(
+        ending=messages.ENDING(replica="pserver-0", ending=messages.ENDED_BY(signal="SIGKILL"))
+    )
 
 
 def test_a_server_whose_values_are_lost_ends_the_attempt_and_another_follows() -> None:
@@ -257,7 +264,7 @@ def together(*replicas: ReplicaFact, state: JobState = JobState.RUNNING) -> Atte
 def test_a_fleet_ends_with_its_trainers_whatever_state_its_servers_have() -> None:
     assert together(*SERVERS, exited("trainer-0"), replica("trainer-1")) is None
     over = together(*SERVERS, exited("trainer-0"), exited("trainer-1"))
-    assert over == AttemptEnded(1, "Trained with 2 trainers.", Reason.COMPLETED)
+    assert over == AttemptEnded(1, messages.TRAINED(trainers=messages.TRAINER_COUNT(count=2)), Reason.COMPLETED)
 
 
 @pytest.mark.parametrize("name", ["pserver-0", "trainer-0"])
@@ -266,7 +273,7 @@ def test_none_that_meet_once_is_started_again(name: str) -> None:
     assert recovering(present, [killed(name), replica("trainer-1")]) == []
     end = together(killed(name), replica("trainer-1"))
     assert end is not None
-    assert (end.reason, end.why.endswith("the other processes cannot continue without it.")) == (Reason.KILLED, True)
+    assert (end.reason, mentions(end.why, messages.ENDED_OTHERS_CANNOT_CONTINUE)) == (Reason.KILLED, True)
 
 
 def test_the_first_that_failed_is_the_cause_and_the_others_follow() -> None:
@@ -275,7 +282,9 @@ def test_the_first_that_failed_is_the_cause_and_the_others_follow() -> None:
     cause = exited("trainer-1", None, signal=9, why="was terminated by signal 9 (SIGKILL)", finished=NOW)
     end = together(follows, cause)
     assert end is not None
-    assert end.why == messages.ENDED_OTHERS_CANNOT_CONTINUE(ending="trainer-1 was terminated by signal 9 (SIGKILL)")
+    assert end.why == messages.ENDED_OTHERS_CANNOT_CONTINUE(
+        ending=messages.ENDING(replica="trainer-1", ending="was terminated by signal 9 (SIGKILL)")
+    )
 
 
 def test_a_process_that_lost_its_peer_is_not_the_cause_although_it_ended_first() -> None:

@@ -13,6 +13,7 @@ from jobs.lifecycle.fault_injection import MOST_KILLS, Rehearsal, problems, vict
 from jobs.lifecycle.replica_facts import ReplicaFact
 from jobs.lifecycle.states import ReplicaState
 from jobs.messages import jobs as messages
+from jobs.messages import specification as specification_messages
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 EVERY = timedelta(seconds=10)
@@ -82,10 +83,14 @@ def test_a_stored_rehearsal_is_read_back(kill: str, seconds: int, done: int, las
 @pytest.mark.parametrize(
     ("body", "field", "message"),
     [
-        ({"kill": "boss", "every": "2s"}, "kill", "Set the role to be killed: master, pserver, trainer; or null to"),
-        ({"kill": ["trainer"], "every": "2s"}, "kill", "Set the role to be killed"),
-        ({"kill": "trainer"}, "every", "is not a duration"),
-        ({"kill": "trainer", "every": "soon"}, "every", '"soon" is not a duration'),
+        ({"kill": "boss", "every": "2s"}, "kill", messages.REHEARSAL_ROLE_INVALID(names="master, pserver, trainer")),
+        (
+            {"kill": ["trainer"], "every": "2s"},
+            "kill",
+            messages.REHEARSAL_ROLE_INVALID(names="master, pserver, trainer"),
+        ),
+        ({"kill": "trainer"}, "every", specification_messages.TIME_INVALID(value='"None"')),
+        ({"kill": "trainer", "every": "soon"}, "every", specification_messages.TIME_INVALID(value='"soon"')),
         (
             {"kill": "trainer", "every": "0.5s"},
             "every",

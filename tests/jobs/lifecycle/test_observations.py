@@ -27,7 +27,10 @@ def events(about: JobView, *replicas: ReplicaFact, seconds: float = 1, **facts: 
 
 
 def test_a_running_job_whose_replicas_run_has_no_events() -> None:
-    assert events(job(why="Training with 1 trainer."), *attempt(replica("trainer-0"))) == []
+    assert (
+        events(job(why=messages.TRAINING(trainers=messages.TRAINER_COUNT_ONE(count=1))), *attempt(replica("trainer-0")))
+        == []
+    )
 
 
 def test_joining_trainers_are_reported() -> None:
@@ -42,7 +45,7 @@ def test_a_dismissed_trainer_is_neither_lost_nor_a_failure() -> None:
     gone = exited("trainer-1", 1, dismissed=True), killed("trainer-2"), exited("trainer-3", 75, dismissed=True)
     here = attempt(replica("trainer-0"), gone[0], replace(gone[1], dismissed=True), gone[2])
     [event] = events(job(min_trainers=1), *here)
-    assert event == StrengthChanged(1, "Training with 1 trainer.")
+    assert event == StrengthChanged(1, messages.TRAINING(trainers=messages.TRAINER_COUNT_ONE(count=1)))
 
 
 def test_the_view_of_an_earlier_start_does_not_apply_to_the_present_one() -> None:
@@ -56,7 +59,11 @@ def test_a_trainer_that_is_killed_is_started_again() -> None:
     assert event == StrengthChanged(
         1,
         messages.TRAINING_REDUCED(
-            left=1, all=2, endings=messages.RESTARTING(ending="trainer-1 was terminated by SIGKILL")
+            left=1,
+            all=2,
+            endings=messages.RESTARTING(
+                ending=messages.ENDING(replica="trainer-1", ending=messages.ENDED_BY(signal="SIGKILL"))
+            ),
         ),
     )
 
@@ -66,7 +73,11 @@ def test_a_master_that_is_killed_is_started_again() -> None:
     assert event == StrengthChanged(
         1,
         messages.TRAINING_REDUCED_ONE(
-            left=1, all=1, endings=messages.RESTARTING(ending="master-0 was terminated by SIGKILL")
+            left=1,
+            all=1,
+            endings=messages.RESTARTING(
+                ending=messages.ENDING(replica="master-0", ending=messages.ENDED_BY(signal="SIGKILL"))
+            ),
         ),
     )
 
@@ -74,7 +85,10 @@ def test_a_master_that_is_killed_is_started_again() -> None:
 def test_a_job_goes_on_with_one_trainer_less_and_reports_it() -> None:
     [event] = events(job(), *attempt(replica("trainer-0"), spent("trainer-1")))
     assert event == StrengthChanged(
-        1, messages.TRAINING_REDUCED(left=1, all=2, endings="trainer-1 was terminated by SIGKILL")
+        1,
+        messages.TRAINING_REDUCED(
+            left=1, all=2, endings=messages.ENDING(replica="trainer-1", ending=messages.ENDED_BY(signal="SIGKILL"))
+        ),
     )
 
 
@@ -85,7 +99,7 @@ def test_code_75_is_no_failure_of_the_script() -> None:
 
 def test_the_attempt_runs_once_all_have_registered() -> None:
     [event] = events(job(JobState.REGISTERING), *attempt(replica("trainer-0")))
-    assert event == AllRegistered(1, "Training with 1 trainer.")
+    assert event == AllRegistered(1, messages.TRAINING(trainers=messages.TRAINER_COUNT_ONE(count=1)))
 
 
 def test_a_quick_script_passes_through_running() -> None:
@@ -114,7 +128,7 @@ def test_the_timeout_counts_from_admission(state: JobState) -> None:
 
 def test_a_cancellation_request_comes_first() -> None:
     first, *_ = events(job(), *attempt(exited("trainer-0")), cancelled_by="alice")
-    assert first == CancelRequested(1, "Cancelled by alice.")
+    assert first == CancelRequested(1, messages.CANCELLED_BY(name="alice"))
 
 
 # --- Draining --------------------------------------------------------------------------------------------------------
@@ -158,8 +172,8 @@ def test_nothing_is_drained_while_the_backend_does_not_answer() -> None:
 @pytest.mark.parametrize(
     ("kinds", "expected"),
     [
-        ([], "trainer-0 has registered."),
-        (["exited"], "trainer-0 has registered."),
+        ([], messages.REPLICA_REGISTERED(replica="trainer-0")),
+        (["exited"], messages.REPLICA_REGISTERED(replica="trainer-0")),
         (["exited", "restarted"], messages.REPLICA_RECOVERED(replica="trainer-0", length="3.2")),
         (["restarted"], messages.REPLICA_RECOVERED(replica="trainer-0", length="3.2")),
         (["rehearsal", "exited", "restarted"], messages.REHEARSAL_KILL_RECOVERED(replica="trainer-0", length="3.2")),

@@ -21,6 +21,7 @@ from jobs.services import jobs as job_services
 from jobs.streams import store
 from portal.common.clock import now
 from portal.common.errors import Conflict, ValidationFailed
+from runtime.messages.composition import with_full_stop
 from tests.jobs.conftest import Use
 from tests.jobs.log_follower.logs import (
     BEGIN,
@@ -109,7 +110,10 @@ def test_a_program_that_fails_is_reported_with_its_code(use: Use, submit: Submit
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.FAILED
     job.refresh_from_db()
-    assert (job.reason, job.why) == ("user_error", "trainer-0 exited with code 3.")
+    assert (job.reason, job.why) == (
+        "user_error",
+        with_full_stop(job_messages.ENDING(replica="trainer-0", ending=job_messages.EXITED(code=3))),
+    )
 
 
 def test_costs_that_it_prints_are_its_curve_also_when_another_worker_reads_on(use: Use, submit: Submit) -> None:
@@ -233,7 +237,7 @@ def test_a_log_that_cannot_be_read_is_given_up_and_reported(use: Use, submit: Su
     backend.ends()
     portal.looks(10)
     assert texts(job, "system") == [
-        "The end of the log could not be read: The request to the cluster failed: try again later"
+        messages.LOG_END_UNREADABLE(why=messages.CLUSTER_REQUEST_FAILED(why="try again later"))
     ]
     reconciler.reconcile(job.pk)
     assert reconciler.reconcile(job.pk) is JobState.SUCCEEDED
@@ -267,7 +271,7 @@ def test_a_rotated_log_continues_and_reports_that_lines_may_be_missing(use: Use,
     del backend.lines["trainer-0"][:-1]
     portal.looks()
     assert texts(job) == ["first", "second", "third", "fourth"]
-    assert "may be missing" in texts(job, "system")[0]
+    assert mentions(texts(job, "system")[0], messages.LOG_ROTATED)
 
 
 def test_another_pod_in_the_place_is_read_from_its_beginning(use: Use, submit: Submit) -> None:

@@ -10,6 +10,7 @@ import pytest
 from django.conf import settings
 
 from datasets import garbage_collection, materialization, selectors, services
+from datasets import messages as datasets_messages
 from datasets.models import Version
 from datasets.storage.base import StorageAway, StorageError
 from datasets.storage.local import LocalStorage
@@ -27,6 +28,7 @@ from runtime import contract
 from tests.datasets.filled import seal
 from tests.jobs.conftest import SPEC
 from tests.jobs.fakes import ObedientBackend
+from tests.messages import mentions, pattern
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -63,7 +65,9 @@ def test_a_dataset_the_namespace_may_not_use_is_refused_by_its_field(personas: P
     seal(personas.stranger, "elsewhere", "theirs")
     with pytest.raises(ValidationFailed) as refused:
         submit("elsewhere/theirs")
-    assert "There is no dataset 'elsewhere/theirs'" in refused.value.errors["dataset"][0]
+    assert mentions(
+        refused.value.errors["dataset"][0], datasets_messages.DATASET_NOT_FOUND_FOR_JOB, name="'elsewhere/theirs'"
+    )
 
 
 def test_the_api_refuses_it_beside_other_errors(personas: Personas, version: Version) -> None:
@@ -165,9 +169,9 @@ def test_data_that_is_deleted_under_a_job_stays_until_the_job_has_ended(
 @pytest.mark.parametrize(
     ("deed", "why"),
     [
-        ("version", "team/mine@1 has been deleted. Clone the job"),
-        ("dataset", "The dataset of team/mine@1 has been deleted. Restore it"),
-        ("purge", "team/mine@1 has been permanently deleted"),
+        ("version", pattern(messages.DATASET_VERSION_DELETED, name="team/mine@1")),
+        ("dataset", pattern(messages.DATASET_DELETED, name="team/mine@1")),
+        ("purge", pattern(messages.DATASET_PURGED, name="team/mine@1")),
     ],
 )
 def test_a_job_whose_data_is_deleted_is_not_tried_again(

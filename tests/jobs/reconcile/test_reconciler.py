@@ -33,6 +33,7 @@ from tests.jobs.fakes import (
     RefusingBackend,
     StubbornBackend,
 )
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -85,7 +86,7 @@ def test_a_submission_reaches_the_backend_in_one_go(backend: ObedientBackend, su
 def test_a_job_runs_when_all_have_registered(backend: ObedientBackend, submit: Submit) -> None:
     job = running(submit)
     assert job.started is not None
-    assert job.why == "Training with 2 trainers."
+    assert job.why == messages.TRAINING(trainers=messages.TRAINER_COUNT(count=2))
 
 
 def test_a_completed_job_gives_its_quota_back_and_forgets_the_attempt(backend: ObedientBackend, submit: Submit) -> None:
@@ -97,7 +98,11 @@ def test_a_completed_job_gives_its_quota_back_and_forgets_the_attempt(backend: O
     assert reconciler.reconcile(job.pk) is JobState.STOPPING
     assert reconciler.reconcile(job.pk) is JobState.SUCCEEDED
     job.refresh_from_db()
-    assert (job.reason, job.why, reserved()) == ("completed", "Trained with 2 trainers.", 0)
+    assert (job.reason, job.why, reserved()) == (
+        "completed",
+        messages.TRAINED(trainers=messages.TRAINER_COUNT(count=2)),
+        0,
+    )
     assert backend.views == {}
 
 
@@ -136,7 +141,7 @@ def test_a_cancellation_during_the_launch_wins(use: Use, submit: Submit, persona
     assert reconciler.reconcile(job.pk) is JobState.CANCELLED
     assert "stop" in backend.calls
     job.refresh_from_db()
-    assert job.why == "Cancelled by owner."
+    assert job.why == messages.CANCELLED_BY(name="owner")
 
 
 def test_a_job_that_does_not_fit_now_waits_and_explains_for_what(
@@ -209,7 +214,7 @@ def test_replicas_that_never_register_are_named(backend: ObedientBackend, submit
     reconciler.reconcile(job.pk)
     job.refresh_from_db()
     assert job.reason == "registration_timeout"
-    assert "trainer-1 did not register" in job.why
+    assert mentions(job.why, messages.NOT_REGISTERED_IN_TIME, replicas="trainer-1")
 
 
 def test_processes_that_cannot_be_stopped_keep_their_quota(use: Use, submit: Submit, personas: Personas) -> None:
@@ -229,7 +234,11 @@ def test_an_end_that_only_the_backend_saw_is_written_down(backend: ObedientBacke
     assert (row.state, row.signal, row.flushed) == ("exited", 9, False)
     job.refresh_from_db()
     assert job.why == messages.TRAINING_REDUCED(
-        left=1, all=2, endings=messages.RESTARTING(ending="trainer-1 was terminated by SIGKILL")
+        left=1,
+        all=2,
+        endings=messages.RESTARTING(
+            ending=messages.ENDING(replica="trainer-1", ending=messages.ENDED_BY(signal="SIGKILL"))
+        ),
     )
 
 
@@ -414,14 +423,17 @@ def test_newcomers_get_rows_and_processes(backend: ObedientBackend, submit: Subm
         report(job, name, "registered")
     reconciler.reconcile(job.pk)
     job.refresh_from_db()
-    assert job.why == "Training with 4 trainers."
+    assert job.why == messages.TRAINING(trainers=messages.TRAINER_COUNT(count=4))
 
 
 def test_a_trainer_that_leaves_is_not_missed_and_may_come_back(
     backend: ObedientBackend, submit: Submit, personas: Personas
 ) -> None:
     job = scaled(running(submit, roles=ROLES), 1, personas)
-    assert (trainers(job)["trainer-1"], job.why) == ((1, True), "Training with 1 trainer.")
+    assert (trainers(job)["trainer-1"], job.why) == (
+        (1, True),
+        messages.TRAINING(trainers=messages.TRAINER_COUNT_ONE(count=1)),
+    )
     report(job, "trainer-1", "exited", code=75, start_number=1)
     job = scaled(job, 2, personas)
     assert trainers(job)["trainer-1"] == (2, False)

@@ -207,12 +207,12 @@ def test_the_offer_explains_why_nothing_can_be_rehearsed(
     backend.rehearses = False
     offer = job_selectors.rehearsal_offer(personas.developer, submit())
     assert offer is not None
-    assert (offer["roles"], offer["why"][:27]) == ([], "Failure cannot be rehearsed")
+    assert (offer["roles"], offer["why"]) == ([], messages.REHEARSAL_UNSUPPORTED())
 
 
 def test_a_job_that_has_ended_rehearses_nothing(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
     job = submit()
     job_services.cancel_job(actor=personas.developer, job_id=job.pk)
     reconciler.reconcile(job.pk)
-    with pytest.raises(Conflict, match="this job is CANCELLED"):
+    with pytest.raises(Conflict, match=pattern(messages.REHEARSAL_WRONG_STATE, state="CANCELLED")):
         job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal=KILL_TRAINERS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -24,6 +23,7 @@ from jobs.streams.entries import Gap
 from portal.common.clock import now as wall_clock
 from portal.common.errors import ValidationFailed
 from quota.models import Kept, Kind
+from runtime.messages.composition import with_full_stop
 from tests.jobs.fakes import ObedientBackend
 
 pytestmark = pytest.mark.django_db
@@ -60,7 +60,10 @@ def test_a_report_sent_twice_is_recorded_once(attempt: Attempt) -> None:
         report(attempt, "registered")
         report(attempt, "exited", signal=9)
     texts = list(JobEvent.objects.order_by("id").values_list("text", flat=True))
-    assert texts == ["trainer-0 has registered.", "trainer-0 was terminated by SIGKILL."]
+    assert texts == [
+        messages.REPLICA_REGISTERED(replica="trainer-0"),
+        with_full_stop(messages.ENDING(replica="trainer-0", ending=messages.ENDED_BY(signal="SIGKILL"))),
+    ]
 
 
 def test_the_agents_report_replaces_the_observation_of_the_backend(attempt: Attempt) -> None:
@@ -166,4 +169,6 @@ def test_a_rehearsed_kill_is_reported_with_its_duration(attempt: Attempt) -> Non
     )
     report(attempt, "registered", start_number=2)
     text = JobEvent.objects.filter(job=attempt.job, replica="trainer-0").latest("id").text
-    assert re.fullmatch(r"trainer-0 was killed for the rehearsal; back after 3\.\d s\.", text), text
+    assert text in {
+        messages.REHEARSAL_KILL_RECOVERED(replica="trainer-0", length=f"3.{tenths}") for tenths in range(10)
+    }, text

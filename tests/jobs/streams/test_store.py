@@ -10,6 +10,7 @@ from django.db import connection, transaction
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from jobs.messages import jobs as messages
 from jobs.models.streams import Block, Source, StreamHead
 from jobs.streams import store
 from jobs.streams.entries import Gap
@@ -18,6 +19,7 @@ from portal.common.doorbell import Doorbell
 from tests.contracts.doorbell_contract import run
 from tests.factories import make_attempt
 from tests.jobs.streams.conftest import Writer
+from tests.messages import pattern as pattern_of
 from tests.properties import examples
 
 
@@ -219,7 +221,7 @@ def test_an_explosive_pattern_is_stopped(writer: Writer) -> None:
     store.append_logs(
         job_id=writer.job.pk, attempt=writer.attempt, replica="trainer-0", first=1, lines=[(0.0, "stdout", "a" * 64)]
     )
-    with pytest.raises(store.search.BadPattern, match="too long"):
+    with pytest.raises(store.search.BadPattern, match=pattern_of(messages.PATTERN_TOO_SLOW)):
         texts(writer, regex="(a+)+b", seconds=0.1)
 
 

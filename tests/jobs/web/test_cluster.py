@@ -18,6 +18,7 @@ from jobs.selectors import elastic_jobs
 from jobs.web import cluster as cluster_views
 from jobs.web import cluster_overview
 from portal.common.clock import now
+from quota import messages as quota_messages
 from quota.models import Capacity, Stretch
 from rbac.models import AuditEntry
 from runtime.messages import to_json
@@ -26,6 +27,7 @@ from tests.browser import Watch
 from tests.factories import make_user
 from tests.jobs.conftest import Use
 from tests.jobs.fakes import MachineBackend
+from tests.messages import mentions
 from tests.personas import EVERYBODY, Personas
 
 pytestmark = pytest.mark.django_db
@@ -100,7 +102,13 @@ def test_it_shows_the_running_jobs_and_why_others_wait(personas: Personas, busy:
     Job.objects.filter(pk=busy[0].pk).update(elastic=True)
     page = personas.client("admin").get("/admin/cluster").content.decode()
     assert elastic_messages.KEEPS_MAXIMUM(trainers=training_messages.TRAINER_COUNT(count=2)) in page
-    assert "The job needs 3.5 CPU; 0.5 of 4 are free on the platform" in page
+    assert mentions(
+        page,
+        quota_messages.PLATFORM_CAPACITY_SHORT,
+        needed=quota_messages.AMOUNT_OF_CPU(amount="3.5"),
+        free="0.5",
+        limit="4",
+    )
     chinese = personas.client("admin").get("/admin/cluster", headers={"accept-language": "zh-hans"}).content.decode()
     assert "集群" in chinese
 

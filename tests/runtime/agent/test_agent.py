@@ -15,6 +15,7 @@ import pytest
 from runtime import contract, coordination
 from runtime.isolation import syscalls
 from runtime.messages import training as messages
+from tests.messages import mentions
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.ingest_server import IngestServer
 from tests.servers.etcd_server import EtcdServer
@@ -118,7 +119,7 @@ def test_an_agent_of_a_replaced_attempt_ends_its_process(replica: Replica, porta
     portal.stale = True
     replica.wait()
     assert replica.state is not None
-    assert replica.state.why == "was terminated because its attempt has ended: a newer attempt runs"
+    assert replica.state.why == messages.ATTEMPT_OVER(why="a newer attempt runs")
 
 
 @pytest.mark.invariant(
@@ -200,17 +201,26 @@ def test_files_of_the_output_directory_become_artifacts_and_links_do_not(
 @pytest.mark.parametrize(
     ("script", "facts"),
     [
-        ("import sys\nsys.exit(3)", {"code": 3, "why": "exited with code 3"}),
+        ("import sys\nsys.exit(3)", {"code": 3, "why": messages.EXITED(code=3)}),
         (
             "def f():\n    raise ValueError('no')\n\nf()",
-            {"code": 1, "why": "exited with code 1: ValueError: no in train.py line 2"},
+            {
+                "code": 1,
+                "why": messages.EXITED_WITH_ERROR(
+                    code=1,
+                    error=messages.ERROR_AT(error="ValueError: no", place=messages.FILE_LINE(file="train.py", line=2)),
+                ),
+            },
         ),
-        ("import os\nos.abort()", {"code": None, "signal": 6, "why": "was terminated by signal 6 (SIGABRT)"}),
+        (
+            "import os\nos.abort()",
+            {"code": None, "signal": 6, "why": messages.TERMINATED_BY_SIGNAL(signal="6 (SIGABRT)")},
+        ),
         (
             "import numpy\nnumpy.ones((1024, 1024, 1024))",
-            {"code": 1, "out_of_memory": True, "why": "ran out of memory (limit 512 MiB)"},
+            {"code": 1, "out_of_memory": True, "why": messages.OUT_OF_MEMORY_LIMIT(limit="512 MiB")},
         ),
-        ("while True: pass", {"signal": 24, "why": "exceeded its limit of 1 s of CPU time"}),
+        ("while True: pass", {"signal": 24, "why": messages.CPU_TIME_EXCEEDED(seconds=1)}),
     ],
 )
 def test_an_exit_is_reported_as_a_message(replica: Replica, script: str, facts: dict[str, object]) -> None:
@@ -220,7 +230,7 @@ def test_an_exit_is_reported_as_a_message(replica: Replica, script: str, facts: 
 
 def test_a_missing_command_is_reported(replica: Replica, portal: IngestServer) -> None:
     replica.start("", command=["/nowhere/python"]).wait()
-    assert portal.last_report()["why"].startswith("could not be started: ")
+    assert mentions(portal.last_report()["why"], messages.NOT_STARTED)
 
 
 _WITH_A_FAULT = """
@@ -260,7 +270,7 @@ def test_a_replica_whose_end_cannot_be_waited_for_is_killed_and_replaced(replica
     replica.start("import time; time.sleep(300)", agent=agent_in_which("os.pidfd_open", errno.EMFILE)).wait()
     report = replica.portal.last_report()
     assert report["code"] == contract.EXIT_RESTART
-    assert report["why"] == "its process could not be monitored: Too many open files"
+    assert report["why"] == messages.PROCESS_NOT_WATCHED(problem="Too many open files")
 
 
 @pytest.mark.parametrize(
@@ -272,7 +282,7 @@ def test_a_start_that_fails_is_tried_again_only_where_the_machine_is_short_of_so
     replica.start("print('ran', flush=True)", agent=agent_in_which("os.pipe2", number)).wait()
     report = replica.portal.last_report()
     assert report["code"] == code
-    assert report["why"] == f"could not be started: [Errno {number}] {os.strerror(number)}"
+    assert report["why"] == messages.NOT_STARTED(why=f"[Errno {number}] {os.strerror(number)}")
 
 
 # --- Limits ----------------------------------------------------------------------------------------------------------
@@ -288,7 +298,7 @@ def test_processes_that_together_take_too_much_memory_are_ended(replica: Replica
         LIMIT_MEMORY=200 * 2**20,
     )
     assert report["out_of_memory"]
-    assert report["why"].startswith("ran out of memory: used ")
+    assert mentions(report["why"], messages.OUT_OF_MEMORY_USED)
     assert report["why"].endswith(" of 200 MiB")
 
 
@@ -316,7 +326,7 @@ def test_a_fork_bomb_is_ended_and_leaves_nothing(replica: Replica, portal: Inges
         """,
         LIMIT_PROCESSES=20,
     )
-    assert report["why"] == "started more than 20 processes and threads"
+    assert report["why"] == messages.TOO_MANY_PROCESSES(count=20)
     assert _marked(replica.directory) == []
 
 
@@ -361,7 +371,7 @@ def test_asked_to_stop_the_process_gets_its_grace(replica: Replica, portal: Inge
     replica.ask_to_stop()
     assert replica.wait() == 0
     assert portal.texts() == ["up", "tidied up"]
-    assert (portal.last_report()["code"], portal.last_report()["why"]) == (0, "was asked to stop")
+    assert (portal.last_report()["code"], portal.last_report()["why"]) == (0, messages.STOPPED())
 
 
 def test_one_that_does_not_listen_is_killed_after_the_grace(replica: Replica, portal: IngestServer) -> None:
@@ -403,7 +413,7 @@ def test_a_second_agent_for_the_same_replica_refuses(replica: Replica, portal: I
     second = Replica(replica.directory, portal)
     second.start(ENDLESS)
     assert second.wait() == contract.EXIT_ERROR
-    assert "Another agent runs trainer-0" in second.complaint()
+    assert mentions(second.complaint(), messages.AGENT_ALREADY_RUNNING, replica="trainer-0")
     second.end()
 
 

@@ -82,10 +82,10 @@ def test_ordinary_lines_are_no_errors() -> None:
     ("status", "forced", "expected"),
     [
         (0, None, Ending(0, None, False, "")),
-        (3, None, Ending(3, None, False, "exited with code 3")),
-        (-9, None, Ending(None, 9, False, "was terminated by signal 9 (SIGKILL)")),
-        (-60, None, Ending(None, 60, False, "was terminated by signal 60")),
-        (-24, None, Ending(None, 24, False, "exceeded its limit of 3,600 s of CPU time")),
+        (3, None, Ending(3, None, False, training_messages.EXITED(code=3))),
+        (-9, None, Ending(None, 9, False, training_messages.TERMINATED_BY_SIGNAL(signal="9 (SIGKILL)"))),
+        (-60, None, Ending(None, 60, False, training_messages.TERMINATED_BY_SIGNAL(signal=60))),
+        (-24, None, Ending(None, 24, False, training_messages.CPU_TIME_EXCEEDED(seconds="3,600"))),
         (-9, Forced(Force.MEMORY, "out"), Ending(None, 9, True, "out")),
         (-9, Forced(Force.PROCESSES, "many"), Ending(1, None, False, "many")),
         (-15, Forced(Force.FENCED, "lost"), Ending(contract.EXIT_RESTART, None, False, "lost")),
@@ -97,7 +97,7 @@ def test_exit_messages(status: int, forced: Forced | None, expected: Ending) -> 
 
 def test_numpys_memory_error_counts_as_out_of_memory() -> None:
     text = TRACEBACK.replace("FileNotFoundError: ", "numpy._core._exceptions._ArrayMemoryError: ")
-    expected = Ending(1, None, True, "ran out of memory (limit 512 MiB)")
+    expected = Ending(1, None, True, training_messages.OUT_OF_MEMORY_LIMIT(limit="512 MiB"))
     assert ending(1, None, read(text), memory=512 * 2**20, cpu_seconds=0) == expected
 
 

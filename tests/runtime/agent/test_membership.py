@@ -15,6 +15,7 @@ from runtime.agent import settings
 from runtime.agent.membership import Membership
 from runtime.coordination.base import LeaseLost
 from runtime.coordination.embedded import EmbeddedStore
+from runtime.messages import training as messages
 from tests.waiting import until
 
 KEY = contract.member_key("j", 1, contract.PSERVER, 0)
@@ -60,7 +61,7 @@ def test_a_removed_registration_is_lost_though_the_lease_is_alive(replica):
     assert json.loads(replica.store.get(KEY).value)["release"] == "1.2"
     replica.store.delete(KEY)
     assert replica.lost.wait(10)
-    assert replica.reasons[0] == "its registration was removed from the coordination store"
+    assert replica.reasons[0] == messages.REGISTRATION_REMOVED()
 
 
 def test_leaving_does_not_count_as_losing_the_lease(replica):

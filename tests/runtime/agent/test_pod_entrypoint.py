@@ -17,6 +17,7 @@ import pytest
 
 from runtime import contract
 from runtime.messages import from_json
+from runtime.messages import training as messages
 from tests.runtime.agent.ingest_server import IngestServer
 
 pytestmark = pytest.mark.processes
@@ -112,7 +113,7 @@ def test_the_exit_code_is_that_of_the_command(start: Start, termination_message:
         "signal": None,
         "out_of_memory": False,
         "delivered": True,
-        "why": "exited with code 7",
+        "why": messages.EXITED(code=7),
     }
 
 
@@ -141,7 +142,7 @@ def test_a_replica_stopped_before_it_began_does_not_begin(
     process.stderr.readline()  # type: ignore[union-attr]
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == 143
-    assert termination_message()["why"] == "was stopped before it started"
+    assert termination_message()["why"] == messages.STOPPED_BEFORE_START()
 
 
 def test_a_process_that_ends_on_request_is_not_finished(
@@ -155,7 +156,7 @@ def test_a_process_that_ends_on_request_is_not_finished(
     portal.wait_until(lambda: "up" in portal.texts())
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == contract.EXIT_RESTART
-    assert (termination_message()["code"], termination_message()["why"]) == (contract.EXIT_RESTART, "was asked to stop")
+    assert (termination_message()["code"], termination_message()["why"]) == (contract.EXIT_RESTART, messages.STOPPED())
 
 
 TAKES_ITS_TIME = """
@@ -200,7 +201,7 @@ def test_an_attempt_that_is_over_begins_nothing(
 ) -> None:
     portal.stale = True
     assert start("print('never')").wait(20) == 143
-    assert (portal.texts(), termination_message()["why"]) == ([], "was stopped before it started")
+    assert (portal.texts(), termination_message()["why"]) == ([], messages.STOPPED_BEFORE_START())
 
 
 def test_where_processes_of_other_hosts_find_one() -> None:

@@ -96,7 +96,9 @@ def test_a_second_init_is_refused():
 
 
 def test_a_reader_without_a_name_lists_the_datasets():
-    with pytest.raises(UsageError, match="public/digits"):
+    with pytest.raises(
+        UsageError, match=pattern(messages.DATASET_NOT_SPECIFIED, names="public/diabetes, public/digits")
+    ):
         dist.init().reader()
 
 
@@ -107,7 +109,7 @@ def test_an_unknown_dataset_gets_the_nearest_name():
 
 @pytest.mark.parametrize("value", ["low", None, np.zeros(2), True])
 def test_a_report_of_what_is_no_number_is_refused(value):
-    with pytest.raises(UsageError, match="report accepts only numbers; cost"):
+    with pytest.raises(UsageError, match=pattern(messages.REPORT_VALUE_INVALID, name="cost")):
         dist.init().report(cost=value)
 
 

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from runtime import dist
 from runtime.errors import RegattaError
+from runtime.messages import training as messages
 from runtime.parameters import embedding_tables
 from runtime.parameters.embedding_tables import Rows, Table
 from runtime.trainer.local_sgd_rows import RoundRows
 from runtime.trainer.local_store import LocalStore
 from runtime.trainer.params import Params
+from tests.messages import pattern
 from tests.properties import examples
 
 ROWS, DIM, LENGTH = 4, 3, 3
@@ -116,5 +118,5 @@ def test_rows_are_fetched_once_a_round():
 
 def test_a_trainer_without_memory_for_more_rows_raises(monkeypatch):
     monkeypatch.setattr(embedding_tables, "headroom", lambda: 0)
-    with pytest.raises(RegattaError, match="This trainer has no memory for 2 more rows of table 'rows'"):
+    with pytest.raises(RegattaError, match=pattern(messages.TRAINER_MEMORY_FULL, rows=2, name="'rows'")):
         RoundRows(Table("rows", 1), lambda ids: np.zeros((ids.size, 1), "f4")).values(np.array([1, 2]))

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from runtime.errors import UsageError
+from runtime.messages import training as messages
 from runtime.parameters.optimisers import SGD, Momentum
 from runtime.trainer.local_store import LocalStore
 from runtime.trainer.params import Params
+from tests.messages import pattern
 
 
 def gradients(trainer, step):
@@ -65,6 +67,6 @@ def test_the_next_call_waits_for_a_push_that_was_begun():
 
 def test_what_cannot_be_pushed_is_refused_at_once():
     params = Params({"w": np.zeros(2, "f4")}, LocalStore(), SGD(1.0))
-    with pytest.raises(UsageError, match="NaN"):
+    with pytest.raises(UsageError, match=pattern(messages.GRADIENT_NOT_FINITE)):
         params.push_async({"w": np.array([np.nan, 0], "f4")})
     assert params.version == 0

@@ -22,11 +22,12 @@ from jobs.backends.kubernetes.manifests import job_name, pod_name
 from jobs.messages import cluster as messages
 from jobs.operator.client.api import connect
 from runtime import contract
+from runtime.messages import Template
 from tests.contracts import backend_contract
 from tests.contracts.backend_contract import NO_GRACE, BackendContract, all_exited, all_running, make_plan
 from tests.jobs.operator.environment import own_address, runtime_image
 from tests.jobs.operator.kube_cluster import Cluster, Controller
-from tests.messages import pattern
+from tests.messages import mentions, pattern
 from tests.runtime.agent.ingest_server import IngestServer
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
@@ -235,10 +236,10 @@ def test_a_replica_restarts_after_its_place_was_taken_away(
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "template"),
     [
-        ({"image": "{registry}/none:1"}, "the image cannot be pulled"),
-        ({"cpu": 900.0}, "no node is available"),
+        ({"image": "{registry}/none:1"}, messages.IMAGE_NOT_PULLED),
+        ({"cpu": 900.0}, messages.UNSCHEDULABLE),
     ],
 )
 def test_the_reason_why_pods_do_not_start_is_reported_within_ten_seconds(
@@ -246,7 +247,7 @@ def test_the_reason_why_pods_do_not_start_is_reported_within_ten_seconds(
     plan: Callable[[str], LaunchPlan],
     cluster: Cluster,
     change: dict[str, Any],
-    why: str,
+    template: Template,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     attempt = plan(BackendContract.SHORT)
@@ -256,7 +257,7 @@ def test_the_reason_why_pods_do_not_start_is_reported_within_ten_seconds(
         attempt = replace(attempt, replicas=tuple(replace(one, cpu=change["cpu"]) for one in attempt.replicas))
     monkeypatch.setattr(backend_contract, "PATIENCE_SECONDS", 10.0)
     backend.launch(attempt)
-    wait_until(backend, attempt.ref, lambda view: all(one.why.startswith(why) for one in view.replicas))
+    wait_until(backend, attempt.ref, lambda view: all(mentions(one.why, template) for one in view.replicas))
 
 
 def test_a_refusal_by_quota_is_reported_within_ten_seconds(

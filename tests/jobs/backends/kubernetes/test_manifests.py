@@ -330,8 +330,8 @@ class Nobody:
 @pytest.mark.parametrize(
     ("made", "cluster", "why"),
     [
-        (plan(), replace(CLUSTER, image=""), "no image to run jobs from"),
-        (with_environment(plan(), COORDINATION=""), CLUSTER, "REGATTA_COORDINATION"),
+        (plan(), replace(CLUSTER, image=""), pattern(messages.JOB_IMAGE_NOT_CONFIGURED)),
+        (with_environment(plan(), COORDINATION=""), CLUSTER, pattern(messages.ETCD_NOT_CONFIGURED)),
     ],
 )
 def test_a_lack_of_the_installation_is_reported_before_any_request(

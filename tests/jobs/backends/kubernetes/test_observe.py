@@ -114,7 +114,7 @@ def test_what_the_node_did_to_it_is_nobodys_failure() -> None:
 
 
 def test_a_pod_that_somebody_deleted_was_killed() -> None:
-    assert observed(job()) == ReplicaView("trainer-0", Phase.EXITED, signal=9, why="was killed: its pod was deleted")
+    assert observed(job()) == ReplicaView("trainer-0", Phase.EXITED, signal=9, why=messages.POD_DELETED())
 
 
 def test_a_trainer_that_is_to_begin_again_is_starting_also_where_all_had_succeeded() -> None:
@@ -131,12 +131,12 @@ def test_a_trainer_that_is_to_begin_again_is_starting_also_where_all_had_succeed
     ],
 )
 def test_a_removed_pod_is_observed_as_asked_to_stop(made: dict[str, Any]) -> None:
-    assert observed(made) == ReplicaView("trainer-0", Phase.EXITED, signal=15, why="was asked to stop")
+    assert observed(made) == ReplicaView("trainer-0", Phase.EXITED, signal=15, why=messages.STOPPED())
 
 
 def test_a_replica_stopped_before_its_pod_has_ended() -> None:
     one = observed(job(starts={}, spec={"runPolicy": {"suspend": True}}))
-    assert (one.phase, one.why) == (Phase.EXITED, "was stopped before it started")
+    assert (one.phase, one.why) == (Phase.EXITED, messages.STOPPED_BEFORE_START())
 
 
 # --- Restarts --------------------------------------------------------------------------------------------------------
@@ -154,13 +154,13 @@ def test_a_removed_replica_stays_removed_when_its_place_is_back() -> None:
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        (waiting("ErrImagePull", "manifest unknown"), "the image cannot be pulled: manifest unknown"),
-        (waiting("ImagePullBackOff", "Back-off pulling"), "the image cannot be pulled: Back-off pulling"),
-        (waiting("InvalidImageName"), "the name of the image is not valid: InvalidImageName"),
-        (waiting("CreateContainerConfigError", "no secret"), "the container cannot be created: no secret"),
+        (waiting("ErrImagePull", "manifest unknown"), messages.IMAGE_NOT_PULLED(why="manifest unknown")),
+        (waiting("ImagePullBackOff", "Back-off pulling"), messages.IMAGE_NOT_PULLED(why="Back-off pulling")),
+        (waiting("InvalidImageName"), messages.IMAGE_NAME_INVALID(why="InvalidImageName")),
+        (waiting("CreateContainerConfigError", "no secret"), messages.CONTAINER_NOT_CREATED(why="no secret")),
         (
             waiting("CreateContainerConfigError", 'configmap "theirs" not found'),
-            'the container cannot be created: configmap "theirs" not found',
+            messages.CONTAINER_NOT_CREATED(why='configmap "theirs" not found'),
         ),
         # Pods wait for each other by the ConfigMap of their job, which has the name of the job.
         (waiting("CreateContainerConfigError", 'configmap "a" not found'), ""),
@@ -170,7 +170,7 @@ def test_a_removed_replica_stays_removed_when_its_place_is_back() -> None:
                 "phase": "Pending",
                 "conditions": [{"type": "PodScheduled", "status": "False", "message": "0/1 nodes are available"}],
             },
-            "no node is available: 0/1 nodes are available",
+            messages.UNSCHEDULABLE(why="0/1 nodes are available"),
         ),
     ],
 )
@@ -181,7 +181,7 @@ def test_the_reason_why_a_pod_does_not_start_is_reported(status: dict[str, Any],
 @pytest.mark.parametrize("reason", ["Refused", "InvalidSpec", "NameTaken"])
 def test_a_refusal_by_the_api_server_is_reported(reason: str) -> None:
     refused = job(starts={}, status={"reason": reason, "message": "exceeded quota: cpu"})
-    assert observed(refused).why == "rejected by the cluster: exceeded quota: cpu"
+    assert observed(refused).why == messages.POD_REJECTED(why="exceeded quota: cpu")
 
 
 # --- Without an agent ------------------------------------------------------------------------------------------------

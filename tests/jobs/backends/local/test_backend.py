@@ -20,6 +20,7 @@ import pytest
 
 from jobs.backends.base import LaunchPlan, Phase
 from jobs.backends.local.backend import FLUSH_TIMEOUT, LocalBackend
+from jobs.messages import cluster as messages
 from runtime import contract
 from runtime.contract import ReplicaState
 from tests.contracts.backend_contract import (
@@ -110,7 +111,7 @@ def test_a_killed_agent_is_observed_as_lost(backend: LocalBackend, plan: Callabl
     assert state is not None
     os.kill(state.pid, signal.SIGKILL)
     view = wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
-    assert view.replicas[0].why == "its agent is gone and did not report how the process ended"
+    assert view.replicas[0].why == messages.AGENT_GONE()
     backend.stop(attempt.ref, NO_GRACE)
 
 
@@ -135,7 +136,7 @@ def test_the_spool_of_a_killed_agent_is_delivered_once(
     view = wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
     assert portal.texts("stdout") == [f"line {number}" for number in range(500)]
     assert ["killed" in text for text in portal.texts("agent")] == [True]
-    assert view.replicas[0].why == "its agent is gone and did not report how the process ended"
+    assert view.replicas[0].why == messages.AGENT_GONE()
     state = ReplicaState.load(directory(attempts))
     assert state is not None
     assert (state.handed_over, state.delivered) == (True, True)
@@ -155,7 +156,7 @@ def test_what_an_agent_gave_up_to_deliver_is_delivered_with_its_last_report(
     portal.fail = 0
     wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.EXITED)
     assert portal.texts("stdout") == ["said"]
-    assert portal.last_report()["why"] in ("was asked to stop", "did not stop when it was asked to, and was killed")
+    assert portal.last_report()["why"] in (messages.STOPPED(), "did not stop when it was asked to, and was killed")
 
 
 def test_what_a_killed_agent_left_running_is_ended(

@@ -120,7 +120,7 @@ def test_the_cgroups_of_jobs_are_reported_at_the_start_and_to_admins(
     isolated(monkeypatch, Found(home, ("the kernel does not limit processes: do this",)))
     provided = isolation.provided()
     assert provided is not None
-    assert provided.layers[-1] == "cgroup with limits on memory"
+    assert provided.layers[-1] == isolation_messages.LAYER_CGROUP(limits=isolation_messages.MEMORY())
     assert provided.missing == ("the kernel does not limit processes: do this",)
     assert mentions(isolation.start_line(), isolation_messages.LAYER_CGROUP)
     assert isolation.policy().cgroups == home
@@ -169,8 +169,8 @@ def test_admins_see_whether_jobs_have_networks_of_their_own(
     isolated(monkeypatch, Found(None, ()))
     provided = isolation.provided()
     assert provided is not None
-    assert ("network namespace" in provided.layers) is shown
-    assert ("network namespace" in isolation.start_line()) is shown
+    assert (isolation_messages.LAYER_NETWORK() in provided.layers) is shown
+    assert mentions(isolation.start_line(), isolation_messages.LAYER_NETWORK) is shown
     assert bool(isolation.policy().network) is shown
 
 

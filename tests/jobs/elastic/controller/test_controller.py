@@ -33,6 +33,7 @@ from runtime.messages import training as training_messages
 from tests.factories import make_namespace
 from tests.jobs.conftest import Use
 from tests.jobs.fakes import MachineBackend
+from tests.messages import mentions
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -219,7 +220,7 @@ def test_under_the_rules_of_the_platform_nobody_shrinks_or_stops_for_one_that_wo
     high = Member("high", 7, 7, one, priority=1, submitted=900.0)
     decision = decide(Cluster([Node("n", Amounts(8000, 64_000))], [low, normal, high]), 1000.0, rules())
     assert (decision.victims, decision.preempted) == ({}, {})
-    assert decision.messages["high"].startswith("Waiting for capacity")
+    assert mentions(decision.messages["high"], elastic_messages.NO_CAPACITY)
 
 
 # --- A newcomer of higher priority -----------------------------------------------------------------------------------
@@ -472,7 +473,7 @@ def check_scalings(job: Job) -> None:
         if one.after < one.before and other.after > other.before:
             assert not quick(one.at, other.at)
         if one.after > one.before and other.after < other.before and quick(one.at, other.at):
-            assert "jobs below their" not in text
+            assert not mentions(text, elastic_messages.JOBS_BELOW_FAIR_SHARE)
 
 
 def quick(one: datetime, other: datetime) -> bool:

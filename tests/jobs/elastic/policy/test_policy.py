@@ -16,6 +16,7 @@ from jobs.elastic.policy.model import NOTHING, UNLIMITED, Amounts, Cluster, Core
 from jobs.elastic.policy.policy import Rules, decide, headroom
 from jobs.messages import elastic as elastic_messages
 from runtime.messages import training as training_messages
+from tests.messages import mentions
 from tests.properties import examples
 
 ONE = Amounts(1000, 100)
@@ -117,7 +118,7 @@ def test_capacity_for_a_newcomer_comes_from_jobs_above_their_share_and_it_begins
     big, small = runs("a", {"n0": 4, "n1": 4}), waits("b", least=2)
     decision = decide(Cluster(nodes(2), [big, small]), NOW)
     assert decision.launches == {}
-    assert decision.messages["b"].startswith("Freeing capacity")
+    assert mentions(decision.messages["b"], elastic_messages.FREEING_CAPACITY)
     assert decision.messages["a"] == elastic_messages.SCALES_DOWN_FOR_OTHERS(
         before=8, trainers=training_messages.TRAINER_COUNT(count=6), beneficiary="`b`"
     )
@@ -135,14 +136,16 @@ def test_capacity_for_a_newcomer_comes_from_jobs_above_their_share_and_it_begins
 def test_no_job_shrinks_below_its_least_for_an_equal_one() -> None:
     decision = decide(Cluster(nodes(1), [runs("a", {"n0": 4}, least=4), waits("b")]), NOW)
     assert decision.targets["a"] == 4
-    assert decision.messages["b"].startswith("Waiting for capacity: 1 trainer and the other")
+    assert mentions(
+        decision.messages["b"], elastic_messages.NO_CAPACITY, trainers=training_messages.TRAINER_COUNT_ONE(count=1)
+    )
 
 
 def test_a_job_of_lower_priority_stops_whole_once_it_has_run_for_a_while() -> None:
     jobs = [runs("a", {"n0": 4}, least=4), waits("b", priority=1)]
     decision = decide(Cluster(nodes(1), jobs), NOW, PREEMPTING)
     assert decision.preempted == {"a": "b"}
-    assert decision.messages["a"].endswith("to free capacity for `b`, which has a higher priority.")
+    assert mentions(decision.messages["a"], elastic_messages.PREEMPTED, beneficiary="`b`")
     fresh = [replace(jobs[0], started=NOW - 1), replace(jobs[1], submitted=NOW)]
     assert decide(Cluster(nodes(1), fresh), NOW, PREEMPTING).preempted == {}
 
@@ -227,7 +230,7 @@ def test_a_job_that_has_lost_trainers_gets_its_least_back_before_a_newcomer() ->
     jobs = [runs("a", {"n0": 1}, least=3, most=3), waits("b", least=2), runs("c", {"n0": 2, "n1": 4}, least=4)]
     decision = decide(Cluster(nodes(2), jobs), NOW)
     assert decision.targets["a"] == 3
-    assert decision.messages["b"].startswith("Waiting for capacity")
+    assert mentions(decision.messages["b"], elastic_messages.NO_CAPACITY)
 
 
 # --- Services ---------------------------------------------------------------------------------------------------------
@@ -436,7 +439,7 @@ def test_every_job_stays_within_its_bounds_and_has_a_message(cluster: Cluster) -
         assert decision.messages[job.key]
         after = _after(job, decision, NOW)
         if job.key in decision.preempted:
-            beneficiary = decision.messages[job.key].split("to free capacity for ")[1].split(",")[0]
+            beneficiary = decision.messages[job.key].params["beneficiary"]
             assert priorities[beneficiary] > job.priority
         elif after.started is not None:
             assert job.least <= after.size <= job.most
@@ -453,7 +456,7 @@ def test_nobody_goes_back_within_the_cool_down_but_for_a_service_or_a_newcomer(c
         if recently and job.change < 0:
             assert job.key not in decision.grants
         if recently and job.change > 0 and job.key in decision.victims:
-            assert "jobs below their" not in decision.messages[job.key]
+            assert not mentions(decision.messages[job.key], elastic_messages.JOBS_BELOW_FAIR_SHARE)
         assert not (job.key in decision.grants and job.key in decision.victims)
 
 

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from jobs.messages import cluster as messages
+from jobs.messages import jobs as job_messages
 from regatta import Client
 from regatta.job import Job
+from runtime.messages.composition import with_full_stop
 from tests.end_to_end.support import processes
 from tests.end_to_end.support.portal import RunningPortal
 from tests.jobs.operator.environment import portal_on
@@ -77,7 +79,10 @@ def test_two_programs_run_to_their_end_with_their_lines_and_curves(portal: Clien
     two = {"trainer": {"replicas": 2, "cpu": 0.2, "memory": "128Mi"}}
     job = run(trial, program, roles=two, env={"WORD": "open $(sesame)"})
     ended = portal.jobs.wait(job.id, SECONDS)
-    assert (ended.state, ended.why) == ("SUCCEEDED", "Trained with 2 trainers."), ended
+    assert (ended.state, ended.why) == (
+        "SUCCEEDED",
+        job_messages.TRAINED(trainers=job_messages.TRAINER_COUNT(count=2)),
+    ), ended
     costs = [f"step {step} cost {1 / (step + 1)}" for step in range(5)]
     for index in (0, 1):
         lines = [f"I am {index} of 2 open $(sesame)", "False 10001", *costs, "the last"]
@@ -103,14 +108,17 @@ def test_of_many_lines_and_of_long_ones_each_comes_once(portal: Client, trial: T
 def test_a_failed_program_is_reported_with_its_code(portal: Client, trial: Trial) -> None:
     job = run(trial, "raise SystemExit(3)")
     ended = portal.jobs.wait(job.id, SECONDS)
-    assert (ended.state, ended.why) == ("FAILED", "trainer-0 exited with code 3.")
+    assert (ended.state, ended.why) == (
+        "FAILED",
+        with_full_stop(job_messages.ENDING(replica="trainer-0", ending=job_messages.EXITED(code=3))),
+    )
 
 
 def test_a_program_missing_from_the_image_is_reported_by_name(portal: Client, trial: Trial) -> None:
     job = run(trial, "pass", entrypoint=["no-such-program"])
     ended = portal.jobs.wait(job.id, SECONDS)
     assert ended.state == "FAILED"
-    assert "trainer-0 could not be started" in ended.why
+    assert mentions(ended.why, job_messages.ENDING, replica="trainer-0") and mentions(ended.why, messages.NOT_STARTED)
     assert "no-such-program" in ended.why
 
 

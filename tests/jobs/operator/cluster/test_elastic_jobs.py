@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from jobs.elastic.controller.cluster_watch import ClusterState, ClusterWatch
+from jobs.messages import elastic as messages
 from jobs.operator.client.resources import ALL_PODS
 from regatta import Client
 from regatta.errors import PortalError
@@ -22,6 +23,7 @@ from tests.end_to_end.support.portal import RunningPortal
 from tests.jobs.operator import leftovers
 from tests.jobs.operator.environment import etcd_on, native, portal_on
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
+from tests.messages import mentions
 from tests.waiting import until
 
 # Alone: they take the whole capacity.
@@ -338,7 +340,10 @@ def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_righ
     assert min(fleet.accuracy(job) for job in (*thirds, fourth)) >= 0.9
     overview = fleet.resized(*thirds)
     for recipient in (
-        "to free capacity for other workloads that have started.",
-        "to free capacity for a service in the cluster.",
+        messages.OTHER_STARTED_WORKLOADS(),
+        messages.CLUSTER_SERVICE(),
     ):
-        assert any(text.endswith(recipient) for text in overview), (recipient, overview)
+        assert any(mentions(text, messages.SCALES_DOWN_FOR_OTHERS, beneficiary=recipient) for text in overview), (
+            recipient,
+            overview,
+        )

@@ -16,6 +16,7 @@ import yaml
 from playwright.sync_api import Page, expect
 
 from jobs.backends.kubernetes.manifests import job_name, pod_name
+from jobs.messages import jobs as messages
 from regatta import Client
 from regatta.job import Job
 from tests import browser
@@ -127,7 +128,7 @@ def test_from_the_submission_to_the_downloaded_model(
 ) -> None:
     job = run(trial, {**portal.examples.get("fit-a-line"), "passes": 20})
     ended = portal.jobs.wait(job.id, SECONDS)
-    assert (ended.state, ended.why) == ("SUCCEEDED", "Trained with 2 trainers."), ended
+    assert (ended.state, ended.why) == ("SUCCEEDED", messages.TRAINED(trainers=messages.TRAINER_COUNT(count=2))), ended
     portal.jobs.artifacts.download(job.id, "model.npz", tmp_path / "model.npz")
     assert {"w", "b"} <= set(np.load(tmp_path / "model.npz").files)
     assert len(portal.jobs.metrics.series(job.id, "cost")["cost"].x) > 10

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from runtime import contract
+from runtime.messages import training as messages
 from tests import cgroup_tree
+from tests.messages import mentions
 from tests.runtime.agent.cells import HOSTILE, JOB_UID, MIB, Cell, processes_named
 from tests.runtime.agent.conftest import Replica
 from tests.waiting import until
@@ -19,7 +21,7 @@ pytestmark = pytest.mark.processes
 def test_an_agent_cannot_be_blinded(cell: Cell) -> None:
     report = cell.run("blind", LIMIT_MEMORY=250 * MIB).report
     assert report["out_of_memory"]
-    assert report["why"].startswith("ran out of memory: used ")
+    assert mentions(report["why"], messages.OUT_OF_MEMORY_USED)
 
 
 @pytest.mark.invariant("An agent that cannot measure its process ends it.")
@@ -43,7 +45,7 @@ def test_memory_that_no_process_has_mapped_counts(cell: Cell, kind: str) -> None
     name = f"regatta-{uuid.uuid4().hex}"
     outcome = cell.run("memory", env={"KIND": kind, "NAME": name}, LIMIT_MEMORY=200 * MIB)
     assert "REACHED" not in outcome.output
-    assert outcome.report["why"].startswith("ran out of memory: used "), outcome
+    assert mentions(outcome.report["why"], messages.OUT_OF_MEMORY_USED), outcome
     assert not Path("/dev/shm", name).exists()
     if kind == "shm":
         assert "REACHED" in cell.control("memory", KIND=kind, NAME=name)
@@ -55,7 +57,7 @@ def test_the_disk_has_a_limit(cell: Cell, kind: str) -> None:
     outcome = cell.run("disk", env={"KIND": kind}, LIMIT_DISK=30 * MIB)
     assert "REACHED" not in outcome.output
     assert outcome.report["code"] == contract.EXIT_ERROR
-    assert " of 30 MiB of disk; write less" in outcome.report["why"]
+    assert mentions(outcome.report["why"], messages.OUT_OF_DISK, limit="30 MiB")
 
 
 def test_a_program_within_the_disk_limit_continues(cell: Cell) -> None:
@@ -64,7 +66,7 @@ def test_a_program_within_the_disk_limit_continues(cell: Cell) -> None:
 
 def test_a_fork_bomb_is_ended_and_leaves_nothing(cell: Cell) -> None:
     outcome = cell.run("bomb", LIMIT_PROCESSES=40)
-    assert outcome.report["why"] == "started more than 40 processes and threads"
+    assert outcome.report["why"] == messages.TOO_MANY_PROCESSES(count=40)
     if cell.mode == "uid":
         assert not [entry for entry in Path("/proc").iterdir() if entry.name.isdigit() and owner(entry) == JOB_UID]
 
@@ -116,13 +118,13 @@ def test_a_program_and_all_it_starts_is_in_its_cgroup_which_goes_with_it(grouped
 def test_a_program_whose_cgroup_cannot_be_entered_does_not_start(replica: Replica, tmp_path: Path) -> None:
     report = replica.run("print('ran', flush=True)", CGROUP=tmp_path / "nowhere")
     assert report["code"] == contract.EXIT_ERROR
-    assert report["why"].startswith("could not be started: ")
+    assert mentions(report["why"], messages.NOT_STARTED)
     assert replica.portal.texts("stdout") == []
 
 
 @pytest.mark.parametrize(
     ("kills", "why"),
-    [(1, "ran out of memory: reached its limit of 64 MiB"), (0, "was terminated by signal 9 (SIGKILL)")],
+    [(1, messages.OUT_OF_MEMORY_REACHED(limit="64 MiB")), (0, messages.TERMINATED_BY_SIGNAL(signal="9 (SIGKILL)"))],
 )
 def test_a_process_killed_by_the_kernel_for_memory_has_that_reason(
     replica: Replica, tmp_path: Path, kills: int, why: str

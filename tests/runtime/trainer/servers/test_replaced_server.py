@@ -7,6 +7,7 @@ import pytest
 
 from runtime.contract import Member
 from runtime.errors import Refused
+from runtime.messages import training as messages
 from runtime.parameters.declaration import Declaration, Tensor
 from runtime.parameters.messages import NOTHING, Offer, Standing
 from runtime.parameters.optimisers import SGD
@@ -18,6 +19,7 @@ from runtime.pserver.server import ShardServer
 from runtime.pserver.shard import Shard, TrainerId
 from runtime.trainer.params import Params
 from runtime.trainer.servers.server_store import ServerStore
+from tests.messages import pattern
 from tests.waiting import until
 
 SIZE = 600_000  # more than one block on each server
@@ -115,6 +117,6 @@ def test_a_server_reports_that_it_is_behind_a_trainer_although_it_had_come_back(
     shard.election.begin_recovery(NOTHING)
     server.ask(lambda ticket: shard.declare(ticket, trainer, declaration, 0.0, Offer(held=1, seen=1)))
     server.ask(lambda ticket: shard.reseed(ticket, trainer, 1, [np.zeros(3, "f4")], Standing()))
-    with pytest.raises(Refused, match="recovered at version 1, but trainer-0 is already at version 2"):
+    with pytest.raises(Refused, match=pattern(messages.PSERVER_BEHIND_TRAINER, version=1, trainer="trainer-0", seen=2)):
         server.ask(lambda ticket: shard.declare(ticket, trainer, declaration, 0.0, Offer(held=2, seen=2)))
     assert reports == [Recovered(version=1, giver=0, stored=NOTHING), shard.election.lost]

@@ -10,8 +10,10 @@ import pytest
 
 from runtime import contract, coordination, dist
 from runtime.errors import RegattaError, UsageError
+from runtime.messages import training as messages
 from runtime.trainer.tasks.task_client import JobFailed
 from tests.faults import datasets
+from tests.messages import mentions
 from tests.runtime.trainer.attempt import Attempt
 from tests.waiting import until
 
@@ -61,7 +63,9 @@ def test_a_record_that_ends_every_trainer_is_left_out_and_the_job_goes_on(tmp_pa
             attempt.start(contract.TRAINER, index)
         assert 2 <= keep_alive(attempt, 2, 60.0) <= most
         assert attempt.wait("master-0", 0.0) == contract.EXIT_OK
-        assert f"that no trainer could process: record {BAD} (train" in attempt.log("master-0")
+        assert f"record {BAD} (train" in attempt.log("master-0") and mentions(
+            attempt.log("master-0"), messages.ALL_PASSES_DONE_EXCEPT
+        )
         store = coordination.connect(f"sqlite:///{tmp_path}/attempt/coordination.db")
         assert f"record {BAD} ".encode() in store.get("/regatta/job/1/master/quarantine").value
         store.close()

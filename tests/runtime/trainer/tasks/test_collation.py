@@ -11,8 +11,10 @@ import pytest
 
 from runtime import contract, dist
 from runtime.errors import UsageError
+from runtime.messages import training as messages
 from runtime.trainer.tasks import collation
 from runtime.trainer.tasks.collation import stack
+from tests.messages import pattern
 
 
 def type_and_values(value: Any) -> tuple[str, list[Any]]:
@@ -46,7 +48,7 @@ def test_rows_without_names_are_a_tuple_of_columns() -> None:
 
 
 def test_rows_of_different_lengths_are_an_error_message() -> None:
-    with pytest.raises(UsageError, match="decode="):
+    with pytest.raises(UsageError, match=pattern(messages.BATCH_RAGGED)):
         stack([("1",), ("1", "2")], "csv")
 
 

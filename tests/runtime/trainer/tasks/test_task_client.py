@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from runtime.master.messages import Wait
+from runtime.messages import training as messages
 from runtime.trainer.tasks.task_client import JobDone, JobFailed, LocalTasks, PassEnd, Task
+from tests.messages import pattern
 from tests.runtime.master.queue.test_task_queue import table_of
 
 
@@ -38,7 +40,7 @@ def test_a_task_that_nobody_can_do_fails_the_job_with_its_records():
     source = LocalTasks(table_of(1), 2)
     for _ in range(4):
         source.fail(source.next_task(), "it raised")
-    with pytest.raises(JobFailed, match="records 0-9"):
+    with pytest.raises(JobFailed, match=pattern(messages.RECORD_RANGE, first=0, last=9)):
         source.next_task()
 
 
