@@ -81,7 +81,7 @@ def test_the_script_makes_the_shipped_files_again(tmp_path):
 
 
 def test_an_unknown_name_error_names_the_nearest():
-    with pytest.raises(UnknownDataset, match="Did you mean public/digits"):
+    with pytest.raises(UnknownDataset, match=pattern(messages.DID_YOU_MEAN, name="public/digits or public/diabetes")):
         catalogue.find("public/digit")
 
 
@@ -139,7 +139,7 @@ def test_a_wrong_description_is_a_message(tmp_path, change):
 
 def test_a_missing_file_is_a_message(tmp_path):
     (make(tmp_path, "own") / "train.recordio").unlink()
-    with pytest.raises(BadDataset, match="cannot be read"):
+    with pytest.raises(BadDataset, match=pattern(messages.DATASET_FILE_UNREADABLE)):
         catalogue.chunks(catalogue.find("own", [tmp_path]))
 
 
@@ -160,7 +160,7 @@ def test_the_description_may_name_the_format(tmp_path):
 
 def test_an_unknown_format_is_an_error(tmp_path):
     make(tmp_path, "own", format="recrdio")
-    with pytest.raises(BadDataset, match="Did you mean recordio"):
+    with pytest.raises(BadDataset, match=pattern(messages.DID_YOU_MEAN, name="recordio or tfrecord")):
         catalogue.find("own", [tmp_path])
 
 

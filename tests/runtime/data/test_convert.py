@@ -87,10 +87,10 @@ def test_nothing_is_overwritten(tmp_path):
 @pytest.mark.parametrize(
     ("shards", "prefix", "to", "why"),
     [
-        (0, "a", "recordio", "1 to 1000"),
-        (1001, "a", "recordio", "1 to 1000"),
+        (0, "a", "recordio", pattern(messages.SHARD_COUNT_INVALID, most=1000)),
+        (1001, "a", "recordio", pattern(messages.SHARD_COUNT_INVALID, most=1000)),
         (1, "../a", "recordio", pattern(messages.FILE_PREFIX_INVALID)),
-        (1, "a", "csv", "not as 'csv'"),
+        (1, "a", "csv", pattern(messages.TARGET_FORMAT_UNKNOWN, name="'csv'")),
     ],
 )
 def test_invalid_options_are_reported(shards, prefix, to, why, tmp_path):
@@ -99,7 +99,7 @@ def test_invalid_options_are_reported(shards, prefix, to, why, tmp_path):
 
 
 def test_a_sample_whose_key_leads_out_of_its_folder_is_refused(tmp_path):
-    with pytest.raises(FormatError, match="points outside its folder"):
+    with pytest.raises(FormatError, match=pattern(messages.SAMPLE_NAME_OUTSIDE_FOLDER)):
         convert([{"__key__": "../../a", "jpg": b""}], tmp_path, 1, "data", "webdataset")
 
 

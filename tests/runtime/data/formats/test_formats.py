@@ -19,7 +19,7 @@ from runtime.data.optional_imports import find
 from runtime.data.span import CHUNK_BYTES
 from runtime.errors import UsageError
 from runtime.messages import data as messages
-from tests.messages import pattern
+from tests.messages import either, pattern
 from tests.properties import examples
 from tests.runtime.data.formats.makers import FILES, OF_PYARROW, chunks, make, plain, read
 
@@ -123,12 +123,12 @@ def test_an_error_for_a_doubly_packed_file_advises_to_unpack(tmp_path):
     (tmp_path / "data.csv.bz2").write_bytes(bz2.compress(b"a,b\n"))
     (tmp_path / "data.doc.gz").write_bytes(gzip.compress(b"a,b\n"))
     for name, how in (("data.csv.bz2", "bzip2"), ("data.doc.gz", "gzip")):
-        with pytest.raises(FormatError, match=f"compressed with {how}.*Decompress it first"):
+        with pytest.raises(FormatError, match=pattern(messages.FILE_PACKED, packing=how)):
             registry.detect(tmp_path / name)
 
 
 def test_an_unknown_format_error_names_the_nearest():
-    with pytest.raises(UsageError, match="Did you mean tfrecord"):
+    with pytest.raises(UsageError, match=pattern(messages.DID_YOU_MEAN, name="tfrecord or recordio")):
         registry.named("tfrecrd")
 
 
@@ -194,7 +194,15 @@ def test_an_indivisible_piece_that_is_too_large_is_refused(name, tmp_path, monke
     for place in {module, "runtime.data.formats.base", "runtime.data.formats.lines", "runtime.data.formats.images"}:
         if hasattr(sys.modules[place], "MAX_CHUNK_BYTES"):
             monkeypatch.setattr(f"{place}.MAX_CHUNK_BYTES", 2)
-    with pytest.raises(FormatError, match=r"the limit is 2|within 2 bytes|cannot be read at once"):
+    with pytest.raises(
+        FormatError,
+        match=either(
+            messages.READ_TOO_LARGE,
+            messages.TAR_MEMBER_HEADER_TOO_LARGE,
+            messages.LINE_TOO_LONG,
+            messages.COMPRESSED_ARRAYS_TOO_LARGE,
+        ),
+    ):
         read(path, name, 1)
 
 

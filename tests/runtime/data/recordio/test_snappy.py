@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from runtime.data.checksums import crc32c, masked
 from runtime.data.recordio import RecordIOError, snappy
 from runtime.errors import UsageError
+from runtime.messages import data as messages
+from tests.messages import pattern
 
 MOST = 1 << 20
 
@@ -111,7 +113,7 @@ def test_oversized_data_takes_no_memory():
     bomb = stream(*[frame(0, bytes(4) + b"\x80\x80\x04" + b"\0")] * 5_000)
     tracemalloc.start()
     try:
-        with pytest.raises(RecordIOError, match="more than 1048576 bytes"):
+        with pytest.raises(RecordIOError, match=pattern(messages.CHUNK_UNPACKS_TOO_LARGE, most=1048576)):
             snappy.decompress(bomb, MOST)
         assert tracemalloc.get_traced_memory()[1] < 8 * MOST
     finally:
