@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 from pytest_django import Settings
 
-from datasets import materialization
+from datasets import materialization, messages
 from datasets.models import Blob, File, Version
 from datasets.storage.base import StorageFull
 from datasets.storage.local import LocalStorage
@@ -19,6 +19,7 @@ from runtime.data import catalogue
 from tests.contracts.storage_contract import StorageContract
 from tests.datasets.conftest import Uploader
 from tests.datasets.filled import seal
+from tests.messages import either
 from tests.personas import Personas
 from tests.servers import gluster_server
 from tests.servers.gluster_server import Volume
@@ -88,7 +89,7 @@ class TestDatasetOnAVolume:
         file.refresh_from_db()
         content = os.urandom(3 << 20)
         uploader.part(file, 0, content)
-        with pytest.raises(StorageFull, match="disk is full"):
+        with pytest.raises(StorageFull, match=either(messages.STORAGE_DISK_FULL, messages.DISK_FULL_UPLOAD)):
             uploader.complete(file, content)
         seal(personas.stranger, "elsewhere", "theirs", {"a.csv": b"x\n1\n"})
         volume.limit(str(kept.relative_to(volume.mount)), "1GB")
