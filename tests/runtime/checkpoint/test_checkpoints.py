@@ -53,7 +53,7 @@ def test_a_header_whose_tables_make_no_sense_is_damaged():
     body = header.to_bytes()[8:]
     assert Header.from_bytes(body).frames == 9
     for old, new in ((b"pieces", b"pieceS"), (b'"kinds":4', b'"kinds":{}')):
-        with pytest.raises(Damaged, match="header cannot be read"):
+        with pytest.raises(Damaged, match=pattern_of(messages.HEADER_UNREADABLE)):
             Header.from_bytes(body.replace(old, new))
 
 
@@ -76,11 +76,11 @@ def test_no_cut_and_no_changed_bit_goes_unnoticed(data):
 @pytest.mark.parametrize(
     ("change", "pattern"),
     [
-        (lambda old: old[:-30], "truncated after"),
+        (lambda old: old[:-30], pattern_of(messages.CHECKPOINT_TRUNCATED)),
         (lambda old: b"PK" + old, pattern_of(messages.NOT_A_CHECKPOINT)),
-        (lambda old: old + b"x", "checksum does not match"),
-        (lambda old: old[:-26] + b"\0" + old[-25:], "block 0 of array 1 does not match its checksum"),
-        (lambda old: old[:4] + b"\xff" * 4 + old[8:], "header declares"),
+        (lambda old: old + b"x", pattern_of(messages.CHECKSUM_MISMATCH)),
+        (lambda old: old[:-26] + b"\0" + old[-25:], pattern_of(messages.BLOCK_CHECKSUM_MISMATCH, block=0, array=1)),
+        (lambda old: old[:4] + b"\xff" * 4 + old[8:], pattern_of(messages.HEADER_TOO_LONG)),
     ],
 )
 def test_damage_is_an_error_message(change, pattern):
@@ -107,9 +107,11 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(store, book):
     versions, warnings = restored(disk, book)
     assert versions == [1]
     (message,) = warnings
-    assert message == (
-        f"Checkpoint {last.file} (version 2 of parameter server 0) cannot be used: "
-        f"it is truncated after {last.size - 9} bytes. Trying version 1 next."
+    assert message == messages.CHECKPOINT_UNUSABLE_THEN(
+        file=last.file,
+        described=messages.VERSION_OF_PSERVER(version=2, server=0),
+        why=messages.CHECKPOINT_TRUNCATED(count=last.size - 9),
+        then=messages.TRYING_VERSION_NEXT(version=1),
     )
 
 
@@ -169,11 +171,11 @@ def test_a_replaced_process_cannot_make_its_checkpoint_count(store, book):
     disk, zombie = CrashingDisk(), Writer(store)
     save(disk, book, zombie, 1)
     successor = Writer(store)
-    with pytest.raises(Lost, match="this process must stop"):
+    with pytest.raises(Lost, match=pattern_of(messages.PSERVER_REPLACED)):
         save(disk, book, zombie, 2)
     assert restored(disk, book)[0] == [1]
     save(disk, book, successor, 3)
-    with pytest.raises(Lost, match="newer process"):
+    with pytest.raises(Lost, match=pattern_of(messages.NEWER_CHECKPOINT_WRITER)):
         save(disk, book, zombie, 4)
     assert restored(disk, book)[0] == [3]
 
@@ -213,7 +215,7 @@ def test_a_replaced_process_announces_no_version_to_cut_at(store, book):
 def test_a_whole_file_that_is_not_the_recorded_one_is_damaged(store, book):
     disk, server = CrashingDisk(), Writer(store)
     first, second = save(disk, book, server, 1), save(disk, book, server, 2)
-    with pytest.raises(Damaged, match="not the file that was recorded"):
+    with pytest.raises(Damaged, match=pattern_of(messages.CHECKPOINT_NOT_RECORDED)):
         reader.load(disk, first.file, second.md5)
 
 
@@ -354,7 +356,7 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path, book, store):
     entry = save(LocalFiles(tmp_path / "1"), book, Writer(store), 1)
     warnings = []
     assert not reader.found(ShortFiles(tmp_path / "1", errno.EIO, 1), warnings.append)
-    assert warnings == [f"The checkpoint {entry.file} cannot be read: Input/output error."]
+    assert warnings == [messages.CHECKPOINT_UNREADABLE(name=entry.file, error="Input/output error")]
 
 
 def test_a_disk_that_is_full_of_what_never_counted_is_freed_for_the_next_checkpoint(store, book):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,9 +15,10 @@ import pytest
 
 from runtime.isolation import cgroup, delegation
 from runtime.isolation.delegation import Home, Observed, decide
+from runtime.messages import composition as composition_messages
 from runtime.messages import isolation as messages
 from tests import cgroup_tree, unprivileged
-from tests.messages import mentions
+from tests.messages import mentions, pattern
 from tests.waiting import until
 
 PLACE = Path("/sys/fs/cgroup/portal.service")
@@ -27,10 +29,15 @@ USERS = [0, unprivileged.UID] if os.geteuid() == 0 else []
 @pytest.mark.parametrize(
     ("observed", "place", "move", "controllers", "missing"),
     [
-        pytest.param(Observed(None), None, False, (), "mount cgroup2", id="cgroup v2 is missing"),
-        pytest.param(Observed(PLACE), None, False, (), "Delegate=yes", id="not ours"),
+        pytest.param(Observed(None), None, False, (), pattern(messages.CGROUP2_NOT_MOUNTED), id="cgroup v2 is missing"),
+        pytest.param(Observed(PLACE), None, False, (), pattern(messages.CGROUP_UNUSABLE), id="not ours"),
         pytest.param(
-            Observed(PLACE, writable=True, domain=False, available=BOTH), None, False, (), "Delegate=yes", id="threaded"
+            Observed(PLACE, writable=True, domain=False, available=BOTH),
+            None,
+            False,
+            (),
+            pattern(messages.CGROUP_UNUSABLE),
+            id="threaded",
         ),
         pytest.param(
             Observed(PLACE, writable=True, inside=True, available=BOTH),
@@ -44,7 +51,7 @@ USERS = [0, unprivileged.UID] if os.geteuid() == 0 else []
         ),
         pytest.param(
             Observed(PLACE, writable=True, inside=True, others=True, available=BOTH),
-            *(PLACE, False, (), "other processes are in"),
+            *(PLACE, False, (), pattern(messages.CGROUP_HAS_OTHER_PROCESSES)),
             id="strangers are in it",
         ),
         pytest.param(
@@ -54,12 +61,20 @@ USERS = [0, unprivileged.UID] if os.geteuid() == 0 else []
         ),
         pytest.param(
             Observed(PLACE, writable=True, inside=True, available=frozenset({"pids"})),
-            *(PLACE, True, ("pids",), "does not limit memory ("),
+            *(PLACE, True, ("pids",), pattern(messages.CGROUP_CONTROLLERS_MISSING, what=messages.MEMORY())),
             id="one controller",
         ),
         pytest.param(
             Observed(PLACE, writable=True, inside=True, available=frozenset({"hugetlb"})),
-            *(PLACE, False, (), "does not limit memory and processes"),
+            *(
+                PLACE,
+                False,
+                (),
+                pattern(
+                    messages.CGROUP_CONTROLLERS_MISSING,
+                    what=composition_messages.AND(first=messages.MEMORY(), last=messages.PROCESSES()),
+                ),
+            ),
             id="no controller that is wanted",
         ),
     ],
@@ -69,13 +84,15 @@ def test_the_plan_follows_from_the_observed_cgroup(
 ) -> None:
     plan = decide(observed)
     assert (plan.place, plan.move, plan.controllers) == (place, move, controllers)
-    assert missing in "; ".join(plan.missing)
+    assert re.search(missing, "; ".join(plan.missing))
     assert bool(plan.missing) == bool(missing)
 
 
 def test_the_layer_names_the_limits_that_the_kernel_sets() -> None:
     assert Home(PLACE).layer == "cgroup"
-    assert Home(PLACE, frozenset({"memory", "pids"})).layer == "cgroup with limits on memory and processes"
+    assert Home(PLACE, frozenset({"memory", "pids"})).layer == messages.LAYER_CGROUP(
+        limits=composition_messages.AND(first=messages.MEMORY(), last=messages.PROCESSES())
+    )
 
 
 def test_missing_controllers_are_named_with_a_remedy() -> None:

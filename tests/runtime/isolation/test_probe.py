@@ -79,4 +79,4 @@ def test_a_command_that_stays_on_the_network_of_the_machine_is_a_problem(
     assert call in broken.read_text()
     broken.write_text(broken.read_text().replace(call, ""))
     monkeypatch.setattr(launch, "_ROOT", str(tmp_path))
-    assert "the network namespace" in network_problem(mode, ATTEMPTS_UID, str(tmp_path))
+    assert mentions(network_problem(mode, ATTEMPTS_UID, str(tmp_path)), messages.NETWORK_NAMESPACES_UNAVAILABLE)

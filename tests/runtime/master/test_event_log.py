@@ -39,7 +39,7 @@ class TestAStoreOutage:
         outage, away = StoreOutage(), StoreUnavailable("The store is away.")
         (begun,) = outage.begin(away, 5.0)
         assert (begun.kind, begun.notable) == ("store", True)
-        assert begun.text == "The store is away. Meanwhile, trainers continue with the tasks that they have."
+        assert begun.text == messages.STORE_AWAY_TRAINING_CONTINUES(why="The store is away.")
         assert outage.begin(away, 6.0) == ()
 
     def test_its_end_is_reported_once_with_its_length(self):

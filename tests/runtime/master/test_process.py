@@ -144,9 +144,9 @@ def test_joins_and_leaves_are_on_the_timeline(start):
     agent = start()
     master = agent.register()
     agent.report(master, contract.Member(contract.TRAINER, 0, 77))
-    assert from_json(agent.receive(contract.EVENT)["text"]) == "trainer-0 joined."
+    assert from_json(agent.receive(contract.EVENT)["text"]) == messages.TRAINER_JOINED(trainer="trainer-0")
     agent.report(master)
-    assert from_json(agent.receive(contract.EVENT)["text"]) == "trainer-0 left."
+    assert from_json(agent.receive(contract.EVENT)["text"]) == messages.TRAINER_LEFT(trainer="trainer-0")
 
 
 def test_a_replacement_master_keeps_the_tasks_assigned_to_each_trainer(start):

@@ -171,7 +171,7 @@ def test_an_unregistered_trainer_waits_for_its_registration(start):
 
 def test_a_replaced_trainer_is_refused(start):
     running = start(1, Trainer(0, 99))
-    with pytest.raises(Refused, match="Another process now runs as trainer-0"):
+    with pytest.raises(Refused, match=pattern(messages.REPLICA_REPLACED, replica="trainer-0")):
         running.client(X).next_task()
 
 
@@ -206,7 +206,7 @@ def test_a_failed_job_is_reported_to_its_trainers(start):
     running = start(1, X, failure_cap=0)
     client = running.client(X)
     client.fail(client.next_task(), "it raised")
-    with pytest.raises(JobFailed, match=r"records 0-9 \(train.recordio\)"):
+    with pytest.raises(JobFailed, match=pattern(messages.RECORD_RANGE, first=0, last=9, file="train.recordio")):
         client.next_task()
     assert not running.master.over
     running.master.members([])
@@ -246,7 +246,7 @@ def test_a_master_that_is_away_is_a_typed_error(start):
     running = start(1, X)
     client = running.client(X, deadline=0.3, patience=0.0)
     running.close()
-    with pytest.raises(Lost, match="master"):
+    with pytest.raises(Lost, match=pattern(messages.NO_MASTER_RESPONDED)):
         client.next_task()
 
 
@@ -348,7 +348,7 @@ class TestRecovery:
         running = start(2, X, owner=[Compare("/master", create_revision=mine.create_revision)])
         store.delete("/master")
         store.put("/master", b"new")
-        with pytest.raises(Lost, match="replaced"):
+        with pytest.raises(Lost, match=pattern(messages.MASTER_REPLACED)):
             ask(running.master, X, 1)
         assert isinstance(running.master.lost, Lost)
 
@@ -405,7 +405,7 @@ class TestTwoMasters:
         old = start(2, X, owner=lead(store, PREFIX, mine[0]))
         task = old.client(X).next_task()
         new = start(2, X, owner=lead(store, PREFIX, mine[1]))
-        with pytest.raises(Lost, match="replaced"):
+        with pytest.raises(Lost, match=pattern(messages.MASTER_REPLACED)):
             old.master.change(lambda queue, now: queue.done(Key(0, task.task_id, task.epoch, X), now))
         assert new.client(X).next_task() == task
 
@@ -425,7 +425,7 @@ class TestTwoMasters:
         running = start(1, X, incarnation=5)
         running.reception.incarnation = 0  # a master that does not check the addressee of a request
         client = running.client(X, master=9, patience=0.2)
-        with pytest.raises(Lost, match="has been replaced"):
+        with pytest.raises(Lost, match=pattern(messages.REPLACED_MASTER_RESPONDED)):
             client.next_task()
 
     def test_a_call_that_waits_for_a_lost_master_follows_the_news(self, start):

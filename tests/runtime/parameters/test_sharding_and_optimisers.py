@@ -3,9 +3,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from runtime.messages import training as messages
 from runtime.parameters import optimisers, sharding
 from runtime.parameters.kernels.numpy_kernels import PIECE_ELEMENTS
 from runtime.parameters.optimisers import SGD, Adagrad, Adam, Momentum, Nesterov
+from tests.messages import pattern
 
 HASHES = {
     "": 0x811C9DC5,
@@ -40,7 +42,7 @@ def test_every_server_has_its_fair_share_of_slots(servers):
 
 @pytest.mark.parametrize("servers", [0, 1025])
 def test_a_table_for_too_few_or_too_many_servers_is_refused(servers):
-    with pytest.raises(ValueError, match="parameter servers"):
+    with pytest.raises(ValueError, match=pattern(messages.PSERVER_COUNT_INVALID, count=servers)):
         sharding.even_table(servers)
 
 
@@ -117,11 +119,11 @@ def test_a_rule_survives_the_wire(rule):
 
 
 def test_an_unknown_rule_is_refused_with_the_known_ones():
-    with pytest.raises(ValueError, match="use one of SGD"):
+    with pytest.raises(ValueError, match=pattern(messages.OPTIMISER_UNKNOWN, name="'Magic'")):
         optimisers.from_json({"name": "Magic"})
 
 
 @pytest.mark.parametrize("rate", [-1, float("nan"), "fast"])
 def test_a_learning_rate_that_is_no_rate_is_refused(rate):
-    with pytest.raises(ValueError, match="lr must be a number"):
+    with pytest.raises(ValueError, match=pattern(messages.NUMBER_NEGATIVE, name="lr")):
         SGD(rate)

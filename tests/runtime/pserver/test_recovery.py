@@ -276,7 +276,7 @@ def test_a_server_that_cannot_recover_reports_why():
     shard.change_members({0: 10})
     [release] = shard.declare("declare", A, declaration(), 0.0)
     assert (release.outcome, release.why) == (Outcome.LOST, shard.election.lost)
-    assert shard.election.lost.startswith("The values of parameter server 0 are lost")
+    assert mentions(shard.election.lost, messages.PSERVER_VALUES_LOST, server=0)
 
 
 @pytest.mark.invariant("A step counts once, however often its pserver is killed.")
@@ -312,25 +312,27 @@ FROM_START = messages.OPTIMISER_RESET()
 GOES_ON = messages.OPTIMISER_RESUMES(version=5)
 ROWS = messages.TABLE_ROWS_FROM_CHECKPOINT(version=5)
 LARGER = messages.ADAM_STEPS_LARGER()
+FROM_CHECKPOINT = messages.PSERVER_RECOVERED_FROM_CHECKPOINT(server=0, seconds="1.2", version=7)
+FROM_TRAINER = messages.PSERVER_RECOVERED_FROM_TRAINER(server=0, seconds="1.2", version=7, trainer="trainer-1")
 
 
 @pytest.mark.parametrize(
-    ("recovered", "optimiser", "tables", "pattern"),
+    ("recovered", "optimiser", "tables", "expected"),
     [
-        (Recovered(7, None, 7), Adam(0.1), False, "at version 7, from its checkpoint."),
-        (Recovered(7, 1, NOTHING), SGD(0.1), False, "at version 7, with trainer-1's values."),
-        (Recovered(7, 1, NOTHING), Momentum(0.1), False, f"at version 7, with trainer-1's values. {FROM_START}"),
-        (Recovered(7, 1, NOTHING), Adam(0.1), False, f"at version 7, with trainer-1's values. {FROM_START} {LARGER}"),
+        (Recovered(7, None, 7), Adam(0.1), False, FROM_CHECKPOINT),
+        (Recovered(7, 1, NOTHING), SGD(0.1), False, FROM_TRAINER),
+        (Recovered(7, 1, NOTHING), Momentum(0.1), False, f"{FROM_TRAINER} {FROM_START}"),
+        (Recovered(7, 1, NOTHING), Adam(0.1), False, f"{FROM_TRAINER} {FROM_START} {LARGER}"),
         (
             Recovered(7, 1, 5),
             Adam(0.1),
             True,
-            f"at version 7, with trainer-1's values. {GOES_ON} {ROWS}",
+            f"{FROM_TRAINER} {GOES_ON} {ROWS}",
         ),
     ],
 )
-def test_the_message_lists_what_was_restored_and_what_was_not(recovered, optimiser, tables, pattern):
-    assert recovered.describe(0, 1.23, optimiser, tables) == f"Parameter server 0 recovered after 1.2 s {pattern}"
+def test_the_message_lists_what_was_restored_and_what_was_not(recovered, optimiser, tables, expected):
+    assert recovered.describe(0, 1.23, optimiser, tables) == expected
 
 
 def test_steps_of_an_adam_that_has_forgotten_are_larger_but_not_by_much():

@@ -116,7 +116,7 @@ class TestTransitions:
         x.done(a)
         x.fail(b)
         assert queue.pass_id == 1
-        assert "Task 1 is skipped in this pass after 1 failures: records 10-19" in texts(queue)
+        assert mentions(texts(queue), training_messages.TASK_DISCARDED, task=1, count=1) and "10-19" in texts(queue)
         assert x.get() == PassEnd(0)
         assert x.get().pass_id == 1
 
@@ -131,7 +131,7 @@ class TestTransitions:
         again = y.get()
         assert (again.task_id, again.epoch) == (lost.task_id, 2)
         assert queue.entries[lost.task_id].failures == 1
-        assert f"trainer-0 left; its task {lost.task_id} returns to the queue." in texts(queue)
+        assert training_messages.TRAINER_LEFT_TASK_RETURNED(trainer="trainer-0", task=lost.task_id) in texts(queue)
 
     def test_m3_a_report_of_an_earlier_pass_is_stale(self):
         queue = queue_of(1, X, Y, Z)
@@ -258,7 +258,7 @@ class TestTransitions:
     def test_m14_a_dataset_without_records_is_done_at_once_with_a_warning(self):
         queue = queue_of(0, X)
         assert Asker(queue, X).get() == JobDone()
-        assert "has no records" in texts(queue)
+        assert mentions(texts(queue), training_messages.DATASET_EMPTY)
 
 
 class TestDataThatCannotBeRead:
@@ -298,7 +298,7 @@ class TestDataThatCannotBeRead:
         x.cannot_read(x.get(), Unread.FAIL_JOB)
         assert not queue.failed
         x.cannot_read(x.get(), Unread.FAIL_JOB)
-        assert "cannot be read" in queue.failed
+        assert mentions(queue.failed, training_messages.DATASET_UNREADABLE)
 
     def test_it_is_left_out_of_the_pass_if_the_script_requests_it(self):
         queue = queue_of(2, X, quarantine=True, passes=1)
