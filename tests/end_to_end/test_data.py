@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from datasets import messages
 from regatta import Client
 from regatta.errors import Refused
+from tests.messages import pattern
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 90.0
@@ -70,5 +72,5 @@ def test_uploaded_csv_reaches_the_trainers_every_record_once_a_pass(portal: Clie
     seen = Counter(int(match[1]) for text in texts if (match := re.fullmatch(r"row (\d+)", text)))
     assert seen == dict.fromkeys(range(ROWS), PASSES)
     assert {text for text in texts if text.startswith("shelf")} == {"shelf []"}
-    with pytest.raises(Refused, match=f"{name} has no sealed version 9"):
+    with pytest.raises(Refused, match=pattern(messages.NO_SEALED_VERSION_NUMBER, name=name, number=9)):
         portal.jobs.submit(spec(name, f"{name}@9"), namespace=own)

@@ -10,9 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
+from jobs.messages import elastic as messages
 from regatta import Client
 from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import RunningPortal
+from tests.messages import mentions
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -78,7 +80,9 @@ def test_three_jobs_share_the_machine_a_fourth_comes_and_goes_and_all_end_with_t
     assert [(ended.state, ended.attempt) for ended in ends] == [("SUCCEEDED", 1)] * 3
     assert min(accuracy(portal, job) for job in jobs) >= 0.9
     assert any(
-        event["text"].endswith("to free capacity for `fourth`.") for job in jobs for event in portal.jobs.events(job)
+        mentions(event["text"], messages.SCALES_DOWN_FOR_OTHERS, beneficiary="`fourth`")
+        for job in jobs
+        for event in portal.jobs.events(job)
     )
 
 

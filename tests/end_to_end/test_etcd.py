@@ -6,12 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from jobs.messages import jobs as job_messages
 from runtime import contract
 from runtime.coordination import connect
 from runtime.coordination.base import CoordinationStore
 from runtime.coordination.etcd_address import EtcdAddress
+from runtime.messages import training as training_messages
 from tests.end_to_end.support import code, processes
 from tests.end_to_end.support.portal import RunningPortal, is_of_a_replica
+from tests.messages import mentions
 from tests.servers.etcd_server import EtcdServer
 from tests.waiting import until
 
@@ -77,11 +80,20 @@ def test_a_job_on_etcd_continues_after_its_server_and_its_master_are_killed(
         running_portal.release(job.id)
         ended = portal.jobs.wait(job.id, END_SECONDS)
         messages = [event["text"] for event in portal.jobs.events(job.id)]
-    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
+    assert (ended.state, ended.attempt, ended.why) == (
+        "SUCCEEDED",
+        1,
+        job_messages.TRAINED(trainers=job_messages.TRAINER_COUNT(count=2)),
+    ), messages
     for victim in ("pserver-0", "master-0"):
-        assert any(text.startswith(f"{victim} was terminated by signal 9 (SIGKILL); restarted") for text in messages), (
-            messages
-        )
+        assert any(
+            mentions(
+                text,
+                job_messages.RESTARTED_BECAUSE,
+                ending=f"{victim} {training_messages.TERMINATED_BY_SIGNAL(signal='9 (SIGKILL)')}",
+            )
+            for text in messages
+        ), messages
 
 
 def _check_keys_and_rights(running_portal: RunningPortal) -> None:

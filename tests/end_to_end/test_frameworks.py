@@ -9,6 +9,7 @@ import pytest
 from jobs.messages import cluster as cluster_messages
 from jobs.messages import jobs as job_messages
 from regatta import Client, Job
+from runtime.messages import training as training_messages
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
 END_SECONDS = 120.0
@@ -75,7 +76,7 @@ def test_pytorch_processes_rendezvous_within_namespaces(portal: Client) -> None:
 @pytest.mark.torch
 def test_pytorch_s_processes_meet_train_and_leave_a_model(portal: Client) -> None:
     job = succeeded(portal, {**portal.examples.get("torch_digits"), **HERE})
-    assert job.why == "Trained with 2 trainers."
+    assert job.why == job_messages.TRAINED(trainers=job_messages.TRAINER_COUNT(count=2))
     assert fell(portal, job)
     assert "model.pt" in [artifact.name for artifact in portal.jobs.artifacts.list(job.id)]
     assert {replica.name for replica in job.replicas} == {"trainer-0", "trainer-1"}
@@ -92,7 +93,9 @@ def test_one_process_that_fails_ends_the_others_and_is_named(portal: Client) -> 
 def test_one_killed_process_ends_the_attempt_and_the_job_starts_again(portal: Client) -> None:
     job = ended(portal, torch_job("one-is-killed", ONE_IS_KILLED, retries=1))
     assert (job.state, job.reason, job.attempt) == ("FAILED", "killed", 2)
-    assert job.why == job_messages.ENDED_OTHERS_CANNOT_CONTINUE(ending="trainer-1 was terminated by signal 9 (SIGKILL)")
+    assert job.why == job_messages.ENDED_OTHERS_CANNOT_CONTINUE(
+        ending=f"trainer-1 {training_messages.TERMINATED_BY_SIGNAL(signal='9 (SIGKILL)')}"
+    )
 
 
 def test_a_job_without_its_framework_is_refused_with_what_to_add(portal: Client) -> None:

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from runtime.messages import isolation as messages
 from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import RunningPortal
 from tests.end_to_end.support.processes import kill, of_attempt
+from tests.messages import mentions
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
@@ -41,7 +43,7 @@ def networked(request: pytest.FixtureRequest) -> Iterator[RunningPortal]:
 
 
 def test_a_job_trains_on_a_network_of_its_own_and_is_restarted_on_it(networked: RunningPortal) -> None:
-    assert "network namespace" in networked.printed()
+    assert mentions(networked.printed(), messages.LAYER_NETWORK)
     with networked.client() as portal:
         spec = portal.examples.get("digits")
         spec["roles"]["trainer"]["replicas"] = spec["roles"]["pserver"]["replicas"] = 2

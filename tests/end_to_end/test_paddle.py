@@ -12,6 +12,7 @@ import pytest
 
 from jobs.messages import jobs as job_messages
 from regatta import Client, Job
+from runtime.messages import training as training_messages
 from tests.end_to_end.support.portal import RunningPortal
 from tests.end_to_end.support.processes import kill
 from tests.framework_jobs import (
@@ -94,7 +95,10 @@ def test_a_server_that_is_killed_ends_the_attempt_and_the_next_one_trains(
     until("it starts again", lambda: portal.jobs.get(job.id).attempt == 2, 60)
     messages = " ".join(event["text"] for event in portal.jobs.events(job.id))
     assert (
-        job_messages.ENDED_OTHERS_CANNOT_CONTINUE(ending="pserver-1 was terminated by signal 9 (SIGKILL)") in messages
+        job_messages.ENDED_OTHERS_CANNOT_CONTINUE(
+            ending=f"pserver-1 {training_messages.TERMINATED_BY_SIGNAL(signal='9 (SIGKILL)')}"
+        )
+        in messages
     )
     portal.jobs.cancel(job.id)
     assert portal.jobs.wait(job.id, 60).state == "CANCELLED"

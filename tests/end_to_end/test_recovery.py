@@ -10,8 +10,10 @@ import pytest
 from jobs.lifecycle.attempt_end import MASTER_REPORT_DELAY
 from jobs.messages import jobs as job_messages
 from regatta import Client, Job
+from runtime.messages import training as training_messages
 from tests.end_to_end.support import code, processes
 from tests.end_to_end.support.portal import RunningPortal, is_of_a_replica
+from tests.messages import mentions
 from tests.waiting import let_pass, until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -38,7 +40,7 @@ def messages_of(portal: Client, job: Job) -> list[str]:
 
 def killed(portal: Client, job: Job) -> int:
     """Return how often the rehearsal has killed so far."""
-    return sum(": failure rehearsal by admin (" in text for text in messages_of(portal, job))
+    return sum(mentions(text, job_messages.REHEARSAL_KILL, name="admin") for text in messages_of(portal, job))
 
 
 def all_are_registered(http: httpx.Client, job: Job) -> bool:
@@ -65,7 +67,7 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(
     for process in [process for victim in victims for process in running_portal.replica(job.id, victim)]:
         processes.kill(process.pid)
     for victim in victims:
-        again = f"{victim} was terminated by signal 9 (SIGKILL); restarted (1 of 3)"
+        again = f"{victim} {training_messages.TERMINATED_BY_SIGNAL(signal='9 (SIGKILL)')}; restarted (1 of 3)"
         until(f"{victim} is back", lambda again=again: reports(portal, job, again), END_SECONDS)
     made = steps(portal, job)
     until("it trains on", lambda: steps(portal, job) > made + 10, END_SECONDS)
@@ -77,9 +79,11 @@ def test_who_is_killed_is_started_again_and_the_job_goes_on(
     wait_for_all(http, job)
     running_portal.release(job.id)
     ended = portal.jobs.wait(job.id, END_SECONDS)
-    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages_of(
-        portal, ended
-    )
+    assert (ended.state, ended.attempt, ended.why) == (
+        "SUCCEEDED",
+        1,
+        job_messages.TRAINED(trainers=job_messages.TRAINER_COUNT(count=2)),
+    ), messages_of(portal, ended)
     lines = list(portal.jobs.logs.read(job.id))
     assert [line.seq for line in lines] == list(range(1, len(lines) + 1))
 
@@ -92,7 +96,7 @@ def test_a_standby_master_takes_over_when_the_first_is_lost(
     job = portal.jobs.submit(spec)
     until("it trains", lambda: trains(portal, job, "trainer-1", 5), END_SECONDS)
     masters = [one for one in http.get(f"/api/v1/jobs/{job.id}").json()["replicas"] if one["role"] == "master"]
-    [second] = [one["name"] for one in masters if one["why"].startswith("On standby; takes over if ")]
+    [second] = [one["name"] for one in masters if mentions(one["why"], job_messages.ON_STANDBY)]
     [first] = [one["name"] for one in masters if one["name"] != second]
     for process in running_portal.replica(job.id, first):
         processes.kill(process.pid)
@@ -105,7 +109,11 @@ def test_a_standby_master_takes_over_when_the_first_is_lost(
     running_portal.release(job.id)
     ended = portal.jobs.wait(job.id, END_SECONDS)
     messages = messages_of(portal, ended)
-    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
+    assert (ended.state, ended.attempt, ended.why) == (
+        "SUCCEEDED",
+        1,
+        job_messages.TRAINED(trainers=job_messages.TRAINER_COUNT(count=2)),
+    ), messages
 
 
 def test_a_job_whose_processes_are_all_killed_continues_as_its_next_attempt(tmp_path: Path) -> None:
@@ -129,7 +137,7 @@ def test_a_job_whose_processes_are_all_killed_continues_as_its_next_attempt(tmp_
             ended = portal.jobs.wait(job.id, END_SECONDS)
             messages = messages_of(portal, ended)
             assert (ended.state, ended.attempt) == ("SUCCEEDED", 2), messages
-            assert any(text.startswith("Resuming training data at pass") for text in messages), messages
+            assert any(mentions(text, training_messages.DATA_RESUMES) for text in messages), messages
         # The backend is called to forget once the job's end is committed.
         checkpoints = tmp_path / "portal" / "attempts" / "checkpoints"
         until("its checkpoints are removed", lambda: not list(checkpoints.iterdir()))
@@ -155,6 +163,10 @@ def test_a_job_survives_its_rehearsal(running_portal: RunningPortal, portal: Cli
     running_portal.release(job.id)
     ended = portal.jobs.wait(job.id, END_SECONDS)
     messages = messages_of(portal, ended)
-    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 2 trainers."), messages
+    assert (ended.state, ended.attempt, ended.why) == (
+        "SUCCEEDED",
+        1,
+        job_messages.TRAINED(trainers=job_messages.TRAINER_COUNT(count=2)),
+    ), messages
     assert job_messages.REHEARSAL_KILL(replica="trainer-1", name="admin", number=1, most=20) in messages
     assert job_messages.REHEARSAL_ENDED(name="admin") in messages

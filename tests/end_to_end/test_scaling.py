@@ -13,11 +13,12 @@ from runtime.messages import paragraph
 from runtime.messages import training as training_messages
 from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import RunningPortal
+from tests.messages import mentions
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
 END_SECONDS = 60.0
-ASKED = "was asked to stop"
+ASKED = training_messages.STOPPED()
 
 
 def trains(portal: Client, job_id: str, replica: str) -> bool:
@@ -73,8 +74,12 @@ def test_trainers_join_and_leave_while_the_job_runs(
     running_portal.release(job.id)
     ended = portal.jobs.wait(job.id, END_SECONDS)
     messages = [event["text"] for event in portal.jobs.events(job.id)]
-    assert (ended.state, ended.attempt, ended.why) == ("SUCCEEDED", 1, "Trained with 1 trainer."), messages
-    assert [text for text in messages if text.startswith("Scaled")] == [
+    assert (ended.state, ended.attempt, ended.why) == (
+        "SUCCEEDED",
+        1,
+        job_messages.TRAINED(trainers=job_messages.TRAINER_COUNT_ONE(count=1)),
+    ), messages
+    assert [text for text in messages if mentions(text, job_messages.SCALED)] == [
         job_messages.SCALED(before=1, replicas=training_messages.TRAINER_COUNT(count=3), name="admin"),
         job_messages.SCALED(before=3, replicas=training_messages.TRAINER_COUNT_ONE(count=1), name="admin"),
     ]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from runtime import contract
 from runtime.messages import training as messages
 from tests.faults.cluster import SHORT_LEASE_SECONDS, Cluster
 from tests.faults.recording import verdict
-from tests.messages import mentions
+from tests.messages import either, mentions
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 
@@ -49,7 +51,10 @@ def test_preempt_master_term(running):
 def test_preempt_pserver_kill(running):
     running.kill("pserver-0")
     judge(running)
-    assert "recovered after" in running.portal.output("pserver-0.2")
+    assert re.search(
+        either(messages.PSERVER_RECOVERED_FROM_TRAINER, messages.PSERVER_RECOVERED_FROM_CHECKPOINT),
+        running.portal.output("pserver-0.2"),
+    )
     assert len(running.runs["trainer-0"]) == 1, "its trainers wait for it"
 
 
@@ -60,7 +65,7 @@ def test_preempt_pserver_term(running):
     last = max(event["version"] for event in running.history() if event.kind == "applied")
     running.start("pserver-0")
     judge(running)
-    assert f"at version {last}, from its checkpoint." in running.portal.output("pserver-0.2")
+    assert mentions(running.portal.output("pserver-0.2"), messages.PSERVER_RECOVERED_FROM_CHECKPOINT, version=last)
 
 
 def test_preempt_trainer_kill(running):

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import random
+import re
 from pathlib import Path
 
 import pytest
 
+from runtime.messages import training as messages
 from tests.faults.cluster import Cluster
 from tests.faults.recording import verdict
 from tests.faults.recording.history import CRASH_AT
 from tests.faults.recording.witness import ARCHIVE, DISK_FULL, POINTS
+from tests.messages import either, mentions
 
 pytestmark = [pytest.mark.faults, pytest.mark.processes, pytest.mark.etcd]
 
 SLOWLY = {"REGATTA_FAULTS_PAUSE": "0.1"}
+
+RECOVERED = messages.PSERVER_RECOVERED_FROM_TRAINER, messages.PSERVER_RECOVERED_FROM_CHECKPOINT
 
 
 def judge(cluster: Cluster) -> None:
@@ -36,8 +41,8 @@ def test_checkpoint_crash_at_step_k(job, etcd, k):
     cluster.start("trainer-0")
     cluster.await_count("crashes", 1)
     judge(cluster)
-    assert "recovered after" in cluster.portal.output("pserver-0.2")
-    assert "cannot be used" not in cluster.portal.output("pserver-0.2")
+    assert re.search(either(*RECOVERED), cluster.portal.output("pserver-0.2"))
+    assert not mentions(cluster.portal.output("pserver-0.2"), messages.CHECKPOINT_UNUSABLE_THEN)
 
 
 @pytest.mark.invariant("Each recorded checkpoint is complete, even if its pserver is killed while it writes.")
@@ -64,7 +69,7 @@ def test_disk_full(job, etcd):
     cluster.await_count("recorded", cluster.count("recorded") + 1)
     judge(cluster)
     assert len(cluster.runs["pserver-0"]) == 1
-    assert any("Training continues" in text for text in cluster.portal.events())
+    assert any(mentions(text, messages.CHECKPOINT_FAILED_CONTINUES) for text in cluster.portal.events())
 
 
 def test_corrupt_checkpoint(job, etcd):
@@ -79,8 +84,8 @@ def test_corrupt_checkpoint(job, etcd):
     events = cluster.finish()
     assert verdict.of_parameters(cluster, events) == []
     output = cluster.portal.output("pserver-0.2")
-    assert "cannot be used" in output
-    assert "recovered after" in output
+    assert mentions(output, messages.CHECKPOINT_UNUSABLE_THEN)
+    assert re.search(either(*RECOVERED), output)
 
 
 def rot(file: Path) -> None:
