@@ -339,8 +339,8 @@ def test_another_version_is_retried_a_few_times_and_then_an_error(serve, monkeyp
         return data[:4] + bytes([frames.VERSION + 1]) + data[5:]
 
     monkeypatch.setattr(frames, "pack", from_the_future)
-    told = f"{pattern(training_messages.PROTOCOL_VERSIONS_DIFFER)}.*{pattern(training_messages.RERUN_FOR_ONE_VERSION)}"
-    with pytest.raises(WireError, match=told) as raised:
+    both = f"{pattern(training_messages.PROTOCOL_VERSIONS_DIFFER)}.*{pattern(training_messages.RERUN_FOR_ONE_VERSION)}"
+    with pytest.raises(WireError, match=both) as raised:
         Client(server.address).call(Op.STATUS)
     assert {frames.VERSION, frames.VERSION + 1} <= set(map(int, re.findall(r"\d+", str(raised.value))))
     assert asked.count(Op.STATUS) == 3
