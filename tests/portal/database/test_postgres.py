@@ -26,6 +26,8 @@ AGAIN = (
 )
 LOCKS = ("accounts", "datasets", "jobs", "quotas")
 OLDER = "tests/portal/database/test_older_database.py"
+# For all of them: about 80 s on two quiet cores, and many times that beside the tests on a cluster.
+SECONDS = 1100
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def on_postgres(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
     options = ["-m", "not (postgres or browser or processes or etcd)", "-p", "no:cacheprovider"]
     options += [f"--junit-xml={report}", "-o", "junit_family=xunit1", "--tb=short"]
     command = [sys.executable, "-m", "pytest", *options, *AGAIN, *map(path_of_locks, LOCKS), OLDER]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=380)
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)
     cases = list(ElementTree.parse(report).iter("testcase")) if report.exists() else []
     bad = [case for case in cases if any(part.tag in ("failure", "error") for part in case)]
     assert (done.returncode == 0) == (bool(cases) and not bad), done.stdout[-6000:]
@@ -67,19 +69,19 @@ def path_of_locks(name: str) -> str:
 
 @pytest.mark.invariant("The Django apps behave on PostgreSQL as on SQLite.")
 @pytest.mark.postgres
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(SECONDS + 20)
 def test_tests_of_the_embedded_database_pass_on_postgresql(on_postgres: Run) -> None:
     on_postgres.expect_success_of(*AGAIN)
 
 
 @pytest.mark.postgres
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(SECONDS + 20)
 def test_a_database_of_an_earlier_version_is_brought_up_to_date(on_postgres: Run) -> None:
     on_postgres.expect_success_of(OLDER)
 
 
 @pytest.mark.postgres
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(SECONDS + 20)
 @pytest.mark.parametrize("name", LOCKS)
 def test_of_two_concurrent_transactions_the_second_waits_for_the_first(name: str, on_postgres: Run) -> None:
     on_postgres.expect_success_of(path_of_locks(name))

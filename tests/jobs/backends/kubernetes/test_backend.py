@@ -29,6 +29,7 @@ from tests.jobs.operator.environment import own_address, runtime_image
 from tests.jobs.operator.kube_cluster import Cluster, Controller
 from tests.messages import mentions, pattern
 from tests.runtime.agent.ingest_server import IngestServer
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(300)]
 
@@ -270,6 +271,8 @@ def test_a_refusal_by_quota_is_reported_within_ten_seconds(
     path = f"/api/v1/namespaces/{cluster.namespace}/resourcequotas"
     cluster.api.call("POST", path, quota)
     try:
+        # The cluster enforces a quota only once its controller has counted what the namespace uses.
+        until("the quota is in force", lambda: cluster.api.call("GET", f"{path}/none").get("status", {}).get("hard"))
         attempt = plan(BackendContract.SHORT)
         monkeypatch.setattr(backend_contract, "PATIENCE_SECONDS", 10.0)
         backend.launch(attempt)
