@@ -9,8 +9,8 @@ BIN := .venv/bin
 export PYTHONDONTWRITEBYTECODE :=
 # Groups of tests that have targets of their own.
 APART := not kube and not glusterfs and not frameworks
-# Tests that wait for processes or a browser: they fail if the machine has far too little time for them.
-PROCESSES := processes or browser or faults
+# Tests that wait for processes, servers or a browser: they fail if the machine has far too little time for them.
+PROCESSES := processes or browser or faults or postgres
 # More workers than cores: many tests wait for processes, servers and browsers.
 WORKERS = $(shell echo $$((2 * $$(nproc))))
 IN_PARALLEL = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder

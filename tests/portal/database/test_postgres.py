@@ -26,7 +26,7 @@ AGAIN = (
 )
 LOCKS = ("accounts", "datasets", "jobs", "quotas")
 OLDER = "tests/portal/database/test_older_database.py"
-# For all of them: about 80 s on two quiet cores, and many times that beside the tests on a cluster.
+# For all of them: about 80 s on two quiet cores, and several times that on a busy machine.
 SECONDS = 1100
 
 
@@ -52,6 +52,8 @@ def on_postgres(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
     environment.pop("PYTEST_XDIST_WORKER", None)
     report = data / "report.xml"
     options = ["-m", "not (postgres or browser or processes or etcd)", "-p", "no:cacheprovider"]
+    # On a busy machine the migrations alone, which count as a part of the first test, take minutes.
+    options += [f"--timeout={SECONDS // 2}"]
     options += [f"--junit-xml={report}", "-o", "junit_family=xunit1", "--tb=short"]
     command = [sys.executable, "-m", "pytest", *options, *AGAIN, *map(path_of_locks, LOCKS), OLDER]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=SECONDS)

@@ -196,6 +196,7 @@ class Fleet:
     def __init__(self, portal: Client, http: httpx.Client, cluster: Cluster) -> None:
         self._portal, self._http, self._cluster = portal, http, cluster
         self._released: set[str] = set()
+        self._refusals: dict[str, str] = {}
         self.jobs: list[str] = []
 
     def submit(self, name: str, passes: int = 10) -> str:
@@ -245,22 +246,16 @@ class Fleet:
         until("they have ended", are_over, SECONDS, every=0.5, story=self.diagnosis)
 
     def _release(self, job: str) -> None:
+        """Let trainers of running pods go on. One that is starting or ending cannot, and is tried again."""
         query = {"labelSelector": f"regatta/job={job}"}
         for pod in self._cluster.api.call("GET", ALL_PODS.path(self._cluster.namespace), query=query)["items"]:
             name, uid, phase = pod["metadata"]["name"], pod["metadata"]["uid"], pod["status"].get("phase")
             if "-worker-" in name and phase == "Running" and uid not in self._released:
                 try:
                     self._cluster.kubectl("exec", name, "--", "touch", "/regatta/work/enough")
-                except AssertionError:
-                    if self._runs(name, uid):
-                        raise
-                self._released.add(uid)
-
-    def _runs(self, name: str, uid: str) -> bool:
-        """Whether an unreachable pod still exists; otherwise it has ended meanwhile."""
-        query = {"fieldSelector": f"metadata.name={name}"}
-        pods = self._cluster.api.call("GET", ALL_PODS.path(self._cluster.namespace), query=query)["items"]
-        return any(pod["metadata"]["uid"] == uid and pod["status"].get("phase") == "Running" for pod in pods)
+                    self._released.add(uid)
+                except AssertionError as refusal:
+                    self._refusals[name] = str(refusal)
 
     def accuracy(self, job: str) -> float:
         """Return the accuracy on digits that were not in the training data."""
@@ -273,7 +268,7 @@ class Fleet:
 
     def diagnosis(self) -> str:
         """Return the state of jobs and pods, for the message of a failed wait."""
-        lines = [pods(self._cluster)]
+        lines = [pods(self._cluster), *(f"{name}: {refusal}" for name, refusal in self._refusals.items())]
         for job in self.jobs:
             now = self.overview(job)
             replicas = {one["name"]: one["state"] for one in now["replicas"]}
