@@ -25,7 +25,7 @@ def make_user(username: str = "", *, password: str | None = None, admin: bool = 
 
 
 def make_namespace(name: str = "", *, owner: User | None = None) -> Namespace:
-    namespace = Namespace.objects.create(name=name or f"room{next(_numbers)}")
+    namespace = Namespace.objects.create(name=name or f"team{next(_numbers)}")
     if owner is not None:
         make_member(namespace, owner, Role.OWNER)
     return namespace

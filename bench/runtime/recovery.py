@@ -183,7 +183,7 @@ class RunningJob:
             ]
             return bool(found)
 
-        _until(f"life {start_number} of {replica}", look)
+        _until(f"start {start_number} of {replica}", look)
         return found[0]
 
 

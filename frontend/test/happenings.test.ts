@@ -16,7 +16,7 @@ test("a rehearsal is announced, and then kills", () => {
   assert.deepEqual(happeningsOf([event("rehearsal"), event("rehearsal", "trainer-0")]), ["rehearsal", "killed"]);
 });
 
-test("what the platform's own processes tell has a word of its own", () => {
+test("events of the platform's own processes have a label of their own", () => {
   assert.deepEqual(happeningsOf(["recovery", "store", "member", "warning"].map((kind) => event(kind, "master-0"))), ["recovered", "store", "member", "warning"]);
 });
 

@@ -11,7 +11,7 @@ test("signs of expressions are plain text unless an expression is asked for", ()
   assert.deepEqual(matcher("a.c", true)("abc a.c"), [[0, 3], [4, 7]]);
 });
 
-test("an expression tells small letters from capitals, as the server does", () => {
+test("an expression distinguishes lower and upper case, as on the server", () => {
   assert.deepEqual(matcher("error", true)("Error"), []);
 });
 

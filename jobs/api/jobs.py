@@ -101,7 +101,7 @@ class NamespaceJobsView(APIView):
     @extend_schema(
         operation_id="jobs_submit",
         parameters=[
-            OpenApiParameter("dry_run", bool, description="Only tell what would come of it."),
+            OpenApiParameter("dry_run", bool, description="Validate and decide only; create nothing."),
             OpenApiParameter("Idempotency-Key", str, OpenApiParameter.HEADER, description="Makes it safe to repeat."),
         ],
         request=_SPEC_BODY,

@@ -9,7 +9,7 @@ from drf_spectacular.utils import OpenApiResponse, inline_serializer
 from rest_framework import serializers
 from rest_framework.request import Request
 
-DONE = OpenApiResponse(description="Done; nothing to tell.")
+DONE = OpenApiResponse(description="Done; the response has no body.")
 
 
 @functools.cache

@@ -102,7 +102,9 @@ class Desk:
     def _assigned(self, number: int, epoch: object) -> Task:
         task = self._task
         if task is None or task.task_id != number or epoch not in (None, task.epoch):
-            raise Stale(f"Task {number} is not this program's, or not in this epoch; GET /v1/task tells which is.")
+            raise Stale(
+                f"Task {number} is not this program's, or not in this epoch; GET /v1/task returns the current one."
+            )
         self._keep(task)
         return task
 

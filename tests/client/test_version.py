@@ -9,7 +9,7 @@ from regatta.errors import TooOld
 @pytest.mark.parametrize(
     "headers",
     [{}, {version.OLDEST: version.VERSION, version.THEIRS: version.VERSION}, {version.OLDEST: "odd"}],
-    ids=["a portal that tells nothing", "the same release", "no release"],
+    ids=["a portal that reports no release", "the same release", "no release"],
 )
 def test_a_compatible_portal_is_used(headers: dict[str, str]) -> None:
     version.check(headers)

@@ -176,11 +176,11 @@ def test_the_readers_are_changed_by_a_form(sealed: Version, personas: Personas) 
 def test_a_deleted_dataset_is_marked_and_can_be_restored(sealed: Version, personas: Personas) -> None:
     developer = personas.client("developer")
     post(developer, f"{MINE}/delete")
-    assert "has been deleted" in text(developer)
+    assert "This dataset is deleted" in text(developer)
     assert "Removed permanently" in text(developer, "/n/team/datasets")
     assert developer.get(f"{MINE}/upload").headers["Location"] == MINE
     post(developer, f"{MINE}/restore")
-    assert "has been deleted;" not in text(developer)
+    assert "This dataset is deleted" not in text(developer)
 
 
 def test_a_version_is_deleted_alone(sealed: Version, personas: Personas) -> None:

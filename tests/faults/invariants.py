@@ -470,7 +470,7 @@ def steps_meet_one_incarnation(events: Iterable[Event]) -> Violations:
     silent = {event.source for event in of_kind(events, "pulled")} - {
         event.source for event in of_kind(events, "answered")
     }
-    found = [f"{source} does not tell by whom its steps were answered" for source in sorted(silent)]
+    found = [f"{source} does not name the server that answered its steps" for source in sorted(silent)]
     for event in of_kind(events, "answered"):
         step = (event.source, event["step"], event["server"])
         if met.setdefault(step, event["incarnation"]) != event["incarnation"]:

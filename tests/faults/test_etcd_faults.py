@@ -142,7 +142,7 @@ def test_etcd_down_30s(job, own_etcd):
     assert verdict.of_parameters(cluster, events) == []
     assert verdict.of_tasks(cluster, events) == []
     assert [len(runs) for runs in cluster.runs.values()] == [1, 1, 1, 1], "nobody had to start again"
-    assert any(mentions(text, messages.STORE_RESPONDS_AGAIN) for text in cluster.portal.events()), "the page tells"
+    assert any(mentions(text, messages.STORE_RESPONDS_AGAIN) for text in cluster.portal.events()), "the page shows it"
 
 
 @pytest.mark.parametrize(("outage", "strict"), [("0", True), ("60", False)])

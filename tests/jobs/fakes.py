@@ -89,7 +89,7 @@ class RefusingBackend(ObedientBackend):
 
     def launch(self, plan: LaunchPlan) -> None:
         self.calls.append("launch")
-        raise LaunchFailed("There is no room on this machine.", retryable=self.retryable)
+        raise LaunchFailed("This machine has no free capacity.", retryable=self.retryable)
 
 
 class ForgetfulBackend(ObedientBackend):

@@ -116,7 +116,7 @@ def test_admins_and_closed_accounts_cannot_be_impersonated(personas: Personas, u
 @pytest.fixture
 def trail(personas: Personas) -> Client:
     for number in range(3):
-        audit_log.record("quota.set", f"room{number}", actor=personas.admin, reason="=1+1", before={"cpu": number})
+        audit_log.record("quota.set", f"team{number}", actor=personas.admin, reason="=1+1", before={"cpu": number})
     audit_log.record("sign-in", "ada", actor=None)
     return personas.client("admin")
 
@@ -127,8 +127,8 @@ def trail(personas: Personas) -> Client:
         ({}, 4),
         ({"action": "quota"}, 3),
         ({"actor": "root"}, 3),
-        ({"target": "room1"}, 1),
-        ({"q": "ROOM"}, 3),
+        ({"target": "team1"}, 1),
+        ({"q": "TEAM"}, 3),
         ({"since": "2001-01-01", "until": "2001-12-31"}, 0),
         ({"since": "no day"}, 4),
         ({"outcome": "refused"}, 0),
@@ -140,7 +140,7 @@ def test_the_audit_log_can_be_filtered(trail: Client, query: dict[str, str], cou
 
 
 def test_no_cell_of_the_file_is_a_formula(trail: Client) -> None:
-    (row,) = csv.DictReader(io.StringIO(b"".join(trail.get("/admin/audit.csv", {"target": "room2"})).decode()))
+    (row,) = csv.DictReader(io.StringIO(b"".join(trail.get("/admin/audit.csv", {"target": "team2"})).decode()))
     assert (row["reason"], row["before"], row["actor"]) == ("'=1+1", '{"cpu": 2}', "root")
 
 

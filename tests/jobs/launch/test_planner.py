@@ -21,7 +21,7 @@ REF = AttemptRef(job_id="1", attempt_id="2", number=1)
 
 def trainer_of(**fields: str) -> tuple[str, ...]:
     spec = JobSpec(**{"name": "line", "entrypoint": "train.py", "trainer": RoleSpec(), "pserver": RoleSpec(), **fields})
-    plan = make_plan(REF, "room", spec, BUILD, SETTINGS, "token")
+    plan = make_plan(REF, "workspace", spec, BUILD, SETTINGS, "token")
     return next(replica.command for replica in plan.replicas if replica.role == "trainer")
 
 
@@ -43,7 +43,7 @@ def test_a_master_has_the_cores_of_the_specification() -> None:
 
 def test_a_trainer_waits_for_the_others_longer_than_the_platform() -> None:
     spec = JobSpec("line", "train.py", RoleSpec(), RoleSpec())
-    plan = make_plan(REF, "room", spec, BUILD, replace(SETTINGS, registration=600.0), "token")
+    plan = make_plan(REF, "workspace", spec, BUILD, replace(SETTINGS, registration=600.0), "token")
     waits = {float(one.environment[contract.GATHER]) for one in plan.replicas if one.role == contract.TRAINER}
     assert min(waits) > 600
 
@@ -57,7 +57,7 @@ def planned(framework: str, pservers: int, trainers: int = 2, **fields: str) -> 
     servers = RoleSpec(replicas=pservers, max=pservers)
     words = {"entrypoint": "train.py", "framework": framework, **fields}
     spec = JobSpec(name="line", trainer=RoleSpec(replicas=trainers), pserver=servers, **words)
-    return make_plan(REF, "room", spec, BUILD, SETTINGS, "token")
+    return make_plan(REF, "workspace", spec, BUILD, SETTINGS, "token")
 
 
 @pytest.mark.parametrize(

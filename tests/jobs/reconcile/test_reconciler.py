@@ -168,7 +168,7 @@ def test_a_launch_that_is_refused_fails_with_the_backends_message(use: Use, subm
     job = submit(retries=3)
     reconciler.reconcile(job.pk)
     job.refresh_from_db()
-    assert (job.state, job.reason, job.why) == ("FAILED", "launch_refused", "There is no room on this machine.")
+    assert (job.state, job.reason, job.why) == ("FAILED", "launch_refused", "This machine has no free capacity.")
 
 
 def test_a_launch_that_may_go_better_is_tried_again_by_each_sweep_until_it_does(use: Use, submit: Submit) -> None:
@@ -179,7 +179,7 @@ def test_a_launch_that_may_go_better_is_tried_again_by_each_sweep_until_it_does(
         assert reconciler.reconcile(job.pk) is JobState.LAUNCHING
     assert backend.calls.count("launch") == 3
     job.refresh_from_db()
-    assert job.why == "There is no room on this machine. It is tried again."
+    assert job.why == "This machine has no free capacity. It is tried again."
     use(ObedientBackend())
     assert reconciler.reconcile(job.pk) is JobState.REGISTERING
 
@@ -194,7 +194,7 @@ def test_a_launch_that_does_not_get_better_ends_as_many_attempts_as_retries_say(
         later(LAUNCH_PATIENCE.total_seconds())
     assert reconciler.reconcile(job.pk) is JobState.FAILED
     job.refresh_from_db()
-    assert (job.reason, job.why) == ("launch_failed", "There is no room on this machine.")
+    assert (job.reason, job.why) == ("launch_failed", "This machine has no free capacity.")
 
 
 def test_lost_processes_are_started_again_three_times(use: Use, submit: Submit) -> None:
@@ -439,7 +439,7 @@ def test_a_trainer_that_leaves_is_not_missed_and_may_come_back(
     assert trainers(job)["trainer-1"] == (2, False)
     assert backend.calls[-1] == "restart trainer-1 as 2"
     report(job, "trainer-1", "exited", code=75, start_number=1)
-    assert Replica.objects.get(name="trainer-1").state == "waiting", "a word of the life before changes nothing"
+    assert Replica.objects.get(name="trainer-1").state == "waiting", "a report of the earlier start changes nothing"
 
 
 def test_a_desired_number_survives_a_crash_of_the_reconciler(use: Use, submit: Submit, personas: Personas) -> None:

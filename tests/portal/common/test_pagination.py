@@ -35,7 +35,7 @@ def walk(limit: int, order: tuple[str, ...]) -> list[str]:
 @pytest.mark.parametrize("order", [("name",), ("-name",), ("-created", "-id")])
 def test_pages_together_are_the_list(limit: int, order: tuple[str, ...]) -> None:
     for number in range(7):
-        make_namespace(f"room-{number}")
+        make_namespace(f"team-{number}")
     assert walk(limit, order) == [str(namespace) for namespace in Namespace.objects.order_by(*order)]
 
 

@@ -51,7 +51,9 @@ def test_policy_violations_are_noticed_even_after_the_page_is_left(
     page.goto(f"{live_server.url}/sign-up")
     # The page's own report may be lost when the browser leaves the page; the console's never is, but may arrive later.
     until("it is reported", lambda: any("script-src" in violation for violation in watch.violations), page)
-    until("the console tells", lambda: any("Content Security" in violation for violation in watch.violations), page)
+    until(
+        "the console reports it", lambda: any("Content Security" in violation for violation in watch.violations), page
+    )
     watch.violations.clear()
 
 

@@ -62,7 +62,7 @@ def start(tmp_path: Path, portal: IngestServer) -> Iterator[Start]:
             contract.INGEST_URL: portal.url,
             contract.INGEST_TOKEN: "secret-token",
             contract.COORDINATION: f"sqlite:///{tmp_path / 'store.sqlite3'}",
-            contract.REPLICA_DIR: str(tmp_path / "room"),
+            contract.REPLICA_DIR: str(tmp_path / "workspace"),
             contract.TERMINATION_FILE: str(tmp_path / "word"),
             **{getattr(contract, name): value for name, value in variables.items()},
         }
@@ -100,9 +100,9 @@ def test_the_dataset_comes_from_the_portal(start: Start, portal: IngestServer, t
 
 
 def test_numbering_continues_after_the_entries_of_earlier_starts(start: Start, portal: IngestServer) -> None:
-    portal.taken["logs"] = [[0.0, "stdout", "of the life before"]]
+    portal.taken["logs"] = [[0.0, "stdout", "of the earlier start"]]
     assert start("print('of this one')", START_NUMBER="2").wait(20) == 0
-    assert portal.texts("stdout") == ["of the life before", "of this one"]
+    assert portal.texts("stdout") == ["of the earlier start", "of this one"]
 
 
 def test_the_exit_code_is_that_of_the_command(start: Start, termination_message: Callable[[], dict[str, Any]]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from runtime import contract
 from runtime.messages import training as messages
+from tests.messages import mentions
 from tests.runtime.trainer.attempt import Attempt
 from tests.waiting import until
 
@@ -50,7 +51,7 @@ def test_a_trainer_joins_in_the_middle_of_a_pass_and_the_first_one_leaves_withou
         wait_for(attempt, "trainer-0", "step", 3)
         attempt.start(contract.TRAINER, 1)
         wait_for(attempt, "trainer-1", "step", 3)
-        assert "Pass 1 of 2 ended" not in attempt.log("master-0")
+        assert not mentions(attempt.log("master-0"), messages.PASS_DONE_DETAILS, number=1)
         (attempt.output / "everybody-is-there").touch()
         attempt.replicas["trainer-0"].process.send_signal(signal.SIGTERM)
         assert attempt.wait("trainer-0", 20.0) == contract.EXIT_RESTART
@@ -58,6 +59,6 @@ def test_a_trainer_joins_in_the_middle_of_a_pass_and_the_first_one_leaves_withou
         assert attempt.wait("master-0", 20.0) == contract.EXIT_OK
         log = attempt.log("master-0")
         assert "trainer-0 left.\n" in log  # it had released its task: nothing had to be taken away
-        assert messages.ALL_PASSES_DONE(count=2) in log
+        assert mentions(log, messages.PASS_DONE_DETAILS, number=1) and messages.ALL_PASSES_DONE(count=2) in log
     finally:
         attempt.close()

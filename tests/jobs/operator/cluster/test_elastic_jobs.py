@@ -134,7 +134,13 @@ def shop(cluster: Cluster, running_portal: RunningPortal) -> Iterator[Cluster]:
     """Return a namespace outside the portal, whose pods take the nodes' capacity beyond ``CORES``."""
     found = Cluster()
     with found.with_namespace():
-        until("the nodes have room", lambda: free_cores(found) >= CORES, SECONDS, every=0.5, story=lambda: pods(found))
+        until(
+            "the nodes have free capacity",
+            lambda: free_cores(found) >= CORES,
+            SECONDS,
+            every=0.5,
+            story=lambda: pods(found),
+        )
         leave(found, CORES)
         yield found
 
@@ -149,7 +155,7 @@ def service(shop: Cluster) -> Iterator[Service]:
 
 def survey(cluster: Cluster) -> ClusterState:
     sighting = ClusterWatch(cluster.api).look()
-    assert sighting is not None, "the API server tells what there is"
+    assert sighting is not None, "the API server lists the nodes"
     return sighting
 
 
@@ -309,7 +315,7 @@ def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_righ
 
     fourth = fleet.submit("fourth", passes=6)
     fleet.await_trainers("the fourth has its least", 1, fourth)
-    fleet.await_trainers("the others have made room for it", 4, *thirds)
+    fleet.await_trainers("the others have released capacity for it", 4, *thirds)
     fleet.finish(fourth)
     assert portal.jobs.wait(fourth, SECONDS).state == "SUCCEEDED"
     fleet.await_trainers("the others have its place", 6, *thirds)
@@ -317,14 +323,14 @@ def test_jobs_share_the_node_with_a_newcomer_and_a_service_and_end_with_the_righ
     service.scale(2)
     until("the service has what it asked for", lambda: service.ready == 2, SECONDS, every=0.2, story=fleet.diagnosis)
     # Two jobs release capacity for it, one more for its next request.
-    fleet.await_trainers("jobs have made room", 3, *thirds)
+    fleet.await_trainers("jobs have released capacity", 3, *thirds)
     until(
         "that is kept free", lambda: free_cores(service.cluster) >= TRAINER, SECONDS, every=0.2, story=fleet.diagnosis
     )
     resized, there = fleet.resized(*thirds), service.pods()
     service.scale(3)
     until("the service has grown", lambda: service.ready == 3, SECONDS, every=0.2, story=fleet.diagnosis)
-    assert not service.waited() - there, "the third had room before it asked"
+    assert not service.waited() - there, "the third had capacity before it requested it"
     assert fleet.resized(*thirds) == resized, "nobody had to do anything for it"
     service.scale(0)
     fleet.await_trainers("jobs have its place", 6, *thirds)

@@ -137,7 +137,7 @@ source = PrefetchingSource(TaskClient(sys.argv[1], 0, 11))
 second = source.next_task(source.next_task())
 while len(source.coming()) < 4:
     pass
-source._ask_in_background = lambda: None  # or it might be that which tells
+source._ask_in_background = lambda: None  # or that call might report it
 source.next_task(second)
 os.kill(os.getpid(), signal.SIGKILL)
 """
