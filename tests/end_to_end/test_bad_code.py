@@ -16,7 +16,7 @@ from tests.end_to_end.support.processes import Process, of_attempt
 from tests.messages import mentions
 from tests.waiting import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 END_SECONDS = 90.0
 
 SCRIPTS = {

@@ -17,7 +17,7 @@ from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import RunningPortal
 from tests.messages import mentions
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 END_SECONDS = 90.0
 
 TRAINS = """\

@@ -23,7 +23,7 @@ from tests.end_to_end.support.browser import Person
 from tests.end_to_end.support.portal import ADMIN, ROOT, RunningPortal
 from tests.waiting import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.browser, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.browser, pytest.mark.timeout(300)]
 CUTS = 20
 
 

@@ -14,7 +14,7 @@ import pytest
 from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import ADMIN, PASSWORD, ROOT, RunningPortal
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

@@ -14,7 +14,7 @@ from regatta import Client
 from regatta.errors import Refused
 from tests.messages import pattern
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 END_SECONDS = 90.0
 ROWS, FILES, PASSES = 60, 3, 2
 

@@ -17,7 +17,7 @@ from tests.end_to_end.support.portal import RunningPortal
 from tests.messages import mentions
 from tests.waiting import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 END_SECONDS = 60.0
 # Cores of a job: its master and its parameter server, and each of its trainers.
 CORE, TRAINER = 0.5 + 0.1, 0.3

@@ -18,7 +18,7 @@ from tests.messages import mentions
 from tests.servers.etcd_server import EtcdServer
 from tests.waiting import until
 
-pytestmark = [pytest.mark.etcd, pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.etcd, pytest.mark.processes, pytest.mark.timeout(300)]
 END_SECONDS = 60.0
 
 

@@ -11,7 +11,7 @@ from jobs.messages import jobs as job_messages
 from regatta import Client, Job
 from runtime.messages import training as training_messages
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 END_SECONDS = 120.0
 # Packages installed with the platform are used if a job requests none.
 HERE: dict[str, Any] = {"requirements": []}

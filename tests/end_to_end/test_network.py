@@ -16,7 +16,7 @@ from tests.end_to_end.support.processes import kill, of_attempt
 from tests.messages import mentions
 from tests.waiting import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 END_SECONDS = 90.0
 USERS = ["root", "ordinary"] if os.geteuid() == 0 else ["ordinary"]
 

@@ -19,7 +19,7 @@ from tests.end_to_end.support.portal import ADMIN, PASSWORD, RunningPortal
 from tests.messages import mentions
 from tests.waiting import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 END_SECONDS = 60.0
 OWNERS = "lenders"
 

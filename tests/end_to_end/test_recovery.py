@@ -16,7 +16,7 @@ from tests.end_to_end.support.portal import RunningPortal, is_of_a_replica
 from tests.messages import mentions
 from tests.waiting import let_pass, until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 END_SECONDS = 60.0
 PAUSE = 0.1
 

@@ -14,7 +14,7 @@ from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import STOP_SECONDS, RunningPortal
 from tests.waiting import until
 
-pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 END_SECONDS = 90.0
 
 

@@ -24,7 +24,7 @@ from tests.waiting import until
 
 ROOT = Path(__file__).resolve().parents[3]
 ADMIN, PASSWORD = "admin", "correct horse battery staple"
-READY_SECONDS = 60.0
+READY_SECONDS = 120.0
 _OF_REPLICAS = ("runtime.agent", "runtime.isolation.launcher", "runtime.isolation.network")
 STOP_SECONDS = 10.0
 
