@@ -107,7 +107,7 @@ def test_the_portal_s_image_brings_the_tools_of_build_pods(images: Images, porta
     output = images.do(
         "run", "--isolation=chroot", portal, "--", "sh", "-c", "ls /opt/regatta-build; touch /regatta/x; echo $?"
     )
-    assert {"build.py", "jobs", "pip", "runtime"} <= set(output.split())
+    assert {"build.py", "jobs", "pip", "runtime", "wheels"} <= set(output.split())
     assert output.split()[-1] == "1"  # the account cannot change the code
 
 
