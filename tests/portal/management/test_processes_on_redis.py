@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -27,6 +26,7 @@ pytestmark = [pytest.mark.redis, pytest.mark.processes]
 
 ROOT = Path(__file__).resolve().parents[3]
 START_SECONDS = 60.0
+FRAME_SECONDS = 20.0
 # A submission takes 0.1 s on an idle machine, and at most one second more for counters that do not answer. A Redis
 # that a request waits for without a limit would take far longer.
 LONGEST_REQUEST_SECONDS = 8.0
@@ -52,6 +52,10 @@ class Site:
             "REGATTA_DATA_DIR": str(directory),
             "REGATTA_ADMIN_PASSWORD": "open sesame",
             "REGATTA_LOCAL_ISOLATION": "none",
+            # Without a sweep no job ends, so every job of the test needs a reservation of its own.
+            "REGATTA_QUOTA_JOBS": "1000",
+            "REGATTA_QUOTA_CPU": "1000",
+            "REGATTA_QUOTA_MEMORY": str(1000 * 1024**3),
             "REGATTA_REDIS_URL": redis.url(database=1),
             "REGATTA_BROKER_URL": redis.url(database=0),
         }
@@ -138,17 +142,12 @@ class Listing:
         url = f"{site.address(web).replace('http', 'ws', 1)}/ws/v1/stream"
         self._socket = connect(url, additional_headers=site.headers, open_timeout=20)
         self._socket.send(json.dumps({"op": "sub", "stream": "jobs", "namespace": "admin"}))
-        self._frame("jobs")
-
-    def _frame(self, kind: str) -> dict[str, Any]:
-        while True:
-            frame: dict[str, Any] = json.loads(self._socket.recv(timeout=20))
-            if frame["t"] == kind:
-                return frame
 
     def shows(self, job: str) -> None:
-        """Wait for a frame with the job."""
-        while job not in json.dumps(self._frame("jobs")):
+        """Wait for a frame with the job. Raises TimeoutError."""
+        give_up = time.monotonic() + FRAME_SECONDS
+        # Heartbeats come meanwhile.
+        while job not in self._socket.recv(timeout=max(0.0, give_up - time.monotonic()), decode=True):
             continue
 
     def close(self) -> None:
@@ -156,18 +155,21 @@ class Listing:
 
 
 @pytest.mark.timeout(240)
-@pytest.mark.invariant("Web processes on one Redis notify each other; without Redis requests succeed as fast.")
+@pytest.mark.invariant(
+    "Web processes on one Redis notify each other; while it is lost or silent, requests succeed in time."
+)
 def test_web_processes_and_the_worker_reach_each_other_and_survive_the_loss_of_redis(
     site: Site, fragile_redis: RedisServer
 ) -> None:
+    first = site.submit(web=1)
+    site.moves_on(first)
     listing = Listing(site, web=0)
-    job = site.submit(web=1)
-    listing.shows(job)
-    site.moves_on(job)
+    listing.shows(first)
+    listing.shows(site.submit(web=1))
 
     for harm, repair in ((fragile_redis.kill, fragile_redis.start), (fragile_redis.freeze, fragile_redis.thaw)):
         harm()
-        for web in (0, 1, 0, 1):
+        for web in (0, 1):
             site.submit(web)
         repair()
         # Processes notice the end of the outage after a while.
