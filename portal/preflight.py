@@ -68,7 +68,10 @@ def check_redis(addresses: Mapping[str, str]) -> list[str]:
         try:
             client_of(url).ping()
         except (AuthenticationError, AuthorizationError, ResponseError) as error:
-            raise CannotStart(f"Redis at {server} refuses {name}: {error} Correct its password or number.") from None
+            why = str(error).rstrip(".")
+            raise CannotStart(
+                f"Redis at {server} refuses {name}: {why}. Correct the password or the number of the database in it."
+            ) from None
         except RedisError as error:
             lines.append(f"Redis at {server} ({name}) does not answer; the portal is slower until it does: {error}")
     return lines

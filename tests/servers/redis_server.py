@@ -30,8 +30,8 @@ class RedisServer:
         """Return the address of a database as in REGATTA_REDIS_URL."""
         return f"redis://:{password or self.password}@127.0.0.1:{self.port}/{database}"
 
-    def client(self) -> Redis:
-        return Redis.from_url(self.url())
+    def client(self, database: int = 1) -> Redis:
+        return Redis.from_url(self.url(database))
 
     def start(self) -> None:
         self._begin()
