@@ -38,7 +38,7 @@ _SERVERS = {
         "postgresql-0 -- psql --quiet --set=ON_ERROR_STOP=1 --username=regatta regatta",
     ),
     "REDIS_PASSWORD": ("redis", "deployment/redis -- redis-cli -e"),
-    "ETCD_PASSWORD": ("etcd", "deployment/portal-worker -c worker -- python manage.py change_etcd_password"),
+    "ETCD_PASSWORD": ("etcd", "deployment/portal-worker -c worker -- python3 manage.py change_etcd_password"),
 }
 _NAMES = ("REGATTA_SECRET_KEY", _ADMIN, *_SERVERS)
 # Addresses in the Secret `portal`, with the password in each.
