@@ -122,7 +122,7 @@ sys.exit(build_step.made(json.loads(sys.argv[1]), tool, root))
 """
 
 
-@pytest.mark.invariant("A base image with the portal's Python gets the runtime without a package index.")
+@pytest.mark.invariant("The portal's image contains all packages of the runtime as wheels.")
 def test_the_portal_s_image_has_all_packages_of_the_runtime(images: Images, portal: str) -> None:
     """The step of a build runs in that image, which has the same base, and finds no index."""
     image = plan.Image(plan.Kind.RUNTIME, "registry/runtime:1", "base", "/tmp/target", runtime_wheels.packages())
