@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from uuid import UUID
 
 from celery import shared_task
+from django.conf import settings
 from django.db import transaction
 
 from jobs.reconcile import reconciler
+from portal.common.hint_sender import HintSender
 
 _log = logging.getLogger(__name__)
 
@@ -25,7 +28,18 @@ def hint(job_id: UUID | str) -> None:
 
 
 def _send(job_id: str) -> None:
+    if not settings.BROKER_URL.startswith("filesystem://"):  # a server may let the caller wait
+        _hints.put(job_id)
+        return
     try:
-        reconcile_job.apply_async((job_id,), retry=False)
+        _deliver([job_id])
     except Exception:  # noqa: BLE001  a broker raises many kinds of errors, and none may fail the caller
         _log.warning("No hint could be sent for job %s; the sweep will find it.", job_id, exc_info=True)
+
+
+def _deliver(job_ids: Sequence[str]) -> None:
+    for job_id in job_ids:
+        reconcile_job.apply_async((job_id,), retry=False)
+
+
+_hints = HintSender(_deliver, what="The broker of REGATTA_BROKER_URL", without="the sweep does the work until then")

@@ -10,6 +10,17 @@ from django.conf import settings
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
 app = Celery("regatta")
+# Seconds. Without limits, a Redis that accepts connections and answers nothing holds sender and worker for ever. The
+# worker reads from its queues without waiting, so the limits do not end its connection. The last three: the number of
+# retries of a connection, and the pauses before them.
+_REDIS_LIMITS = {
+    "socket_connect_timeout": 1.0,
+    "socket_timeout": 5.0,
+    "health_check_interval": 10,
+    "max_retries": 1,
+    "interval_start": 0.0,
+    "interval_step": 0.2,
+}
 
 
 def configure() -> None:
@@ -22,6 +33,8 @@ def configure() -> None:
         options = {option: str(settings.BROKER_DIR / folder) for option, folder in folders.items()}
         options["polling_interval"] = 0.05
         app.conf.broker_transport = "portal.celery_broker:Transport"
+    else:
+        options = dict(_REDIS_LIMITS)
     app.conf.update(
         broker_url=settings.BROKER_URL,
         broker_transport_options=options,
@@ -31,6 +44,8 @@ def configure() -> None:
         worker_hijack_root_logger=False,
         worker_send_task_events=False,
         broker_connection_retry_on_startup=True,
+        # Without end: the worker waits for a broker that is away, however long.
+        broker_connection_max_retries=None,
     )
 
 

@@ -30,6 +30,7 @@ _BUCKET = re.compile(
 _IMAGE_REGISTRY = re.compile(
     r"([A-Za-z0-9-]+\.[A-Za-z0-9.-]+|[A-Za-z0-9.-]+:\d+|localhost)(:\d+)?(/[a-z0-9]+([._-]+[a-z0-9]+)*)*"
 )
+_REDIS_DATABASE = re.compile(r"/?|/[0-9]{1,5}")
 _TRUE = {"1", "true", "yes", "on"}
 _FALSE = {"0", "false", "no", "off", ""}
 
@@ -153,6 +154,26 @@ def database(name: str) -> dict[str, Any] | None:
         "PORT": str(port or ""),
         "OPTIONS": dict(parse_qsl(parts.query)),
     }
+
+
+def redis_address(name: str, default: str) -> str:
+    """Return the address of a Redis, or the default. Raises ImproperlyConfigured, with no part of the value: it may
+    hold a password."""
+    url = os.environ.get(name) or default
+    if url == default:
+        return url
+    form = "write redis://:PASSWORD@HOST:PORT/NUMBER (with TLS rediss://), or leave it empty"
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid or not _REDIS_DATABASE.fullmatch(parts.path):
+        raise ImproperlyConfigured(
+            f"{name} is no address of a Redis; {form}. Encode special characters of the password as in URLs, for "
+            "example %40 for @."
+        )
+    return url
 
 
 _MAIL_SCHEMES = {"smtp": ("EMAIL_USE_TLS", 587), "smtps": ("EMAIL_USE_SSL", 465), "smtp+plain": ("", 25)}

@@ -6,9 +6,13 @@ import errno
 import fcntl
 import os
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
+from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
+
+from portal.common.redis_client import client_of, without_password
 from portal.private_files import repair
 
 LOCK_FILE = "portal.lock"
@@ -48,6 +52,29 @@ def _already_running(file: IO[str], directory: Path) -> str:
         f"Another portal{process} already runs on the data directory {directory}. "
         "Stop it, or set REGATTA_DATA_DIR to another directory."
     )
+
+
+def check_redis(addresses: Mapping[str, str]) -> list[str]:
+    """Check each Redis, from the names of settings and their values; other values are ignored.
+
+    Raises CannotStart when one refuses its password or the number of its database. Returns a line for each that does
+    not answer: the portal works without, and uses it once it answers.
+    """
+    lines = []
+    for name, url in addresses.items():
+        if not url.startswith(("redis://", "rediss://")):
+            continue
+        server = without_password(url)
+        try:
+            client_of(url).ping()
+        except (AuthenticationError, AuthorizationError, ResponseError) as error:
+            why = str(error).rstrip(".")
+            raise CannotStart(
+                f"Redis at {server} refuses {name}: {why}. Correct the password or the number of the database in it."
+            ) from None
+        except RedisError as error:
+            lines.append(f"Redis at {server} ({name}) does not answer; the portal is slower until it does: {error}")
+    return lines
 
 
 def listen(host: str, port: int) -> socket.socket:

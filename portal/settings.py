@@ -264,37 +264,22 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 20 * 1024 * 1024
 
 # --- Background work -------------------------------------------------------------------------------------------------
 # The database is authoritative; a message is a hint. The file-system broker needs no server.
-BROKER_URL = env.text("REGATTA_BROKER_URL", "filesystem://")
+BROKER_URL = env.redis_address("REGATTA_BROKER_URL", "filesystem://")
 BROKER_DIR = DATA_DIR / "broker"
 SWEEP_SECONDS = env.number("REGATTA_SWEEP_SECONDS", 1.0, minimum=0.05)
 
 # --- Doorbell --------------------------------------------------------------------------------------------------------
-# Empty: rings are datagrams to local sockets in the run directory; else they use a Redis channel layer.
-REDIS_URL = env.text("REGATTA_REDIS_URL", "")
-CHANNEL_LAYERS = (
-    {
-        "default": {
-            "BACKEND": "channels_redis.core.RedisChannelLayer",
-            "CONFIG": {"hosts": [REDIS_URL], "capacity": 1000},
-        }
+# Empty: rings are datagrams to local sockets in the run directory, and each process counts requests for itself; else a
+# Redis carries rings and counts requests for all processes.
+REDIS_URL = env.redis_address("REGATTA_REDIS_URL", "")
+# Counters of requests of this process (rbac.throttle), which also serve while Redis does not answer.
+CACHES = {
+    "default": {
+        "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
+        "LOCATION": "of-this-process",
+        "OPTIONS": {"MAX_ENTRIES": 100_000},
     }
-    if REDIS_URL
-    else {"default": {"BACKEND": "channels.layers.InMemoryChannelLayer"}}
-)
-
-# Counters of throttles: of one web process, or shared by all. While Redis does not answer, a process uses its own. The
-# timeouts are short because requests wait for it.
-_OF_THIS_PROCESS = {
-    "BACKEND": "django.core.cache.backends.locmem.LocMemCache",
-    "LOCATION": "of-this-process",
-    "OPTIONS": {"MAX_ENTRIES": 100_000},
 }
-_OF_ALL_PROCESSES = {
-    "BACKEND": "django.core.cache.backends.redis.RedisCache",
-    "LOCATION": REDIS_URL,
-    "OPTIONS": {"socket_connect_timeout": 1.0, "socket_timeout": 1.0, "retry": None},
-}
-CACHES = {"default": _OF_ALL_PROCESSES if REDIS_URL else _OF_THIS_PROCESS, "own": _OF_THIS_PROCESS}
 
 # --- Training --------------------------------------------------------------------------------------------------------
 # Kubernetes backend: the kubeconfig file of the cluster; empty: the cluster that the portal runs in, else

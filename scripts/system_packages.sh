@@ -21,6 +21,13 @@ done
 if [[ ${#missing[@]} -eq 0 || ! -f /etc/debian_version || $(id -u) -ne 0 ]]; then
     exit 0
 fi
+# Tests start servers of their own: do not let Debian start the services of these packages.
+policy=/usr/sbin/policy-rc.d
+if [[ ! -e $policy ]]; then
+    trap 'rm -f "$policy"' EXIT
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+fi
 echo "Installing ${missing[*]} ..."
 export DEBIAN_FRONTEND=noninteractive
 if ! { apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; }; then

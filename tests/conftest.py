@@ -23,6 +23,7 @@ from tests import migrated_database, properties
 from tests.personas import Personas, make_personas
 from tests.servers import postgres_server
 from tests.servers.etcd_server import EtcdServer
+from tests.servers.redis_server import RedisServer
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
@@ -54,6 +55,10 @@ def _why_no_postgres() -> str:
     return "" if postgres_server.programs() else "there is no PostgreSQL (Debian: apt-get install postgresql)"
 
 
+def _why_no_redis() -> str:
+    return "" if shutil.which("redis-server") else "there is no Redis (Debian: apt-get install redis-server)"
+
+
 def _why_no_torch() -> str:
     return "" if importlib.util.find_spec("torch") else "torch is not installed (pip install torch==2.13.0)"
 
@@ -83,6 +88,7 @@ _GROUPS: Mapping[str, Callable[[], str]] = {
     "images": _why_no_images,
     "postgres": _why_no_postgres,
     "processes": _why_no_processes,
+    "redis": _why_no_redis,
     "torch": _why_no_torch,
 }
 
@@ -214,6 +220,24 @@ def postgres() -> Iterator[str]:
     server.start()
     yield server.url
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A server for all tests that do not damage it."""
+    server = RedisServer(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def fragile_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """A server of one test, which may kill, suspend or fill it."""
+    server = RedisServer(tmp_path_factory.mktemp("fragile-redis"))
+    server.start()
+    yield server
+    server.kill()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -40,6 +40,16 @@ def guard() -> bool:
     return etcd_accounts.guard(settings.COORDINATION)
 
 
+def change_password(password: str) -> None:
+    """Give the account of the settings another password in etcd. The settings must get it afterwards.
+
+    Raises CoordinationError.
+    """
+    from runtime.coordination import etcd_accounts
+
+    etcd_accounts.change_password(settings.COORDINATION, password)
+
+
 def arrange(ref: AttemptRef) -> str:
     """Return the store's address for the attempt's agents, with a user of the attempt if etcd requires one.
 

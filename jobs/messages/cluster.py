@@ -95,6 +95,10 @@ STOPPED_BEFORE_START = _("was stopped before it started")
 AGENT_DID_NOT_START = _("its agent did not start")
 AGENT_DID_NOT_START_BECAUSE = _("its agent did not start: {error}")
 REQUIREMENTS_NOT_INSTALLED = _("The requirements could not be installed: {error}")
+NO_PACKAGE_INDEX = _(
+    "{requirement} could not be installed: no package index answered. Ask an admin for an index that builds can reach "
+    "(PIP_INDEX_URL)."
+)
 NO_REASON_GIVEN = _("no reason was given")
 BUILD_OUT_OF_MEMORY = _("The image could not be built: it took more than 1 GiB of memory.")
 BUILD_POD_FAILED = _("its pod failed")

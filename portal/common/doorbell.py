@@ -5,8 +5,8 @@ slowly besides. Synchronous code in any process may call ``ring``, which never b
 transaction it rings after the commit.
 
 Two implementations. Without Redis every listening process binds its own datagram socket in the run directory, and a
-ring sends the topic to each of them. With Redis (``settings.REDIS_URL``) the listeners join one group of the channel
-layer.
+ring sends the topic to each of them. With Redis (``settings.REDIS_URL``) topics are published in a channel of it
+(``portal.common.redis_doorbell``).
 
 Topics: ``logs:<job>``, ``metrics:<job>``, ``status:<job>``, ``status:ns:<namespace>``.
 """
@@ -27,16 +27,14 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-from asgiref.sync import async_to_sync
-from channels.layers import get_channel_layer
 from django.conf import settings
 from django.db import transaction
 
+from portal.common.redis_doorbell import RedisListener, ringer
+
 _log = logging.getLogger(__name__)
 
-GROUP = "doorbell"
 # sun_path holds 108 bytes with the final zero byte; part of it is needed for the name of the socket in the directory.
 _PATH_BYTES = 107
 _NAME_BYTES = 32
@@ -55,7 +53,7 @@ def _ring_now(topic: str) -> None:
         doorbell.ring_here(topic)
     try:
         if settings.REDIS_URL:
-            _ring_layer(topic)
+            ringer(settings.REDIS_URL).put(topic)
         else:
             _ring_sockets(topic)
     except Exception:  # noqa: BLE001  a hint must never fail the operation that it reports
@@ -89,8 +87,10 @@ class Doorbell:
     def __init__(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._bells: defaultdict[str, set[Bell]] = defaultdict(set)
-        self._listener: _SocketListener | _ChannelLayerListener = (
-            _ChannelLayerListener(self) if settings.REDIS_URL else _SocketListener(self)
+        self._listener: _SocketListener | RedisListener = (
+            RedisListener(settings.REDIS_URL, self.strike, self.strike_all)
+            if settings.REDIS_URL
+            else _SocketListener(self)
         )
         with _doorbells_lock:
             _doorbells.append(self)
@@ -217,48 +217,3 @@ def _send(sender: socket.socket, path: Path, topic: str) -> None:
         # No process listens there any more: it was killed and could not remove its socket.
         if error.errno == errno.ECONNREFUSED:
             path.unlink(missing_ok=True)
-
-
-# --- Channel layer ---------------------------------------------------------------------------------------------------
-class _ChannelLayerListener:
-    """Receives the rings of all processes through the channel layer."""
-
-    # The layer drops a member of a group after a day; joining again is harmless.
-    REJOIN_SECONDS = 3600.0
-    RETRY_SECONDS = 1.0
-
-    def __init__(self, doorbell: Doorbell) -> None:
-        self._doorbell = doorbell
-        self._task = asyncio.get_running_loop().create_task(self._listen())
-
-    async def _listen(self) -> None:
-        while True:
-            try:
-                await self._receive_for(self.REJOIN_SECONDS)
-            except Exception:  # noqa: BLE001  Redis fails in many ways, and recovers
-                _log.warning("The channel layer cannot be reached; readers poll until it can.", exc_info=True)
-                await asyncio.sleep(self.RETRY_SECONDS)
-            # Rings were lost while Redis was unavailable.
-            self._doorbell.strike_all()
-
-    async def _receive_for(self, seconds: float) -> None:
-        layer: Any = get_channel_layer()
-        channel = await layer.new_channel()
-        await layer.group_add(GROUP, channel)
-        try:
-            async with asyncio.timeout(seconds):
-                while True:
-                    self._doorbell.strike((await layer.receive(channel))["topic"])
-        except TimeoutError:
-            return
-        finally:
-            await layer.group_discard(GROUP, channel)
-
-    def close(self) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has been closed, and the task with it
-            self._task.cancel()
-
-
-def _ring_layer(topic: str) -> None:
-    layer: Any = get_channel_layer()
-    async_to_sync(layer.group_send)(GROUP, {"type": "ring", "topic": topic})

@@ -13,7 +13,7 @@ from pyetcd import etcdrpc
 from pyetcd.etcdrpc import auth_pb2
 
 from runtime import contract
-from runtime.coordination.base import CoordinationError
+from runtime.coordination.base import AccessDenied, CoordinationError
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.etcd_connection import (
     AUTH_ENABLE,
@@ -26,6 +26,7 @@ from runtime.coordination.etcd_connection import (
     ROLE_GRANT_PERMISSION,
     ROLE_LIST,
     USER_ADD,
+    USER_CHANGE_PASSWORD,
     USER_DELETE,
     USER_GRANT_ROLE,
     USER_LIST,
@@ -68,6 +69,20 @@ def _make_root(connection: Connection, address: EtcdAddress) -> None:
 def _sign_in(address: EtcdAddress) -> None:
     with contextlib.closing(Connection(address)) as connection:
         connection.call(USER_LIST, etcdrpc.AuthUserListRequest())
+
+
+def change_password(site: str, password: str) -> None:
+    """Give the account of ``site`` another password. May be called again with the same address.
+
+    Raises CoordinationError.
+    """
+    address = EtcdAddress.parse(site)
+    try:
+        with contextlib.closing(Connection(address)) as connection:
+            request = etcdrpc.AuthUserChangePasswordRequest(name=address.user, password=password)
+            connection.call(USER_CHANGE_PASSWORD, request)
+    except AccessDenied:
+        _sign_in(address.with_account(address.user, password))  # a call before this one has changed it
 
 
 def open_account(site: str, job_id: str, attempt: int, password: str) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from django.db import transaction
 
 from portal.common.doorbell import Doorbell, ring
+from portal.common.redis_doorbell import RedisListener
 
 
 def run(scenario: Callable[[Doorbell], Awaitable[None]]) -> None:
@@ -17,6 +18,8 @@ def run(scenario: Callable[[Doorbell], Awaitable[None]]) -> None:
     async def play() -> None:
         doorbell = Doorbell()
         try:
+            if isinstance(doorbell._listener, RedisListener):
+                await doorbell._listener.subscribed.wait()
             await scenario(doorbell)
         finally:
             doorbell.close()

@@ -183,3 +183,27 @@ def test_fewer_days_than_the_least_number_are_refused_with_the_number(monkeypatc
     monkeypatch.setenv("DAYS", "30")
     with pytest.raises(ImproperlyConfigured, match="DAYS is 30; it must be at least 365, or 0 to keep all"):
         env.days_from("DAYS", 400.0, least=365.0)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:p%40w@redis.example:6379/1", "rediss://user:pw@redis.example", "filesystem://"]
+)
+def test_the_address_of_a_redis_is_taken_as_written(monkeypatch, url: str) -> None:
+    monkeypatch.setenv("BROKER", url)
+    assert env.redis_address("BROKER", "filesystem://") == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis.example:6379", "redis://", "redis://:p@ss/w@host/0", "redis://host:port/0", "http://host", "redis://h/x"],
+)
+def test_an_invalid_redis_address_is_refused_without_its_password(monkeypatch, url: str) -> None:
+    monkeypatch.setenv("BROKER", url)
+    with pytest.raises(ImproperlyConfigured, match=r"BROKER .* write redis://") as refused:
+        env.redis_address("BROKER", "filesystem://")
+    assert "p@ss" not in str(refused.value)
+
+
+def test_without_the_address_of_a_redis_the_default_holds(monkeypatch) -> None:
+    monkeypatch.setenv("BROKER", "")
+    assert env.redis_address("BROKER", "filesystem://") == "filesystem://"

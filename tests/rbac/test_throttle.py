@@ -5,65 +5,56 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.core.cache import caches
+from django.core.cache import cache
 from django.test import Client
 from pytest_django import Settings
 
-from portal import settings as portal_settings
+from portal.common import request_counters
 from portal.common.errors import TooManyRequests
 from rbac import messages, throttle
 from tests.messages import pattern
 from tests.ports import free_port
+from tests.servers.redis_server import RedisServer
 
 pytestmark = pytest.mark.django_db
 NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
 
 
 def test_the_error_holds_the_rest_of_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(throttle, "wall_clock", lambda: NOON)
+    monkeypatch.setattr(request_counters, "wall_clock", lambda: NOON)
     throttle.take("letter", "ada", most=1, seconds=60)
-    monkeypatch.setattr(throttle, "wall_clock", lambda: NOON + timedelta(seconds=45))
+    monkeypatch.setattr(request_counters, "wall_clock", lambda: NOON + timedelta(seconds=45))
     with pytest.raises(TooManyRequests, match=pattern(messages.TOO_MANY_REQUESTS_FOR_NOW, seconds=15)) as refused:
         throttle.take("letter", "ada", most=1, seconds=60)
     assert refused.value.extra == {"retry_after": 15}
 
 
-@pytest.fixture
-def _redis_is_away(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real Redis client, and no server."""
-    nobody = {**portal_settings._OF_ALL_PROCESSES, "LOCATION": f"redis://:secret@127.0.0.1:{free_port()}/1"}
-    settings.CACHES = {**settings.CACHES, "default": nobody}
-    monkeypatch.setattr(throttle, "_shared", throttle._Shared())
-    monkeypatch.setattr(throttle, "_AWAY_SECONDS", 3600.0)
-
-
-@pytest.mark.usefixtures("_redis_is_away")
-def test_while_the_shared_counters_are_away_each_process_counts_by_itself(caplog: pytest.LogCaptureFixture) -> None:
+def test_without_an_answer_of_redis_each_process_counts_by_itself(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings.REDIS_URL = f"redis://:secret@127.0.0.1:{free_port()}/1"  # nobody listens there
     for _ in range(3):
         throttle.take("job", "ada", most=3, seconds=60)
     with pytest.raises(TooManyRequests):
         throttle.take("job", "ada", most=3, seconds=60)
     throttle.take("job", "bob", most=3, seconds=60)
-    warnings = [record.message for record in caplog.records if "count" in record.message]
-    assert len(warnings) == 1, "they are not asked again with every request"
-    assert "secret" not in warnings[0]
+    (warning,) = (record.message for record in caplog.records if "counts requests" in record.message)
+    assert "secret" not in warning
 
 
-def test_counters_that_are_back_count_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-
-    def count(counters: object, digest: str, seconds: float) -> tuple[int, float]:
-        asked.append("shared" if counters is caches["default"] else "own")
-        if asked == ["shared"]:
-            raise ConnectionError("away")
-        return 1, seconds
-
-    monkeypatch.setattr(throttle, "_count", count)
-    counters = throttle._Shared()
-    counters.count("digest", 60)
-    counters._away_until = 0.0
-    counters.count("digest", 60)
-    assert asked == ["shared", "own", "shared"]
+@pytest.mark.redis
+def test_with_redis_the_limit_holds_for_all_processes(settings: Settings, redis: RedisServer) -> None:
+    settings.REDIS_URL = redis.url()
+    redis.client().flushdb()
+    throttle.take("job", "ada", most=2, seconds=60)
+    throttle._counters_of.cache_clear()  # as another process: nothing of the first is in this memory
+    cache.clear()
+    throttle.take("job", "ada", most=2, seconds=60)
+    with pytest.raises(TooManyRequests):
+        throttle.take("job", "ada", most=2, seconds=60)
+    throttle.refund("job", "ada")
+    throttle.refund("job", "ada")
+    throttle.take("job", "ada", most=2, seconds=60)
 
 
 def test_kinds_and_people_are_counted_apart() -> None:

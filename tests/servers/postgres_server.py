@@ -13,6 +13,7 @@ from urllib.parse import quote
 _DEBIAN = Path("/usr/lib/postgresql")
 _USER = "postgres"
 # The data need not survive a crash of the machine.
+_AUTHENTICATION = ("--auth-local", "trust", "--auth-host", "scram-sha-256")
 _QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300")
 
 
@@ -29,9 +30,14 @@ def _is_whole(directory: Path) -> bool:
 
 class PostgresServer:
     """One server with an empty database ``regatta``. Runs as ``postgres`` if the user is root, which PostgreSQL
-    refuses."""
+    refuses.
 
-    def __init__(self) -> None:
+    With a port it also listens on the loopback, where accounts need their passwords; on the socket they need none.
+    """
+
+    def __init__(self, port: int | None = None) -> None:
+        self.port = port or 5432  # also part of the name of the socket
+        self._listens = port is not None
         self._directory = Path(tempfile.mkdtemp(prefix="regatta-postgres-"))
         self._user = _USER if os.geteuid() == 0 else None
         if self._user:
@@ -39,16 +45,26 @@ class PostgresServer:
             os.chown(self._directory, account.pw_uid, account.pw_gid)
 
     @property
+    def socket_directory(self) -> Path:
+        return self._directory
+
+    @property
     def url(self) -> str:
         return f"postgresql://{_USER}@{quote(str(self._directory), safe='')}/regatta"
 
     def start(self) -> None:
         data = self._directory / "data"
-        self._run("initdb", "--pgdata", data, "--username", _USER, "--auth", "trust", "--no-sync", "--encoding", "UTF8")
-        settings = (f"unix_socket_directories={self._directory}", "listen_addresses=", *_QUICK)
+        self._run("initdb", "--pgdata", data, "--username", _USER, *_AUTHENTICATION, "--no-sync", "--encoding", "UTF8")
+        address = "127.0.0.1" if self._listens else ""
+        settings = (
+            f"unix_socket_directories={self._directory}",
+            f"listen_addresses={address}",
+            f"port={self.port}",
+            *_QUICK,
+        )
         options = " ".join(f"-c {setting}" for setting in settings)
         self._run("pg_ctl", "--pgdata", data, "--log", self._directory / "log", "--wait", "--options", options, "start")
-        self._run("createdb", "--host", self._directory, "--username", _USER, "regatta")
+        self._run("createdb", "--host", self._directory, "--port", str(self.port), "--username", _USER, "regatta")
 
     def stop(self) -> None:
         self._run("pg_ctl", "--pgdata", self._directory / "data", "--mode", "immediate", "--wait", "stop")

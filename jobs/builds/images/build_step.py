@@ -5,8 +5,9 @@ The folder is mounted and does not become part of the image. It contains ``step.
     {"kind": "runtime" | "environment", "target": "/opt/...", "requirements": [...], "platform": "/opt/regatta",
      "seconds": 900, "bytes": 8589934592, "pip": {"PIP_INDEX_URL": ...}}
 
-and ``tool/pip``, so that the image needs no pip of its own; for the runtime also ``tool/runtime``. Only built packages
-are installed: no code of a package runs here. The output of pip goes to standard output line by line. On failure, the
+and ``tool/pip``, so that the image needs no pip of its own; for the runtime also ``tool/runtime``. ``tool/wheels`` may
+have the runtime's packages: if this Python can install them, no package index is used. Only built packages are
+installed: no code of a package runs here. The output of pip goes to standard output line by line. On failure, the
 last line is ``MARK`` followed by a message for the user.
 
 The runtime's image also gets the bytecode of all modules that processes import when they start. In pods the root
@@ -28,13 +29,18 @@ import threading
 import time
 import venv
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.util import cache_from_source
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 MARK = "regatta-build: "
 LAST_LINES = 5
+_REMEMBERED = 200
+# pip's lines about an index that does not answer, and about a requirement that no index has.
+_NO_CONNECTION = "after connection broken by"
+_MISSING = "ERROR: No matching distribution found for "
 OLDEST = (3, 11)
 _LOOK_SECONDS = 0.5
 # Packages of the standard library that are not compiled: no process imports them when it starts.
@@ -51,6 +57,10 @@ MESSAGES = {
     "environment_not_created": "The environment could not be created: {error}.",
     "image_not_pushed": "The image could not be pushed: {error}",
     "installation_timed_out": "Installing the requirements took more than {count} seconds and was stopped.",
+    "no_package_index": (
+        "{requirement} could not be installed: no package index answered. Ask an admin for an index that builds can "
+        "reach (PIP_INDEX_URL)."
+    ),
     "requirements_not_installed": "The requirements could not be installed: {error}",
     "requirements_too_large": "The requirements exceed the limit of {size} GiB for an image. Specify fewer packages.",
 }
@@ -135,7 +145,49 @@ def _packages(target: Path) -> Path:
     return target / "lib" / versioned / "site-packages"
 
 
+def unfit(wheels: Iterable[str], supported: Iterable[str]) -> list[str]:
+    """Return the wheels, by file name, that no tag of a Python supports, such as ``cp311-cp311-linux_x86_64``. Pure."""
+    known = frozenset(supported)
+    return sorted(wheel for wheel in wheels if known.isdisjoint(_tags(wheel)))
+
+
+def _tags(wheel: str) -> Iterator[str]:
+    """Yield the tags in the name of a wheel: each part may list several values, separated by dots."""
+    parts = (part.split(".") for part in wheel.removesuffix(".whl").split("-")[-3:])
+    return ("-".join(tag) for tag in product(*parts))
+
+
+def _shipped(step: dict[str, Any], tool: Path) -> Path | None:
+    """Return the folder of wheels to install the runtime from; None: use pip's settings. Prints the decision."""
+    wheels = [path.name for path in (tool / "wheels").glob("*.whl")]
+    if step["kind"] != "runtime" or not wheels:
+        return None
+    sys.path.insert(0, str(tool))
+    from pip._vendor.packaging.tags import sys_tags
+
+    others = unfit(wheels, map(str, sys_tags()))
+    if others:
+        have = ".".join(map(str, sys.version_info[:2]))
+        print(f"The portal's image has no packages for Python {have} of the base image ({others[0]}).", flush=True)  # noqa: T201
+        print("They are installed from the package index.", flush=True)  # noqa: T201
+        return None
+    print("The runtime's packages are installed from the portal's image, without a package index.", flush=True)  # noqa: T201
+    return tool / "wheels"
+
+
+def failure(output: Iterable[str], has_index: bool) -> Problem:
+    """Return the reason why pip failed, from its output. Pure."""
+    lines = [line.strip() for line in output if line.strip()]
+    is_silent = not has_index or any(_NO_CONNECTION in line for line in lines)
+    missing = [line.removeprefix(_MISSING) for line in lines if line.startswith(_MISSING)]
+    if is_silent and missing:
+        return Problem("no_package_index", requirement=missing[0])
+    return Problem("requirements_not_installed", error=" / ".join(lines[-LAST_LINES:]))
+
+
 def _install(step: dict[str, Any], tool: Path, target: Path) -> None:
+    wheels = _shipped(step, tool)
+    pip = step["pip"] if wheels is None else {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(wheels)}
     command = (
         # With the environment's own interpreter pip is a single process, which can be killed.
         *(str(target / "bin" / "python"), "-m", "pip", "install"),
@@ -143,7 +195,7 @@ def _install(step: dict[str, Any], tool: Path, target: Path) -> None:
         *("--no-cache-dir", *step["requirements"]),
     )
     environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": "/tmp", "TMPDIR": str(_scratch(target))}  # noqa: S108
-    environment |= {**step["pip"], "PYTHONPATH": str(tool), "PYTHONUNBUFFERED": "1", "SOURCE_DATE_EPOCH": "315532800"}
+    environment |= {**pip, "PYTHONPATH": str(tool), "PYTHONUNBUFFERED": "1", "SOURCE_DATE_EPOCH": "315532800"}
     process = subprocess.Popen(
         command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         errors="replace",
@@ -151,11 +203,10 @@ def _install(step: dict[str, Any], tool: Path, target: Path) -> None:
     watch = _Watch(process, target, step["seconds"], step["bytes"])
     watch.start()
     assert process.stdout is not None  # noqa: S101  it is a pipe
-    last: deque[str] = deque(maxlen=LAST_LINES)
+    last: deque[str] = deque(maxlen=_REMEMBERED)
     for line in process.stdout:
         print(line.rstrip("\n"), flush=True)  # noqa: T201
-        if line.strip():
-            last.append(line.strip())
+        last.append(line)
     code = process.wait()
     watch.over.set()
     watch.join()
@@ -163,7 +214,7 @@ def _install(step: dict[str, Any], tool: Path, target: Path) -> None:
     if watch.problem:
         raise watch.problem
     if code != 0:
-        raise Problem("requirements_not_installed", error=" / ".join(last))
+        raise failure(last, has_index="PIP_NO_INDEX" not in pip or "PIP_FIND_LINKS" in pip)
     if size(target) > step["bytes"]:
         raise _too_large(step["bytes"])
 

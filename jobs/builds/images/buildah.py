@@ -16,7 +16,7 @@ from typing import IO
 
 import pip  # this environment's own
 
-from jobs.builds.images import build_request, build_step, plan
+from jobs.builds.images import build_request, build_step, plan, runtime_wheels
 from jobs.builds.images.build_request import Order
 from jobs.builds.images.errors import BuildFailed
 from jobs.builds.images.plan import Image
@@ -71,6 +71,8 @@ class Buildah:
         tool = context / "tool"
         tool.mkdir(parents=True)
         copy_tools(tool)
+        if runtime_wheels.FOLDER.is_dir():
+            shutil.copytree(runtime_wheels.FOLDER, tool / "wheels")
         shutil.copyfile(build_step.__file__, context / "build_step.py")
         for place, here in moved.mounts.items():
             mountpoint = context / Path(place).relative_to(_PLACE)

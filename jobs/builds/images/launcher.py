@@ -17,7 +17,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from importlib.metadata import version
 from pathlib import Path
 
 from django.conf import settings
@@ -25,13 +24,12 @@ from django.conf import settings
 from jobs.builds import code_snapshots, local_bundle
 from jobs.builds.images import build_request, plan
 from jobs.builds.images.registry_client import Credentials, Registry, RegistryError
+from jobs.builds.images.runtime_wheels import packages
 from jobs.launch.planner import Build, BuildView
 from jobs.models import CodeSnapshot
 from runtime import contract
 from runtime.messages import from_json
 
-# Packages of the runtime, in the versions of the portal.
-PACKAGES = ("numpy", "etcd-sdk-python", "protobuf", "cramjam", "google-crc32c")
 PYTHON = plan.PLATFORM / "bin" / "python"
 _LOOK_SECONDS = 5.0
 _ROOT = Path(__file__).parents[3]
@@ -47,11 +45,6 @@ def images_directory() -> Path:
 def plan_of(namespace: str, digest: str, requirements: tuple[str, ...], *, alone: bool = False) -> plan.Plan:
     platform = plan.Platform(settings.IMAGE_REGISTRY, settings.BASE_IMAGE, runtime_digest(), packages())
     return plan.plan(platform, namespace, digest, requirements, alone=alone)
-
-
-def packages() -> tuple[str, ...]:
-    """Return the packages that the runtime needs, as requirements."""
-    return tuple(f"{name}=={version(name)}" for name in PACKAGES)
 
 
 @functools.cache

@@ -14,7 +14,8 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from jobs.launch import coordination_accounts
-from portal.management.commands.up import ensure_admin, migrate
+from portal.management.commands.up import ensure_admin, migrate, redis_settings
+from portal.preflight import CannotStart, check_redis
 from portal.private_files import repair
 from runtime.coordination.base import CoordinationError
 
@@ -27,6 +28,11 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         repair(settings.DATA_DIR)
+        try:
+            for line in check_redis(redis_settings()):
+                self.stdout.write(line)
+        except CannotStart as reason:
+            raise CommandError(str(reason)) from None
         with _alone():
             migrate()
             ensure_admin()

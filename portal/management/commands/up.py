@@ -16,7 +16,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from jobs.backends.local import isolation
 from portal.bytecode import compile_in_background
-from portal.preflight import CannotStart, listen, lock_data_directory
+from portal.preflight import CannotStart, check_redis, listen, lock_data_directory
 from portal.private_files import open_to_others
 from portal.supervisor import INTERRUPT_SECONDS, Supervisor, write_line
 from portal.supervisor import Command as Child
@@ -37,12 +37,15 @@ class Command(BaseCommand):
         try:
             lock = lock_data_directory(settings.DATA_DIR)
             listener = listen(settings.HOST, settings.PORT)
+            redis_lines = check_redis(redis_settings())
         except CannotStart as reason:
             raise CommandError(str(reason)) from None
         for path, mode in open_to_others(settings.DATA_DIR):
             write_line(
                 f"{path} has mode {mode:04o}: other accounts of this machine can use it. Take that away from them."
             )
+        for line in redis_lines:
+            write_line(line)
         with lock, listener:
             if problem := isolation.start_problem():
                 raise CommandError(problem)
@@ -57,6 +60,11 @@ class Command(BaseCommand):
             listener.set_inheritable(True)
             _supervisor(listener.fileno()).run()
             isolation.remove_cgroups()
+
+
+def redis_settings() -> dict[str, str]:
+    """Return the settings that may name a Redis, by their variables."""
+    return {"REGATTA_REDIS_URL": settings.REDIS_URL, "REGATTA_BROKER_URL": settings.BROKER_URL}
 
 
 def migrate() -> None:

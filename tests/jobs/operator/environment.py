@@ -107,11 +107,11 @@ def runtime_image(registry: str) -> str:
     """Return the base image of jobs; build it unless the registry has one with this content."""
     # Imported here because these need Django, which a bench configures only in the portal that it starts.
     from jobs.builds import local_bundle
-    from jobs.builds.images import build_request, launcher
+    from jobs.builds.images import build_request, launcher, runtime_wheels
     from jobs.builds.images.plan import Platform, plan
     from jobs.builds.images.worker import Work
 
-    platform = Platform(f"{registry}/tests", f"{registry}/{BASE}", launcher.runtime_digest(), launcher.packages())
+    platform = Platform(f"{registry}/tests", f"{registry}/{BASE}", launcher.runtime_digest(), runtime_wheels.packages())
     image = plan(platform, "tests", "", ()).images[0]
     with (
         tempfile.TemporaryDirectory() as workspace,

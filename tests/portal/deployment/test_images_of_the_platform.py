@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,7 @@ from pathlib import Path
 import pip
 import pytest
 
+from jobs.builds.images import build_request, plan, runtime_wheels
 from jobs.builds.local_bundle import pip_variables
 from tests.servers.etcd_server import free_port
 from tests.waiting import until
@@ -107,8 +109,30 @@ def test_the_portal_s_image_brings_the_tools_of_build_pods(images: Images, porta
     output = images.do(
         "run", "--isolation=chroot", portal, "--", "sh", "-c", "ls /opt/regatta-build; touch /regatta/x; echo $?"
     )
-    assert {"build.py", "jobs", "pip", "runtime"} <= set(output.split())
+    assert {"build.py", "jobs", "pip", "runtime", "wheels"} <= set(output.split())
     assert output.split()[-1] == "1"  # the account cannot change the code
+
+
+_RUNTIME_STEP = """
+import json, pathlib, sys
+sys.path.insert(0, "/opt/regatta-build")
+from jobs.builds.images import build_step
+tool, root = pathlib.Path("/opt/regatta-build"), pathlib.Path("/tmp/elsewhere")
+sys.exit(build_step.made(json.loads(sys.argv[1]), tool, root))
+"""
+
+
+@pytest.mark.invariant("The portal's image contains all packages of the runtime as wheels.")
+def test_the_portal_s_image_has_all_packages_of_the_runtime(images: Images, portal: str) -> None:
+    """The step of a build runs in that image, which has the same base, and finds no index."""
+    image = plan.Image(plan.Kind.RUNTIME, "registry/runtime:1", "base", "/tmp/target", runtime_wheels.packages())
+    pip_settings = {"PIP_INDEX_URL": "http://127.0.0.1:9/simple", "PIP_RETRIES": "0"}
+    order = build_request.Order((image,), "registry", False, "", 300, 1024**3, "pod", "", pip_settings)
+    step = json.dumps(build_request.step(order, image, pip_settings, 300.0, str(plan.PLATFORM)))
+    command = ("python3", "-I", "-c", _RUNTIME_STEP, step)
+    output = images.do("run", "--isolation=chroot", "--user=0", portal, "--", *command)
+    assert "from the portal's image, without a package index" in output
+    assert "numpy" in output
 
 
 @pytest.mark.invariant("The images of the platform run the portal and the controller.")

@@ -12,6 +12,7 @@ from jobs.launch import coordination_accounts
 from rbac.models import User
 from runtime.coordination import etcd_accounts
 from tests.servers.etcd_server import EtcdServer
+from tests.servers.redis_server import RedisServer
 
 
 def prepared() -> str:
@@ -55,6 +56,44 @@ def test_etcd_asks_for_an_account_afterwards(
             prepared()
     finally:
         server.kill()
+
+
+@pytest.mark.redis
+def test_a_password_that_redis_refuses_ends_it(settings: Settings, redis: RedisServer) -> None:
+    settings.REDIS_URL = redis.url(password="an-old-one")
+    with pytest.raises(CommandError, match="refuses REGATTA_REDIS_URL"):
+        prepared()
+
+
+@pytest.mark.etcd
+@pytest.mark.django_db
+def test_the_password_of_etcd_is_changed_to_the_line_on_standard_input(
+    tmp_path_factory: pytest.TempPathFactory, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = EtcdServer(tmp_path_factory.mktemp("changed-etcd"))
+    server.start()
+    try:
+        server.switch_authentication_on()
+        settings.COORDINATION = f"etcd://root:s3cret%2F%40@{server.server}"
+        monkeypatch.setattr("sys.stdin", io.StringIO("the new one\n"))
+        call_command("change_etcd_password", stdout=io.StringIO())
+        assert server.ctl("get", "/x", account="root:the new one") == ""
+        settings.COORDINATION = f"etcd://root:neither@{server.server}"
+        monkeypatch.setattr("sys.stdin", io.StringIO("another\n"))
+        with pytest.raises(CommandError, match="password"):
+            call_command("change_etcd_password")
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize(("site", "line"), [("etcd://a:1", "new\n"), ("etcd://root:old@a:1", "\n")])
+def test_without_an_account_or_a_password_nothing_is_changed(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, site: str, line: str
+) -> None:
+    settings.COORDINATION = site
+    monkeypatch.setattr("sys.stdin", io.StringIO(line))
+    with pytest.raises(CommandError, match="Nothing was changed"):
+        call_command("change_etcd_password")
 
 
 def test_an_etcd_without_an_account_in_the_settings_is_left_alone(settings: Settings) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
+from tests.servers.redis_server import RedisServer
 from tests.waiting import until
 
 pytestmark = pytest.mark.processes
@@ -149,3 +150,11 @@ def test_a_port_in_use_is_one_clear_message(start: Callable[..., Portal]) -> Non
 def test_a_data_directory_that_cannot_be_one_is_one_clear_message(start: Callable[..., Portal], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert "Set REGATTA_DATA_DIR" in refusal(start(data=tmp_path / "file"))
+
+
+@pytest.mark.redis
+def test_a_password_that_redis_refuses_is_one_clear_message(
+    start: Callable[..., Portal], redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REGATTA_BROKER_URL", redis.url(password="an-old-one"))
+    assert "refuses REGATTA_BROKER_URL" in refusal(start())
