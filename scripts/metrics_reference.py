@@ -1,7 +1,7 @@
 """Write docs/metrics.md from the table in ``portal.common.monitoring.metrics``.
 
-    .venv/bin/python scripts/metrics_reference.py
-    .venv/bin/python scripts/metrics_reference.py --check    # write nothing, exit 1 if the page is out of date
+.venv/bin/python scripts/metrics_reference.py
+.venv/bin/python scripts/metrics_reference.py --check    # write nothing, exit 1 if the page is out of date
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ from jobs.streams import store
 from jobs.streams.entries import Gap
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, NotSignedIn, RegattaError, StaleAttempt, TooLarge
-from portal.common.monitoring import log_context, metrics as measured
+from portal.common.monitoring import log_context
+from portal.common.monitoring import metrics as measured
 from rbac import throttle
 from rbac.selectors import digest_of
 

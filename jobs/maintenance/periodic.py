@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from jobs.models import FailedTask
-from portal.common.monitoring import heartbeat, metrics
+from portal.common.monitoring import heartbeat, log_context, metrics
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,8 @@ class Periodic:
     def _run(self, task: Task, now: datetime) -> None:
         began = time.monotonic()
         try:
-            task.run(now)
+            with log_context.use(task=task.name):
+                task.run(now)
         except Exception as error:  # noqa: BLE001  any error concerns this task alone
             self._failed(task.name, error, now)
         else:

@@ -109,13 +109,13 @@ class StreamReader:
         """Read the stream until cancelled. Errors are logged and the read is retried."""
         polled = False
         while True:
-            hi, since = self.hi, bell.take_since()
+            started, hi, since = self._started, self.hi, bell.take_since()
             try:
                 caught_up = await self._read_on()
             except Exception:  # noqa: BLE001  without a retry all readers would wait forever
                 _log.exception("The stream %s could not be read; trying again.", self.topic)
                 caught_up = True
-            if hi and self.hi > hi:
+            if started and self.hi > hi:
                 _note_delivery(since, polled)
             await asyncio.sleep(min(SPACING_SECONDS + SPACING_PER_READER * self.readers, MOST_SPACING))
             polled = caught_up and not await bell.wait(POLL_SECONDS)

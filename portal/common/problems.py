@@ -15,7 +15,7 @@ import logging
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from django.conf import settings
@@ -269,7 +269,7 @@ class SecurityHeadersMiddleware:
         request.csp_nonce = secrets.token_urlsafe(16)  # type: ignore[attr-defined]
         request.request_id = _request_id(request)  # type: ignore[attr-defined]
         _drop_last_slash(request)
-        with log_context.use(request_id=request.request_id) if _is_unwatched() else nullcontext():  # type: ignore[attr-defined]
+        with _named(request):
             response = _refusal(request) or _explained(request, self._get_response(request))
         for name, value in self._headers(request).items():
             response.headers.setdefault(name, value)
@@ -329,6 +329,11 @@ def _request_id(request: HttpRequest) -> str:
         return log_context.current().request_id
     peer, given = request.META.get("REMOTE_ADDR", ""), request.headers.get(request_ids.HEADER, "")
     return request_ids.choose(peer, given, settings.TRUSTED_PROXIES)
+
+
+def _named(request: HttpRequest) -> AbstractContextManager[object]:
+    """Name the request in log lines, unless ``portal.http.access`` has."""
+    return log_context.use(request_id=request.request_id) if _is_unwatched() else nullcontext()  # type: ignore[attr-defined]
 
 
 def _is_unwatched() -> bool:

@@ -101,7 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: OperationsServer
     server_version, sys_version = "regatta", ""
 
-    def do_GET(self) -> None:  # noqa: N802  the name of the standard library
+    def do_GET(self) -> None:
         status, content_type, body = self.server.answer(self.path)
         self.send_response(status)
         self.send_header("Content-Type", content_type)
@@ -109,5 +109,5 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+    def log_message(self, format: str, *args: Any) -> None:
         """Log nothing: a probe and a scrape arrive every few seconds."""

@@ -87,4 +87,3 @@ def watch_loop(app: Celery) -> None:
     """Have the worker's loop beat."""
     heartbeat.OF_PROCESS.pause()
     app.steps["consumer"].add(LoopHeartbeat)
-

@@ -22,13 +22,13 @@ class TextFormatter(logging.Formatter):
     def __init__(self) -> None:
         super().__init__("%(asctime)s %(levelname)s %(name)s: %(message)s")
 
-    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the name of the standard library
+    def formatMessage(self, record: logging.LogRecord) -> str:
         return _escaped(super().formatMessage(record))
 
-    def formatException(self, ei: Any) -> str:  # noqa: N802
+    def formatException(self, ei: Any) -> str:
         return _indented(super().formatException(ei))
 
-    def formatStack(self, stack_info: str) -> str:  # noqa: N802
+    def formatStack(self, stack_info: str) -> str:
         return _indented(stack_info)
 
 
@@ -56,11 +56,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _escaped(text: str) -> str:
-    return _CONTROLS.sub(lambda found: _escape(found[0]), text)
-
-
-def _escape(character: str) -> str:
-    return repr(character)[1:-1] if character != "\x7f" else "\\x7f"
+    return _CONTROLS.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def _indented(text: str) -> str:

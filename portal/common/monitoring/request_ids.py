@@ -17,7 +17,7 @@ def choose(peer: str, given: str, trusted: Sequence[Network]) -> str:
     """Return the id that a trusted proxy gave, if it is well-formed; else a fresh one.
 
     ``peer`` is the address of the other end of the connection. A caller that could choose its id could give several
-    requests the same one, and mislead whoever follows it in the logs and the audit log.
+    requests the same one, and mislead readers of the logs and the audit log.
     """
     if given and trusted_proxies.is_trusted(trusted_proxies.address(peer), trusted) and _WELL_FORMED.fullmatch(given):
         return given

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from asgiref.testing import ApplicationCommunicator
 from channels.testing import WebsocketCommunicator
-from django.conf import LazySettings
+from pytest_django import Settings
 
 from portal.asgi import application
 from portal.common.monitoring import metrics
@@ -160,7 +160,7 @@ def test_a_response_that_django_does_not_make_has_the_id_too() -> None:
     assert header(exchange(Access(answering(late, BODY)), requested("/")), b"x-request-id")
 
 
-def test_a_trusted_proxy_chooses_the_id(settings: LazySettings) -> None:
+def test_a_trusted_proxy_chooses_the_id(settings: Settings) -> None:
     settings.TRUSTED_PROXIES = (network("192.0.2.0/24"),)
     messages = exchange(Access(answering(OK, BODY)), requested("/", x_request_id="abc-1"))
     assert header(messages, b"x-request-id") == b"abc-1"
@@ -208,7 +208,9 @@ _NOWHERE = "There is no socket at this address; streams are at /ws/v1/stream."
 
 def test_a_lifespan_passes_through_unseen() -> None:
     async def run() -> Message:
-        communicator = ApplicationCommunicator(Access(answering({"type": "lifespan.startup.complete"})), {"type": "lifespan"})
+        communicator = ApplicationCommunicator(
+            Access(answering({"type": "lifespan.startup.complete"})), {"type": "lifespan"}
+        )
         return dict(await communicator.receive_output(20))
 
     assert asyncio.run(run()) == {"type": "lifespan.startup.complete"}
