@@ -53,10 +53,10 @@ class Transport(filesystem.Transport):
 
     Channel = Channel
 
-    def drain_events(self, connection: Any, **options: Any) -> Any:
+    def drain_events(self, connection: Any, timeout: float | None = None) -> Any:  # type: ignore[override]  # as kombu's own
         """Read messages. The worker's loop calls this in every turn, so it is the loop's heartbeat."""
         heartbeat.OF_PROCESS.beat()
-        return super().drain_events(connection, **options)  # type: ignore[no-untyped-call]
+        return super().drain_events(connection, timeout)  # type: ignore[no-untyped-call]
 
 
 def _write_whole(path: Path, text: str) -> None:

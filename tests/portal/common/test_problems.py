@@ -10,8 +10,8 @@ from rest_framework import exceptions as drf
 from portal.common.errors import Conflict, QuotaExceeded, TooManyRequests, ValidationFailed
 from portal.common.messages import requests as messages
 from portal.common.parsers import is_deeper
-from portal.common.trusted_proxies import network
 from portal.common.problems import content_security_policy, problem_from_exception, problem_of
+from portal.common.trusted_proxies import network
 from tests.messages import mentions
 from tests.personas import Personas
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 from asgiref.testing import ApplicationCommunicator
-from channels.testing import WebsocketCommunicator
 from pytest_django import Settings
 
 from portal.asgi import application
@@ -96,7 +95,7 @@ def test_statuses_are_counted_by_class(status: int, name: str) -> None:
     assert status_class(status) == name
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_a_request_is_counted_under_the_name_of_its_route() -> None:
     before = count("healthz", "GET", "2xx")
     exchange(application, requested("/healthz"))
@@ -104,7 +103,7 @@ def test_a_request_is_counted_under_the_name_of_its_route() -> None:
 
 
 @pytest.mark.invariant("No label of a metric names a user, a namespace, a job, an address or a path.")
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("path", "route"), [("/ada-lovelace", "other"), ("/static/nowhere.css", "static"), ("/api/v1/jobs/x/y", "other")]
 )
@@ -139,7 +138,7 @@ def test_a_request_that_ends_in_an_error_is_counted_and_leaves_nothing_open() ->
     assert metrics.REQUESTS_IN_PROGRESS._value.get() == opened
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_a_refused_request_is_counted_by_the_code_of_its_problem() -> None:
     reason = metrics.REFUSED_REQUESTS.labels("not_signed_in")
     before = reason._value.get()
@@ -147,7 +146,7 @@ def test_a_refused_request_is_counted_by_the_code_of_its_problem() -> None:
     assert reason._value.get() == before + 1
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_the_problem_document_and_the_header_have_the_request_s_id() -> None:
     messages = exchange(application, requested("/api/v1/me"))
     number = header(messages, b"X-Request-ID") or header(messages, b"x-request-id")
@@ -172,7 +171,7 @@ def test_another_caller_does_not_choose_the_id() -> None:
     assert header(messages, b"x-request-id") != b"abc-1"
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_an_access_line_names_the_route_and_neither_path_nor_query(lines: pytest.LogCaptureFixture) -> None:
     exchange(application, requested("/ada-lovelace"))
     (line,) = [record for record in lines.records if record.name == "portal.access"]
@@ -181,7 +180,7 @@ def test_an_access_line_names_the_route_and_neither_path_nor_query(lines: pytest
     assert "secret" not in line.getMessage()
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_probes_are_logged_at_debug(lines: pytest.LogCaptureFixture) -> None:
     exchange(application, requested("/healthz"))
     assert [r.levelno for r in lines.records if r.name == "portal.access"] == [logging.DEBUG]
@@ -193,17 +192,18 @@ def test_an_open_websocket_is_counted_until_it_is_closed() -> None:
     before, opened = closes._value.get(), metrics.WEBSOCKETS_OPEN._value.get()
 
     async def run() -> None:
-        socket = WebsocketCommunicator(application, "/ws/nowhere")
-        assert (await socket.connect())[0]
-        assert await socket.receive_output(20) == {"type": "websocket.close", "code": 4404, "reason": _NOWHERE}
-        await socket.disconnect()
+        scope = {**requested("/ws/nowhere"), "type": "websocket", "subprotocols": []}
+        socket = ApplicationCommunicator(application, scope)
+        await socket.send_input({"type": "websocket.connect"})
+        assert (await socket.receive_output(20))["type"] == "websocket.accept"
+        assert metrics.WEBSOCKETS_OPEN._value.get() == opened + 1
+        assert (await socket.receive_output(20))["code"] == 4404
+        await socket.send_input({"type": "websocket.disconnect", "code": 1005})
+        await socket.wait(20)
 
     asyncio.run(run())
     assert closes._value.get() == before + 1
     assert metrics.WEBSOCKETS_OPEN._value.get() == opened
-
-
-_NOWHERE = "There is no socket at this address; streams are at /ws/v1/stream."
 
 
 def test_a_lifespan_passes_through_unseen() -> None:

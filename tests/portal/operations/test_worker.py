@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kombu import Connection
 
-from portal.celery import app
 from portal.common.monitoring import heartbeat, metrics
 from portal.common.monitoring.heartbeat import Heartbeat
 from portal.operations.worker import LoopHeartbeat, RunningTasks
@@ -111,8 +111,7 @@ def test_a_worker_that_has_lost_its_broker_does_not_hang(clock: Clock) -> None:
 
 
 def test_a_read_of_the_broker_s_directory_is_a_turn_of_the_loop(clock: Clock) -> None:
-    with app.connection_for_read() as connection, connection.channel() as channel:
-        channel.connection.cycle.add(channel)
+    with Connection("", transport="portal.celery_broker:Transport") as connection:
         clock.now += 50
         with pytest.raises(TimeoutError):
             connection.drain_events(timeout=0.01)
