@@ -12,6 +12,7 @@ from django.db import transaction
 
 from jobs.reconcile import reconciler
 from portal.common.hint_sender import HintSender
+from portal.common.monitoring import log_context
 
 _log = logging.getLogger(__name__)
 
@@ -19,7 +20,8 @@ _log = logging.getLogger(__name__)
 @shared_task  # type: ignore[untyped-decorator]
 def reconcile_job(job_id: str) -> None:
     """Reconcile one job."""
-    reconciler.reconcile(job_id)
+    with log_context.use(task=reconcile_job.name):
+        reconciler.reconcile(job_id)
 
 
 def hint(job_id: UUID | str) -> None:

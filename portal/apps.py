@@ -1,6 +1,8 @@
+import logging
 from importlib import import_module
 
 from django.apps import AppConfig
+from django.conf import settings
 
 # The catalogues of messages, one per package.
 CATALOGUES = (
@@ -27,6 +29,8 @@ class PortalConfig(AppConfig):
         # Messages are looked up by their code, so every catalogue must have been imported.
         for catalogue in CATALOGUES:
             import_module(catalogue)
+        if settings.LOG_FORMAT == "json":
+            logging.captureWarnings(True)  # as lines of JSON too
         # Every process that sends Celery messages must send them to the configured broker, not to Celery's default one.
         from portal import (
             celery,  # noqa: F401

@@ -14,11 +14,14 @@ from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
 
 from jobs.live.routing import websocket_urlpatterns  # noqa: E402
+from portal.http.access import Access  # noqa: E402
 from portal.http.request_streaming import StreamingHandler  # noqa: E402
 
-application = ProtocolTypeRouter(
-    {
-        "http": StreamingHandler(),
-        "websocket": AuthMiddlewareStack(URLRouter(websocket_urlpatterns)),
-    }
+application = Access(
+    ProtocolTypeRouter(
+        {
+            "http": StreamingHandler(),
+            "websocket": AuthMiddlewareStack(URLRouter(websocket_urlpatterns)),
+        }
+    )
 )

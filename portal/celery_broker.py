@@ -18,6 +18,8 @@ from typing import Any
 
 from kombu.transport import filesystem
 
+from portal.common.monitoring import heartbeat
+
 _log = logging.getLogger(__name__)
 # Each read lists the directory. Without a worker messages only accumulate; the sweep repeats the work of a dropped one.
 MOST_MESSAGES = 1000
@@ -50,6 +52,11 @@ class Transport(filesystem.Transport):
     """The transport that ``broker_transport`` names when the settings use ``filesystem://``."""
 
     Channel = Channel
+
+    def drain_events(self, connection: Any, timeout: float | None = None) -> Any:  # type: ignore[override]  # as kombu's own
+        """Read messages. The worker's loop calls this in every turn, so it is the loop's heartbeat."""
+        heartbeat.OF_PROCESS.beat()
+        return super().drain_events(connection, timeout)  # type: ignore[no-untyped-call]
 
 
 def _write_whole(path: Path, text: str) -> None:

@@ -18,6 +18,7 @@ _PROBLEM = {
         "status": {"type": "integer"},
         "code": {**_TEXT, "description": "A stable word for programs, such as quota_exceeded."},
         "detail": {**_TEXT, "description": "A message that says what to do."},
+        "request_id": {**_TEXT, "description": "As in X-Request-ID, and in the portal's log."},
         "errors": {
             "type": "object",
             "description": "With validation_failed: the messages of each field.",

@@ -35,6 +35,10 @@ CONNECTIONS_PER_ADDRESS = env.integer("REGATTA_CONNECTIONS_PER_ADDRESS", 200, mi
 # ignored.
 TRUSTED_PROXIES = env.networks("REGATTA_TRUSTED_PROXIES", ["127.0.0.1", "::1"] if HTTPS else [])
 
+# Port of metrics and health of each process (docs/metrics.md); 0: none. `manage.py up` uses the next two for worker and
+# sweep.
+OPERATIONS_PORT = env.integer("REGATTA_OPERATIONS_PORT", 0)
+
 # --- Applications ----------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
     "django.contrib.auth",
@@ -406,16 +410,24 @@ USE_TZ = True
 TIME_ZONE = "UTC"
 
 # --- Logging ---------------------------------------------------------------------------------------------------------
+# text for people; json for collectors: one object a line.
+LOG_FORMAT = env.choice("REGATTA_LOG_FORMAT", "text", ("text", "json"))
+# A line for each request. On a terminal it would hide the other lines.
+ACCESS_LOG = env.flag("REGATTA_ACCESS_LOG", LOG_FORMAT == "json")
 LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
-    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "formatters": {
+        "text": {"()": "portal.common.monitoring.log_formats.TextFormatter"},
+        "json": {"()": "portal.common.monitoring.log_formats.JsonFormatter"},
+    },
+    "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": LOG_FORMAT}},
     "root": {"handlers": ["stderr"], "level": env.text("REGATTA_LOG_LEVEL", "INFO")},
     "loggers": {
         "django.request": {"level": "ERROR"},
         "axes": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
         "kombu.connection": {"level": "ERROR"},
+        **({} if ACCESS_LOG else {"portal.access": {"level": "WARNING"}}),
     },
 }

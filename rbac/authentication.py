@@ -10,6 +10,7 @@ from rest_framework.exceptions import AuthenticationFailed
 from rest_framework.request import Request
 
 from portal.common.clock import now as wall_clock
+from portal.common.monitoring import log_context
 from rbac.models import ApiToken, User
 from rbac.selectors import token_behind
 
@@ -32,6 +33,7 @@ class TokenAuthentication(BaseAuthentication):
                 "This token is not valid: it was revoked, has expired, or is mistyped. Make a new one."
             )
         _note_use(token, now)
+        log_context.note(user=token.user.pk)
         return token.user, token
 
     def authenticate_header(self, request: Request) -> str:

@@ -14,6 +14,7 @@ from django.urls import reverse
 
 from portal.common.clock import now
 from portal.common.errors import Forbidden
+from portal.common.monitoring import log_context
 from portal.common.problems import answer_to, expects_problem
 from rbac import messages
 from rbac.audit import context as audit_context
@@ -118,5 +119,8 @@ class AuditContextMiddleware:
             request_id=getattr(request, "request_id", ""),
             impersonator=getattr(request, "impersonator", None),
         )
+        # The session was read before, by the middleware of impersonation.
+        if (user := request.session.get(SESSION_KEY)) is not None:
+            log_context.note(user=int(user))
         with audit_context.use(context):
             return self._get_response(request)

@@ -14,6 +14,7 @@ from django.db import close_old_connections, connection
 from django.utils import translation
 
 from portal.common.clock import now as wall_clock
+from portal.common.monitoring import metrics
 from rbac import mail
 from rbac.models import OutgoingEmail
 
@@ -66,12 +67,14 @@ def _try(row: OutgoingEmail, now: datetime) -> bool:
     except Exception:  # noqa: BLE001  whatever a mail server may raise
         _put_off(row, now)
         return False
+    metrics.EMAILS.labels("sent").inc()
     OutgoingEmail.objects.filter(pk=row.pk).delete()
     return True
 
 
 def _put_off(row: OutgoingEmail, now: datetime) -> None:
     given_up = row.tries + 1 >= TRIES_LIMIT
+    metrics.EMAILS.labels("given_up" if given_up else "failed").inc()
     _log.warning("The e-mail %r could not be sent%s.", row.template, ", for good" if given_up else "", exc_info=True)
     if given_up:
         OutgoingEmail.objects.filter(pk=row.pk).delete()

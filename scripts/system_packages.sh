@@ -3,12 +3,15 @@
 # them report it.
 set -euo pipefail
 
-declare -A command_of=([buildah]=buildah [chromium]=chromium [curl]=curl [docker-registry]=docker-registry [etcd-server]=etcd [etcd-client]=etcdctl [gettext]=msgfmt [iproute2]=ip [nginx-light]=nginx [nodejs]=node [npm]=npm [openssl]=openssl [postgresql]=pg_createcluster [redis-server]=redis-server)
+declare -A command_of=([buildah]=buildah [chromium]=chromium [curl]=curl [docker-registry]=docker-registry [etcd-server]=etcd [etcd-client]=etcdctl [gettext]=msgfmt [iproute2]=ip [nginx-light]=nginx [nodejs]=node [npm]=npm [openssl]=openssl [prometheus]="prometheus promtool" [postgresql]=pg_createcluster [redis-server]=redis-server)
 
 # A package without a command is looked up by name.
 present() {
+    local command
     if [[ -n ${command_of[$1]:-} ]]; then
-        command -v "${command_of[$1]}" >/dev/null
+        for command in ${command_of[$1]}; do
+            command -v "$command" >/dev/null || return 1
+        done
     else
         dpkg --status "$1" >/dev/null 2>&1
     fi

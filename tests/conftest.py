@@ -78,6 +78,11 @@ def _why_no_images() -> str:
     return "" if found else "there is no docker-registry (Debian: apt-get install docker-registry)"
 
 
+def _why_no_prometheus() -> str:
+    missing = [name for name in ("prometheus", "promtool") if shutil.which(name) is None]
+    return f"there is no {missing[0]} (Debian: apt-get install prometheus)" if missing else ""
+
+
 # Groups of tests, by marker, that have requirements of the machine, and the reason why they cannot run (empty: they
 # can).
 _GROUPS: Mapping[str, Callable[[], str]] = {
@@ -88,6 +93,7 @@ _GROUPS: Mapping[str, Callable[[], str]] = {
     "images": _why_no_images,
     "postgres": _why_no_postgres,
     "processes": _why_no_processes,
+    "prometheus": _why_no_prometheus,
     "redis": _why_no_redis,
     "torch": _why_no_torch,
 }

@@ -30,6 +30,8 @@ from jobs.streams import store
 from jobs.streams.entries import Gap
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, NotSignedIn, RegattaError, StaleAttempt, TooLarge
+from portal.common.monitoring import log_context
+from portal.common.monitoring import metrics as measured
 from rbac import throttle
 from rbac.selectors import digest_of
 
@@ -95,6 +97,7 @@ def _authentic_reader(view: Giver) -> Reader:
 
 def _present_attempt(request: HttpRequest, attempt_id: UUID) -> Attempt:
     attempt = _attempt(attempt_id, _bearer(request))
+    log_context.note(job=str(attempt.job_id), attempt=attempt.number)
     if attempt.number < attempt.job.attempt:
         raise StaleAttempt(
             f"Attempt {attempt.number} was replaced by attempt {attempt.job.attempt}; stop and send no more.",
@@ -156,10 +159,12 @@ def _attempt(attempt_id: UUID, token: str) -> Attempt:
     raise NotSignedIn("This token is not the attempt's. An agent gets the right one when it is started.")
 
 
-def _body(request: HttpRequest) -> Answer:
-    """Return the JSON object in the body. Raises TooLarge, Malformed."""
+def _body(request: HttpRequest, kind: str) -> Answer:
+    """Return the JSON object in the body and count its bytes. Raises TooLarge, Malformed."""
+    content = _read_all(request)
+    measured.INGEST_BYTES.labels(kind).inc(len(content))
     try:
-        body = json.loads(_read_all(request))
+        body = json.loads(content)
     except (ValueError, RecursionError):
         raise Malformed("The body is not JSON.") from None
     if not isinstance(body, dict):
@@ -196,7 +201,8 @@ def _taken(append: Callable[[], int]) -> Answer:
 @_at_most("INGEST_RATE")
 def logs(request: HttpRequest, attempt: Attempt) -> Answer:
     """Store lines of output."""
-    batch = payloads.log_batch(_body(request))
+    batch = payloads.log_batch(_body(request, "logs"))
+    measured.INGEST_LINES.inc(len(batch.entries))
     return _taken(
         lambda: store.append_logs(
             job_id=attempt.job_id,
@@ -212,7 +218,8 @@ def logs(request: HttpRequest, attempt: Attempt) -> Answer:
 @_at_most("INGEST_RATE")
 def metrics(request: HttpRequest, attempt: Attempt) -> Answer:
     """Store metric points."""
-    batch = payloads.metric_batch(_body(request))
+    batch = payloads.metric_batch(_body(request, "metrics"))
+    measured.INGEST_POINTS.inc(len(batch.entries))
     return _taken(
         lambda: store.append_metrics(
             job_id=attempt.job_id,
@@ -228,7 +235,7 @@ def metrics(request: HttpRequest, attempt: Attempt) -> Answer:
 @_at_most("INGEST_RATE")
 def events(request: HttpRequest, attempt: Attempt) -> Answer:
     """Store events for the job's timeline."""
-    batch = payloads.event_batch(_body(request))
+    batch = payloads.event_batch(_body(request, "events"))
     return _taken(
         lambda: replica_reports.record_events(
             attempt, replica=_replica(attempt, batch.replica), first=batch.first, events=batch.entries
@@ -239,21 +246,21 @@ def events(request: HttpRequest, attempt: Attempt) -> Answer:
 @_authentic
 def report(request: HttpRequest, attempt: Attempt) -> Answer:
     """Store the reported state of a replica."""
-    replica_reports.record_report(attempt, payloads.report(_body(request)))
+    replica_reports.record_report(attempt, payloads.report(_body(request, "report")))
     return {}
 
 
 @_authentic
 def heartbeat(request: HttpRequest, attempt: Attempt) -> Answer:
     """Store a heartbeat of a replica."""
-    replica_reports.heartbeat(attempt, replica=_replica(attempt, payloads.replica(_body(request))))
+    replica_reports.heartbeat(attempt, replica=_replica(attempt, payloads.replica(_body(request, "heartbeat"))))
     return {}
 
 
 @_authentic
 def begin(request: HttpRequest, attempt: Attempt) -> Answer:
     """Return the last stored numbers of a replica, for an agent that starts again."""
-    return dict(bootstrap.numbers(attempt, _replica(attempt, payloads.replica(_body(request)))))
+    return dict(bootstrap.numbers(attempt, _replica(attempt, payloads.replica(_body(request, "begin")))))
 
 
 @_authentic_reader
@@ -308,6 +315,7 @@ def artifacts(request: HttpRequest, attempt: Attempt) -> Answer:
         size=size,
         stream=cast(BinaryIO, CappedReader(request, ARTIFACT_LIMIT)),
     )
+    measured.INGEST_BYTES.labels("artifacts").inc(kept.size)
     return {"name": kept.name, "size": kept.size, "sha256": kept.sha256}
 
 

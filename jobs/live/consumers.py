@@ -37,6 +37,7 @@ from jobs.streams.frames import encode
 from jobs.streams.tailer import in_thread, tailer
 from portal.common.errors import RegattaError, TooManyRequests, ValidationFailed
 from portal.common.messages import localized
+from portal.common.monitoring import log_context
 from rbac.models import User
 from rbac.socket_revocation import account_topic, wake_sockets
 
@@ -104,6 +105,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
             return TOO_MANY
         _open_sockets[user.pk] += 1
         self._user = user
+        log_context.note(user=user.pk)
         return None
 
     async def _end(self, code: int) -> None:

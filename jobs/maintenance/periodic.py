@@ -7,11 +7,13 @@ The task is tried again after a pause that doubles with every failure in a row.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from jobs.models import FailedTask
+from portal.common.monitoring import heartbeat, log_context, metrics
 
 _log = logging.getLogger(__name__)
 
@@ -43,18 +45,24 @@ class Periodic:
                 self._run(task, now)
 
     def _run(self, task: Task, now: datetime) -> None:
+        began = time.monotonic()
         try:
-            task.run(now)
+            with log_context.use(task=task.name):
+                task.run(now)
         except Exception as error:  # noqa: BLE001  any error concerns this task alone
             self._failed(task.name, error, now)
         else:
             self._succeeded(task.name)
+        finally:
+            metrics.SWEEP_TASK_SECONDS.labels(task.name).inc(time.monotonic() - began)
+            heartbeat.OF_PROCESS.beat()
 
     def _failed(self, name: str, error: Exception, now: datetime) -> None:
         failures = self._failures[name] = self._failures.get(name, 0) + 1
         pause = min(self._every * 2.0 ** min(failures, 16), max(LONGEST_PAUSE, self._every))
         self._next[name] = now + pause
         self._clean.discard(name)
+        metrics.SWEEP_ERRORS.labels(name).inc()
         _log.exception("The periodic task %s failed (%d in a row); the next try is in %s.", name, failures, pause)
         text = (str(error) or type(error).__name__)[:_ERROR_CHARACTERS]
         fields = {"last": now, "failures": failures, "error": text}

@@ -40,10 +40,11 @@ from jobs.lifecycle.state_machine import (
 from jobs.lifecycle.states import HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
 from jobs.messages import jobs as messages
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
-from jobs.reconcile import effects, stopping
+from jobs.reconcile import effects, measurements, stopping
 from jobs.selectors import attempts
 from jobs.spec.quantities import span
 from portal.common.clock import now as wall_clock
+from portal.common.monitoring import log_context
 from quota.selectors import recall_of
 from rbac.models import User
 from runtime import contract
@@ -84,16 +85,18 @@ def reconcile(
 
     Returns None if there is no such job. A job in a state of ``rest`` is left unchanged.
     """
-    state: JobState | None = None
-    for _ in range(MOST_TURNS):
-        loaded = load(job_id)
-        if loaded is None:
-            return None
-        state = loaded.view.state
-        if state in rest or not _turn(loaded, clock):
-            return state
-    _log.error("Job %s was not at rest after %d turns; the sweep goes on with it.", job_id, MOST_TURNS)
-    return state
+    with log_context.use(job=str(job_id)):
+        state: JobState | None = None
+        for _ in range(MOST_TURNS):
+            loaded = load(job_id)
+            if loaded is None:
+                return None
+            state = loaded.view.state
+            log_context.note(attempt=loaded.view.attempt)
+            if state in rest or not _turn(loaded, clock):
+                return state
+        _log.error("Job %s was not at rest after %d turns; the sweep goes on with it.", job_id, MOST_TURNS)
+        return state
 
 
 def cause(job_id: UUID | str, kind: type[Event], *, why: str = "", actor: User | None = None) -> bool:
@@ -377,6 +380,7 @@ def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: Use
             _transition(loaded, outcome, now, actor).save()
         for effect in outcome.effects:
             effects.commit(effect, loaded.job)
+    measurements.note(loaded.view, event, outcome.job, now)
     if any(isinstance(effect, CloseAttempt) for effect in outcome.effects):
         stopping.cleanup_attempt(loaded.job, loaded.view.attempt, over=outcome.job.state is JobState.SUCCEEDED)
     return Outcome.EXPLAINED if outcome.job.state is loaded.view.state else Outcome.APPLIED
@@ -395,8 +399,12 @@ def write_together(moves: Sequence[tuple[Loaded, Event]], now: datetime) -> list
 
     Runs in the caller's transaction, which must also commit the effects with ``effects.commit_together``.
     """
-    steps = ((loaded, step(loaded.view, event, now)) for loaded, event in moves)
-    written = [Written(loaded, outcome) for loaded, outcome in steps if _write(loaded.job, outcome)]
+    steps = ((loaded, event, step(loaded.view, event, now)) for loaded, event in moves)
+    written = []
+    for loaded, event, outcome in steps:
+        if _write(loaded.job, outcome):
+            written.append(Written(loaded, outcome))
+            measurements.note(loaded.view, event, outcome.job, now)
     Transition.objects.bulk_create(_transition(each.loaded, each.outcome, now, None) for each in written)
     return written
 

@@ -17,6 +17,7 @@ from jobs.models import Attempt, Job, Replica
 from jobs.reconcile.admission import Explanations, admit_waiting
 from jobs.reconcile.reconciler import reconcile, seen_of
 from jobs.spec.quantities import span
+from portal.common.monitoring import heartbeat, metrics
 from quota.selectors import recalls
 
 _log = logging.getLogger(__name__)
@@ -89,7 +90,10 @@ def _look_at(job_id: UUID, row: _Row, watch: Watch, now: datetime) -> None:
 
 
 def _one(move: Callable[[], object], job_id: UUID) -> None:
+    heartbeat.OF_PROCESS.beat()
+    metrics.SWEEP_JOBS.inc()
     try:
         move()
     except Exception:  # noqa: BLE001  any error concerns this job alone
+        metrics.SWEEP_ERRORS.labels("job").inc()
         _log.exception("Job %s could not be moved on; the next sweep tries again.", job_id)

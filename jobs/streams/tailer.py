@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Hashable
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +26,7 @@ from jobs.streams import store
 from jobs.streams.frames import Frame, frames_of
 from jobs.streams.window import Window
 from portal.common.doorbell import Bell, Doorbell
+from portal.common.monitoring import metrics
 
 _log = logging.getLogger(__name__)
 
@@ -105,15 +107,18 @@ class StreamReader:
 
     async def run(self, bell: Bell) -> None:
         """Read the stream until cancelled. Errors are logged and the read is retried."""
+        polled = False
         while True:
+            started, hi, since = self._started, self.hi, bell.take_since()
             try:
                 caught_up = await self._read_on()
             except Exception:  # noqa: BLE001  without a retry all readers would wait forever
                 _log.exception("The stream %s could not be read; trying again.", self.topic)
                 caught_up = True
+            if started and self.hi > hi:
+                _note_delivery(since, polled)
             await asyncio.sleep(min(SPACING_SECONDS + SPACING_PER_READER * self.readers, MOST_SPACING))
-            if caught_up:
-                await bell.wait(POLL_SECONDS)
+            polled = caught_up and not await bell.wait(POLL_SECONDS)
 
     async def _read_on(self) -> bool:
         """Read the new entries. True: none are left."""
@@ -155,6 +160,14 @@ class StreamReader:
             if self.ended:
                 return
             await change.wait()
+
+
+def _note_delivery(since: float | None, polled: bool) -> None:
+    """Measure the delivery of entries. ``since``: their commit; ``polled``: the read followed a poll, not a ring."""
+    if since is not None:
+        metrics.STREAM_LAG.observe(max(0.0, time.time() - since))
+    elif polled:
+        metrics.STREAM_FALLBACKS.inc()
 
 
 def _frames_after(job: str, kind: StreamKind, after: int) -> list[AnyFrame]:

@@ -24,6 +24,7 @@ import secrets
 import socket
 import tempfile
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,6 +32,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import transaction
 
+from portal.common.monitoring import metrics
 from portal.common.redis_doorbell import RedisListener, ringer
 
 _log = logging.getLogger(__name__)
@@ -49,14 +51,16 @@ def ring(topic: str) -> None:
 
 
 def _ring_now(topic: str) -> None:
+    at = time.time()
     for doorbell in _local_doorbells():
-        doorbell.ring_here(topic)
+        doorbell.ring_here(topic, at)
     try:
         if settings.REDIS_URL:
             ringer(settings.REDIS_URL).put(topic)
         else:
             _ring_sockets(topic)
     except Exception:  # noqa: BLE001  a hint must never fail the operation that it reports
+        metrics.DOORBELL_FAILURES.inc()
         _log.warning("The doorbell could not be rung for %s; readers will find out by polling.", topic, exc_info=True)
 
 
@@ -66,9 +70,17 @@ class Bell:
 
     def __init__(self) -> None:
         self._rung = asyncio.Event()
+        self._since: float | None = None
 
-    def strike(self) -> None:
+    def strike(self, at: float) -> None:
+        """Ring for a change that was committed at ``at`` (unix time)."""
+        self._since = at if self._since is None else min(at, self._since)
         self._rung.set()
+
+    def take_since(self) -> float | None:
+        """Return the time of the first change since the last call, None if there was no ring."""
+        since, self._since = self._since, None
+        return since
 
     async def wait(self, timeout: float) -> bool:
         """Wait for a ring, at most ``timeout`` seconds. Return whether there was one."""
@@ -112,20 +124,23 @@ class Doorbell:
         with self.subscribe(topic) as bell:
             return await bell.wait(timeout)
 
-    def strike(self, topic: str) -> None:
-        """Wake the waiting readers of a topic. To be called in the thread of the loop only."""
+    def strike(self, topic: str, at: float | None = None) -> None:
+        """Wake the waiting readers of a topic, whose change was committed at ``at``, by default now. To be called in
+        the thread of the loop only."""
+        at = time.time() if at is None else at
         for bell in self._bells.get(topic, ()):
-            bell.strike()
+            bell.strike(at)
 
     def strike_all(self) -> None:
+        at = time.time()
         for bells in self._bells.values():
             for bell in bells:
-                bell.strike()
+                bell.strike(at)
 
-    def ring_here(self, topic: str) -> None:
+    def ring_here(self, topic: str, at: float) -> None:
         """Notify the readers of a topic from any thread of this process."""
         with contextlib.suppress(RuntimeError):  # the loop has been closed
-            self._loop.call_soon_threadsafe(self.strike, topic)
+            self._loop.call_soon_threadsafe(self.strike, topic, at)
 
     def close(self) -> None:
         with _doorbells_lock, contextlib.suppress(ValueError):

@@ -13,6 +13,7 @@ from django.db import DatabaseError, InterfaceError, OperationalError
 
 from portal.common.errors import Unavailable
 from portal.common.messages import requests as messages
+from portal.common.monitoring import metrics
 
 RETRY_SECONDS = 5.0
 _log = logging.getLogger(__name__)
@@ -41,6 +42,7 @@ def unavailable(error: BaseException | None) -> Unavailable | None:
     detail = _detail(error, cause)
     if not detail:
         return None
+    metrics.DATABASE_UNAVAILABLE.inc()
     _log.error("The database is unavailable: %s", str(error).strip())
     return Unavailable(detail, retry_after=RETRY_SECONDS)
 

@@ -12,12 +12,13 @@ Everywhere else an error is a page.
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig
 from django.db import DataError
@@ -35,12 +36,12 @@ from portal.common import outages
 from portal.common.errors import NotFound, NotSignedIn, RegattaError, TooLarge, TooManyRequests, ValidationFailed
 from portal.common.messages import localized, localized_errors
 from portal.common.messages import requests as messages
+from portal.common.monitoring import log_context, request_ids
 from portal.common.version import OLDEST_CLIENT, VERSION
 
 PROBLEM_TYPE = "application/problem+json"
 _MACHINE_PREFIXES = ("/api/", "/ingest/", "/mlflow/")
 _LONGEST_HOST = 100
-_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 # The versions that a client compares with its own release.
 _RELEASE: Mapping[str, str] = {"Regatta-Version": VERSION, "Regatta-Oldest-Client": OLDEST_CLIENT}
 _log = logging.getLogger(__name__)
@@ -68,8 +69,11 @@ def expects_problem(request: HttpRequest) -> bool:
 
 
 def problem(code: str, status: int, detail: str, **extra: Any) -> dict[str, Any]:
-    """Return the body of a problem document, its messages in the reader's language."""
+    """Return the body of a problem document, its messages in the reader's language, with the id of the request."""
     title = code.replace("_", " ").capitalize()
+    log_context.note(refusal=code)
+    if request_id := log_context.current().request_id:
+        extra.setdefault("request_id", request_id)
     return {
         "type": f"urn:regatta:problem:{code}",
         "title": title,
@@ -190,8 +194,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     detail = gettext(
         "Something went wrong on our side. Try again; if it stays, tell the operator the request's number."
     )
-    body = problem("server_error", 500, detail, request_id=getattr(request, "request_id", ""))
-    return _answer_safely(request, body)
+    return _answer_safely(request, problem("server_error", 500, detail))
 
 
 def _answer_safely(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
@@ -266,7 +269,8 @@ class SecurityHeadersMiddleware:
         request.csp_nonce = secrets.token_urlsafe(16)  # type: ignore[attr-defined]
         request.request_id = _request_id(request)  # type: ignore[attr-defined]
         _drop_last_slash(request)
-        response = _refusal(request) or _explained(request, self._get_response(request))
+        with _named(request):
+            response = _refusal(request) or _explained(request, self._get_response(request))
         for name, value in self._headers(request).items():
             response.headers.setdefault(name, value)
         if not response.has_header("Cache-Control"):
@@ -320,9 +324,20 @@ def _explained(request: HttpRequest, response: HttpResponse) -> HttpResponse:
 
 
 def _request_id(request: HttpRequest) -> str:
-    """Return the caller's own id when it is harmless, else a fresh one."""
-    given = request.headers.get("X-Request-ID", "")
-    return given if _REQUEST_ID.fullmatch(given) else secrets.token_hex(8)
+    """Return the id that ``portal.http.access`` chose; choose one without that middleware, as in tests."""
+    if not _is_unwatched():
+        return log_context.current().request_id
+    peer, given = request.META.get("REMOTE_ADDR", ""), request.headers.get(request_ids.HEADER, "")
+    return request_ids.choose(peer, given, settings.TRUSTED_PROXIES)
+
+
+def _named(request: HttpRequest) -> AbstractContextManager[object]:
+    """Name the request in log lines, unless ``portal.http.access`` has."""
+    return log_context.use(request_id=request.request_id) if _is_unwatched() else nullcontext()  # type: ignore[attr-defined]
+
+
+def _is_unwatched() -> bool:
+    return not log_context.current().request_id
 
 
 def _host(request: HttpRequest) -> str:

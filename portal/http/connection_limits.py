@@ -12,6 +12,7 @@ from typing import Any
 from django.conf import settings
 
 from portal.common import trusted_proxies
+from portal.common.monitoring import metrics
 from portal.http.header_limits import BoundedHttpProtocol
 
 # Seconds from the first byte of a request (or from the connection, for its first) to the end of its head.
@@ -36,6 +37,7 @@ class LimitedHttpProtocol(BoundedHttpProtocol):
         super().connection_made(transport)
         if self._is_one_too_many():
             self._refused = True
+            metrics.REFUSED_REQUESTS.labels("too_many_connections").inc()
             self._end(b"503 Service Unavailable", _FULL)
         else:
             self._wait()
@@ -84,6 +86,7 @@ class LimitedHttpProtocol(BoundedHttpProtocol):
     def _too_late(self) -> None:
         self._waiting = None
         if self.cycle is None or self.cycle.response_complete:
+            metrics.REFUSED_REQUESTS.labels("head_too_slow").inc()
             self._end(b"408 Request Timeout", _LATE)
         else:
             self.transport.abort()  # a response to an earlier request is in progress

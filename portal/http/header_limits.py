@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from portal.common.monitoring import metrics
+
 # The same limit as uvicorn's parser in Python.
 HEAD_LIMIT = 64 * 1024
 _TOO_LONG = "The head of the request is too long."
@@ -25,6 +27,7 @@ class BoundedHttpProtocol(HttpToolsProtocol):
         super().data_received(data)
         self._fruitless = 0 if self._bore_fruit else self._fruitless + len(data)
         if self._fruitless > HEAD_LIMIT and not self.transport.is_closing():
+            metrics.REFUSED_REQUESTS.labels("head_too_long").inc()
             self.logger.warning(_TOO_LONG)
             self.send_400_response(_TOO_LONG)
 

@@ -19,7 +19,10 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from django.core.handlers.asgi import ASGIHandler
+from django.http import HttpRequest
+from django.urls import ResolverMatch
 
+from portal.common.monitoring import log_context
 from portal.http.body_limits import ANONYMOUS_LIMIT, Incoming, Message, Receive, TooSlow, content_length
 
 # (method, path) of the requests that are read as they arrive.
@@ -238,6 +241,12 @@ class StreamingHandler(ASGIHandler):
             headers = [(b"connection", b"close"), (b"content-length", b"0")]
             await send({"type": "http.response.start", "status": HTTPStatus.REQUEST_TIMEOUT, "headers": headers})
             await send({"type": "http.response.body"})
+
+    def resolve_request(self, request: HttpRequest) -> ResolverMatch:
+        """Resolve the route, and name it in log lines and metrics."""
+        match: ResolverMatch = super().resolve_request(request)
+        log_context.note(route=match.view_name, job=str(match.kwargs.get("job_id", "")))
+        return match
 
     async def read_body(self, receive: Receive) -> Any:
         return await receive.body() if isinstance(receive, Incoming) else receive

@@ -9,7 +9,9 @@ import uvicorn
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from portal.common.monitoring.metrics import Process
 from portal.http.direct_body import http_protocol
+from portal.operations.serving import always_alive, serve
 from portal.preflight import CannotStart, listen
 
 _PING_SECONDS = 20
@@ -22,8 +24,10 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--fd", type=int, help="number of the inherited listening socket")
+        parser.add_argument("--operations-port", type=int, help="instead of REGATTA_OPERATIONS_PORT")
 
-    def handle(self, *args: Any, fd: int | None, **options: Any) -> None:
+    def handle(self, *args: Any, fd: int | None, operations_port: int | None, **options: Any) -> None:
+        serve(Process.WEB, (always_alive,), port=operations_port)
         configuration = uvicorn.Config(
             "portal.asgi:application",
             http=http_protocol(direct=settings.DIRECT_BODIES),
@@ -32,6 +36,8 @@ class Command(BaseCommand):
             ws_ping_timeout=_PING_SECONDS,
             lifespan="off",
             access_log=False,
+            # The settings configure the loggers, and portal.http.access writes the access log.
+            log_config=None,
             log_level="warning",
             timeout_graceful_shutdown=_GRACE_SECONDS,
             # portal.common.proxy_middleware alone decides which proxy headers to trust.

@@ -5,16 +5,21 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 from django.db import close_old_connections
 
 from portal.common.clock import now as wall_clock
+from portal.common.monitoring import heartbeat, metrics
+from portal.common.monitoring.metrics import Process
+from portal.operations.serving import serve
 
 _log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0
@@ -24,7 +29,10 @@ class Command(BaseCommand):
     help = "Run the periodic tasks every REGATTA_SWEEP_SECONDS until SIGTERM: above all, reconcile all active jobs."
     requires_system_checks = ()
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--operations-port", type=int, help="instead of REGATTA_OPERATIONS_PORT")
+
+    def handle(self, *args: Any, operations_port: int | None, **options: Any) -> None:
         from datasets.garbage_collection import Maintenance
         from jobs.elastic.controller.controller import Controller
         from jobs.launch.cluster_namespaces import NamespaceUpdates
@@ -34,6 +42,7 @@ class Command(BaseCommand):
         from jobs.maintenance.garbage_collection import Pruning
         from jobs.maintenance.periodic import Periodic, Task
         from jobs.maintenance.retention import Retaining
+        from jobs.maintenance.statistics import Statistics
         from jobs.maintenance.stream_compaction import seal_due
         from jobs.reconcile.admission import Explanations
         from jobs.reconcile.sweep import sweep
@@ -57,16 +66,44 @@ class Command(BaseCommand):
             Task("namespaces", NamespaceUpdates().when_due),
             Task("e-mail", Outbox().when_due),
             Task("sign-in attempts", SignInAttempts().when_due),
+            Task("statistics", Statistics().when_due),
         )
         periodic = Periodic(tasks, every=settings.SWEEP_SECONDS)
+        passes = Passes()
+        metrics.computed(metrics.SWEEP_AGE, passes.age)
+        serve(Process.SWEEP, (heartbeat.OF_PROCESS.last,), port=operations_port)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 
         def sweep_once(now: datetime) -> None:
-            close_old_connections()
-            periodic.run(now)
+            with passes.measured():
+                close_old_connections()
+                periodic.run(now)
 
         repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
+
+
+class Passes:
+    """Measures the passes of the sweep. The heartbeat beats at each pass, task and job, so a long pass is no hang."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._ended = clock()
+
+    def age(self) -> float:
+        """Return the seconds since the last pass ended, whether it failed or not."""
+        return self._clock() - self._ended
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Measure the block as a pass."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._ended = self._clock()
+            metrics.SWEEP_SECONDS.observe(self._ended - began)
+            heartbeat.OF_PROCESS.beat()
 
 
 def repeat(sweep: Callable[[datetime], object], *, every: float, wait: Callable[[float], bool]) -> None:
@@ -78,6 +115,7 @@ def repeat(sweep: Callable[[datetime], object], *, every: float, wait: Callable[
             failures = 0
         except Exception:  # noqa: BLE001  whatever it is, the next sweep may succeed
             failures += 1
+            metrics.SWEEP_ERRORS.labels("pass").inc()
             _log.exception(
                 "The sweep failed (%d in a row); the next one is in %g s.", failures, pause_after(failures, every)
             )

@@ -16,6 +16,8 @@ from django.db.migrations.executor import MigrationExecutor
 
 from jobs.backends.local import isolation
 from portal.bytecode import compile_in_background
+from portal.common.monitoring.metrics import Process
+from portal.operations.serving import OFFSETS
 from portal.preflight import CannotStart, check_redis, listen, lock_data_directory
 from portal.private_files import open_to_others
 from portal.supervisor import INTERRUPT_SECONDS, Supervisor, write_line
@@ -93,9 +95,9 @@ def _supervisor(listener: int) -> Supervisor:
     os.environ["PYTHONUNBUFFERED"] = "1"
     manage = (sys.executable, str(settings.BASE_DIR / "manage.py"))
     children = {
-        "web": Child((*manage, "serve", "--fd", str(listener)), inherit=(listener,)),
-        "worker": Child((*manage, "work")),
-        "sweep": Child((*manage, "sweep")),
+        "web": Child((*manage, "serve", "--fd", str(listener), *_operations(Process.WEB)), inherit=(listener,)),
+        "worker": Child((*manage, "work", *_operations(Process.WORKER))),
+        "sweep": Child((*manage, "sweep", *_operations(Process.SWEEP))),
         **_controller(),
     }
     return Supervisor(
@@ -105,6 +107,12 @@ def _supervisor(listener: int) -> Supervisor:
         on_ready=lambda: write_line(f"Regatta is ready at {_address()} (Ctrl-C stops it)"),
         interrupt=_interrupt,
     )
+
+
+def _operations(process: Process) -> tuple[str, ...]:
+    """Processes of one machine need a port each."""
+    port = settings.OPERATIONS_PORT
+    return ("--operations-port", str(port + OFFSETS[process])) if port else ()
 
 
 def _controller() -> dict[str, Child]:

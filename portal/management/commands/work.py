@@ -6,6 +6,7 @@ lost, so this worker only waits for running tasks, and exits.
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -13,13 +14,18 @@ import warnings
 from typing import Any
 
 from celery import signals
-from django.core.management.base import BaseCommand
+from django.core.management.base import BaseCommand, CommandParser
 
 from portal.celery import app
+from portal.common.monitoring import heartbeat
+from portal.common.monitoring.metrics import Process
+from portal.operations.serving import serve
+from portal.operations.worker import RunningTasks, watch_loop
 
 _GRACE_SECONDS = 2.0
+_THREADS = 4
 _ARGUMENTS = (
-    *("--quiet", "worker", "--pool", "threads", "--concurrency", "4", "--loglevel", "WARNING"),
+    *("--quiet", "worker", "--pool", "threads", "--concurrency", str(_THREADS), "--loglevel", "WARNING"),
     *("--without-gossip", "--without-mingle", "--without-heartbeat"),
 )
 
@@ -28,37 +34,37 @@ class Command(BaseCommand):
     help = "Run the Celery worker until SIGTERM."
     requires_system_checks = ()
 
-    def handle(self, *args: Any, **options: Any) -> None:
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--operations-port", type=int, help="instead of REGATTA_OPERATIONS_PORT")
+
+    def handle(self, *args: Any, operations_port: int | None, **options: Any) -> None:
         # The installation guide already advises against running the whole portal as root.
         warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
-        in_progress = _InProgress()
-        signals.task_prerun.connect(in_progress.begin)
-        signals.task_postrun.connect(in_progress.end)
+        # Celery leaves the loggers as the settings have configured them when this signal has a receiver.
+        signals.setup_logging.connect(_keep_loggers)
+        running = RunningTasks(_THREADS)
+        running.connect()
+        watch_loop(app)
+        serve(Process.WORKER, (heartbeat.OF_PROCESS.last, running.last), port=operations_port)
         # Later than Celery's own handlers, which it sets while it starts.
-        signals.worker_ready.connect(in_progress.end_on_sigterm)
+        end_on_sigterm = _EndOnSigterm(running)  # the signal keeps no reference
+        signals.worker_ready.connect(end_on_sigterm)
         app.worker_main(_ARGUMENTS)
 
 
-class _InProgress:
-    """Counts the running tasks."""
+def _keep_loggers(loglevel: int | None = None, **_: Any) -> None:
+    logging.getLogger("celery").setLevel(logging.WARNING)
 
-    def __init__(self) -> None:
-        self._changed = threading.Condition()
-        self._running = 0
 
-    def begin(self, **_: Any) -> None:
-        with self._changed:
-            self._running += 1
+class _EndOnSigterm:
+    """Ends the process at SIGTERM, once no task runs or after the grace."""
 
-    def end(self, **_: Any) -> None:
-        with self._changed:
-            self._running -= 1
-            self._changed.notify_all()
+    def __init__(self, running: RunningTasks) -> None:
+        self._running = running
 
-    def end_on_sigterm(self, **_: Any) -> None:
+    def __call__(self, **_: Any) -> None:
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=self._leave).start())
 
     def _leave(self) -> None:
-        with self._changed:
-            self._changed.wait_for(lambda: self._running == 0, timeout=_GRACE_SECONDS)
+        self._running.wait_for_all(_GRACE_SECONDS)
         os._exit(0)

@@ -11,6 +11,7 @@ from django.db.models import QuerySet
 from jobs.maintenance import periodic
 from jobs.maintenance.periodic import Periodic, Task
 from jobs.models import FailedTask
+from portal.common.monitoring import heartbeat, metrics
 from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
@@ -101,3 +102,18 @@ def test_the_admins_page_names_a_failing_task_and_its_error(personas: Personas) 
     page = personas.client("admin").get("/admin/cluster").content.decode()
     assert "sealing" in page
     assert "the disk is full" in page
+
+
+def test_a_failure_and_its_time_are_counted_under_the_task_s_name() -> None:
+    errors, seconds = metrics.SWEEP_ERRORS.labels("counted"), metrics.SWEEP_TASK_SECONDS.labels("counted")
+    before = errors._value.get(), seconds._value.get()
+    Periodic([Task("counted", Failing())], every=1).run(MOMENT)
+    assert errors._value.get() == before[0] + 1
+    assert seconds._value.get() > before[1]
+
+
+def test_a_long_pass_beats_after_each_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    beats: list[str] = []
+    monkeypatch.setattr(heartbeat.OF_PROCESS, "beat", lambda: beats.append("beat"))
+    Periodic([Task("one", Failing(fails=False)), Task("two", Failing())], every=1).run(MOMENT)
+    assert len(beats) == 2

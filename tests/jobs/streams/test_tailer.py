@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+import time
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from jobs.models.streams import StreamKind
 from jobs.streams import store, tailer
 from jobs.streams.tailer import StreamReader, Tailer, Watcher
+from portal.common.monitoring import metrics
 from tests.jobs.streams.conftest import Writer
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -23,6 +25,9 @@ class PatientBell:
         self.timeouts: list[float] = []
         self.waiting = asyncio.Event()
         self.rung = asyncio.Event()
+
+    def take_since(self) -> None:
+        return None
 
     async def wait(self, timeout: float) -> bool:
         self.timeouts.append(timeout)
@@ -93,6 +98,47 @@ def test_a_reader_continues_after_an_error_of_the_store(writer: Writer, monkeypa
         return reader.hi
 
     assert asyncio.run(scenario()) == 3
+
+
+class ScriptedBell:
+    """Bell that lets ``write`` append before its first answer, which is ``rung``; then it ends the reader."""
+
+    def __init__(self, write: Callable[[], int], *, rung: bool) -> None:
+        self._write, self._rung = write, rung
+        self.waits = 0
+
+    def take_since(self) -> float | None:
+        return time.time() - 0.5 if self.waits and self._rung else None
+
+    async def wait(self, timeout: float) -> bool:
+        self.waits += 1
+        if self.waits > 1:
+            raise asyncio.CancelledError
+        await tailer.in_thread(self._write)
+        return self._rung
+
+
+def delivered(writer: Writer, *, rung: bool) -> None:
+    """Have a reader deliver three lines after a ring, or after a poll."""
+
+    async def scenario() -> None:
+        bell = ScriptedBell(lambda: writer.lines(1, 3), rung=rung)
+        with pytest.raises(asyncio.CancelledError):
+            await StreamReader(str(writer.job.pk), StreamKind.LOGS).run(bell)  # type: ignore[arg-type]
+
+    asyncio.run(scenario())
+
+
+def test_the_lag_of_readers_counts_from_the_commit(writer: Writer) -> None:
+    before = metrics.STREAM_LAG._sum.get()
+    delivered(writer, rung=True)
+    assert metrics.STREAM_LAG._sum.get() - before >= 0.5
+
+
+def test_entries_that_only_a_poll_found_are_counted(writer: Writer) -> None:
+    before = metrics.STREAM_FALLBACKS._value.get()
+    delivered(writer, rung=False)
+    assert metrics.STREAM_FALLBACKS._value.get() == before + 1
 
 
 def test_a_follower_gets_all_of_a_closed_stream_that_is_read_in_several_turns(

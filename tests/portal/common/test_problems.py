@@ -11,6 +11,7 @@ from portal.common.errors import Conflict, QuotaExceeded, TooManyRequests, Valid
 from portal.common.messages import requests as messages
 from portal.common.parsers import is_deeper
 from portal.common.problems import content_security_policy, problem_from_exception, problem_of
+from portal.common.trusted_proxies import network
 from tests.messages import mentions
 from tests.personas import Personas
 
@@ -128,11 +129,17 @@ def test_the_policy_allows_sockets_to_the_same_host_only() -> None:
     assert "unsafe" not in policy
 
 
-def test_a_request_keeps_a_harmless_number_of_its_own() -> None:
+def test_a_request_keeps_the_number_that_a_trusted_proxy_gave_it(settings: Settings) -> None:
+    settings.TRUSTED_PROXIES = (network("127.0.0.1"),)
     assert Client().get("/healthz", headers={"x-request-id": "abc-1"}).headers["X-Request-ID"] == "abc-1"
 
 
-def test_a_request_number_that_could_forge_a_log_line_is_replaced() -> None:
+def test_a_request_number_of_another_caller_is_replaced() -> None:
+    assert Client().get("/healthz", headers={"x-request-id": "abc-1"}).headers["X-Request-ID"] != "abc-1"
+
+
+def test_a_request_number_that_could_forge_a_log_line_is_replaced(settings: Settings) -> None:
+    settings.TRUSTED_PROXIES = (network("127.0.0.1"),)
     assert Client().get("/healthz", headers={"x-request-id": "a b"}).headers["X-Request-ID"] != "a b"
 
 

@@ -4,7 +4,17 @@ from datetime import datetime
 
 import pytest
 
-from portal.management.commands.sweep import LONGEST_PAUSE, pause_after, repeat
+from portal.common.monitoring import heartbeat, metrics
+from portal.common.monitoring.heartbeat import Heartbeat
+from portal.management.commands.sweep import LONGEST_PAUSE, Passes, pause_after, repeat
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def pauses_of(outcomes: list[bool]) -> list[float]:
@@ -35,3 +45,37 @@ def test_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_pause_has_an_end() -> None:
     assert pause_after(1000, 1.0) == LONGEST_PAUSE
+
+
+def test_a_failed_pass_is_counted() -> None:
+    errors = metrics.SWEEP_ERRORS.labels("pass")
+    before = errors._value.get()
+    pauses_of([False, True])
+    assert errors._value.get() == before + 1
+
+
+def test_the_age_counts_from_the_end_of_the_last_pass() -> None:
+    clock = Clock()
+    passes = Passes(clock)
+    with passes.measured():
+        clock.now += 40
+    clock.now += 7
+    assert passes.age() == 7
+
+
+def test_a_pass_that_does_not_end_grows_old() -> None:
+    clock = Clock()
+    passes = Passes(clock)
+    with passes.measured():
+        clock.now += 400
+        assert passes.age() == 400
+
+
+def test_a_pass_that_fails_ends_too_and_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(heartbeat, "OF_PROCESS", Heartbeat(clock))
+    passes = Passes(clock)
+    with pytest.raises(RuntimeError), passes.measured():
+        clock.now += 40
+        raise RuntimeError("the database is away")
+    assert (passes.age(), heartbeat.OF_PROCESS.last()) == (0, clock.now)

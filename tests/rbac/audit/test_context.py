@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 from django.test import Client
+from pytest_django import Settings
 from rest_framework.test import APIClient
 
 from jobs.tasks import reconcile_job
+from portal.common.trusted_proxies import network
 from rbac.audit import context as audit_context
 from rbac.audit import log as audit_log
 from rbac.audit.context import NO_REQUEST, AuditContext
@@ -22,6 +24,12 @@ from tests.personas import Personas
 
 pytestmark = pytest.mark.django_db
 SENDER = {"REMOTE_ADDR": "192.0.2.7", "HTTP_X_REQUEST_ID": "a-request-of-mine"}
+
+
+@pytest.fixture(autouse=True)
+def _sender_is_a_trusted_proxy(settings: Settings) -> None:
+    """Only such a sender chooses the id of its requests."""
+    settings.TRUSTED_PROXIES = (network(SENDER["REMOTE_ADDR"]),)
 
 
 def origin_of(row: AuditEntry) -> tuple[Any, ...]:
