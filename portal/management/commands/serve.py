@@ -11,6 +11,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from portal.http.direct_body import http_protocol
 from portal.preflight import CannotStart, listen
+from portal.system.heartbeats import Reporter
 
 _PING_SECONDS = 20
 _GRACE_SECONDS = 2
@@ -39,7 +40,13 @@ class Command(BaseCommand):
             server_header=False,
         )
         # The address family is read from the socket: the event loop sets TCP_NODELAY only on a socket of known family.
-        uvicorn.Server(configuration).run(sockets=[_listening() if fd is None else socket.socket(fileno=fd)])
+        listener = _listening() if fd is None else socket.socket(fileno=fd)
+        reporter = Reporter("web")
+        reporter.start()
+        try:
+            uvicorn.Server(configuration).run(sockets=[listener])
+        finally:
+            reporter.stop()
 
 
 def _listening() -> socket.socket:

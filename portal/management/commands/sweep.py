@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import threading
+import time
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
@@ -15,6 +16,7 @@ from django.core.management.base import BaseCommand
 from django.db import close_old_connections
 
 from portal.common.clock import now as wall_clock
+from portal.system.heartbeats import HeartbeatPruning, Reporter
 
 _log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0
@@ -57,16 +59,25 @@ class Command(BaseCommand):
             Task("namespaces", NamespaceUpdates().when_due),
             Task("e-mail", Outbox().when_due),
             Task("sign-in attempts", SignInAttempts().when_due),
+            Task("heartbeats", HeartbeatPruning().when_due),
         )
         periodic = Periodic(tasks, every=settings.SWEEP_SECONDS)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 
+        reporter = Reporter("sweep")
+        reporter.start()
+
         def sweep_once(now: datetime) -> None:
+            begun = time.monotonic()
             close_old_connections()
             periodic.run(now)
+            reporter.passed(time.monotonic() - begun)
 
-        repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
+        try:
+            repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
+        finally:
+            reporter.stop()
 
 
 def repeat(sweep: Callable[[datetime], object], *, every: float, wait: Callable[[float], bool]) -> None:

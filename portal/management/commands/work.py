@@ -10,12 +10,14 @@ import os
 import signal
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from celery import signals
 from django.core.management.base import BaseCommand
 
 from portal.celery import app
+from portal.system.heartbeats import Reporter
 
 _GRACE_SECONDS = 2.0
 _ARGUMENTS = (
@@ -31,7 +33,9 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         # The installation guide already advises against running the whole portal as root.
         warnings.filterwarnings("ignore", message="You're running the worker with superuser privileges")
-        in_progress = _InProgress()
+        reporter = Reporter("worker")
+        reporter.start()
+        in_progress = _InProgress(reporter.stop)
         signals.task_prerun.connect(in_progress.begin)
         signals.task_postrun.connect(in_progress.end)
         # Later than Celery's own handlers, which it sets while it starts.
@@ -40,9 +44,10 @@ class Command(BaseCommand):
 
 
 class _InProgress:
-    """Counts the running tasks."""
+    """Counts the running tasks. ``before_exit`` is called when they have ended."""
 
-    def __init__(self) -> None:
+    def __init__(self, before_exit: Callable[[], None]) -> None:
+        self._before_exit = before_exit
         self._changed = threading.Condition()
         self._running = 0
 
@@ -61,4 +66,5 @@ class _InProgress:
     def _leave(self) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._running == 0, timeout=_GRACE_SECONDS)
+        self._before_exit()
         os._exit(0)
