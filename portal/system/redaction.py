@@ -11,16 +11,22 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
-from urllib.parse import quote, quote_plus, unquote, urlsplit
+from urllib.parse import quote, quote_plus, unquote
 
 from django.conf import settings
 
 REMOVED = "[removed]"
 # Shorter values would remove parts of ordinary words.
 LEAST_LENGTH = 4
-_SECRET_NAME = re.compile(r"SECRET|PASSW|TOKEN|KEY|CREDENTIAL|AUTH|_URL$|COORDINATION|MAIL_SERVER|DSN", re.IGNORECASE)
-# Variables with such names whose values are no secrets.
-_PUBLIC = frozenset({"REGATTA_INGEST_URL", "REGATTA_GITLAB_URL", "REGATTA_BAIDU_URL", "SSH_AUTH_SOCK"})
+_SECRET_NAME = re.compile(r"SECRET|PASSW|TOKEN|KEY|CREDENTIAL|AUTH", re.IGNORECASE)
+_SECRET_SETTING = re.compile(r"(SECRET|PASSWORD|SECRET_KEY)$")
+# Names of Secrets on the cluster.
+_PUBLIC = frozenset(
+    {
+        *("KUBERNETES_PULL_SECRET", "BUILD_SECRET"),
+        *("REGATTA_KUBERNETES_PULL_SECRET", "REGATTA_BUILD_SECRET"),
+    }
+)
 _PASSWORD_IN_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/\s@\"']*@", re.IGNORECASE)
 _ASSIGNMENT = re.compile(
     r"(?P<name>\b(?:password|passwd|pwd|secret|token|api_key)\b\s*[=:]\s*)[^\s,;\"']+", re.IGNORECASE
@@ -52,41 +58,32 @@ def of_this_process() -> Redaction:
 
 
 def _from_settings() -> Iterator[str]:
-    yield settings.SECRET_KEY
     for database in settings.DATABASES.values():
         yield str(database.get("PASSWORD") or "")
-    for name in dir(settings):
-        value = getattr(settings, name) if name.isupper() and _SECRET_NAME.search(name) else None
-        if isinstance(value, str) and "COOKIE" not in name and not name.endswith(("_NAME", "ENGINE")):
-            yield from _passwords_in(value) if "://" in value else (value,) if _is_secret_setting(name) else ()
-
-
-def _is_secret_setting(name: str) -> bool:
-    return name.endswith(("_SECRET", "_PASSWORD", "SECRET_KEY"))
+        yield from (str(value) for name, value in database.get("OPTIONS", {}).items() if _SECRET_NAME.search(name))
+    for name in filter(str.isupper, dir(settings)):
+        value = getattr(settings, name)
+        if not isinstance(value, str) or name in _PUBLIC:
+            continue
+        yield from _passwords_in(value)
+        if _SECRET_SETTING.search(name):
+            yield value
 
 
 def _from_environment(environment: Mapping[str, str]) -> Iterator[str]:
     for name, value in environment.items():
-        if name not in _PUBLIC and _SECRET_NAME.search(name):
-            yield from _passwords_in(value) if "://" in value else _lines(value)
+        yield from _passwords_in(value)
+        # A path is no secret; of a longer value, every line is one.
+        if _SECRET_NAME.search(name) and name not in _PUBLIC and not value.startswith("/"):
+            yield from (line.strip() for line in value.splitlines())
 
 
-def _lines(value: str) -> Iterator[str]:
-    """A path or a flag is no secret; of a longer value, every line is one."""
-    if not value.startswith("/") and value not in ("true", "false"):
-        yield from (line.strip() for line in value.splitlines())
-
-
-def _passwords_in(address: str) -> Iterator[str]:
-    try:
-        parts = urlsplit(address)
-        password = parts.password or ""
-    except ValueError:  # several hosts, as of etcd
-        password = ""
-    account = address.partition("://")[2].rpartition("@")[0]
-    for found in (password, account.partition(":")[2]):
-        yield found
-        yield unquote(found)
+def _passwords_in(text: str) -> Iterator[str]:
+    """Yield the password of an address, as written and decoded. Several hosts may follow it, as in that of etcd."""
+    scheme, found, rest = text.partition("://")
+    if found and scheme.replace("+", "").isalnum():
+        password = rest.rpartition("@")[0].partition(":")[2]
+        yield from (password, unquote(password))
 
 
 def _forms(secret: str) -> Iterator[str]:

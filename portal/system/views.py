@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http.response import HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext
 from django.utils.translation import gettext_noop as _
@@ -58,14 +59,14 @@ def page(request: HttpRequest) -> HttpResponse:
     return render(request, "admin/system.html", _context())
 
 
-def now(request: HttpRequest) -> Any:
+@require_safe
+def now(request: HttpRequest) -> HttpResponseBase:
     """Render the contents of the page. A caller who is no longer signed in reloads the page, and then signs in."""
     if not request.user.is_authenticated:
         return HttpResponse(status=204, headers={"HX-Refresh": "true"})
     return _now(request)
 
 
-@require_safe
 @admins_only
 def _now(request: HttpRequest) -> HttpResponse:
     return render(request, "admin/_system.html", _context())

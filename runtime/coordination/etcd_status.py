@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 
 from pyetcd import etcdrpc
@@ -33,18 +35,23 @@ class ClusterStatus:
 
 
 def statuses(site: str, seconds: float) -> ClusterStatus:
-    """Ask each member for its status, in at most ``seconds`` each, and one for the alarms of all."""
+    """Ask all members at once for their status and alarms. Each call takes at most ``seconds``."""
     address = EtcdAddress.parse(site)
-    answers: list[MemberStatus] = []
-    alarms: set[int] = set()
-    error = ""
-    for server in address.servers:
-        with contextlib.closing(Connection(replace(address, servers=(server,)), seconds)) as connection:
-            try:
-                status = connection.call(STATUS, etcdrpc.StatusRequest())
-                answers.append(MemberStatus(str(status.version), int(status.dbSize)))
-                listed = connection.call(ALARM, etcdrpc.AlarmRequest(action=etcdrpc.AlarmRequest.GET))
-                alarms |= {int(member.alarm) for member in listed.alarms}
-            except CoordinationError as failed:
-                error = type(failed).__name__
-    return ClusterStatus(len(address.servers), tuple(answers), tuple(sorted(alarms)), error)
+    members = [replace(address, servers=(server,)) for server in address.servers]
+    with ThreadPoolExecutor(len(members)) as threads:
+        found = list(threads.map(partial(_ask, seconds=seconds), members))
+    answers = [answer for answer in found if not isinstance(answer, CoordinationError)]
+    errors = [type(answer).__name__ for answer in found if isinstance(answer, CoordinationError)]
+    alarms = {alarm for _, raised in answers for alarm in raised}
+    status = tuple(member for member, _ in answers)
+    return ClusterStatus(len(members), status, tuple(sorted(alarms)), errors[-1] if errors else "")
+
+
+def _ask(address: EtcdAddress, seconds: float) -> tuple[MemberStatus, frozenset[int]] | CoordinationError:
+    try:
+        with contextlib.closing(Connection(address, seconds)) as connection:
+            status = connection.call(STATUS, etcdrpc.StatusRequest())
+            listed = connection.call(ALARM, etcdrpc.AlarmRequest(action=etcdrpc.AlarmRequest.GET))
+    except CoordinationError as failed:
+        return failed
+    return MemberStatus(str(status.version), int(status.dbSize)), frozenset(int(one.alarm) for one in listed.alarms)

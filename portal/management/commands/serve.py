@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sys
 from typing import Any
 
 import uvicorn
@@ -41,6 +43,8 @@ class Command(BaseCommand):
         )
         # The address family is read from the socket: the event loop sets TCP_NODELAY only on a socket of known family.
         listener = _listening() if fd is None else socket.socket(fileno=fd)
+        # uvicorn raises the signal again after its orderly end; by default that would kill the process at once.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         reporter = Reporter("web")
         reporter.start()
         try:
