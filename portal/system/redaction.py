@@ -27,7 +27,7 @@ _PUBLIC = frozenset(
         *("REGATTA_KUBERNETES_PULL_SECRET", "REGATTA_BUILD_SECRET"),
     }
 )
-_PASSWORD_IN_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^/\s@\"']*@", re.IGNORECASE)
+_PASSWORD_IN_ADDRESS = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)[^\s\"']*@", re.IGNORECASE)
 _ASSIGNMENT = re.compile(
     r"(?P<name>\b(?:password|passwd|pwd|secret|token|api_key)\b\s*[=:]\s*)[^\s,;\"']+", re.IGNORECASE
 )

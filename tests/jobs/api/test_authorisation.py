@@ -115,7 +115,7 @@ TABLE = {
     "POST admin/cluster/mode": ADMIN_DEED,
     "POST admin/cluster/what-if": ADMIN_PAGE,
     "GET admin/system": ADMIN_PAGE,
-    # The contents alone, which the page requests: without a session it is told to reload itself.
+    # The contents alone, which the page requests: without a session the answer reloads the page.
     "GET admin/system/now": "200 403 403 403 403 204",
     "POST admin/system/diagnostics": ADMIN_PAGE,
     "POST admin/system/e-mails/<int:failure_id>/send": ADMIN_DEED,

@@ -123,6 +123,11 @@ def test_the_expiry_of_registry_credentials_is_read_from_their_tokens(document: 
     assert credentials.expiries_of_registries(json.dumps(document)) == expected
 
 
+@pytest.fixture(autouse=True)
+def _outside_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path / "none")
+
+
 def test_a_file_of_credentials_without_a_date_is_shown_without_one(settings: Any, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text("no JSON")

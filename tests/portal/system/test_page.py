@@ -15,7 +15,6 @@ from pytest_django.live_server_helper import LiveServer
 
 from jobs.models import FailedTask
 from portal.common.clock import now
-from portal.models import ProcessHeartbeat
 from portal.system import messages, overview, servers
 from portal.system.heartbeats import Reporter
 from portal.system.observations import Redis, Unreachable
@@ -60,7 +59,7 @@ def test_the_api_is_the_admins(personas: Personas, person: str) -> None:
 
 
 def test_a_token_that_is_bound_to_other_scopes_may_not_read_it(personas: Personas) -> None:
-    token = make_token(personas.admin, scopes=["jobs:read"])
+    token = make_token(personas.admin, scopes=["job:read"])
     assert Client(headers={"authorization": f"Bearer {token}"}).get(API).status_code == 403
 
 
@@ -231,4 +230,3 @@ def test_the_page_renews_itself(page: Page, live_server: LiveServer) -> None:
     page.clock.fast_forward(11_000)
     expect(page.locator("[data-entry=worker]")).to_have_attribute("data-status", "ok")
     expect(page.locator("#system")).to_have_count(1)
-    ProcessHeartbeat.objects.all().delete()
