@@ -48,8 +48,8 @@ def record_trial(to: str, error: Exception, now: datetime) -> None:
 def send_again(failure_id: int, now: datetime) -> bool:
     """Make a waiting e-mail due now. Return False if it no longer waits, or if a process is sending it: nothing is sent
     twice."""
-    failure = FailedEmail.objects.filter(pk=failure_id, sent=None).exclude(next_try=None).first()
-    if failure is None or failure.email_id is None:
+    failure = FailedEmail.objects.filter(pk=failure_id, sent=None).first()
+    if failure is None or failure.email_id is None or failure.next_try is None:
         return False
     with transaction.atomic():
         waits = OutgoingEmail.objects.filter(pk=failure.email_id, due=failure.next_try)

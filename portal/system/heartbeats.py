@@ -38,7 +38,12 @@ class Reporter:
 
     def __init__(self, kind: str, *, every: float = EVERY_SECONDS, clock: Callable[[], datetime] = wall_clock) -> None:
         self._clock, self._every = clock, every
-        self._identity = {"kind": kind, "host": socket.gethostname()[:253], "pid": os.getpid(), "started": clock()}
+        self._identity: dict[str, Any] = {
+            "kind": kind,
+            "host": socket.gethostname()[:253],
+            "pid": os.getpid(),
+            "started": clock(),
+        }
         self._values: dict[str, Any] = {"version": VERSION}
         self._errors = _LastError(self._note_error)
         self._stopping = threading.Event()

@@ -31,12 +31,17 @@ SET, NOT_SET = "set", "not set"
 
 def report() -> dict[str, Any]:
     """Return the settings by name, the kind of the database, and the names of the variables of the environment."""
-    names = [name for name in dir(settings) if name.isupper() and settings.is_overridden(name)]
+    names = [name for name in dir(settings) if name.isupper() and _is_changed(name)]
     return {
         "settings": {name: _shown(name) for name in names},
         "database": settings.DATABASES["default"]["ENGINE"].rpartition(".")[2],
         "environment": sorted(name for name in os.environ if name.startswith("REGATTA_")),
     }
+
+
+def _is_changed(name: str) -> bool:
+    """Return whether the setting is one of the portal, not a default of the framework."""
+    return bool(settings.is_overridden(name))  # type: ignore[misc]
 
 
 def _shown(name: str) -> Any:
