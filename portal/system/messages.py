@@ -31,7 +31,7 @@ KUBERNETES_UNREACHABLE = _(
     "The API server did not answer ({error}). Check the cluster, REGATTA_KUBECONFIG and the permissions of the portal."
 )
 STORAGE_UNREACHABLE = _("The storage cannot be used ({error}). Check the mount or the bucket, and its credentials.")
-MIGRATIONS_PENDING = _("{count} migrations are pending. Run `manage.py prepare`, or restart the portal.")
+MIGRATIONS_PENDING = _("Pending migrations: {count}. Run `manage.py prepare`, or restart the portal.")
 ETCD_MEMBERS_DOWN = _("{reachable} of {members} members answer. Start the others before one more fails.")
 ETCD_ALARM = _("etcd has raised {alarms}. Free space, then disarm the alarm as in the operation manual.")
 LEASE_UNKNOWN = _("Reachable. The lease of the PaddleJob controller does not exist or cannot be read.")
@@ -50,8 +50,10 @@ QUEUE_WAITS = _("The oldest job waits: {why}")
 QUEUE_WAITS_LONG = _("The oldest job has waited for {hours} h: {why}")
 QUEUE_NEXT = _("It is next to start.")
 STREAMS_MERGED = _("No stream waits.")
-STREAMS_WAIT = _("{count} streams wait to be merged.")
-STREAMS_LAG = _("{count} streams wait to be merged, the first for {minutes} minutes. Check the sweep and its log.")
+STREAMS_WAIT = _("Streams that wait to be merged: {count}.")
+STREAMS_LAG = _(
+    "Streams that wait to be merged: {count}, the first for {minutes} minutes. Check the sweep and its log."
+)
 
 CERTIFICATE_VALID = _("Valid for {days} more days.")
 CERTIFICATE_EXPIRES = _("Expires in {days} days. Renew it.")
@@ -62,7 +64,7 @@ CERTIFICATE_UNREADABLE = _(
 CERTIFICATE_NOT_USED = _("Not used: REGATTA_HTTPS is 0.")
 CERTIFICATE_NO_HOST = _("REGATTA_ALLOWED_HOSTS names no host whose certificate could be read.")
 TOKENS_NONE = _("No token expires within {days} days.")
-TOKENS_EXPIRE = _("{count} tokens expire within {days} days. Ask their owners to replace them.")
+TOKENS_EXPIRE = _("Tokens that expire within {days} days: {count}. Ask their owners to replace them.")
 CREDENTIAL_WITHOUT_DATE = _("It carries no expiry date.")
 CREDENTIAL_VALID = _("Valid until {date}.")
 CREDENTIAL_RENEWED = _("Valid until {date}; the cluster renews it.")
@@ -70,14 +72,12 @@ CREDENTIAL_EXPIRES = _("Expires in {days} days. Renew it.")
 CREDENTIAL_EXPIRED = _("Expired. Renew it.")
 
 MAIL_FLOWS = _("No e-mail waits.")
-MAIL_WAITS = _("{count} e-mails wait to be sent.")
-MAIL_LATE = _("{count} e-mails wait, the first for {minutes} minutes. Check the sweep.")
-MAIL_FAILS = _(
-    "{count} e-mails could not be sent in the last day and are tried again ({error}). Check REGATTA_MAIL_SERVER."
-)
+MAIL_WAITS = _("E-mails that wait to be sent: {count}.")
+MAIL_LATE = _("E-mails that wait to be sent: {count}, the first for {minutes} minutes. Check the sweep.")
+MAIL_FAILS = _("E-mails that failed in the last day and are tried again: {count} ({error}). Check REGATTA_MAIL_SERVER.")
 MAIL_GIVEN_UP = _(
-    "{count} e-mails of the last day were given up ({error}). Check REGATTA_MAIL_SERVER. Their recipients have to ask"
-    " for them again."
+    "E-mails of the last day that were given up: {count} ({error}). Check REGATTA_MAIL_SERVER. Their"
+    " recipients have to ask for them again."
 )
 MAIL_TO_OUTPUT = _("E-mails are written to the output of the sweep: REGATTA_MAIL_SERVER is not set.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from django.conf import settings
-from django.db.models import Count, Min, Q, Sum
+from django.db.models import Count, F, Min, Q, Sum
 
 from jobs.lifecycle.states import TERMINAL
 from jobs.maintenance.stream_compaction import MANY_BLOCKS
@@ -77,12 +77,14 @@ def tokens(now: datetime) -> seen.Tokens:
 
 def mail(now: datetime) -> seen.Mail:
     """Return the state of the queue of e-mails, and how many failed recently."""
-    failures = FailedEmail.objects.filter(sent=None, last__gt=now - UNSENT_FOR)
+    # The admin who sends a test e-mail sees its error at once.
+    failures = FailedEmail.objects.filter(sent=None, last__gt=now - UNSENT_FOR).exclude(template="trial")
     counts = failures.aggregate(
         unsent=Count("pk", filter=Q(email__isnull=False)),
-        given_up=Count("pk", filter=Q(email=None) & ~Q(template="trial")),
+        given_up=Count("pk", filter=Q(email=None)),
     )
-    newest = failures.order_by("-last").first()
+    # An e-mail that was given up explains more than one that is tried again.
+    newest = failures.order_by(F("email").asc(nulls_first=True), "-last").first()
     waiting = OutgoingEmail.objects.aggregate(count=Count("pk"), oldest=Min("due"))
     return seen.Mail(
         waiting=waiting["count"],
