@@ -84,7 +84,7 @@ def mail(now: datetime) -> seen.Mail:
         given_up=Count("pk", filter=Q(email=None)),
     )
     # An e-mail that was given up explains more than one that is tried again.
-    newest = failures.order_by(F("email").asc(nulls_first=True), "-last").first()
+    newest = failures.order_by(F("email").desc(nulls_first=True), "-last").first()
     waiting = OutgoingEmail.objects.aggregate(count=Count("pk"), oldest=Min("due"))
     return seen.Mail(
         waiting=waiting["count"],
