@@ -12,6 +12,7 @@ CATALOGUES = (
     "jobs.messages.jobs",
     "jobs.messages.specification",
     "portal.common.messages.requests",
+    "portal.system.messages",
     "quota.messages",
     "rbac.messages",
     "runtime.messages.composition",

@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from django.utils.functional import SimpleLazyObject
 
+from portal.system.overview import badge
 from quota.selectors import quota_of
 from rbac.models import Namespace
 from rbac.selectors import namespaces_of
@@ -18,7 +19,8 @@ _HEADER_RESOURCES = ("cpu", "jobs")
 
 def page_context(request: HttpRequest) -> dict[str, Any]:
     """Return ``csp_nonce``; ``namespaces`` [Namespace, with ``role``]; ``current_namespace`` (or None); ``quota_line``
-    {"cpu": {"used", "limit"}, "jobs": {...}} of the current namespace, empty without one (limit None: no limit)."""
+    {"cpu": {"used", "limit"}, "jobs": {...}} of the current namespace, empty without one (limit None: no limit);
+    ``system_attention``, how many entries of the page *System* need attention, for admins."""
     namespaces = SimpleLazyObject(lambda: namespaces_of(request.user))
     current = SimpleLazyObject(lambda: _current(request, list(namespaces)))
     return {
@@ -26,6 +28,7 @@ def page_context(request: HttpRequest) -> dict[str, Any]:
         "namespaces": namespaces,
         "current_namespace": current,
         "quota_line": SimpleLazyObject(lambda: _quota_line(_current(request, list(namespaces)))),
+        "system_attention": SimpleLazyObject(badge),
     }
 
 

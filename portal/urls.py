@@ -14,6 +14,7 @@ urlpatterns = [
     path("", include("quota.urls")),
     path("", include("datasets.urls")),
     path("", include("jobs.urls")),
+    path("", include("portal.system.urls")),
     path("api/v1/", include("rbac.api.urls")),
     path("api/v1/", include("quota.api_urls")),
     path("api/v1/", include("datasets.api.urls")),

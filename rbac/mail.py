@@ -23,6 +23,7 @@ from django.utils.http import urlsafe_base64_encode
 from django.utils.translation import get_language
 
 from portal.common.clock import now as wall_clock
+from rbac import failed_emails
 from rbac.models import Awaiting, Invitation, OutgoingEmail, User
 from rbac.namespaces import invitations
 from rbac.namespaces.invitations import Invited
@@ -65,6 +66,7 @@ def try_out(to: str) -> str:
         _send(to, "trial", {})
     except Exception as error:  # noqa: BLE001  whatever a mail server may raise
         _log.warning("The trial e-mail to %s could not be sent.", to, exc_info=True)
+        failed_emails.record_trial(to, error, wall_clock())
         return str(error) or type(error).__name__
     return ""
 

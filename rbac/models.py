@@ -221,6 +221,24 @@ class OutgoingEmail(models.Model):
     tries = models.PositiveSmallIntegerField(default=0)
 
 
+class FailedEmail(models.Model):
+    """An e-mail whose sending failed, for the operator: ``rbac.failed_emails``. It names no person and no content."""
+
+    template = models.CharField(max_length=32)
+    # The part of the recipient's address after the @.
+    domain = models.CharField(max_length=254)
+    first = models.DateTimeField()
+    last = models.DateTimeField(db_index=True)
+    tries = models.PositiveIntegerField()
+    # The class of the error, and the server's status if it sent one. Its text may quote the address.
+    error = models.CharField(max_length=100)
+    # The e-mail while it waits for its next try; null after it was sent or given up.
+    email = models.OneToOneField(OutgoingEmail, null=True, on_delete=models.SET_NULL, related_name="failure")
+    # The ``due`` that the last failure has set. If the e-mail has another one, a process is sending it.
+    next_try = models.DateTimeField(null=True)
+    sent = models.DateTimeField(null=True)
+
+
 class Outcome(models.TextChoices):
     """The outcome of an action in the audit log."""
 

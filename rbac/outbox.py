@@ -15,7 +15,7 @@ from django.utils import translation
 
 from portal.common.clock import now as wall_clock
 from portal.common.monitoring import metrics
-from rbac import mail
+from rbac import failed_emails, mail
 from rbac.models import OutgoingEmail
 
 # E-mails that are read and sent in one batch.
@@ -64,20 +64,23 @@ def _try(row: OutgoingEmail, now: datetime) -> bool:
     try:
         with translation.override(row.language):
             mail.deliver(row)
-    except Exception:  # noqa: BLE001  whatever a mail server may raise
-        _put_off(row, now)
+    except Exception as error:  # noqa: BLE001  whatever a mail server may raise
+        _put_off(row, error, now)
         return False
     metrics.EMAILS.labels("sent").inc()
+    if row.tries:
+        failed_emails.record_success(row, now)
     OutgoingEmail.objects.filter(pk=row.pk).delete()
     return True
 
 
-def _put_off(row: OutgoingEmail, now: datetime) -> None:
+def _put_off(row: OutgoingEmail, error: Exception, now: datetime) -> None:
     given_up = row.tries + 1 >= TRIES_LIMIT
     metrics.EMAILS.labels("given_up" if given_up else "failed").inc()
     _log.warning("The e-mail %r could not be sent%s.", row.template, ", for good" if given_up else "", exc_info=True)
-    if given_up:
+    next_try = None if given_up else now + min(FIRST_PAUSE * 2**row.tries, LONGEST_PAUSE)
+    failed_emails.record_failure(row, error, now, next_try)
+    if next_try is None:
         OutgoingEmail.objects.filter(pk=row.pk).delete()
-        return
-    pause = min(FIRST_PAUSE * 2**row.tries, LONGEST_PAUSE)
-    OutgoingEmail.objects.filter(pk=row.pk).update(due=now + pause)
+    else:
+        OutgoingEmail.objects.filter(pk=row.pk).update(due=next_try)

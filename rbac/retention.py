@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q
 
+from rbac import failed_emails
 from rbac.audit.triggers import LEAST_DAYS
 from rbac.models import ApiToken, AuditEntry, Connection, Session
 
@@ -24,6 +25,7 @@ def prune(now: datetime) -> bool:
     Session.objects.filter(expire_date__lt=now).delete()
     Connection.objects.filter(expires__lt=now).delete()
     ApiToken.objects.filter(Q(expires__lt=now - TOKENS) | Q(revoked__lt=now - TOKENS)).delete()
+    failed_emails.prune(now)
     return _prune_audit_log(now)
 
 

@@ -122,6 +122,7 @@ class _Server:
         self.lease = etcdrpc.LeaseStub(self.channel)
         self.auth = etcdrpc.AuthStub(self.channel)
         self.watch = etcdrpc.WatchStub(self.channel)
+        self.maintenance = etcdrpc.MaintenanceStub(self.channel)
 
     def keep_alive(self, request: Any, **options: Any) -> Any:
         """Send one keepalive over a stream of its own."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import socket
+import sys
 from typing import Any
 
 import uvicorn
@@ -13,6 +15,7 @@ from portal.common.monitoring.metrics import Process
 from portal.http.direct_body import http_protocol
 from portal.operations.serving import always_alive, serve
 from portal.preflight import CannotStart, listen
+from portal.system.heartbeats import Reporter
 
 _PING_SECONDS = 20
 _GRACE_SECONDS = 2
@@ -45,7 +48,15 @@ class Command(BaseCommand):
             server_header=False,
         )
         # The address family is read from the socket: the event loop sets TCP_NODELAY only on a socket of known family.
-        uvicorn.Server(configuration).run(sockets=[_listening() if fd is None else socket.socket(fileno=fd)])
+        listener = _listening() if fd is None else socket.socket(fileno=fd)
+        # uvicorn raises the signal again after its orderly end; by default that would kill the process at once.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        reporter = Reporter("web")
+        reporter.start()
+        try:
+            uvicorn.Server(configuration).run(sockets=[listener])
+        finally:
+            reporter.stop()
 
 
 def _listening() -> socket.socket:

@@ -20,6 +20,7 @@ from portal.common.clock import now as wall_clock
 from portal.common.monitoring import heartbeat, metrics
 from portal.common.monitoring.metrics import Process
 from portal.operations.serving import serve
+from portal.system.heartbeats import HeartbeatPruning, Reporter
 
 _log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0
@@ -67,6 +68,7 @@ class Command(BaseCommand):
             Task("e-mail", Outbox().when_due),
             Task("sign-in attempts", SignInAttempts().when_due),
             Task("statistics", Statistics().when_due),
+            Task("heartbeats", HeartbeatPruning().when_due),
         )
         periodic = Periodic(tasks, every=settings.SWEEP_SECONDS)
         passes = Passes()
@@ -75,12 +77,19 @@ class Command(BaseCommand):
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 
+        reporter = Reporter("sweep")
+        reporter.start()
+
         def sweep_once(now: datetime) -> None:
             with passes.measured():
                 close_old_connections()
                 periodic.run(now)
+            reporter.passed(passes.seconds)
 
-        repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
+        try:
+            repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
+        finally:
+            reporter.stop()
 
 
 class Passes:
@@ -89,6 +98,8 @@ class Passes:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._ended = clock()
+        # Duration of the last pass.
+        self.seconds = 0.0
 
     def age(self) -> float:
         """Return the seconds since the last pass ended, whether it failed or not."""
@@ -102,7 +113,8 @@ class Passes:
             yield
         finally:
             self._ended = self._clock()
-            metrics.SWEEP_SECONDS.observe(self._ended - began)
+            self.seconds = self._ended - began
+            metrics.SWEEP_SECONDS.observe(self.seconds)
             heartbeat.OF_PROCESS.beat()
 
 

@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from celery import signals
@@ -21,6 +22,7 @@ from portal.common.monitoring import heartbeat
 from portal.common.monitoring.metrics import Process
 from portal.operations.serving import serve
 from portal.operations.worker import RunningTasks, watch_loop
+from portal.system.heartbeats import Reporter
 
 _GRACE_SECONDS = 2.0
 _THREADS = 4
@@ -46,8 +48,10 @@ class Command(BaseCommand):
         running.connect()
         watch_loop(app)
         serve(Process.WORKER, (heartbeat.OF_PROCESS.last, running.last), port=operations_port)
+        reporter = Reporter("worker")
+        reporter.start()
         # Later than Celery's own handlers, which it sets while it starts.
-        end_on_sigterm = _EndOnSigterm(running)  # the signal keeps no reference
+        end_on_sigterm = _EndOnSigterm(running, reporter.stop)  # the signal keeps no reference
         signals.worker_ready.connect(end_on_sigterm)
         app.worker_main(_ARGUMENTS)
 
@@ -57,14 +61,16 @@ def _keep_loggers(loglevel: int | None = None, **_: Any) -> None:
 
 
 class _EndOnSigterm:
-    """Ends the process at SIGTERM, once no task runs or after the grace."""
+    """Ends the process at SIGTERM, once no task runs or after the grace. ``before_exit`` is called then."""
 
-    def __init__(self, running: RunningTasks) -> None:
+    def __init__(self, running: RunningTasks, before_exit: Callable[[], None]) -> None:
         self._running = running
+        self._before_exit = before_exit
 
     def __call__(self, **_: Any) -> None:
         signal.signal(signal.SIGTERM, lambda *_: threading.Thread(target=self._leave).start())
 
     def _leave(self) -> None:
         self._running.wait_for_all(_GRACE_SECONDS)
+        self._before_exit()
         os._exit(0)

@@ -114,6 +114,11 @@ TABLE = {
     "GET admin/cluster/now": ADMIN_PAGE,
     "POST admin/cluster/mode": ADMIN_DEED,
     "POST admin/cluster/what-if": ADMIN_PAGE,
+    "GET admin/system": ADMIN_PAGE,
+    # The contents alone, which the page requests: without a session the answer reloads the page.
+    "GET admin/system/now": "200 403 403 403 403 204",
+    "POST admin/system/diagnostics": ADMIN_PAGE,
+    "POST admin/system/e-mails/<int:failure_id>/send": ADMIN_DEED,
     "POST admin/new-user": ADMIN_DEED,
     "POST admin/sign-in/letter": ADMIN_DEED,
     "GET admin/users/<str:username>": "404 403 403 403 403 302",
@@ -167,6 +172,7 @@ TABLE = {
     "GET api/v1/quota-requests": "200 403 403 403 403 401",
     "POST api/v1/quota-requests/<int:wish_id>": ADMIN,
     "DELETE api/v1/quota-requests/<int:wish_id>": OWN,
+    "GET api/v1/admin/system": "200 403 403 403 403 401",
     "GET api/v1/capacity": "200 403 403 403 403 401",
     "PUT api/v1/capacity": ADMIN,
     # Pages of datasets; a form with an error message redirects to its page, as a successful one does.
@@ -287,6 +293,7 @@ def address(route: str, job: Job) -> str:
         "<str:who>": "MQ",
         "<str:secret>": "no-such-secret",
         "<int:wish_id>": "999",
+        "<int:failure_id>": "999",
     }
     for name, value in values.items():
         route = route.replace(name, value)

@@ -23,6 +23,7 @@ AGAIN = (
     "tests/jobs/test_storage_usage.py",
     "tests/jobs/streams/test_store.py",
     "tests/portal/common/test_pagination.py",
+    "tests/portal/system/test_diagnostics.py",
 )
 LOCKS = ("accounts", "datasets", "jobs", "quotas")
 OLDER = "tests/portal/database/test_older_database.py"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -83,6 +85,12 @@ def processes_of(data: Path) -> list[int]:
     return found
 
 
+def heartbeats_of(data: Path) -> list[tuple[str, int]]:
+    """Return kind and process id of each heartbeat."""
+    with contextlib.closing(sqlite3.connect(data / "regatta.sqlite3")) as database:
+        return database.execute("SELECT kind, pid FROM portal_processheartbeat").fetchall()
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Portal]]:
     started: list[Portal] = []
@@ -115,9 +123,12 @@ def test_it_starts_mends_itself_and_stops_without_a_trace(start: Callable[..., P
     portal.wait_for(lambda: "web ended (signal SIGKILL); starting it again in 0.5 s." in portal.text())
     assert portal.ask("GET", "/healthz")[0] == 200
 
+    portal.wait_for(lambda: {kind for kind, _ in heartbeats_of(portal.data)} == {"web", "worker", "sweep"})
     portal.process.send_signal(signal.SIGINT)
     assert portal.process.wait(timeout=10) == 0
     assert processes_of(portal.data) == []
+    # Only the web process that was killed could not remove its own.
+    assert [kind for kind, _ in heartbeats_of(portal.data)] == ["web"]
 
 
 def test_killed_outright_it_leaves_no_process_and_starts_again_on_its_data(start: Callable[..., Portal]) -> None:
