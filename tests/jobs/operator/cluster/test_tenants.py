@@ -24,8 +24,8 @@ from jobs.operator.model import names
 from jobs.operator.model.namespace_names import name_of
 from jobs.operator.tenants import namespace_manifests as manifests
 from jobs.operator.tenants.namespace_manifests import ClusterConfig, Reach, Tenant
-from jobs.operator.tenants.namespace_sync import TenantRefused, Tenants
-from tests.jobs.operator.kube_cluster import SYSTEM, Cluster, own_prefix
+from jobs.operator.tenants.namespace_sync import Tenants
+from tests.jobs.operator.kube_cluster import PORTAL, SYSTEM, Cluster, own_prefix
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
@@ -84,7 +84,7 @@ class Portal:
         self.config = ClusterConfig(
             portal=prefix.rstrip("-"),
             prefix=prefix,
-            account=f"{SYSTEM}/portal",
+            account=PORTAL,
             reach=(Reach.address(*ingest), Reach.address(registry, int(port)), wide),
             api=(self.server,),
             credentials='{"auths": {}}',
@@ -94,17 +94,9 @@ class Portal:
         self.namespace = name_of("team", self.config.prefix)
 
     def ensure(self, tenant: Tenant) -> None:
-        """Create the namespace; the cluster takes a moment to apply a new binding."""
-
-        def done() -> bool:
-            try:
-                self.tenants.ensure(tenant)
-            except TenantRefused as refused:
-                assert refused.passing, refused
-                return False
-            return True
-
-        self.cluster.until("the namespace is as it should be", done)
+        """Create the namespace as the portal does, and wait until the cluster enforces its quota."""
+        self.cluster.until("the namespace is as it should be", lambda: self.tenants.ready(tenant))
+        self.cluster.until_enforced(manifests.QUOTA, namespace=name_of(tenant.name, self.config.prefix))
 
 
 def api_server(cluster: Cluster) -> tuple[str, int]:
@@ -214,6 +206,16 @@ def test_a_pod_reaches_its_own_kind_the_dns_and_the_platform_and_nothing_else(
         "token": False,
     }
     assert probed(cluster, cluster.namespace, {"own": inside["own"]})["own"] is False
+
+
+def test_pods_pull_images_with_the_credentials_of_the_namespace(cluster: Cluster, portal: Portal) -> None:
+    """No pod names the Secret: the API server adds those of the service account."""
+
+    def secrets() -> Any:
+        body, query = pod(cluster, "pulls", "true"), {"dryRun": "All"}
+        return cluster.api.call("POST", PODS.path(portal.namespace), body, query=query)["spec"].get("imagePullSecrets")
+
+    cluster.until("a pod has the Secret", lambda: secrets() == [{"name": manifests.PULL_SECRET}])
 
 
 # --- The quota -------------------------------------------------------------------------------------------------------
