@@ -95,6 +95,11 @@ STOPPED_BEFORE_START = _("was stopped before it started")
 AGENT_DID_NOT_START = _("its agent did not start")
 AGENT_DID_NOT_START_BECAUSE = _("its agent did not start: {error}")
 REQUIREMENTS_NOT_INSTALLED = _("The requirements could not be installed: {error}")
+PACKAGE_INDEX_UNREACHABLE = _(
+    "The requirements could not be installed: {host} could not be reached. Try again later, or ask an admin to check "
+    "the network and the address in PIP_INDEX_URL. The log of replica build has the output of pip."
+)
+PACKAGE_INDEX = _("the package index")
 NO_REASON_GIVEN = _("no reason was given")
 BUILD_OUT_OF_MEMORY = _("The image could not be built: it took more than 1 GiB of memory.")
 BUILD_POD_FAILED = _("its pod failed")
