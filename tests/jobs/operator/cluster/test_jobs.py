@@ -246,9 +246,11 @@ def test_without_a_controller_jobs_go_on_and_requests_are_done_later(
     shared: Trial, job: Job, controller: Controller
 ) -> None:
     controller.kill()
-    job.scale(trainer=3)
-    shared.until_trained(job, "trainer-0")
-    controller.start()
+    try:
+        job.scale(trainer=3)
+        shared.until_trained(job, "trainer-0")
+    finally:
+        controller.start()
     shared.until_trained(job, "trainer-2")
     assert job.refresh().attempt == 1
 
