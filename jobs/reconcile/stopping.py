@@ -33,7 +33,7 @@ def shorten_grace(job: Job) -> None:
 
 def _stop_within(job: Job, grace: timedelta) -> None:
     attempt = present_attempt(job)
-    if attempt is None or not was_launched(job, attempt.number):
+    if attempt is None:
         return
     try:
         backend_factory.current().stop(ref_of(job, attempt), grace)
