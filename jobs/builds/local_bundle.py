@@ -23,7 +23,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from jobs.builds import pip_install
+from jobs.builds import pip_install, pip_output
 from jobs.frameworks.definitions import NATIVE, TABLE
 from jobs.frameworks.requirements_check import lacking
 from jobs.launch import planner
@@ -111,7 +111,7 @@ def build(
     log = _log_of(folder, whole=True)
     # The next attempt, of this job or another, installs again: the package may be available by then.
     shutil.rmtree(folder, ignore_errors=True)
-    return planner.BuildView(problem=from_json(result["why"]), log=log)
+    return planner.BuildView(problem=pip_output.explained(from_json(result["why"]), log), log=log)
 
 
 def made(digest: str, requirements: tuple[str, ...], framework: str = NATIVE) -> planner.Build:

@@ -44,10 +44,8 @@ def ready(namespace: Namespace) -> bool:
     from jobs.operator.tenants.namespace_sync import TenantRefused
 
     try:
-        _tenants().ensure(tenant_of(namespace))
+        return _tenants().ready(tenant_of(namespace))
     except TenantRefused as refused:
-        if refused.passing:
-            return False
         raise LaunchFailed(refused.why) from refused
     except BadReach as wrong:
         raise LaunchFailed(messages.JOB_NETWORK_RULES_INVALID(error=wrong)) from wrong
@@ -55,7 +53,6 @@ def ready(namespace: Namespace) -> bool:
         passing = refusal.status in (0, 409, 429) or refusal.status >= 500
         why = messages.JOB_NAMESPACE_NOT_CREATED(error=refusal.message)
         raise LaunchFailed(why, retryable=passing) from refusal
-    return True
 
 
 class NamespaceUpdates:

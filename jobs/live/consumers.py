@@ -19,6 +19,7 @@ the reason of a refused handshake: 4401 not signed in, 4403 another origin, 4404
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
@@ -109,7 +110,9 @@ class StreamConsumer(AsyncWebsocketConsumer):
         return None
 
     async def _end(self, code: int) -> None:
-        await self.close(code=code, reason=REASONS[code])
+        """Close the socket, if the reader has not left already: the server then raises OSError, as ASGI requires."""
+        with contextlib.suppress(OSError):
+            await self.close(code=code, reason=REASONS[code])
 
     async def disconnect(self, code: int) -> None:
         for task in [*self._keepers, *(task for _, task in self._running.values())]:
@@ -166,7 +169,8 @@ class StreamConsumer(AsyncWebsocketConsumer):
     async def _run(self, wanted: Subscription) -> None:
         try:
             async for text in wanted.frames():
-                await self._send(_marked(text, wanted.mark))
+                if not await self._send(_marked(text, wanted.mark)):
+                    break
         except Exception:  # noqa: BLE001  any internal error
             # Without frames the reader would wait for ever. After the close it connects again, from its cursor.
             _log.exception("The subscription %s has failed.", wanted.topic)
@@ -174,13 +178,20 @@ class StreamConsumer(AsyncWebsocketConsumer):
         self._running.pop(wanted.key, None)
 
     # --- Sending -----------------------------------------------------------------------------------------------------
-    async def _send(self, text: str) -> None:
-        """Send one frame. Waits while the connection's buffer is full, and closes the socket after SEND_SECONDS."""
+    async def _send(self, text: str) -> bool:
+        """Send one frame. Waits while the connection's buffer is full, and closes the socket after SEND_SECONDS.
+
+        Return False if the socket has no reader any more. That is no error: ``disconnect`` follows.
+        """
         try:
             async with self._sending, asyncio.timeout(SEND_SECONDS):
                 await self.send(text_data=text)
-        except TimeoutError:
+        except TimeoutError:  # before OSError, of which it is one
             await self._end(TOO_SLOW)
+            return False
+        except OSError:
+            return False
+        return True
 
     async def _complain(self, error: RegattaError, mark: Any) -> None:
         await self._send(_marked(encode({"t": "error", "code": error.code, "detail": localized(error.detail)}), mark))
@@ -188,11 +199,12 @@ class StreamConsumer(AsyncWebsocketConsumer):
     # --- Background tasks --------------------------------------------------------------------------------------------
     async def _beat(self) -> None:
         """Send a heartbeat with the heads of the socket's streams every HEARTBEAT_SECONDS."""
-        while True:
+        present = True
+        while present:
             await asyncio.sleep(HEARTBEAT_SECONDS)
             topics = {wanted.topic for wanted, _ in self._running.values()}
             heads = {topic: head for topic, head in tailer().heads().items() if topic in topics}
-            await self._send(encode({"t": "hb", "heads": heads, "ts": time.time()}))
+            present = await self._send(encode({"t": "hb", "heads": heads, "ts": time.time()}))
 
     async def _guard(self) -> None:
         """Check, at a sign-out and every minute, whether the caller may still see the socket's streams."""

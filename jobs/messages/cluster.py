@@ -99,6 +99,11 @@ NO_PACKAGE_INDEX = _(
     "{requirement} could not be installed: no package index answered. Ask an admin for an index that builds can reach "
     "(PIP_INDEX_URL)."
 )
+PACKAGE_INDEX_UNREACHABLE = _(
+    "The requirements could not be installed: {host} could not be reached. Try again later, or ask an admin to check "
+    "the network and the address in PIP_INDEX_URL. The log of replica build has the output of pip."
+)
+PACKAGE_INDEX = _("the package index")
 NO_REASON_GIVEN = _("no reason was given")
 BUILD_OUT_OF_MEMORY = _("The image could not be built: it took more than 1 GiB of memory.")
 BUILD_POD_FAILED = _("its pod failed")

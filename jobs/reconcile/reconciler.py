@@ -140,8 +140,8 @@ def _staff(loaded: Loaded, facts: Facts, now: datetime) -> bool:
     if facts.view is not None and loaded.attempt is not None:
         try:
             _bring_about(loaded, loaded.attempt, facts.view)
-        except (LaunchFailed, OSError):
-            _log.warning("Job %s could not be given its replicas; the sweep tries again.", loaded.job.pk, exc_info=True)
+        except (LaunchFailed, OSError) as problem:
+            _log.warning("Job %s could not be given its replicas; the sweep tries again. %s", loaded.job.pk, problem)
     return False
 
 
@@ -308,9 +308,14 @@ def _facts(loaded: Loaded) -> Facts:
 def _observe(loaded: Loaded) -> AttemptView | None:
     if loaded.view.state not in attempts.OBSERVED:
         return None
-    if loaded.attempt is None:
+    if loaded.attempt is None or _ends_before_launch(loaded):
         return AttemptView(gone=True)
     return seen_of(attempts.ref_of(loaded.job, loaded.attempt))
+
+
+def _ends_before_launch(loaded: Loaded) -> bool:
+    view = loaded.view
+    return view.state is JobState.STOPPING and not attempts.was_launched(loaded.job, view.attempt)
 
 
 def seen_of(ref: AttemptRef) -> AttemptView | None:

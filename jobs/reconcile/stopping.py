@@ -9,10 +9,11 @@ from django.conf import settings
 
 from jobs import storage_usage
 from jobs.backends import factory as backend_factory
+from jobs.backends.base import BackendUnavailable
 from jobs.builds import builders
 from jobs.launch import coordination_accounts
 from jobs.models import Attempt, Job
-from jobs.selectors.attempts import INTERRUPTION_GRACE, present_attempt, ref_of, stop_grace
+from jobs.selectors.attempts import INTERRUPTION_GRACE, present_attempt, ref_of, stop_grace, was_launched
 from jobs.spec.model import JobSpec
 
 _log = logging.getLogger(__name__)
@@ -32,17 +33,23 @@ def shorten_grace(job: Job) -> None:
 
 def _stop_within(job: Job, grace: timedelta) -> None:
     attempt = present_attempt(job)
-    if attempt is not None:
+    if attempt is None:
+        return
+    try:
         backend_factory.current().stop(ref_of(job, attempt), grace)
+    except BackendUnavailable as problem:
+        # Without a traceback: every sweep tries again until the backend answers.
+        _log.warning("Job %s could not be stopped; the sweep tries again. %s", job.pk, problem)
 
 
 def cleanup_attempt(job: Job, number: int, *, over: bool) -> None:
     """Remove an ended attempt from the backend and the coordination store.
 
-    With ``over``, also remove the data that was kept for a next attempt. Runs after the commit; leftovers are harmless.
+    An attempt that was never launched has left nothing there. With ``over``, also remove the data that was kept for a
+    next attempt. Runs after the commit; leftovers are harmless.
     """
     attempt = Attempt.objects.filter(job=job, number=number).first()
-    if attempt is not None:
+    if attempt is not None and was_launched(job, number):
         try:
             backend_factory.current().cleanup(ref_of(job, attempt))
         except OSError:

@@ -16,7 +16,7 @@ from jobs.launch import roles
 from jobs.lifecycle.reasons import Reason
 from jobs.lifecycle.state_machine import JobState
 from jobs.messages import jobs as messages
-from jobs.models import Attempt, Job
+from jobs.models import Attempt, Job, Transition
 from jobs.spec.model import JobSpec
 from runtime import contract
 
@@ -35,6 +35,11 @@ def ref_of(job: Job, attempt: Attempt) -> AttemptRef:
 
 def present_attempt(job: Job) -> Attempt | None:
     return Attempt.objects.filter(job=job, number=job.attempt).first()
+
+
+def was_launched(job: Job, number: int) -> bool:
+    """Return whether the backend may know the attempt: it is given an attempt only in the state LAUNCHING."""
+    return Transition.objects.filter(job=job, attempt=number, state=JobState.LAUNCHING).exists()
 
 
 def spec_of(job: Job) -> JobSpec:

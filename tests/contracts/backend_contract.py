@@ -17,6 +17,8 @@ from tests.runtime.agent.ingest_server import IngestServer
 from tests.waiting import until
 
 JOB = "0a1b2c3d-0000-4000-8000-000000000000"
+# An attempt that was never launched, in a namespace in which none ever was.
+NEVER = AttemptRef("job", "never", 1, "unused")
 GRACE = timedelta(seconds=1)
 NO_GRACE = timedelta(0)
 # Time limit for starting or ending a replica, and for a call that returns immediately.
@@ -42,7 +44,7 @@ class BackendContract:
 
     # --- Launching -------------------------------------------------------------------------------------------------
     def test_an_attempt_that_was_never_launched_is_gone(self, backend: ClusterBackend) -> None:
-        assert backend.observe(AttemptRef("job", "never", 1)) == AttemptView(gone=True)
+        assert backend.observe(NEVER) == AttemptView(gone=True)
 
     def test_every_replica_of_the_plan_runs_to_its_end(self, backend: ClusterBackend, plan: Any) -> None:
         attempt = plan(self.SHORT)
@@ -120,7 +122,7 @@ class BackendContract:
         assert marker.read_text().split() == ["trainer-0"]
 
     def test_stopping_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
-        backend.stop(AttemptRef("job", "never", 1), GRACE)
+        backend.stop(NEVER, GRACE)
 
     def test_a_killed_replica_is_seen_with_its_signal(self, backend: ClusterBackend, plan: Any) -> None:
         attempt = plan(self.IGNORES_SIGTERM)
@@ -134,7 +136,7 @@ class BackendContract:
         wait_until(backend, attempt.ref, all_exited)
 
     def test_killing_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
-        backend.kill(AttemptRef("job", "never", 1), "trainer-0")
+        backend.kill(NEVER, "trainer-0")
 
     # --- Scaling ---------------------------------------------------------------------------------------------------
     def test_scaling_adds_replicas_and_removes_the_highest(
@@ -188,7 +190,14 @@ class BackendContract:
         wait_until(backend, attempt.ref, all_exited)
 
     def test_scaling_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
-        backend.scale(AttemptRef("job", "never", 1), "trainer", 3)
+        backend.scale(NEVER, "trainer", 3)
+
+    def test_restarting_a_replica_of_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
+        backend.restart(NEVER, "trainer-0", 2)
+
+    # --- Cleaning up -----------------------------------------------------------------------------------------------
+    def test_cleaning_up_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
+        backend.cleanup(NEVER)
 
 
 def make_plan(bundle: Path, environment: dict[str, str], attempt_id: str = "attempt") -> LaunchPlan:

@@ -30,7 +30,7 @@ from jobs.backends.kubernetes import observe as views
 from jobs.backends.kubernetes.coalesce import gathered
 from jobs.messages import cluster as messages
 from jobs.operator.client.api import CONFLICT, FORBIDDEN, MISSING, Refusal, StreamingApi
-from jobs.operator.client.resources import JOBS, PODS, Resource
+from jobs.operator.client.resources import JOBS, NAMESPACES, PODS, Resource
 from jobs.operator.model import names
 from jobs.operator.model.names import Object
 from jobs.operator.model.namespace_names import name_of
@@ -68,7 +68,8 @@ class KubernetesBackend:
             job = job or self._ensure(JOBS, manifests.paddle_job(plan, self._cluster))
             self._set_secret_owner(plan.ref, job)
         except Refusal as refusal:
-            raise _launch_failed(refusal, name_of(plan.namespace, self._cluster.prefix)) from refusal
+            missing = self._is_missing(refusal, plan.ref)
+            raise _launch_failed(refusal, name_of(plan.namespace, self._cluster.prefix), missing=missing) from refusal
 
     def _ensure_secret(self, body: manifests.Manifest) -> None:
         """Create the Secret unless it exists. The same plan yields the same Secret; the portal may not read Secrets."""
@@ -105,9 +106,24 @@ class KubernetesBackend:
         try:
             return self._api.call("GET", self._path(ref))
         except Refusal as refusal:
-            if refusal.status != MISSING:
+            if not self._is_missing(refusal, ref):
                 raise
             return None
+
+    def _is_missing(self, refusal: Refusal, ref: AttemptRef) -> bool:
+        """Return whether the refused request is about an object that does not exist.
+
+        The portal's rights are bound in each of its namespaces. In a namespace that does not exist it has none, and the
+        API server answers 403 instead of 404.
+        """
+        return refusal.status == MISSING or (refusal.status == FORBIDDEN and not self._has_namespace(ref))
+
+    def _has_namespace(self, ref: AttemptRef) -> bool:
+        try:
+            self._api.call("GET", NAMESPACES.path(name=self._namespace(ref)))
+        except Refusal as refusal:
+            return refusal.status != MISSING
+        return True
 
     def _pods(self, ref: AttemptRef) -> list[Object]:
         selector = f"{names.JOB_LABEL}={manifests.job_name(ref.attempt_id)}"
@@ -120,7 +136,7 @@ class KubernetesBackend:
             try:
                 return views.container(self._api.call("GET", self._pod_path(ref, name)))
             except Refusal as refusal:
-                if refusal.status != MISSING:
+                if not self._is_missing(refusal, ref):
                     raise
                 return Container()
 
@@ -206,7 +222,7 @@ class KubernetesBackend:
         try:
             self._api.call("DELETE", resource.path(self._namespace(ref), name), options)
         except Refusal as refusal:
-            if refusal.status not in (MISSING, CONFLICT):
+            if refusal.status != CONFLICT and not self._is_missing(refusal, ref):
                 raise
 
     def _path(self, ref: AttemptRef) -> str:
@@ -263,11 +279,11 @@ def _reachable() -> Iterator[None]:
         raise BackendUnavailable(messages.CLUSTER_REQUEST_FAILED(why=refusal.message)) from refusal
 
 
-def _launch_failed(refusal: Refusal, namespace: str) -> LaunchFailed:
+def _launch_failed(refusal: Refusal, namespace: str, *, missing: bool) -> LaunchFailed:
     passing = refusal.status in (0, CONFLICT, _TOO_MANY) or refusal.status >= _BROKEN
     if refusal.status == 0 or refusal.status >= _BROKEN:
         why = messages.CLUSTER_UNREACHABLE(why=refusal.message)
-    elif refusal.status == MISSING:
+    elif missing:
         why = messages.CLUSTER_NOT_PREPARED(name=namespace, why=refusal.message)
     elif refusal.status == FORBIDDEN:
         why = messages.JOB_FORBIDDEN_BY_CLUSTER(name=namespace, why=refusal.message)

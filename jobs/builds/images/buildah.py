@@ -16,6 +16,7 @@ from typing import IO
 
 import pip  # this environment's own
 
+from jobs.builds import pip_output
 from jobs.builds.images import build_request, build_step, plan, runtime_wheels
 from jobs.builds.images.build_request import Order
 from jobs.builds.images.errors import BuildFailed
@@ -140,7 +141,7 @@ def failure_message(lines: Sequence[str], what: Template) -> str:
     """Return the message of a failed build: that of ``build_step.py``, otherwise ``what`` with the last lines."""
     for line in reversed(lines):
         if line.startswith(build_step.MARK):
-            return _reported(line.removeprefix(build_step.MARK))
+            return pip_output.explained(_reported(line.removeprefix(build_step.MARK)), lines)
     last = [line.strip() for line in lines if line.strip()][-_LAST_LINES:]
     return what(error=" / ".join(last) or messages.NO_REASON_GIVEN())
 

@@ -24,6 +24,7 @@ class Resource:
 
 
 JOBS = Resource(names.KIND, f"/apis/{names.API_VERSION}", names.PLURAL)
+NAMESPACES = Resource("Namespace", "/api/v1", "namespaces")
 NODES = Resource("Node", "/api/v1", "nodes")
 PODS = Resource("Pod", "/api/v1", "pods", names.RESOURCE_TYPE_LABEL)
 # Pods of any owner.

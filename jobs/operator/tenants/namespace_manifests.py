@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Any
 
-from jobs.operator.client.resources import Resource
+from jobs.operator.client.resources import NAMESPACES, Resource
 from jobs.operator.manifests.podgroup import amount_of
 from jobs.operator.model.names import Object
 from jobs.operator.model.namespace_names import name_of
@@ -35,7 +35,6 @@ DENY, ALLOW_OWN, ALLOW_DNS, ALLOW_PLATFORM = "deny-all", "allow-own-pods", "allo
 # Metadata services, from which clouds serve credentials: link-local addresses, and the IPv6 address of AWS.
 METADATA: tuple[Network, ...] = (ip_network("169.254.0.0/16"), ip_network("fe80::/10"), ip_network("fd00:ec2::/32"))
 
-NAMESPACES = Resource("Namespace", "/api/v1", "namespaces")
 KINDS: Mapping[str, Resource] = {
     resource.kind: resource
     for resource in (

@@ -14,16 +14,17 @@ from datetime import datetime
 
 from jobs.messages import cluster as messages
 from jobs.operator.client.api import FORBIDDEN, MISSING, KubeApi, Refusal
-from jobs.operator.client.resources import JOBS, PODS
+from jobs.operator.client.resources import JOBS, NAMESPACES, PODS
 from jobs.operator.model import names
 from jobs.operator.model.names import Object
 from jobs.operator.model.namespace_names import name_of
 from jobs.operator.tenants import namespace_manifests as manifests
-from jobs.operator.tenants.namespace_manifests import KINDS, NAMESPACES, ClusterConfig, Tenant
+from jobs.operator.tenants.namespace_manifests import KINDS, ClusterConfig, Tenant
 
 _log = logging.getLogger(__name__)
-# Time in which an API server may not yet apply a new binding.
-_SETTLING_SECONDS = 15.0
+# Time in which an API server may not yet apply a new binding. It usually takes less than a second, and longer on a
+# machine with a high load. A refusal after this time fails the job for good.
+_SETTLING_SECONDS = 60.0
 _FIELD_MANAGER = {"fieldManager": "regatta", "force": "true"}
 
 
@@ -52,6 +53,19 @@ class Tenants:
 
     def __init__(self, api: KubeApi, cluster: ClusterConfig, clock: Callable[[], float] = time.time) -> None:
         self._api, self._cluster, self._clock = api, cluster, clock
+
+    def ready(self, tenant: Tenant) -> bool:
+        """Bring the namespace to its desired state. Return False if another call has to finish that.
+
+        Raises TenantRefused where no other call can, BadReach.
+        """
+        try:
+            self.ensure(tenant)
+        except TenantRefused as refused:
+            if not refused.passing:
+                raise
+            return False
+        return True
 
     def ensure(self, tenant: Tenant) -> int:
         """Bring the namespace to its desired state; return the number of objects written.

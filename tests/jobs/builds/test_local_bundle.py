@@ -14,6 +14,7 @@ from jobs.frameworks.definitions import NATIVE
 from jobs.launch import planner
 from jobs.messages import cluster as messages
 from tests.messages import mentions
+from tests.ports import free_port
 from tests.waiting import until
 
 DIGEST = "d" * 64
@@ -101,6 +102,17 @@ def test_a_failed_installation_is_reported_with_pips_output_and_can_be_retried(p
     assert "tiny==2.0" in view.problem
     assert any("tiny==2.0" in line for line in view.log)
     assert not local_bundle.environment_folder(("tiny==2.0",)).exists()
+
+
+def test_an_index_that_does_not_answer_is_reported_in_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PIP_NO_INDEX", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("PIP_INDEX_URL", f"http://127.0.0.1:{free_port()}/simple")
+    monkeypatch.setenv("PIP_RETRIES", "1")
+    view = built("tiny==2.0")
+    assert view.problem == messages.PACKAGE_INDEX_UNREACHABLE(host="127.0.0.1")
+    assert any("Connection refused" in line for line in view.log), "the whole output is in the log"
 
 
 def test_the_portals_stop_ends_installations_and_its_next_start_begins_them_again(packages_dir: Path) -> None:

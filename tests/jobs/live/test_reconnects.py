@@ -70,10 +70,11 @@ def test_a_slow_reader_finds_its_place_in_the_store(
     monkeypatch.setattr(tailer, "WINDOW_BYTES", 1)
     read = asyncio.Semaphore(1)
 
-    async def slow_send(self: Any, text: str) -> None:
+    async def slow_send(self: Any, text: str) -> bool:
         async with self._sending:
             await read.acquire()
             await self.send(text_data=text)
+        return True
 
     monkeypatch.setattr(consumers.StreamConsumer, "_send", slow_send)
 

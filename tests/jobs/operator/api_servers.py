@@ -5,11 +5,11 @@ from __future__ import annotations
 import copy
 import itertools
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from jobs.operator.client.api import Refusal
-from jobs.operator.client.resources import RESOURCES, Resource
+from jobs.operator.client.resources import NAMESPACES, RESOURCES, Resource
 from jobs.operator.model import names
 from jobs.operator.model.names import Object
 from tests.jobs.operator.world import merge
@@ -190,6 +190,29 @@ class RefusingServer(FaithfulServer):
         return super().call(method, path, body, query)
 
 
+class ForbiddingServer(FaithfulServer):
+    """API server that answers 403 outside the namespaces where the account has rights, as the portal's account gets it.
+
+    It does so in a namespace that does not exist as well. The account may read every namespace itself. ``existing`` and
+    ``granted``: names of namespaces; by default the account has rights in all that exist.
+    """
+
+    def __init__(self, existing: Collection[str] = (), granted: Collection[str] | None = None) -> None:
+        super().__init__()
+        self._granted = existing if granted is None else granted
+        for name in existing:
+            self.post((NAMESPACES, "", "", ""), {"metadata": {"name": name}}, {})
+
+    def call(
+        self, method: str, path: str, body: Object | None = None, query: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        namespace, _, inside = path.partition("/namespaces/")[2].partition("/")
+        if inside and namespace not in self._granted:
+            self.calls.append((method, path))
+            raise Refusal(403, "Forbidden", f'{inside} is forbidden in the namespace "{namespace}"')
+        return super().call(method, path, body, query)
+
+
 class SilentServer(FaithfulServer):
     """API server that executes all requests but sends no events: its watches are empty."""
 
@@ -245,10 +268,10 @@ class ForgettingAnswersServer(FaithfulServer):
 
 
 def _parsed(path: str) -> Path:
-    for resource in RESOURCES.values():
+    for resource in (*RESOURCES.values(), NAMESPACES):
         if path.startswith(f"{resource.prefix}/"):
             parts = path.removeprefix(f"{resource.prefix}/").split("/")
-            namespace = parts.pop(1) if parts[0] == "namespaces" else ""
+            namespace = parts.pop(1) if parts[0] == "namespaces" and len(parts) > 2 else ""
             parts = parts[1:] if namespace else parts
             if parts[0] == resource.plural:
                 name, subresource = [*parts[1:], "", ""][:2]

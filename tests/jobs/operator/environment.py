@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -21,7 +21,7 @@ from jobs.operator.model.namespace_names import name_of
 from runtime.coordination.etcd_address import EtcdAddress
 from tests.end_to_end.support.portal import RunningPortal
 from tests.jobs.operator import leftovers
-from tests.jobs.operator.kube_cluster import Cluster
+from tests.jobs.operator.kube_cluster import PORTAL, Cluster, Controller
 from tests.servers.etcd_server import EtcdServer
 
 BASE = "base/python-numpy:3.11"
@@ -37,18 +37,54 @@ def own_address(kubeconfig: str) -> str:
 
 
 @contextmanager
-def portal_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) -> Iterator[RunningPortal]:
-    """Run a portal on this machine whose jobs run on the cluster.
+def controller_on(cluster: Cluster, folder: Path, prefix: str) -> Iterator[Controller]:
+    """Run a controller on this machine with the rights of its account, for the namespaces with the prefix."""
+    cluster.define()
+    controller = Controller(cluster.kubeconfig_of_the_controller(folder), prefix=prefix)
+    controller.start()
+    try:
+        yield controller
+    finally:
+        controller.stop()
 
-    The jobs of its admin are in ``cluster.namespace``, which the portal creates, and which is deleted at the end.
+
+@contextmanager
+def portal_on(cluster: Cluster, directory: Path, prefix: str, **settings: str) -> Iterator[RunningPortal]:
+    """Run a portal on this machine whose jobs run on the cluster, with the rights of the portal's account there.
+
+    It needs a controller (``controller_on``). The jobs of its admin are in ``cluster.namespace``, which the portal
+    creates, and which is deleted at the end.
     """
     cluster.define()
+    account = {
+        "REGATTA_KUBECONFIG": cluster.kubeconfig_of("portal", directory.parent),
+        "REGATTA_KUBERNETES_ACCOUNT": PORTAL,
+        "REGATTA_KUBERNETES_CONTROLLER": "0",
+    }
+    with _running_portal(cluster, directory, prefix, {**account, **settings}) as running_portal:
+        yield running_portal
+
+
+@contextmanager
+def portal_with_all_rights_on(
+    cluster: Cluster, directory: Path, prefix: str, **settings: str
+) -> Iterator[RunningPortal]:
+    """Run a portal as ``portal_on`` does, but with the administrator's rights and with a controller of its own."""
+    cluster.define()
+    account = {"REGATTA_KUBECONFIG": cluster.kubeconfig}
+    with _running_portal(cluster, directory, prefix, {**account, **settings}) as running_portal:
+        yield running_portal
+
+
+@contextmanager
+def _running_portal(
+    cluster: Cluster, directory: Path, prefix: str, settings: Mapping[str, str]
+) -> Iterator[RunningPortal]:
     cluster.namespace = name_of("admin", prefix)
     made = RunningPortal(
         directory,
         host=own_address(cluster.kubeconfig),
         REGATTA_BACKEND="kubernetes",
-        REGATTA_KUBECONFIG=cluster.kubeconfig,
         REGATTA_KUBERNETES_PREFIX=prefix,
         REGATTA_SIGN_IN_RATE="1000/min",
         **{leftovers.RUN: leftovers.MARK},

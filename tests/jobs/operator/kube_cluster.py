@@ -16,18 +16,24 @@ from typing import Any, TypeVar
 
 import yaml
 
-from jobs.operator.client.api import CONFLICT, Refusal, connect
-from jobs.operator.client.resources import JOBS, RESOURCES
+from jobs.operator.client.api import CONFLICT, MISSING, Refusal, connect
+from jobs.operator.client.resources import JOBS, NAMESPACES, RESOURCES, Resource
 from jobs.operator.model import names
+from jobs.operator.tenants import namespace_manifests
 from tests.jobs.operator import leftovers
 from tests.waiting import until
 
 Found = TypeVar("Found")
 
 _ROOT = Path(__file__).parents[3]
-SYSTEM = "regatta-system"  # namespace of the controller
+SYSTEM = "regatta-system"  # namespace of the platform
+PORTAL = f"{SYSTEM}/portal"  # service account of the portal
 SECONDS = 180.0  # a cluster on two shared cores
 _LAST_EVENTS = 30
+_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+_ENDPOINTS = Resource("Endpoints", "/api/v1", "endpoints")
+# What kubectl says when another test run has created or changed the same object meanwhile.
+_OVERTAKEN = ("AlreadyExists", "Conflict")
 
 
 def own_prefix(kind: str) -> str:
@@ -36,18 +42,18 @@ def own_prefix(kind: str) -> str:
 
 
 class Controller:
-    """A process ``python -m jobs.operator run`` for the namespaces of this test run.
+    """A process ``python -m jobs.operator run`` for the namespaces with the prefix, by default those of this test run.
 
     There is one lease: of test files that run at once, only one has a controller that ``elects``.
     """
 
-    def __init__(self, kubeconfig: str, *, elects: bool = False) -> None:
-        self._kubeconfig, self._elects = kubeconfig, elects
+    def __init__(self, kubeconfig: str, *, prefix: str = "", elects: bool = False) -> None:
+        self._kubeconfig, self._prefix, self._elects = kubeconfig, prefix or own_prefix("paddlejob"), elects
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
         command = [sys.executable, "-m", "jobs.operator", "run", "--kubeconfig", self._kubeconfig]
-        options = ["--listen", "127.0.0.1:0", "--namespace-prefix", own_prefix("paddlejob")]
+        options = ["--listen", "127.0.0.1:0", "--namespace-prefix", self._prefix, "--lost-seconds", "30"]
         options += ["--lease-namespace", SYSTEM] if self._elects else []
         environment = {**os.environ, leftovers.RUN: leftovers.MARK}
         self._process = subprocess.Popen(
@@ -99,14 +105,27 @@ class Cluster:
             self.api.call("DELETE", f"{path}/{self.namespace}")
 
     def define(self) -> None:
-        """Apply the CustomResourceDefinition and the controller's rights, and wait until the API server serves them.
+        """Apply the CustomResourceDefinition and the rights of the platform, and wait until the API server serves them.
 
         Leftovers of killed test runs are removed.
         """
         leftovers.remove(self.api)
         for name in ("crd", "namespace", "rights", "portal-rights"):
-            self.kubectl("apply", "-f", str(_ROOT / "deploy" / "kubernetes" / f"{name}.yaml"), everywhere=True)
+            path = _ROOT / "deploy" / "kubernetes" / f"{name}.yaml"
+            self.until(f"{path.name} is applied", lambda path=path: self._applied(path))
         self.until("PaddleJobs are served", lambda: self.is_there(JOBS.path()))
+        self.until_allowed("paddlejob-controller", "list", JOBS)
+        self.until_allowed("portal", "create", NAMESPACES)
+        self.until_allowed("portal", "get", _ENDPOINTS, "default", "kubernetes")
+
+    def _applied(self, path: Path) -> bool:
+        try:
+            self.kubectl("apply", "-f", str(path), everywhere=True)
+        except AssertionError as failed:
+            if not any(word in str(failed) for word in _OVERTAKEN):
+                raise
+            return False
+        return True
 
     def kubeconfig_of_the_controller(self, folder: Path) -> str:
         """Write a file like KUBECONFIG with only the rights of the controller's service account."""
@@ -127,8 +146,34 @@ class Cluster:
         token = base64.b64decode(self.api.call("GET", f"{path}/{name}")["data"]["token"]).decode()
         own = yaml.safe_load(Path(self.kubeconfig).read_text())
         own["users"] = [{"name": user["name"], "user": {"token": token}} for user in own["users"]]
-        (folder / "kubeconfig").write_text(yaml.safe_dump(own))
-        return str(folder / "kubeconfig")
+        file = folder / f"{account}.yaml"
+        file.write_text(yaml.safe_dump(own))
+        return str(file)
+
+    def admit_the_portal(self, folder: Path) -> str:
+        """Give the portal's account its rights in this namespace, as an admin does where the portal creates none.
+
+        Return a file like KUBECONFIG with the rights of the account.
+        """
+        settings = namespace_manifests.ClusterConfig(portal="tests", account=PORTAL)
+        wanted = namespace_manifests.objects(namespace_manifests.Tenant(self.namespace, {}), settings)
+        (binding,) = [body for body in wanted if body["kind"] == "RoleBinding"]
+        self.api.call("POST", namespace_manifests.KINDS["RoleBinding"].path(self.namespace), binding)
+        self.until_allowed("portal", "list", JOBS, self.namespace)
+        return self.kubeconfig_of("portal", folder)
+
+    def until_allowed(self, account: str, verb: str, resource: Resource, namespace: str = "", name: str = "") -> None:
+        """Wait until the API server applies a right of a service account of the platform.
+
+        It may apply a binding a moment after the binding was written.
+        """
+        group = resource.prefix.removeprefix("/apis/").rpartition("/")[0] if "/apis/" in resource.prefix else ""
+        wanted = {"verb": verb, "group": group, "resource": resource.plural, "namespace": namespace, "name": name}
+        review = {"spec": {"user": f"system:serviceaccount:{SYSTEM}:{account}", "resourceAttributes": wanted}}
+        self.until(
+            f"{account} may {verb} {resource.plural}",
+            lambda: self.api.call("POST", _REVIEWS, review)["status"]["allowed"],
+        )
 
     def kubectl(self, *arguments: str, text: str | None = None, everywhere: bool = False) -> str:
         where = [] if everywhere else ["--namespace", self.namespace]
@@ -165,11 +210,16 @@ class Cluster:
         """Return the UIDs of pods that are not being deleted, by name."""
         return {names.name_of(pod): names.uid_of(pod) for pod in self.all("Pod") if not names.is_leaving(pod)}
 
+    def until_enforced(self, quota: str, *, namespace: str = "") -> None:
+        """Wait until the quota is in force: its controller has to count first what the namespace uses."""
+        path = f"/api/v1/namespaces/{namespace or self.namespace}/resourcequotas/{quota}"
+        self.until(f"the quota {quota} is in force", lambda: self.api.call("GET", path).get("status", {}).get("hard"))
+
     def is_there(self, path: str) -> bool:
         try:
             self.api.call("GET", path)
         except Refusal as refusal:
-            assert refusal.status == 404, refusal
+            assert refusal.status == MISSING, refusal
             return False
         return True
 

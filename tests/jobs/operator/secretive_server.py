@@ -1,9 +1,10 @@
-"""An in-memory API server that refuses reads of Secrets."""
+"""In-memory API servers that refuse reads of Secrets."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from jobs.operator.client.api import Refusal
@@ -60,3 +61,28 @@ class SecretiveServer:
     @property
     def written(self) -> list[str]:
         return [path for method, path in self.calls if method in ("APPLY", "PUT")]
+
+
+class SettlingServer(SecretiveServer):
+    """API server that does not apply a new binding at first: it refuses so many requests in the new namespace.
+
+    An account may write the namespace itself and the binding from the beginning.
+    """
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self.times = times
+
+    def call(
+        self, method: str, path: str, body: Object | None = None, query: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        _, _, inside = path.partition("/namespaces/")[2].partition("/")
+        if self.times and inside and not inside.startswith("rolebindings"):
+            self.times -= 1
+            raise Refusal(403, "Forbidden", inside)
+        return super().call(method, path, body, query)
+
+    def apply(self, path: str, body: Object | None, query: Mapping[str, str]) -> Any:
+        made = super().apply(path, body, query)
+        made["metadata"].setdefault("creationTimestamp", datetime.now(UTC).isoformat())
+        return made

@@ -67,9 +67,16 @@ class Trial:
         self.cluster.kubectl("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
 
     def release(self, job: Job, trainer: str) -> None:
-        """Let the trainer make the remaining steps of ``code.slow`` without a pause."""
+        """Let the trainer make the remaining steps of ``code.slow`` without a pause, once its pod takes commands."""
         pod = pod_name(self.attempt(job), trainer)
-        self.cluster.kubectl("exec", pod, "--", "touch", f"{WORKSPACE}/work/enough")
+        self.until(f"{trainer} is released", lambda: self._touched(pod, f"{WORKSPACE}/work/enough"))
+
+    def _touched(self, pod: str, path: str) -> bool:
+        try:
+            self.cluster.kubectl("exec", pod, "--", "touch", path)
+        except AssertionError:  # its container is starting
+            return False
+        return True
 
     # --- Waiting -----------------------------------------------------------------------------------------------------
     def until(self, what: str, look: Callable[[], Found], seconds: float = SECONDS) -> Found:

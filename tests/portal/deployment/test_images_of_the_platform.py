@@ -105,6 +105,10 @@ def test_the_portal_s_image_starts_the_portal_as_an_ordinary_account(images: Ima
         process.wait(60)
 
 
+def test_the_portal_s_image_has_the_time_zones_that_the_worker_needs(images: Images, portal: str) -> None:
+    images.do("run", "--isolation=chroot", portal, "--", "python3", "-c", "import celery.bin.worker")
+
+
 def test_the_portal_s_image_brings_the_tools_of_build_pods(images: Images, portal: str) -> None:
     output = images.do(
         "run", "--isolation=chroot", portal, "--", "sh", "-c", "ls /opt/regatta-build; touch /regatta/x; echo $?"

@@ -99,6 +99,18 @@ def test_every_server_with_a_port_has_a_probe(workload: dict[str, Any]) -> None:
             assert {"livenessProbe", "readinessProbe"} <= container.keys()
 
 
+def test_a_web_pod_that_ends_answers_until_the_ingress_has_taken_it_out() -> None:
+    (web,) = [workload for workload in WORKLOADS if named(workload) == "portal-web"]
+    pod = web["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    program, option, script = container["lifecycle"]["preStop"]["exec"]["command"]
+    paused = re.fullmatch(r"import time; time\.sleep\((\d+)\)", script)
+    assert (program, option) == ("python3", "-c")
+    assert paused is not None
+    # Both are within the grace of the pod: the pause, and what the server needs to end.
+    assert 5 <= int(paused[1]) <= pod["terminationGracePeriodSeconds"] - 10
+
+
 @each_workload
 def test_a_drained_node_takes_one_of_each_at_most(workload: dict[str, Any]) -> None:
     labels = workload["spec"]["template"]["metadata"]["labels"]

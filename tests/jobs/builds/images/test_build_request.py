@@ -75,6 +75,14 @@ def test_a_failure_is_reported_in_a_message_else_in_the_last_lines(lines: list[s
     assert buildah.failure_message(lines, messages.IMAGE_NOT_PUSHED) == message
 
 
+def test_an_index_that_pip_cannot_reach_is_reported_in_one_message() -> None:
+    missing = "ERROR: Could not find a version that satisfies the requirement tiny==2.0 (from versions: none)"
+    broken = "WARNING: Retrying (Retry(total=0)) after connection broken by 'Error(\"(host='e.org')\")': /simple/tiny/"
+    failed = build_step.Problem("requirements_not_installed", error=f"{broken} / {missing}")
+    message = buildah.failure_message([broken, missing, failed.line()], messages.IMAGE_NOT_BUILT)
+    assert message == messages.PACKAGE_INDEX_UNREACHABLE(host="e.org")
+
+
 def test_an_old_python_in_the_base_image_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

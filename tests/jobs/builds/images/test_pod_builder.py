@@ -20,6 +20,7 @@ from pytest_django import Settings
 
 from jobs.builds.images import launcher, plan
 from jobs.models import CodeSnapshot
+from jobs.operator.client.resources import PODS
 from tests.jobs.builds.images.test_images import built, code, compiled_at_the_start, run_in, storage, wheel
 from tests.jobs.operator.kube_cluster import Cluster
 
@@ -93,6 +94,7 @@ def _installation(
     cluster = Cluster()
     cluster.define()
     cluster.kubectl("apply", "-f", str(_ROOT / "deploy" / "kubernetes" / "builds.yaml"), everywhere=True)
+    cluster.until_allowed("portal", "create", PODS, "regatta-builds")
     settings.DATA_DIR = tmp_path / "data"
     settings.STORAGE_DIR = tmp_path / "storage"
     settings.IMAGE_REGISTRY, settings.REGISTRY_INSECURE = prefix, True

@@ -212,6 +212,7 @@ def test_the_reason_why_a_job_waits_is_reported(cluster: Cluster, spec: Any, rea
     template = worker["template"]["spec"]
     if spec == "quota":
         cluster.kubectl("create", "quota", "few", "--hard=pods=1")
+        cluster.until_enforced("few")
         spec = {}
     for key, value in copy.deepcopy(spec).items():
         if key == "containers":
@@ -221,8 +222,12 @@ def test_the_reason_why_a_job_waits_is_reported(cluster: Cluster, spec: Any, rea
     image = template["containers"][0]["image"]
     template["containers"][0]["image"] = image.replace("{registry}", cluster.registry)
     cluster.apply(paddle_job("waits", worker=worker))
-    cluster.until(f"the reason is {reason}", lambda: cluster.status("waits").get("reason") == reason)
-    assert expected in cluster.status("waits")["message"]
+
+    def explains() -> bool:
+        status = cluster.status("waits")
+        return status.get("reason") == reason and expected in status["message"]
+
+    cluster.until(f"the reason is {reason} with {expected!r}", explains)
 
 
 @pytest.mark.parametrize(
@@ -245,7 +250,8 @@ def test_the_api_server_refuses_what_cannot_be(cluster: Cluster, spec: dict[str,
 def test_events_report_what_was_done(cluster: Cluster) -> None:
     cluster.apply(paddle_job("reported", worker=pods_that(cluster, SLEEP, 2)))
     cluster.wait_for("reported", "Running")
-    cluster.until(
-        "the event is there", lambda: "The job is running." in cluster.kubectl("describe", "paddlejobs", "reported")
-    )
-    assert "created Pod reported-worker-0, reported-worker-1" in cluster.kubectl("describe", "paddlejobs", "reported")
+    for text in ("created Pod reported-worker-0, reported-worker-1", "The job is running."):
+        cluster.until(
+            f"there is the event {text!r}",
+            lambda text=text: text in cluster.kubectl("describe", "paddlejobs", "reported"),
+        )

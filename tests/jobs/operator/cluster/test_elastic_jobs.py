@@ -1,6 +1,7 @@
 """Elastic jobs on a real cluster: ``make test-kube``.
 
 They share its node, and release capacity for a new job and for a service of higher priority; trainings go on meanwhile.
+The portal is of the kind that one command starts: with all rights on the cluster and with a controller of its own.
 """
 
 from __future__ import annotations
@@ -16,23 +17,24 @@ import pytest
 from jobs.elastic.controller.cluster_watch import ClusterState, ClusterWatch
 from jobs.messages import elastic as messages
 from jobs.operator.client.resources import ALL_PODS
+from jobs.operator.model import names
 from regatta import Client
 from regatta.errors import PortalError
 from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import RunningPortal
 from tests.jobs.operator import leftovers
-from tests.jobs.operator.environment import etcd_on, native, portal_on
+from tests.jobs.operator.environment import etcd_on, native, portal_with_all_rights_on
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
 from tests.messages import mentions
 from tests.waiting import until
 
 # Alone: they take the whole capacity.
-pytestmark = [pytest.mark.kube, pytest.mark.alone, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kube, pytest.mark.alone, pytest.mark.timeout(1200)]
 
 # Cores of a job besides its trainers: three jobs leave capacity for six trainers.
 CORES = 2.0
 MASTER, PSERVER, TRAINER = 0.15, 0.1, 0.2
-SECONDS = 150.0
+SECONDS = 240.0
 # A pause between two steps, until the test creates the file. With it four trainers would need longer than a test may
 # take for all steps; without it they finish in seconds.
 PAUSE = """
@@ -106,7 +108,7 @@ def running_portal(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -
     directory = tmp_path_factory.mktemp("running_portal") / "data"
     with (
         etcd_on(cluster, tmp_path_factory.mktemp("etcd")) as store,
-        portal_on(
+        portal_with_all_rights_on(
             cluster,
             directory,
             own_prefix("elastic"),
@@ -135,11 +137,7 @@ def shop(cluster: Cluster, running_portal: RunningPortal) -> Iterator[Cluster]:
     found = Cluster()
     with found.with_namespace():
         until(
-            "the nodes have free capacity",
-            lambda: free_cores(found) >= CORES,
-            SECONDS,
-            every=0.5,
-            story=lambda: pods(found),
+            "the nodes have free capacity", lambda: has_free_cores(found), SECONDS, every=0.5, story=lambda: pods(found)
         )
         leave(found, CORES)
         yield found
@@ -172,6 +170,12 @@ def free_by_node(cluster: Cluster) -> dict[str, float]:
 def free_cores(cluster: Cluster) -> float:
     """Return the free cores of the node that has most."""
     return round(max(free_by_node(cluster).values(), default=0.0), 3)
+
+
+def has_free_cores(cluster: Cluster) -> bool:
+    """Return whether enough cores are free and none is about to become so: ``leave`` divides what is free now."""
+    items = cluster.api.call("GET", ALL_PODS.path())["items"]
+    return not any(names.is_leaving(item) for item in items) and free_cores(cluster) >= CORES
 
 
 def leave(cluster: Cluster, cores: float) -> None:

@@ -21,7 +21,7 @@ from tests.framework_jobs import (
     torch_has_trained,
     workers_have_trained_collectively,
 )
-from tests.jobs.operator.environment import base_for_paddle, portal_on
+from tests.jobs.operator.environment import base_for_paddle, controller_on, portal_on
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
 
 pytestmark = [pytest.mark.kube, pytest.mark.frameworks, pytest.mark.timeout(1200)]
@@ -32,15 +32,16 @@ CPU = 0.2  # of four processes at once on a small node
 @pytest.fixture(scope="module")
 def running_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
     """Run a portal. Its images stay in the registry, so an unchanged job is not built again."""
-    cluster = Cluster()
+    cluster, prefix = Cluster(), own_prefix("frames")
     images = {
         "REGATTA_REGISTRY": f"{cluster.registry}/tests",
         "REGATTA_REGISTRY_INSECURE": "1",
         "REGATTA_BASE_IMAGE": base_for_paddle(cluster.registry),
     }
-    with portal_on(
-        cluster, tmp_path_factory.mktemp("running_portal") / "data", own_prefix("frames"), **images
-    ) as running_portal:
+    with (
+        controller_on(cluster, tmp_path_factory.mktemp("controller"), prefix),
+        portal_on(cluster, tmp_path_factory.mktemp("running_portal") / "data", prefix, **images) as running_portal,
+    ):
         yield running_portal
 
 

@@ -23,11 +23,11 @@ from regatta import Client
 from regatta.job import Job
 from tests.end_to_end.support import code
 from tests.end_to_end.support.portal import RunningPortal
-from tests.jobs.operator.environment import etcd_on, native, portal_on
+from tests.jobs.operator.environment import controller_on, etcd_on, native, portal_on
 from tests.jobs.operator.kube_cluster import Cluster, own_prefix
 from tests.jobs.operator.trial import SMALL, Trial
 
-pytestmark = [pytest.mark.kube, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
 
 SECONDS = 240.0
 # Keeps all other pods away from the node that is taken down.
@@ -47,10 +47,11 @@ def cluster() -> Cluster:
 @pytest.fixture(scope="module")
 def running_portal(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningPortal]:
     placement = {"REGATTA_KUBERNETES_PLACEMENT": json.dumps(PLACEMENT)}
-    directory = tmp_path_factory.mktemp("running_portal") / "data"
+    directory, prefix = tmp_path_factory.mktemp("running_portal") / "data", own_prefix("loss")
     with (
         etcd_on(cluster, tmp_path_factory.mktemp("etcd")) as store,
-        portal_on(cluster, directory, own_prefix("loss"), **native(cluster, store), **placement) as running_portal,
+        controller_on(cluster, tmp_path_factory.mktemp("controller"), prefix),
+        portal_on(cluster, directory, prefix, **native(cluster, store), **placement) as running_portal,
     ):
         yield running_portal
 

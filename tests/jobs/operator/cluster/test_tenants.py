@@ -9,8 +9,9 @@ import json
 import socket
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,19 +25,22 @@ from jobs.operator.model import names
 from jobs.operator.model.namespace_names import name_of
 from jobs.operator.tenants import namespace_manifests as manifests
 from jobs.operator.tenants.namespace_manifests import ClusterConfig, Reach, Tenant
-from jobs.operator.tenants.namespace_sync import TenantRefused, Tenants
-from tests.jobs.operator.kube_cluster import SYSTEM, Cluster, own_prefix
+from jobs.operator.tenants.namespace_sync import Tenants
+from tests.jobs.operator.kube_cluster import PORTAL, SYSTEM, Cluster, own_prefix
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 
 GIB = 1024**3
 LISTEN = "import socket; server = socket.create_server(('', 8080))\nwhile True: server.accept()[0].close()"
-# Prints for each name whether its address answered. All are tried at once, each for at most ten seconds.
+# Seconds for an address that is open, enough on a machine with a high load, and for one that is closed.
+OPEN_SECONDS, CLOSED_SECONDS = 90, 10
+# Prints for each name whether its address answered within its seconds. All are tried at once.
 PROBE = """
 import json, os, socket, sys, time
 from concurrent.futures import ThreadPoolExecutor
-def reaches(target):
-    deadline = time.monotonic() + 10
+def reaches(wanted):
+    target, seconds = wanted
+    deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         try:
             if target.startswith("dns:"):
@@ -84,7 +88,7 @@ class Portal:
         self.config = ClusterConfig(
             portal=prefix.rstrip("-"),
             prefix=prefix,
-            account=f"{SYSTEM}/portal",
+            account=PORTAL,
             reach=(Reach.address(*ingest), Reach.address(registry, int(port)), wide),
             api=(self.server,),
             credentials='{"auths": {}}',
@@ -94,17 +98,9 @@ class Portal:
         self.namespace = name_of("team", self.config.prefix)
 
     def ensure(self, tenant: Tenant) -> None:
-        """Create the namespace; the cluster takes a moment to apply a new binding."""
-
-        def done() -> bool:
-            try:
-                self.tenants.ensure(tenant)
-            except TenantRefused as refused:
-                assert refused.passing, refused
-                return False
-            return True
-
-        self.cluster.until("the namespace is as it should be", done)
+        """Create the namespace as the portal does, and wait until the cluster enforces its quota."""
+        self.cluster.until("the namespace is as it should be", lambda: self.tenants.ready(tenant))
+        self.cluster.until_enforced(manifests.QUOTA, namespace=name_of(tenant.name, self.config.prefix))
 
 
 def api_server(cluster: Cluster) -> tuple[str, int]:
@@ -168,9 +164,13 @@ def _made(api: KubeApi, path: str, body: dict[str, Any]) -> bool:
     return True
 
 
-def probed(cluster: Cluster, namespace: str, targets: dict[str, str]) -> dict[str, bool]:
-    """Return which addresses a pod of the namespace reaches."""
+def probed(
+    cluster: Cluster, namespace: str, *, opened: Mapping[str, str], closed: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, bool]:
+    """Return which addresses a pod of the namespace reaches: of those that are open, and those that are closed."""
     name = f"probe-{uuid.uuid4().hex[:6]}"
+    targets = {key: (target, OPEN_SECONDS) for key, target in opened.items()}
+    targets |= {key: (target, CLOSED_SECONDS) for key, target in closed.items()}
     started(cluster, namespace, pod(cluster, name, "python3", "-c", PROBE, json.dumps(targets)))
     lines: list[str] = []
 
@@ -204,16 +204,26 @@ def test_a_pod_reaches_its_own_kind_the_dns_and_the_platform_and_nothing_else(
         "api by its service": "kubernetes.default.svc.cluster.local:443",
     }
     # A pod outside the policies reaches it: otherwise this test could not fail.
-    free = probed(cluster, cluster.namespace, {**outside, "ingest": inside["ingest"]})
+    free = probed(cluster, cluster.namespace, opened={**outside, "ingest": inside["ingest"]})
     assert free == dict.fromkeys((*outside, "ingest", "token"), True)
-    found = probed(cluster, portal.namespace, {**inside, **outside, "metadata": "169.254.169.254:80"})
+    found = probed(cluster, portal.namespace, opened=inside, closed={**outside, "metadata": "169.254.169.254:80"})
     assert found == {
         **dict.fromkeys(inside, True),
         **dict.fromkeys(outside, False),
         "metadata": False,
         "token": False,
     }
-    assert probed(cluster, cluster.namespace, {"own": inside["own"]})["own"] is False
+    assert probed(cluster, cluster.namespace, opened={}, closed={"own": inside["own"]})["own"] is False
+
+
+def test_pods_pull_images_with_the_credentials_of_the_namespace(cluster: Cluster, portal: Portal) -> None:
+    """No pod names the Secret: the API server adds those of the service account."""
+
+    def secrets() -> Any:
+        body, query = pod(cluster, "pulls", "true"), {"dryRun": "All"}
+        return cluster.api.call("POST", PODS.path(portal.namespace), body, query=query)["spec"].get("imagePullSecrets")
+
+    cluster.until("a pod has the Secret", lambda: secrets() == [{"name": manifests.PULL_SECRET}])
 
 
 # --- The quota -------------------------------------------------------------------------------------------------------
@@ -286,6 +296,8 @@ def test_what_somebody_changed_is_as_it_was_after_a_pass(cluster: Cluster, porta
     wall = f"/apis/networking.k8s.io/v1/namespaces/{portal.namespace}/networkpolicies/{manifests.DENY}"
     own = f"/apis/networking.k8s.io/v1/namespaces/{portal.namespace}/networkpolicies/{manifests.ALLOW_OWN}"
     cluster.api.call("PATCH", quota, {"spec": {"hard": {"requests.cpu": "100"}}})
+    # The cluster writes the status of a changed quota, and would write it in the middle of the pass.
+    cluster.until("the quota is in force", lambda: enforced(cluster, quota).get("requests.cpu") == "100")
     cluster.api.call("PATCH", wall, {"spec": {"egress": [{}]}})
     cluster.api.call("DELETE", own)
     done = portal.tenants.sweep([portal.tenant], [])
@@ -295,6 +307,11 @@ def test_what_somebody_changed_is_as_it_was_after_a_pass(cluster: Cluster, porta
     assert "egress" not in cluster.api.call("GET", wall)["spec"]
     assert cluster.api.call("GET", own)
     assert portal.tenants.sweep([portal.tenant], []).written == 1
+
+
+def enforced(cluster: Cluster, quota: str) -> Mapping[str, str]:
+    limits: Mapping[str, str] = cluster.api.call("GET", quota).get("status", {}).get("hard", {})
+    return limits
 
 
 def test_a_closed_namespace_goes_with_the_jobs_that_run_in_it(cluster: Cluster, portal: Portal) -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import copy
+import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.messages import cluster as messages
+from jobs.operator.client.api import Refusal
 from jobs.operator.tenants import namespace_manifests as manifests
 from jobs.operator.tenants.namespace_manifests import ClusterConfig, Tenant
 from jobs.operator.tenants.namespace_sync import TenantRefused, Tenants
-from tests.jobs.operator.secretive_server import SecretiveServer
+from tests.jobs.operator.secretive_server import SecretiveServer, SettlingServer
 from tests.messages import pattern
 
 CONFIG = ClusterConfig(portal="regatta", prefix="regatta-", account="regatta-system/portal", credentials="{}")
@@ -79,12 +81,34 @@ def test_a_namespace_that_others_made_is_not_taken_over() -> None:
     assert server.written == []
 
 
+def test_a_namespace_that_others_made_is_never_ready() -> None:
+    server = SecretiveServer()
+    server.objects[NAMESPACE] = {"metadata": {"name": "regatta-team"}}
+    with pytest.raises(TenantRefused, match=pattern(messages.CLUSTER_NAMESPACE_FOREIGN)):
+        Tenants(server, CONFIG).ready(TEAM)
+
+
 def test_a_namespace_that_is_on_its_way_out_is_waited_for() -> None:
     server, tenants = ready()
     server.objects[NAMESPACE]["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     with pytest.raises(TenantRefused, match="is being removed") as refused:
         tenants.ensure(TEAM)
     assert refused.value.passing
+    assert not tenants.ready(TEAM)
+    del server.objects[NAMESPACE]
+    assert tenants.ready(TEAM)
+
+
+def test_a_namespace_is_ready_once_the_cluster_applies_its_binding() -> None:
+    tenants = Tenants(SettlingServer(times=3), CONFIG)
+    assert [tenants.ready(TEAM) for _ in range(4)] == [False, False, False, True]
+
+
+def test_a_binding_that_the_cluster_does_not_apply_after_a_minute_is_a_refusal() -> None:
+    server = SettlingServer(times=2)
+    assert not Tenants(server, CONFIG).ready(TEAM)
+    with pytest.raises(Refusal):
+        Tenants(server, CONFIG, clock=lambda: time.time() + 61).ready(TEAM)
 
 
 def test_a_pass_repairs_what_is_there_and_makes_no_namespace_that_nobody_needs_yet() -> None:
