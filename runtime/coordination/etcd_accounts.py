@@ -82,7 +82,7 @@ def open_account(site: str, job_id: str, attempt: int, password: str) -> str:
         _try_out(connection, span)
         if not address.user:
             return site
-        name = _name(job_id, attempt)
+        name = account_name(job_id, attempt)
         permission = auth_pb2.Permission(permType=auth_pb2.Permission.READWRITE, **span)
         grant = etcdrpc.AuthRoleGrantPermissionRequest(name=name, perm=permission)
         _unless(_EXISTS, connection, ROLE_ADD, etcdrpc.AuthRoleAddRequest(name=name))
@@ -98,7 +98,7 @@ def close_account(site: str, job_id: str, attempt: int) -> None:
     with contextlib.closing(Connection(address)) as connection:
         if address.user:
             # The user first: then nothing writes after the keys are gone.
-            name = _name(job_id, attempt)
+            name = account_name(job_id, attempt)
             _unless(_IS_GONE, connection, USER_DELETE, etcdrpc.AuthUserDeleteRequest(name=name))
             _unless(_IS_GONE, connection, ROLE_DELETE, etcdrpc.AuthRoleDeleteRequest(role=name))
         connection.call(DELETE_RANGE, etcdrpc.DeleteRangeRequest(**_span(address, job_id, attempt)))
@@ -118,7 +118,8 @@ def known_attempts(site: str) -> set[tuple[str, int]]:
     return {(one[0], int(one[1])) for one in found if len(one) == 2 and one[1].isdecimal()}
 
 
-def _name(job_id: str, attempt: int) -> str:
+def account_name(job_id: str, attempt: int) -> str:
+    """Return the name of the attempt's user and role."""
     return f"{_OURS}{job_id}-{attempt}"
 
 
