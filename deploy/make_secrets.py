@@ -9,11 +9,12 @@ import json
 import secrets
 
 NAMESPACE = "regatta-system"
+_OF_SERVERS = ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "ETCD_PASSWORD", "COORDINATION_GATEWAY_KEY")
 _ETCD = ",".join(f"etcd-{index}.etcd.{NAMESPACE}:2379" for index in range(3))
 
 
 def drawn() -> dict[str, str]:
-    names = ("REGATTA_SECRET_KEY", "REGATTA_ADMIN_PASSWORD", "POSTGRES_PASSWORD", "REDIS_PASSWORD", "ETCD_PASSWORD")
+    names = ("REGATTA_SECRET_KEY", "REGATTA_ADMIN_PASSWORD", *_OF_SERVERS)
     # Letters and digits, - and _: nothing of it has to be escaped in an address.
     return {name: secrets.token_urlsafe(32) for name in names}
 
@@ -26,7 +27,7 @@ def manifest(found: dict[str, str]) -> dict[str, object]:
         "REGATTA_REDIS_URL": f"redis://:{found['REDIS_PASSWORD']}@redis.{NAMESPACE}:6379/1",
         "REGATTA_COORDINATION": f"etcd://root:{found['ETCD_PASSWORD']}@{_ETCD}",
     }
-    servers = {name: found.pop(name) for name in ("POSTGRES_PASSWORD", "REDIS_PASSWORD", "ETCD_PASSWORD")}
+    servers = {name: found.pop(name) for name in _OF_SERVERS}
     return {
         "apiVersion": "v1",
         "kind": "List",

@@ -7,6 +7,7 @@ stays there.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 from pyetcd import etcdrpc
@@ -70,11 +71,12 @@ def _sign_in(address: EtcdAddress) -> None:
         connection.call(USER_LIST, etcdrpc.AuthUserListRequest())
 
 
-def open_account(site: str, job_id: str, attempt: int, password: str) -> str:
+def open_account(site: str, job_id: str, attempt: int, password: str, gateway: str = "") -> str:
     """Return the address at which the attempt reaches the etcd of ``site``. May be called again.
 
     If ``site`` names a user, the attempt gets a user of its own that may access only its own keys. If it names none,
-    all attempts share one access: the result is ``site``. Raises CoordinationError, also if etcd could not be written.
+    all attempts share one access: the result is ``site``.
+    With a ``gateway``, the attempt reaches its servers instead, with the same keys. Raises CoordinationError, also if etcd could not be written.
     """
     address = EtcdAddress.parse(site)
     with contextlib.closing(Connection(address)) as connection:
@@ -89,7 +91,14 @@ def open_account(site: str, job_id: str, attempt: int, password: str) -> str:
         connection.call(ROLE_GRANT_PERMISSION, grant)
         _unless(_EXISTS, connection, USER_ADD, etcdrpc.AuthUserAddRequest(name=name, password=password))
         connection.call(USER_GRANT_ROLE, etcdrpc.AuthUserGrantRoleRequest(user=name, role=name))
-        return address.with_account(name, password).url
+        return _reached(address, gateway).with_account(name, password).url
+
+
+def _reached(address: EtcdAddress, gateway: str) -> EtcdAddress:
+    if not gateway:
+        return address
+    through = EtcdAddress.parse(gateway)
+    return replace(address, servers=through.servers, ca=through.ca)
 
 
 def close_account(site: str, job_id: str, attempt: int) -> None:

@@ -37,6 +37,8 @@ RANGE: Method = attrgetter("kv.Range")
 TXN: Method = attrgetter("kv.Txn")
 DELETE_RANGE: Method = attrgetter("kv.DeleteRange")
 COMPACT: Method = attrgetter("kv.Compact")
+ALARM: Method = attrgetter("maintenance.Alarm")
+STATUS: Method = attrgetter("maintenance.Status")
 LEASE_GRANT: Method = attrgetter("lease.LeaseGrant")
 LEASE_REVOKE: Method = attrgetter("lease.LeaseRevoke")
 KEEP_ALIVE: Method = attrgetter("keep_alive")
@@ -121,6 +123,7 @@ class _Server:
         self.lease = etcdrpc.LeaseStub(self.channel)
         self.auth = etcdrpc.AuthStub(self.channel)
         self.watch = etcdrpc.WatchStub(self.channel)
+        self.maintenance = etcdrpc.MaintenanceStub(self.channel)
 
     def keep_alive(self, request: Any, **options: Any) -> Any:
         """Send one keepalive over a stream of its own."""

@@ -183,3 +183,25 @@ def test_fewer_days_than_the_least_number_are_refused_with_the_number(monkeypatc
     monkeypatch.setenv("DAYS", "30")
     with pytest.raises(ImproperlyConfigured, match="DAYS is 30; it must be at least 365, or 0 to keep all"):
         env.days_from("DAYS", 400.0, least=365.0)
+
+
+@pytest.mark.parametrize(
+    ("gateway", "etcd", "fault"),
+    [
+        ("etcd://a:b@gateway:2379", "etcd://root:x@etcd:2379", "contains an account"),
+        ("etcd://gateway:2379/site", "etcd://root:x@etcd:2379", "contains an account or a prefix"),
+        ("etcd://gateway:2379", "etcd://etcd:2379", "contains no account"),
+        ("etcd://gateway:2379", "", "contains no account"),
+    ],
+)
+def test_a_coordination_gateway_needs_an_etcd_with_accounts(monkeypatch, gateway, etcd, fault):
+    monkeypatch.setenv(NAME, gateway)
+    with pytest.raises(ImproperlyConfigured, match=fault):
+        env.gateway_address(NAME, etcd)
+
+
+def test_the_address_of_the_coordination_gateway_may_be_left_out(monkeypatch):
+    monkeypatch.delenv(NAME, raising=False)
+    assert env.gateway_address(NAME, "") == ""
+    monkeypatch.setenv(NAME, "etcd://gateway")
+    assert env.gateway_address(NAME, "etcd://root:x@etcd") == "etcd://gateway:2379"

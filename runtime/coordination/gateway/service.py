@@ -28,9 +28,9 @@ MOST_REQUEST_BYTES = 1536 * 1024
 MOST_SIGN_IN_BYTES = 4096
 TOO_LARGE = "etcdserver: request is too large"
 # etcd's text: the client signs in again.
-INVALID_TOKEN = "etcdserver: invalid auth token"  # noqa: S105: no password
+INVALID_TOKEN = "etcdserver: invalid auth token"  # noqa: S105
 # The same answer for each sign-in that fails.
-_BAD_PASSWORD = "etcdserver: authentication failed, invalid user ID or password"  # noqa: S105: no password
+_BAD_PASSWORD = "etcdserver: authentication failed, invalid user ID or password"  # noqa: S105
 _LEASE_EXISTS = "lease already exists"
 _UNREACHABLE = "coordination gateway: etcd is not available"
 _IDS_TO_TRY = 5
@@ -252,7 +252,7 @@ class Gateway(grpc.GenericRpcHandler):  # type: ignore[misc]
             call.cancel()
             raise
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-            return  # etcd has ended the stream: whoever reads its answers learns why
+            return  # etcd has ended the stream: the reader of its answers gets the reason
 
     # --- Common ---
     def _checked(self, kind: type[Message], raw: bytes, caller: _Caller) -> Message:
