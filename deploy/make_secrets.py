@@ -40,7 +40,10 @@ _SERVERS = {
     "REDIS_PASSWORD": ("redis", "deployment/redis -- redis-cli -e"),
     "ETCD_PASSWORD": ("etcd", "deployment/portal-worker -c worker -- python3 manage.py change_etcd_password"),
 }
-_NAMES = ("REGATTA_SECRET_KEY", _ADMIN, *_SERVERS)
+# The key with which coordination gateways recognise their leases.
+_GATEWAY_KEY = "COORDINATION_GATEWAY_KEY"
+_IN_SERVERS = (*_SERVERS, _GATEWAY_KEY)
+_NAMES = ("REGATTA_SECRET_KEY", _ADMIN, *_IN_SERVERS)
 # Addresses in the Secret `portal`, with the password in each.
 _ADDRESSES = {
     "REGATTA_DATABASE_URL": ("POSTGRES_PASSWORD", f"postgresql://regatta:{{}}@postgresql.{NAMESPACE}:5432/regatta"),
@@ -90,8 +93,8 @@ def _lines(text: str) -> dict[str, str]:
 def manifest(values: Mapping[str, str]) -> dict[str, Any]:
     """Return the two Secrets, with the addresses of the servers in the first."""
     addresses = {name: form.format(quote(values[secret], safe="")) for name, (secret, form) in _ADDRESSES.items()}
-    portal = {name: values[name] for name in _NAMES if name not in _SERVERS}
-    servers = {name: values[name] for name in _SERVERS}
+    portal = {name: values[name] for name in _NAMES if name not in _IN_SERVERS}
+    servers = {name: values[name] for name in _IN_SERVERS}
     return _list(_secret("portal", {**portal, **addresses}), _secret("servers", servers))
 
 
@@ -129,7 +132,7 @@ def rotated(old: Mapping[str, Mapping[str, str]], new: Mapping[str, str]) -> dic
     """Return the Secrets with new values. Everything else in them stays, such as addresses of other servers."""
     portal, servers = dict(old["portal"]), dict(old["servers"])
     for name, value in new.items():
-        (servers if name in _SERVERS else portal)[name] = value
+        (servers if name in _IN_SERVERS else portal)[name] = value
     for name, (secret, _) in _ADDRESSES.items():
         if secret in new and name in portal:
             portal[name] = _with_password(name, portal[name], old["servers"][secret], new[secret])
@@ -166,6 +169,8 @@ def commands(names: Sequence[str], old: str, new: str) -> list[str]:
         if name in names
     ]
     portal = "deployment/portal-web deployment/portal-worker deployment/portal-sweep"
+    if _GATEWAY_KEY in names:
+        portal += " deployment/coordination-gateway"
     restarts = [f"{kubectl} rollout restart {portal}"]
     waits = [f"{kubectl} rollout status {name}" for name in portal.split()]
     return ["set -eo pipefail", *changes, f"kubectl apply -f {shlex.quote(new)}", *restarts, *waits]

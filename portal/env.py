@@ -109,6 +109,24 @@ def etcd_address(name: str) -> str:
         raise ImproperlyConfigured(f"{name} is wrong. {error}") from None
 
 
+def gateway_address(name: str, etcd: str) -> str:
+    """Return the address of the coordination gateway before ``etcd``, or an empty text. Raises ImproperlyConfigured."""
+    url = etcd_address(name)
+    if not url:
+        return ""
+    address = EtcdAddress.parse(url)
+    if address.user or address.prefix:
+        raise ImproperlyConfigured(
+            f"{name} contains an account or a prefix. Write etcd://HOST:PORT; both follow from REGATTA_COORDINATION."
+        )
+    if not etcd or not EtcdAddress.parse(etcd).user:
+        raise ImproperlyConfigured(
+            f"{name} is set, but REGATTA_COORDINATION contains no account. The coordination gateway requires that each "
+            "attempt has one: write REGATTA_COORDINATION=etcd://root:PASSWORD@HOST:2379."
+        )
+    return url
+
+
 def bucket(name: str) -> dict[str, str] | None:
     """Return a bucket of an S3-compatible service, from ``s3://bucket/prefix``, with the service's address and region
     from REGATTA_S3_ENDPOINT and REGATTA_S3_REGION. None when the variable is empty or a directory. Raises

@@ -317,6 +317,8 @@ KUBERNETES_PULL_CREDENTIALS = env.text("REGATTA_KUBERNETES_PULL_CREDENTIALS", ""
 KUBERNETES_CONTROLLER = env.flag("REGATTA_KUBERNETES_CONTROLLER", True)
 # Empty: the backend makes a store for each attempt.
 COORDINATION = env.etcd_address("REGATTA_COORDINATION")
+# The coordination gateway, which jobs reach instead of etcd; empty: they reach etcd.
+COORDINATION_JOBS = env.gateway_address("REGATTA_COORDINATION_JOBS", COORDINATION)
 # How long the processes of an attempt continue while the coordination store does not answer. 0 is strict: each stops
 # before its lease can expire.
 OUTAGE_SECONDS = env.number("REGATTA_OUTAGE_SECONDS", 120.0)

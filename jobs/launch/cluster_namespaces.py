@@ -116,7 +116,12 @@ def settings_of_tenants(api: Iterable[tuple[str, int]]) -> ClusterConfig:
 
 def _addresses() -> Iterator[Reach]:
     """Yield the endpoints that settings name by IP address; policies select the pods of services by label instead."""
-    etcd = settings.COORDINATION.removeprefix("etcd://").partition("/")[0].rpartition("@")[2]
+    etcd = (
+        (settings.COORDINATION_JOBS or settings.COORDINATION)
+        .removeprefix("etcd://")
+        .partition("/")[0]
+        .rpartition("@")[2]
+    )
     servers = [f"//{server}" for server in etcd.split(",") if server]
     for url in (settings.INGEST_URL, f"//{settings.IMAGE_REGISTRY}", *servers):
         parts = urlsplit(url)

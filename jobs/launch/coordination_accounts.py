@@ -50,6 +50,15 @@ def change_password(password: str) -> None:
     etcd_accounts.change_password(settings.COORDINATION, password)
 
 
+def unpatched() -> dict[str, str]:
+    """Return the servers of the installation's etcd that obey callers without an account, with their versions."""
+    if "@" not in settings.COORDINATION:
+        return {}
+    from runtime.coordination import etcd_probe
+
+    return etcd_probe.open_servers(settings.COORDINATION)
+
+
 def arrange(ref: AttemptRef) -> str:
     """Return the store's address for the attempt's agents, with a user of the attempt if etcd requires one.
 
@@ -63,7 +72,7 @@ def arrange(ref: AttemptRef) -> str:
 
     try:
         _OUTAGE.check(settings.COORDINATION)
-        return open_account(settings.COORDINATION, ref.job_id, ref.number, _password(ref))
+        return open_account(settings.COORDINATION, ref.job_id, ref.number, _password(ref), settings.COORDINATION_JOBS)
     except CoordinationError as error:
         passing = isinstance(error, StoreUnavailable)
         if passing:

@@ -7,6 +7,7 @@ stays there.
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import Any
 
 from pyetcd import etcdrpc
@@ -85,11 +86,12 @@ def change_password(site: str, password: str) -> None:
         _sign_in(address.with_account(address.user, password))  # a call before this one has changed it
 
 
-def open_account(site: str, job_id: str, attempt: int, password: str) -> str:
+def open_account(site: str, job_id: str, attempt: int, password: str, gateway: str = "") -> str:
     """Return the address at which the attempt reaches the etcd of ``site``. May be called again.
 
     If ``site`` names a user, the attempt gets a user of its own that may access only its own keys. If it names none,
-    all attempts share one access: the result is ``site``. Raises CoordinationError, also if etcd could not be written.
+    all attempts share one access: the result is ``site``.
+    With a ``gateway``, the attempt reaches its servers instead, with the same keys. Raises CoordinationError, also if etcd could not be written.
     """
     address = EtcdAddress.parse(site)
     with contextlib.closing(Connection(address)) as connection:
@@ -97,14 +99,21 @@ def open_account(site: str, job_id: str, attempt: int, password: str) -> str:
         _try_out(connection, span)
         if not address.user:
             return site
-        name = _name(job_id, attempt)
+        name = account_name(job_id, attempt)
         permission = auth_pb2.Permission(permType=auth_pb2.Permission.READWRITE, **span)
         grant = etcdrpc.AuthRoleGrantPermissionRequest(name=name, perm=permission)
         _unless(_EXISTS, connection, ROLE_ADD, etcdrpc.AuthRoleAddRequest(name=name))
         connection.call(ROLE_GRANT_PERMISSION, grant)
         _unless(_EXISTS, connection, USER_ADD, etcdrpc.AuthUserAddRequest(name=name, password=password))
         connection.call(USER_GRANT_ROLE, etcdrpc.AuthUserGrantRoleRequest(user=name, role=name))
-        return address.with_account(name, password).url
+        return _reached(address, gateway).with_account(name, password).url
+
+
+def _reached(address: EtcdAddress, gateway: str) -> EtcdAddress:
+    if not gateway:
+        return address
+    through = EtcdAddress.parse(gateway)
+    return replace(address, servers=through.servers, ca=through.ca)
 
 
 def close_account(site: str, job_id: str, attempt: int) -> None:
@@ -113,7 +122,7 @@ def close_account(site: str, job_id: str, attempt: int) -> None:
     with contextlib.closing(Connection(address)) as connection:
         if address.user:
             # The user first: then nothing writes after the keys are gone.
-            name = _name(job_id, attempt)
+            name = account_name(job_id, attempt)
             _unless(_IS_GONE, connection, USER_DELETE, etcdrpc.AuthUserDeleteRequest(name=name))
             _unless(_IS_GONE, connection, ROLE_DELETE, etcdrpc.AuthRoleDeleteRequest(role=name))
         connection.call(DELETE_RANGE, etcdrpc.DeleteRangeRequest(**_span(address, job_id, attempt)))
@@ -133,7 +142,8 @@ def known_attempts(site: str) -> set[tuple[str, int]]:
     return {(one[0], int(one[1])) for one in found if len(one) == 2 and one[1].isdecimal()}
 
 
-def _name(job_id: str, attempt: int) -> str:
+def account_name(job_id: str, attempt: int) -> str:
+    """Return the name of the attempt's user and role."""
     return f"{_OURS}{job_id}-{attempt}"
 
 

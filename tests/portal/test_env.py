@@ -207,3 +207,25 @@ def test_an_invalid_redis_address_is_refused_without_its_password(monkeypatch, u
 def test_without_the_address_of_a_redis_the_default_holds(monkeypatch) -> None:
     monkeypatch.setenv("BROKER", "")
     assert env.redis_address("BROKER", "filesystem://") == "filesystem://"
+
+
+@pytest.mark.parametrize(
+    ("gateway", "etcd", "fault"),
+    [
+        ("etcd://a:b@gateway:2379", "etcd://root:x@etcd:2379", "contains an account"),
+        ("etcd://gateway:2379/site", "etcd://root:x@etcd:2379", "contains an account or a prefix"),
+        ("etcd://gateway:2379", "etcd://etcd:2379", "contains no account"),
+        ("etcd://gateway:2379", "", "contains no account"),
+    ],
+)
+def test_a_coordination_gateway_needs_an_etcd_with_accounts(monkeypatch, gateway, etcd, fault):
+    monkeypatch.setenv(NAME, gateway)
+    with pytest.raises(ImproperlyConfigured, match=fault):
+        env.gateway_address(NAME, etcd)
+
+
+def test_the_address_of_the_coordination_gateway_may_be_left_out(monkeypatch):
+    monkeypatch.delenv(NAME, raising=False)
+    assert env.gateway_address(NAME, "") == ""
+    monkeypatch.setenv(NAME, "etcd://gateway")
+    assert env.gateway_address(NAME, "etcd://root:x@etcd") == "etcd://gateway:2379"

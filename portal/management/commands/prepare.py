@@ -18,6 +18,7 @@ from portal.management.commands.up import ensure_admin, migrate, redis_settings
 from portal.preflight import CannotStart, check_redis
 from portal.private_files import repair
 from runtime.coordination.base import CoordinationError
+from runtime.coordination.etcd_probe import PATCHED
 
 _LOCK = 0x5E6A77A  # an arbitrary number of the portal's own
 
@@ -40,10 +41,25 @@ class Command(BaseCommand):
                 guarded = coordination_accounts.guard()
             except CoordinationError as error:
                 raise CommandError(str(error)) from None
+            self._check_etcd()
         database = settings.DATABASES["default"]["ENGINE"].rpartition(".")[2]
         self.stdout.write(
             f"The {database} database is up to date." + (" etcd asks for accounts now." if guarded else "")
         )
+
+    def _check_etcd(self) -> None:
+        """Warn of an etcd that obeys callers without an account. Raises CommandError if pods of jobs reach it."""
+        found = coordination_accounts.unpatched()
+        if not found:
+            return
+        servers = ", ".join(f"{server} (version {version})" for server, version in sorted(found.items()))
+        message = (
+            f"etcd answers callers without an account: {servers}. A job that reaches it can stop the coordination of all "
+            f"jobs. Install etcd {PATCHED}."
+        )
+        if settings.CLUSTER_BACKEND == "kubernetes" and not settings.COORDINATION_JOBS:
+            raise CommandError(f"{message} Or set REGATTA_COORDINATION_JOBS: jobs then reach the gateway only.")
+        self.stderr.write(self.style.WARNING(f"WARNING: {message}"))
 
 
 @contextlib.contextmanager

@@ -146,6 +146,14 @@ def test_addresses_of_the_settings_and_explicit_rules_are_in_reach(settings: Set
     ]
 
 
+def test_jobs_reach_the_coordination_gateway_instead_of_etcd(settings: Settings) -> None:
+    settings.INGEST_URL, settings.IMAGE_REGISTRY, settings.KUBERNETES_REACH = "", "", []
+    settings.COORDINATION = "etcd://root:secret@10.0.0.7:2379"
+    settings.COORDINATION_JOBS = "etcd://10.0.0.9:2379"
+    found = [reach.peers[0] for reach in cluster_namespaces.settings_of_tenants([]).reach]
+    assert found == [{"ipBlock": {"cidr": "10.0.0.9/32"}}]
+
+
 @pytest.mark.parametrize("rule", ["10.0.0.5", {"to": []}, {"to": {}, "ports": [1]}, {"to": [], "ports": ["http"]}])
 def test_a_rule_that_cannot_be_read_is_refused_with_its_form(settings: Settings, rule: Any) -> None:
     settings.KUBERNETES_REACH = [rule]

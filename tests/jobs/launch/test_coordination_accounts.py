@@ -80,6 +80,15 @@ def test_a_second_launch_gets_the_same_account_and_it_ends_with_the_attempt(sett
     store.close()
 
 
+@pytest.mark.etcd
+def test_with_a_gateway_agents_get_its_address_with_the_same_keys(settings, guarded: EtcdServer):
+    settings.COORDINATION = EtcdAddress((guarded.server,), "/site", "root", guarded.password).url
+    settings.COORDINATION_JOBS = "etcd://coordination-gateway:2379"
+    given = EtcdAddress.parse(coordination_accounts.arrange(REF))
+    assert (given.servers, given.prefix, given.user) == (("coordination-gateway:2379",), "/site", "regatta-a-job-3")
+    coordination_accounts.clear(REF)
+
+
 @pytest.mark.django_db
 def test_attempts_in_etcd_are_over_if_a_later_one_exists_or_the_job_has_ended():
     going, over = make_job(state=JobState.RUNNING, attempt=2), make_job(state=JobState.FAILED, attempt=1)

@@ -16,6 +16,9 @@ import pytest
 import yaml
 
 from jobs.operator.tenants import namespace_manifests as manifests
+from runtime.coordination.etcd_address import EtcdAddress
+from runtime.coordination.etcd_probe import PATCHED
+from runtime.coordination.gateway.settings import Settings
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -138,7 +141,8 @@ def test_every_service_leads_to_pods_with_its_ports_but_that_which_leads_nowhere
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
 
 
-def test_the_servers_are_reached_by_the_portal_and_etcd_by_the_portal_s_namespaces() -> None:
+@pytest.mark.invariant("Pods of jobs do not reach etcd: only the portal and the coordination gateway do.")
+def test_the_servers_are_reached_by_the_portal_and_by_jobs_only_through_the_coordination_gateway() -> None:
     policies = {named(body): body["spec"] for body in of("NetworkPolicy")}
     assert policies["deny-all-in"] == {"podSelector": {}, "policyTypes": ["Ingress"]}
     portal = {"podSelector": {"matchLabels": {"app.kubernetes.io/part-of": "portal"}}}
@@ -146,7 +150,36 @@ def test_the_servers_are_reached_by_the_portal_and_etcd_by_the_portal_s_namespac
         assert [rule["from"] for rule in policies[server]["ingress"]] == [[portal]]
         assert "egress" not in policies[server]
     tenants = {"namespaceSelector": {"matchLabels": {manifests.MANAGED_LABEL: manifests.MANAGER}}}
-    assert policies["etcd"]["ingress"][0] == {"from": [portal, tenants], "ports": [{"protocol": "TCP", "port": 2379}]}
+    gateway = {"podSelector": {"matchLabels": {"app.kubernetes.io/name": "coordination-gateway"}}}
+    client = [{"protocol": "TCP", "port": 2379}]
+    assert policies["etcd"]["ingress"][0] == {"from": [portal, gateway], "ports": client}
+    assert policies["coordination-gateway"]["ingress"] == [{"from": [tenants], "ports": client}]
+
+
+def test_jobs_get_the_address_of_the_gateway_and_the_gateway_that_of_etcd_without_an_account() -> None:
+    address = EtcdAddress.parse(given_settings()["REGATTA_COORDINATION_JOBS"])
+    services = [
+        f"{named(body)}.{body['metadata']['namespace']}:{body['spec']['ports'][0]['port']}" for body in of("Service")
+    ]
+    assert set(address.servers) <= set(services)
+    (workload,) = [body for body in WORKLOADS if named(body) == "coordination-gateway"]
+    (container,) = containers(workload)
+    portal, servers = (item["stringData"] for item in made_secrets()["items"])
+    given = {
+        one["name"]: one.get("value") or servers[one["valueFrom"]["secretKeyRef"]["key"]] for one in container["env"]
+    }
+    site = EtcdAddress.parse(portal["REGATTA_COORDINATION"])
+    assert Settings.read(given).site == site.with_account("", "")
+
+
+@pytest.mark.invariant("The manifests use an etcd without the known holes.")
+@pytest.mark.parametrize("name", ["kubernetes/servers.yaml", "compose.yaml"])
+def test_etcd_is_a_patched_version(name: str) -> None:
+    (version,) = re.findall(r"image: quay\.io/coreos/etcd:v([0-9.]+)", (ROOT / "deploy" / name).read_text())
+    least = re.search(r"[0-9.]+[0-9]", PATCHED)
+    assert least
+    numbers = [[int(part) for part in text.split(".")] for text in (version, least[0])]
+    assert numbers[0] >= numbers[1]
 
 
 def test_the_world_does_not_reach_the_ingest() -> None:

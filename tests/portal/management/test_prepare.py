@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import re
+from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -11,6 +13,9 @@ from pytest_django import Settings
 from jobs.launch import coordination_accounts
 from rbac.models import User
 from runtime.coordination import etcd_accounts
+from runtime.coordination.etcd_address import EtcdAddress
+from runtime.coordination.etcd_probe import PATCHED, open_servers
+from tests.servers.coordination_gateway import CoordinationGateway
 from tests.servers.etcd_server import EtcdServer
 from tests.servers.redis_server import RedisServer
 
@@ -99,3 +104,43 @@ def test_without_an_account_or_a_password_nothing_is_changed(
 def test_an_etcd_without_an_account_in_the_settings_is_left_alone(settings: Settings) -> None:
     settings.COORDINATION = "etcd://127.0.0.1:9"
     assert not coordination_accounts.guard()
+
+
+# --- An etcd that obeys callers without an account ---------------------------------------------------------------------
+@pytest.fixture
+def unpatched(guarded: EtcdServer, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """The etcd of the tests, which is one of these, on a cluster."""
+    monkeypatch.setenv("REGATTA_ADMIN_PASSWORD", "only-for-this-test")
+    settings.COORDINATION = EtcdAddress((guarded.server,), "", "root", guarded.password).url
+    settings.CLUSTER_BACKEND = "kubernetes"
+    return settings
+
+
+@pytest.mark.invariant("The portal does not start on a cluster whose jobs reach an etcd that obeys strangers.")
+@pytest.mark.etcd
+@pytest.mark.django_db
+def test_an_etcd_that_obeys_strangers_is_refused_with_the_version_to_install(unpatched: Settings) -> None:
+    unpatched.COORDINATION_JOBS = ""
+    with pytest.raises(CommandError, match=re.escape(PATCHED)):
+        prepared()
+
+
+@pytest.mark.etcd
+@pytest.mark.django_db
+def test_behind_the_gateway_an_etcd_that_obeys_strangers_is_warned_of(
+    unpatched: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unpatched.COORDINATION_JOBS = "etcd://coordination-gateway:2379"
+    assert "is up to date." in prepared()
+    assert PATCHED in capsys.readouterr().err
+
+
+@pytest.mark.etcd
+@pytest.mark.processes
+def test_a_server_that_refuses_strangers_is_not_reported(guarded: EtcdServer, tmp_path: Path) -> None:
+    gateway = CoordinationGateway(guarded.url, tmp_path)
+    gateway.start()
+    try:
+        assert open_servers(f"etcd://{guarded.server},{gateway.server}").keys() == {guarded.server}
+    finally:
+        gateway.kill()

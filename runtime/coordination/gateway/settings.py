@@ -1,0 +1,79 @@
+"""Settings of the gateway, from the environment. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from runtime.coordination.base import CoordinationError
+from runtime.coordination.etcd_address import EtcdAddress
+from runtime.coordination.gateway.limits import Limits, Rate
+
+SERVERS = "REGATTA_COORDINATION_SERVERS"
+KEY = "REGATTA_COORDINATION_GATEWAY_KEY"
+LISTEN = "REGATTA_COORDINATION_GATEWAY_LISTEN"
+HEALTH = "REGATTA_COORDINATION_GATEWAY_HEALTH"
+WRITE_BYTES = "REGATTA_COORDINATION_GATEWAY_WRITE_BYTES"
+_LEAST_KEY = 32
+
+
+class SettingsInvalid(Exception):
+    """A setting is missing or wrong. The message names it and its form."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``site`` is the etcd, without an account; ``key`` is shared by all replicas of the gateway."""
+
+    site: EtcdAddress
+    key: bytes = field(repr=False)
+    listen: str
+    health: str
+    limits: Limits
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Settings:
+        """Raises SettingsInvalid."""
+        return cls(
+            _site(environment.get(SERVERS, "")),
+            _key(environment.get(KEY, "")),
+            _place(environment, LISTEN, "0.0.0.0:2379"),
+            _place(environment, HEALTH, "0.0.0.0:2381"),
+            _limits(environment.get(WRITE_BYTES, "")),
+        )
+
+
+def _site(url: str) -> EtcdAddress:
+    if not url:
+        raise SettingsInvalid(f"{SERVERS} is not set. Write the address of etcd without an account: etcd://HOST:2379.")
+    try:
+        address = EtcdAddress.parse(url)
+    except CoordinationError as error:
+        raise SettingsInvalid(f"{SERVERS} is wrong. {error}") from None
+    if address.user:
+        raise SettingsInvalid(f"{SERVERS} contains an account. The gateway needs none: remove user and password.")
+    return address
+
+
+def _key(text: str) -> bytes:
+    if len(text) < _LEAST_KEY:
+        raise SettingsInvalid(
+            f"{KEY} has {len(text)} characters. Write at least {_LEAST_KEY} random ones, the same for each replica."
+        )
+    return text.encode()
+
+
+def _place(environment: Mapping[str, str], name: str, default: str) -> str:
+    place = environment.get(name) or default
+    host, _, port = place.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise SettingsInvalid(f"{name} is {place!r}. Write HOST:PORT, such as {default}.")
+    return place
+
+
+def _limits(text: str) -> Limits:
+    if not text:
+        return Limits()
+    if not text.isdecimal() or int(text) == 0:
+        raise SettingsInvalid(f"{WRITE_BYTES} is {text!r}. Write a number of bytes per second, such as 262144.")
+    return replace(Limits(), written_bytes=Rate(float(text), Limits.written_bytes.burst))
