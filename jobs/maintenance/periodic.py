@@ -1,7 +1,8 @@
 """Periodic tasks of the sweep. A task that raises an error neither stops nor delays the others.
 
 A failure is logged with the task's name and stored in ``FailedTask`` for the admins' page until the task succeeds.
-The task is tried again after a pause that doubles with every failure in a row.
+The task is tried again after a pause that doubles with every failure in a row. A lost database is no failure of a task:
+it ends the run, and the caller repeats that.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from jobs.models import FailedTask
+from portal.common.outages import is_lost
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class Periodic:
         self._clean: set[str] = set()
 
     def run(self, now: datetime) -> None:
-        """Run every task that is not in its pause after a failure."""
+        """Run every task that is not in its pause after a failure. Raises DatabaseError when the database is lost."""
         for task in self._tasks:
             if now >= self._next.get(task.name, now):
                 self._run(task, now)
@@ -45,7 +47,9 @@ class Periodic:
     def _run(self, task: Task, now: datetime) -> None:
         try:
             task.run(now)
-        except Exception as error:  # noqa: BLE001  any error concerns this task alone
+        except Exception as error:
+            if is_lost(error):
+                raise
             self._failed(task.name, error, now)
         else:
             self._succeeded(task.name)
@@ -72,10 +76,12 @@ class Periodic:
 
 
 def _quietly(note: Callable[[], object]) -> bool:
-    """Run ``note`` and return whether it succeeded. It fails if the database does."""
+    """Run ``note`` and return whether it succeeded. Raises DatabaseError when the database is lost."""
     try:
         note()
-    except Exception:  # noqa: BLE001  the log has it already
+    except Exception as error:
+        if is_lost(error):
+            raise
         _log.warning("What became of a periodic task could not be noted.", exc_info=True)
         return False
     return True

@@ -17,6 +17,7 @@ from jobs.models import Attempt, Job, Replica
 from jobs.reconcile.admission import Explanations, admit_waiting
 from jobs.reconcile.reconciler import reconcile, seen_of
 from jobs.spec.quantities import span
+from portal.common.outages import is_lost
 from quota.selectors import recalls
 
 _log = logging.getLogger(__name__)
@@ -91,5 +92,7 @@ def _look_at(job_id: UUID, row: _Row, watch: Watch, now: datetime) -> None:
 def _one(move: Callable[[], object], job_id: UUID) -> None:
     try:
         move()
-    except Exception:  # noqa: BLE001  any error concerns this job alone
+    except Exception as error:
+        if is_lost(error):  # it concerns all jobs
+            raise
         _log.exception("Job %s could not be moved on; the next sweep tries again.", job_id)

@@ -2,19 +2,27 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import psycopg
 import pytest
+from django.db import OperationalError
 
-from portal.management.commands.sweep import LONGEST_PAUSE, pause_after, repeat
+from portal.management.commands.sweep import LONGEST_PAUSE, LOST_PAUSE, pause_after, repeat
 
 
-def pauses_of(outcomes: list[bool]) -> list[float]:
+def lost() -> OperationalError:
+    error = OperationalError("connection refused")
+    error.__cause__ = psycopg.OperationalError("connection refused")
+    return error
+
+
+def pauses_of(outcomes: list[bool], failure: Exception | None = None) -> list[float]:
     """Return the pauses before each sweep, when sweeps succeed or fail as given; the last pause ends the loop."""
     pauses: list[float] = []
     left = iter(outcomes)
 
     def sweep(now: datetime) -> None:
         if not next(left):
-            raise RuntimeError("the database is away")
+            raise failure or RuntimeError("the disk is full")
 
     def wait(seconds: float) -> bool:
         pauses.append(seconds)
@@ -35,3 +43,19 @@ def test_a_failure_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_pause_has_an_end() -> None:
     assert pause_after(1000, 1.0) == LONGEST_PAUSE
+
+
+# --- A lost database -------------------------------------------------------------------------------------------------
+def test_a_lost_database_is_looked_for_at_short_pauses() -> None:
+    assert pauses_of([False] * 10 + [True, True], lost())[1:] == [LOST_PAUSE] * 10 + [1, 1]
+
+
+def test_it_is_noted_once_when_it_is_lost_and_once_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    pauses_of([True, False, False, False, True, True], lost())
+    said = [record.getMessage().split(";")[0] for record in caplog.records]
+    assert said == ["The database is lost", "The database answers again"]
+
+
+def test_it_is_noted_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    pauses_of([False, True], lost())
+    assert "Traceback" not in caplog.text
