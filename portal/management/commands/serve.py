@@ -1,4 +1,4 @@
-"""``manage.py serve``: the web process, on a socket that the supervisor of ``manage.py up`` has opened or its own."""
+"""``manage.py serve``: the web process, on sockets that the supervisor of ``manage.py up`` has opened or its own."""
 
 from __future__ import annotations
 
@@ -10,20 +10,24 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from portal.http.direct_body import http_protocol
-from portal.preflight import CannotStart, listen
+from portal.preflight import CannotStart, listen_all
 
 _PING_SECONDS = 20
 _GRACE_SECONDS = 2
 
 
 class Command(BaseCommand):
-    help = "Serve pages, API, ingest and sockets, on REGATTA_HOST and PORT or an inherited listening socket."
+    help = (
+        "Serve pages, API, ingest and sockets, on REGATTA_HOST and PORT (and REGATTA_AGENT_PORT) or inherited sockets."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--fd", type=int, help="number of the inherited listening socket")
+        parser.add_argument(
+            "--fd", type=int, action="append", default=[], help="number of an inherited listening socket; repeatable"
+        )
 
-    def handle(self, *args: Any, fd: int | None, **options: Any) -> None:
+    def handle(self, *args: Any, fd: list[int], **options: Any) -> None:
         configuration = uvicorn.Config(
             "portal.asgi:application",
             http=http_protocol(direct=settings.DIRECT_BODIES),
@@ -39,11 +43,11 @@ class Command(BaseCommand):
             server_header=False,
         )
         # The address family is read from the socket: the event loop sets TCP_NODELAY only on a socket of known family.
-        uvicorn.Server(configuration).run(sockets=[_listening() if fd is None else socket.socket(fileno=fd)])
+        uvicorn.Server(configuration).run(sockets=[socket.socket(fileno=number) for number in fd] or _listening())
 
 
-def _listening() -> socket.socket:
+def _listening() -> list[socket.socket]:
     try:
-        return listen(settings.HOST, settings.PORT)
+        return listen_all(settings.HOST, settings.PORT, settings.AGENT_PORT)
     except CannotStart as reason:
         raise CommandError(str(reason)) from None

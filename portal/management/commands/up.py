@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import secrets
@@ -16,7 +17,7 @@ from django.db.migrations.executor import MigrationExecutor
 
 from jobs.backends.local import isolation
 from portal.bytecode import compile_in_background
-from portal.preflight import CannotStart, listen, lock_data_directory
+from portal.preflight import CannotStart, listen_all, lock_data_directory
 from portal.private_files import open_to_others
 from portal.supervisor import INTERRUPT_SECONDS, Supervisor, write_line
 from portal.supervisor import Command as Child
@@ -36,14 +37,17 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             lock = lock_data_directory(settings.DATA_DIR)
-            listener = listen(settings.HOST, settings.PORT)
+            listeners = listen_all(settings.HOST, settings.PORT, settings.AGENT_PORT)
         except CannotStart as reason:
             raise CommandError(str(reason)) from None
         for path, mode in open_to_others(settings.DATA_DIR):
             write_line(
                 f"{path} has mode {mode:04o}: other accounts of this machine can use it. Take that away from them."
             )
-        with lock, listener:
+        with lock, contextlib.ExitStack() as closing:
+            for listener in listeners:
+                closing.enter_context(listener)
+                listener.set_inheritable(True)
             if problem := isolation.start_problem():
                 raise CommandError(problem)
             if problem := isolation.prepare_cgroups():
@@ -54,8 +58,7 @@ class Command(BaseCommand):
             ensure_admin()
             if settings.CLUSTER_BACKEND == "local":
                 compile_in_background(settings.BASE_DIR / "runtime")
-            listener.set_inheritable(True)
-            _supervisor(listener.fileno()).run()
+            _supervisor(tuple(listener.fileno() for listener in listeners)).run()
             isolation.remove_cgroups()
 
 
@@ -79,13 +82,13 @@ def ensure_admin() -> None:
     write_line(f"Sign in as {ADMIN} with {described}.")
 
 
-def _supervisor(listener: int) -> Supervisor:
+def _supervisor(listeners: tuple[int, ...]) -> Supervisor:
     # The password is for this process alone; its child processes do not need it.
     os.environ.pop("REGATTA_ADMIN_PASSWORD", None)
     os.environ["PYTHONUNBUFFERED"] = "1"
     manage = (sys.executable, str(settings.BASE_DIR / "manage.py"))
     children = {
-        "web": Child((*manage, "serve", "--fd", str(listener)), inherit=(listener,)),
+        "web": Child((*manage, "serve", *(f"--fd={number}" for number in listeners)), inherit=listeners),
         "worker": Child((*manage, "work")),
         "sweep": Child((*manage, "sweep")),
         **_controller(),
