@@ -98,8 +98,8 @@ def require_narrow(name: str, trusted: Sequence[Network]) -> None:
     if wide := too_wide(trusted):
         raise ImproperlyConfigured(
             f"{name} names {', '.join(map(str, wide))}, which may hold pods of jobs: they could claim any address. "
-            "Write the addresses of your proxies or networks of at most /24 (IPv4) or /64 (IPv6), or give agents a port "
-            "of their own with REGATTA_AGENT_PORT."
+            "Write the addresses of your proxies or networks of at most /24 (IPv4) or /64 (IPv6), or give agents a "
+            "port of their own with REGATTA_AGENT_PORT."
         )
 
 
