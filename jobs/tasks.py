@@ -8,20 +8,26 @@ from uuid import UUID
 
 from celery import shared_task
 from django.conf import settings
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
 from jobs.reconcile import reconciler
 from portal.common.hint_sender import HintSender
 from portal.common.monitoring import log_context
+from portal.common.outages import is_lost, log_failure
 
 _log = logging.getLogger(__name__)
 
 
 @shared_task  # type: ignore[untyped-decorator]
 def reconcile_job(job_id: str) -> None:
-    """Reconcile one job."""
-    with log_context.use(task=reconcile_job.name):
-        reconciler.reconcile(job_id)
+    """Reconcile one job. Without a database it does nothing: the sweep finds the job once that is back."""
+    try:
+        with log_context.use(task=reconcile_job.name):
+            reconciler.reconcile(job_id)
+    except DatabaseError as error:
+        if not is_lost(error):
+            raise
+        log_failure(_log, error, "Job %s was not reconciled; the sweep will find it.", job_id)
 
 
 def hint(job_id: UUID | str) -> None:

@@ -10,18 +10,25 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 # Django must be set up before anything that imports models.
 django.setup(set_prefix=False)
 
-from channels.auth import AuthMiddlewareStack  # noqa: E402
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
+from channels.sessions import CookieMiddleware  # noqa: E402
+from django.conf import settings  # noqa: E402
 
 from jobs.live.routing import websocket_urlpatterns  # noqa: E402
 from portal.http.access import Access  # noqa: E402
+from portal.http.agent_port import separated  # noqa: E402
 from portal.http.request_streaming import StreamingHandler  # noqa: E402
 
 application = Access(
-    ProtocolTypeRouter(
-        {
-            "http": StreamingHandler(),
-            "websocket": AuthMiddlewareStack(URLRouter(websocket_urlpatterns)),
-        }
+    separated(
+        ProtocolTypeRouter(
+            {
+                "http": StreamingHandler(),
+                # Sockets look up their account themselves (jobs.live.authentication): a middleware that did so before
+                # them would fail the handshake without a database, and browsers hide the reason of that.
+                "websocket": CookieMiddleware(URLRouter(websocket_urlpatterns)),
+            }
+        ),
+        settings.AGENT_PORT,
     )
 )

@@ -11,6 +11,7 @@ import os
 import re
 import resource
 import secrets
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,11 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 from django.core.exceptions import ImproperlyConfigured
 
-from portal.common.trusted_proxies import Network, network
+from portal.common.trusted_proxies import Network, network, too_wide
 from runtime.coordination.base import CoordinationError
 from runtime.coordination.etcd_address import EtcdAddress
 
+_LARGEST_PORT = 65535
 # A host name, a name with all its subdomains, an IPv4 address, or an IPv6 address in brackets.
 _HOST_NAME = re.compile(r"\.?[A-Za-z0-9_]([A-Za-z0-9_.-]*[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\]")
 _BUCKET = re.compile(
@@ -81,6 +83,25 @@ def integer(name: str, default: int, *, minimum: int = 0) -> int:
     if value != int(value):
         raise ImproperlyConfigured(f"{name} is {value:g}; write a whole number.")
     return int(value)
+
+
+def other_port(name: str, port: int) -> int:
+    """Return a second port, or 0 for none. Raises ImproperlyConfigured for the first one."""
+    value = integer(name, 0)
+    if value == port or value > _LARGEST_PORT:
+        raise ImproperlyConfigured(f"{name} is {value}; write a port that PORT ({port}) is not, or 0 for none.")
+    return value
+
+
+def require_narrow(name: str, trusted: Sequence[Network]) -> None:
+    """Refuse networks so wide that pods may be in them: user code could then claim any address. Raises
+    ImproperlyConfigured."""
+    if wide := too_wide(trusted):
+        raise ImproperlyConfigured(
+            f"{name} names {', '.join(map(str, wide))}, which may hold pods of jobs: they could claim any address. "
+            "Write the addresses of your proxies or networks of at most /24 (IPv4) or /64 (IPv6), or give agents a "
+            "port of their own with REGATTA_AGENT_PORT."
+        )
 
 
 def descriptors() -> int:
@@ -144,6 +165,17 @@ def bucket(name: str) -> dict[str, str] | None:
     return {"bucket": match["bucket"], "prefix": match["prefix"] or "", "endpoint": endpoint, "region": region}
 
 
+# Of libpq, in seconds but for the last, in milliseconds. Its own are those of the kernel: a request would wait for
+# minutes for a server whose node has died. The first is shorter than a probe of the cluster waits for an answer.
+_POSTGRES_TIMEOUTS: Mapping[str, str] = {
+    "connect_timeout": "3",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "20000",
+}
+
+
 def database(name: str) -> dict[str, Any] | None:
     """Return Django's settings of a PostgreSQL database, from
     ``postgresql://user:password@host:port/name?sslmode=require``.
@@ -170,7 +202,7 @@ def database(name: str) -> dict[str, Any] | None:
         "PASSWORD": unquote(parts.password or ""),
         "HOST": unquote(parts.hostname or ""),
         "PORT": str(port or ""),
-        "OPTIONS": dict(parse_qsl(parts.query)),
+        "OPTIONS": {**_POSTGRES_TIMEOUTS, **dict(parse_qsl(parts.query))},
     }
 
 

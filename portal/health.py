@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from django.db import DatabaseError, connection
+import logging
+import time
+
+from django.conf import settings
+from django.db import DatabaseError, InterfaceError, connection
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.http import require_safe
+
+from portal import readiness
+from portal.common import outages
+from portal.common.messages import localized
+from portal.common.messages import requests as messages
+
+_log = logging.getLogger(__name__)
+# Since when this process has missed its database.
+_missed: float | None = readiness.NEVER
 
 
 @require_safe
@@ -15,10 +28,25 @@ def alive(request: HttpRequest) -> JsonResponse:
 
 @require_safe
 def ready(request: HttpRequest) -> JsonResponse:
-    """Report that the process answers and reaches its database."""
+    """Report that the process answers and reaches its database, or has missed it for less than READY_SECONDS."""
+    global _missed
+    answers, now = _database_answers(), time.monotonic()
+    _missed = readiness.lost_since(_missed, answers, now)
+    if answers:
+        return JsonResponse({"status": "ok"})
+    report = {"missing": ["database"], "why": localized(messages.DATABASE_MISSING())}
+    if readiness.ready(_missed, now, settings.READY_SECONDS):
+        return JsonResponse({"status": "ok", **report})
+    return JsonResponse({"status": "unready", **report}, status=503)
+
+
+def _database_answers() -> bool:
+    """Query the database. The driver's error names servers and accounts, so it is logged and not sent."""
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
-    except DatabaseError as error:
-        return JsonResponse({"status": "unready", "why": f"The database does not answer: {error}."}, status=503)
-    return JsonResponse({"status": "ok"})
+    except (DatabaseError, InterfaceError) as error:
+        _log.warning("The database does not answer: %s", " ".join(str(error).split()))
+        outages.close_lost()
+        return False
+    return True

@@ -77,8 +77,18 @@ def check_redis(addresses: Mapping[str, str]) -> list[str]:
     return lines
 
 
-def listen(host: str, port: int) -> socket.socket:
-    """Return the socket that the web process will accept from. It outlasts that process, so that a restart refuses
+def listen_all(host: str, port: int, agent_port: int) -> list[socket.socket]:
+    """Return the listening sockets of the web process: for people, and for agents when they have their own port."""
+    first = listen(host, port)
+    try:
+        return [first, listen(host, agent_port, setting="REGATTA_AGENT_PORT")] if agent_port else [first]
+    except CannotStart:
+        first.close()
+        raise
+
+
+def listen(host: str, port: int, *, setting: str = "PORT") -> socket.socket:
+    """Return a socket that the web process will accept from. It outlasts that process, so that a restart refuses
     nobody."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -91,13 +101,14 @@ def listen(host: str, port: int) -> socket.socket:
         listener.listen(2048)
     except OSError as error:
         listener.close()
-        raise CannotStart(_cannot_listen(host, port, error)) from None
+        raise CannotStart(_cannot_listen(host, port, setting, error)) from None
     return listener
 
 
-def _cannot_listen(host: str, port: int, error: OSError) -> str:
+def _cannot_listen(host: str, port: int, setting: str, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
-        return f"Port {port} on {host} is in use. Stop what uses it, or choose another: PORT={port + 1}."
+        return f"Port {port} on {host} is in use. Stop what uses it, or choose another: {setting}={port + 1}."
     return (
-        f"The portal cannot listen on {host}, port {port}: {error.strerror}. Choose another with REGATTA_HOST and PORT."
+        f"The portal cannot listen on {host}, port {port}: {error.strerror}. Choose another with REGATTA_HOST and "
+        f"{setting}."
     )

@@ -21,8 +21,10 @@ CLUSTER_BACKEND = env.choice("REGATTA_BACKEND", "local", ("local", "kubernetes")
 DEBUG = env.flag("REGATTA_DEBUG", False)
 HOST = env.text("REGATTA_HOST", "127.0.0.1")
 PORT = env.integer("PORT", 8000, minimum=1)
+# A second port, for agents alone (portal.http.agent_port); 0: agents and people use the same.
+AGENT_PORT = env.other_port("REGATTA_AGENT_PORT", PORT)
 # The address at which agents beside the training processes reach the portal.
-INGEST_URL = env.text("REGATTA_INGEST_URL", f"http://127.0.0.1:{PORT}")
+INGEST_URL = env.text("REGATTA_INGEST_URL", f"http://127.0.0.1:{AGENT_PORT or PORT}")
 ALLOWED_HOSTS = env.hosts("REGATTA_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"], INGEST_URL)
 CSRF_TRUSTED_ORIGINS = env.words("REGATTA_TRUSTED_ORIGINS", [])
 # Set when a proxy in front of the portal serves HTTPS: cookies then become Secure and carry the __Host- prefix.
@@ -34,6 +36,10 @@ CONNECTIONS_PER_ADDRESS = env.integer("REGATTA_CONNECTIONS_PER_ADDRESS", 200, mi
 # Proxies whose X-Forwarded-For and X-Forwarded-Proto are trusted (portal.common.proxy_middleware); those of others are
 # ignored.
 TRUSTED_PROXIES = env.networks("REGATTA_TRUSTED_PROXIES", ["127.0.0.1", "::1"] if HTTPS else [])
+if CLUSTER_BACKEND == "kubernetes" and not AGENT_PORT:
+    env.require_narrow("REGATTA_TRUSTED_PROXIES", TRUSTED_PROXIES)
+# How long a web process that has lost its database stays ready (portal.readiness).
+READY_SECONDS = env.number("REGATTA_READY_SECONDS", 30.0)
 
 # Port of metrics and health of each process (docs/metrics.md); 0: none. `manage.py up` uses the next two for worker and
 # sweep.
@@ -102,7 +108,8 @@ TEMPLATES = [
 ]
 
 # --- Database --------------------------------------------------------------------------------------------------------
-# PostgreSQL when the environment names one, else a file. Deferred SQLite transactions upgrade their lock in the middle
+# PostgreSQL when the environment names one, else a file. Each request opens its own connection (CONN_MAX_AGE is 0), so
+# none outlives an outage. Deferred SQLite transactions upgrade their lock in the middle
 # and then fail under concurrency; IMMEDIATE ones queue.
 _EMBEDDED_DATABASE: dict[str, Any] = {
     "ENGINE": "django.db.backends.sqlite3",

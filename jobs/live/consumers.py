@@ -13,7 +13,8 @@ subscription with an ``id`` contains that id.
 
 The handshake is always accepted, and a refused socket is then closed with a code and a reason, because browsers hide
 the reason of a refused handshake: 4401 not signed in, 4403 another origin, 4404 no socket at this address, 4408 idle,
-4409 too slow, 4429 too many sockets, 1011 internal error.
+4409 too slow, 4429 too many sockets, 1011 internal error, 1013 the database is unavailable. After a close of the last
+two a client connects again, with a growing pause, and subscribes from its cursors.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from jobs.live.authentication import Credentials, credentials, language, same_or
 from jobs.live.subscriptions import Ask, Subscription, key_of, subscription
 from jobs.streams.frames import encode
 from jobs.streams.tailer import in_thread, tailer
+from portal.common import outages
 from portal.common.errors import RegattaError, TooManyRequests, ValidationFailed
 from portal.common.messages import localized
 from portal.common.monitoring import log_context
@@ -43,7 +45,7 @@ from rbac.models import User
 from rbac.socket_revocation import account_topic, wake_sockets
 
 NOT_SIGNED_IN, WRONG_ORIGIN, NOWHERE, IDLE, TOO_SLOW, TOO_MANY = 4401, 4403, 4404, 4408, 4409, 4429
-FAILED = 1011
+FAILED, UNAVAILABLE = 1011, 1013
 REASONS: Mapping[int, str] = {
     NOT_SIGNED_IN: "Sign in, then connect again.",
     WRONG_ORIGIN: "This page does not belong to the portal.",
@@ -51,6 +53,7 @@ REASONS: Mapping[int, str] = {
     IDLE: "Nothing was subscribed for a long time.",
     TOO_SLOW: "The connection is too slow; connect again from your cursor.",
     FAILED: "Something went wrong on our side; connect again from your cursor.",
+    UNAVAILABLE: "The portal's database is not responding; connect again from your cursor in a few seconds.",
     TOO_MANY: "You have too many connections open; close some pages.",
 }
 
@@ -133,10 +136,9 @@ class StreamConsumer(AsyncWebsocketConsumer):
             await _operation(ask)(self, ask)
         except RegattaError as error:
             await self._complain(error, ask.get("id"))
-        except Exception:  # noqa: BLE001  any internal error, such as an unavailable database
+        except Exception as error:  # noqa: BLE001  any internal error, such as an unavailable database
             # If raised further, it would end this consumer without ``disconnect``: its tasks and its place would stay.
-            _log.exception("An ask could not be answered.")
-            await self._end(FAILED)
+            await self._end(_code_after(error, "An ask could not be answered."))
 
     async def subscribe(self, ask: Ask) -> None:
         """Start a subscription. A repeated key restarts its subscription from the new cursor."""
@@ -171,10 +173,9 @@ class StreamConsumer(AsyncWebsocketConsumer):
             async for text in wanted.frames():
                 if not await self._send(_marked(text, wanted.mark)):
                     break
-        except Exception:  # noqa: BLE001  any internal error
+        except Exception as error:  # noqa: BLE001  any internal error
             # Without frames the reader would wait for ever. After the close it connects again, from its cursor.
-            _log.exception("The subscription %s has failed.", wanted.topic)
-            await self._end(FAILED)
+            await self._end(_code_after(error, f"The subscription {wanted.topic} has failed."))
         self._running.pop(wanted.key, None)
 
     # --- Sending -----------------------------------------------------------------------------------------------------
@@ -220,15 +221,14 @@ class StreamConsumer(AsyncWebsocketConsumer):
                     return
 
     async def _guarded(self, check: Awaitable[int | None]) -> int | None:
-        """Return the code of the check, or FAILED if the check raises an error, as without a database.
+        """Return the code of the check, or the code of the error that it raises, as without a database.
 
         The socket then closes, because it sends nothing that could not be checked. The reader connects again.
         """
         try:
             return await check
-        except Exception:  # noqa: BLE001  any internal error
-            _log.exception("The caller of a socket could not be checked.")
-            return FAILED
+        except Exception as error:  # noqa: BLE001  any internal error
+            return _code_after(error, "The caller of a socket could not be checked.")
 
     async def _recheck(self) -> int | None:
         """Drop the subscriptions that the caller may not see any more. Return a code if the socket must close."""
@@ -244,6 +244,14 @@ class StreamConsumer(AsyncWebsocketConsumer):
         if self._running:
             self._busy_at = time.monotonic()
         return IDLE if time.monotonic() - self._busy_at > IDLE_SECONDS else None
+
+
+def _code_after(error: Exception, message: str) -> int:
+    """Log an error and return the code with which it closes the socket."""
+    if outages.unavailable(error) is not None:
+        return UNAVAILABLE
+    _log.error("%s", message, exc_info=error)
+    return FAILED
 
 
 _OPERATIONS: Mapping[str, Callable[[StreamConsumer, Ask], Awaitable[None]]] = {

@@ -27,6 +27,7 @@ from jobs.log_follower.ingest import Overtaken, followed
 from jobs.models import Attempt, Job, Replica
 from jobs.selectors import attempts
 from jobs.services.notifications import notify
+from portal.common.outages import log_failure
 
 _log = logging.getLogger(__name__)
 
@@ -100,8 +101,9 @@ class Following:
         except BackendUnavailable as problem:
             _log.warning("What %s of job %s prints cannot be read now: %s", wanted.name, attempt.job_id, problem)
             self._wait(turn)
-        except Exception:  # noqa: BLE001  any error concerns this replica alone
-            _log.exception("What %s of job %s prints could not be taken in.", wanted.name, attempt.job_id)
+        except Exception as error:  # noqa: BLE001  any error concerns this replica alone
+            what = "What %s of job %s prints could not be taken in."
+            log_failure(_log, error, what, wanted.name, attempt.job_id)
             turn.follower = None
             self._wait(turn)
         finally:

@@ -1,7 +1,8 @@
 """Periodic tasks of the sweep. A task that raises an error neither stops nor delays the others.
 
 A failure is logged with the task's name and stored in ``FailedTask`` for the admins' page until the task succeeds.
-The task is tried again after a pause that doubles with every failure in a row.
+The task is tried again after a pause that doubles with every failure in a row. A lost database is no failure of a task:
+it ends the run, and the caller repeats that.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from jobs.models import FailedTask
 from portal.common.monitoring import heartbeat, log_context, metrics
+from portal.common.outages import is_lost
 
 _log = logging.getLogger(__name__)
 
@@ -39,7 +41,7 @@ class Periodic:
         self._clean: set[str] = set()
 
     def run(self, now: datetime) -> None:
-        """Run every task that is not in its pause after a failure."""
+        """Run every task that is not in its pause after a failure. Raises DatabaseError when the database is lost."""
         for task in self._tasks:
             if now >= self._next.get(task.name, now):
                 self._run(task, now)
@@ -49,7 +51,9 @@ class Periodic:
         try:
             with log_context.use(task=task.name):
                 task.run(now)
-        except Exception as error:  # noqa: BLE001  any error concerns this task alone
+        except Exception as error:
+            if is_lost(error):
+                raise
             self._failed(task.name, error, now)
         else:
             self._succeeded(task.name)
@@ -80,10 +84,12 @@ class Periodic:
 
 
 def _quietly(note: Callable[[], object]) -> bool:
-    """Run ``note`` and return whether it succeeded. It fails if the database does."""
+    """Run ``note`` and return whether it succeeded. Raises DatabaseError when the database is lost."""
     try:
         note()
-    except Exception:  # noqa: BLE001  the log has it already
+    except Exception as error:
+        if is_lost(error):
+            raise
         _log.warning("What became of a periodic task could not be noted.", exc_info=True)
         return False
     return True

@@ -18,6 +18,7 @@ from jobs.reconcile.admission import Explanations, admit_waiting
 from jobs.reconcile.reconciler import reconcile, seen_of
 from jobs.spec.quantities import span
 from portal.common.monitoring import heartbeat, metrics
+from portal.common.outages import is_lost
 from quota.selectors import recalls
 
 _log = logging.getLogger(__name__)
@@ -94,6 +95,8 @@ def _one(move: Callable[[], object], job_id: UUID) -> None:
     metrics.SWEEP_JOBS.inc()
     try:
         move()
-    except Exception:  # noqa: BLE001  any error concerns this job alone
+    except Exception as error:
+        if is_lost(error):  # it concerns all jobs
+            raise
         metrics.SWEEP_ERRORS.labels("job").inc()
         _log.exception("Job %s could not be moved on; the next sweep tries again.", job_id)

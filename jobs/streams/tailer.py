@@ -27,6 +27,7 @@ from jobs.streams.frames import Frame, frames_of
 from jobs.streams.window import Window
 from portal.common.doorbell import Bell, Doorbell
 from portal.common.monitoring import metrics
+from portal.common.outages import log_failure
 
 _log = logging.getLogger(__name__)
 
@@ -112,8 +113,8 @@ class StreamReader:
             started, hi, since = self._started, self.hi, bell.take_since()
             try:
                 caught_up = await self._read_on()
-            except Exception:  # noqa: BLE001  without a retry all readers would wait forever
-                _log.exception("The stream %s could not be read; trying again.", self.topic)
+            except Exception as error:  # noqa: BLE001  without a retry all readers would wait forever
+                log_failure(_log, error, "The stream %s could not be read; trying again.", self.topic)
                 caught_up = True
             if started and self.hi > hi:
                 _note_delivery(since, polled)
@@ -204,8 +205,8 @@ class Watcher:
         while True:
             try:
                 version, state = await in_thread(self._read)
-            except Exception:  # noqa: BLE001  without a retry all readers would wait forever
-                _log.exception("The state %s could not be read; trying again.", self.topic)
+            except Exception as error:  # noqa: BLE001  without a retry all readers would wait forever
+                log_failure(_log, error, "The state %s could not be read; trying again.", self.topic)
             else:
                 self._note(version, state)
             await asyncio.sleep(STATE_SPACING_SECONDS)

@@ -16,12 +16,14 @@ import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from typing import Any
 
 from django.conf import settings
+from django.contrib.auth.models import AnonymousUser
 from django.contrib.auth.views import redirect_to_login
 from django.core.exceptions import DisallowedHost, PermissionDenied, RequestDataTooBig
-from django.db import DataError
+from django.db import DataError, connections
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.utils import translation
@@ -42,6 +44,7 @@ from portal.common.version import OLDEST_CLIENT, VERSION
 PROBLEM_TYPE = "application/problem+json"
 _MACHINE_PREFIXES = ("/api/", "/ingest/", "/mlflow/")
 _LONGEST_HOST = 100
+_UNAVAILABLE = 503
 # The versions that a client compares with its own release.
 _RELEASE: Mapping[str, str] = {"Regatta-Version": VERSION, "Regatta-Oldest-Client": OLDEST_CLIENT}
 _log = logging.getLogger(__name__)
@@ -179,22 +182,39 @@ def refuse(request: HttpRequest, code: str, status: int, detail: str) -> HttpRes
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
+    _forget_connection()
     return refuse(request, "forbidden", 403, gettext("Your account may not do this."))
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
+    _forget_connection()
     return refuse(request, "not_found", 404, gettext("There is nothing here that you may see. Check the address."))
+
+
+def _forget_connection() -> None:
+    """Close the connection that this thread may hold. Behind an event loop, Django calls these handlers in a thread
+    that no signal of a request cleans up: the page would meet a connection that was lost long ago."""
+    for connection in connections.all(initialized_only=True):
+        if not connection.in_atomic_block:
+            connection.close_if_unusable_or_obsolete()
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """Also answers errors of middleware, such as while it reads the session: ``process_exception`` does not see
     those."""
     if (away := outages.unavailable(sys.exception())) is not None:
-        return _answer_safely(request, problem_of(away))
+        return _answer_outage(request, away)
     detail = gettext(
         "Something went wrong on our side. Try again; if it stays, tell the operator the request's number."
     )
     return _answer_safely(request, problem("server_error", 500, detail))
+
+
+def _answer_outage(request: HttpRequest, away: RegattaError) -> HttpResponse:
+    response = _answer_safely(request, problem_of(away))
+    # ``outages`` has logged the cause in one line; Django's own entry would add a traceback to every request.
+    response._has_been_logged = True  # type: ignore[attr-defined]
+    return response
 
 
 def _answer_safely(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
@@ -226,10 +246,22 @@ def _answer(request: HttpRequest, body: Mapping[str, Any]) -> HttpResponse:
         return problem_response(body)
     status: int = body["status"]
     page = status if status in (400, 403, 404, 500, 503) else 400
-    response = render(request, f"{page}.html", {"problem": body}, status=status)
+    shown = _without_account(request) if page == _UNAVAILABLE else request
+    response = render(shown, f"{page}.html", {"problem": body}, status=status)
     for name, value in headers_of(body).items():
         response.headers[name] = value
     return response
+
+
+def _without_account(request: HttpRequest) -> HttpRequest:
+    """Return the request for a page that reads nothing from the database: without account, session and namespaces. The
+    request itself is left alone, so that its session stays."""
+    shown = copy(request)
+    shown.user = AnonymousUser()
+    shown.session = {}  # type: ignore[assignment]
+    shown.impersonator = None  # type: ignore[attr-defined]
+    shown._messages = []  # type: ignore[attr-defined]
+    return shown
 
 
 def answer_to(request: HttpRequest, error: RegattaError) -> HttpResponse:
@@ -286,7 +318,7 @@ class SecurityHeadersMiddleware:
         if isinstance(error, RegattaError):
             return answer_to(request, error)
         away = outages.unavailable(error)
-        return _answer_safely(request, problem_of(away)) if away is not None else None
+        return _answer_outage(request, away) if away is not None else None
 
     def _headers(self, request: HttpRequest) -> dict[str, str]:
         return {

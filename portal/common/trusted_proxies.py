@@ -12,11 +12,17 @@ from collections.abc import Sequence
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+_NARROW = {4: 24, 6: 64}
 
 
 def network(text: str) -> Network:
     """Return an address, or a network such as ``10.0.0.0/8``. Raises ValueError, also for a network with host bits."""
     return ipaddress.ip_network(text)
+
+
+def too_wide(networks: Sequence[Network]) -> list[Network]:
+    """Return the networks that hold more than the proxies of one site: wider than /24, or /64 of IPv6."""
+    return [found for found in networks if found.prefixlen < _NARROW[found.version]]
 
 
 def address(text: str) -> Address | None:

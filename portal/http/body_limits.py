@@ -17,6 +17,7 @@ from typing import IO, Any
 from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import RequestAborted, RequestDataTooBig
+from django.db import DatabaseError
 
 from portal.common.clock import now
 from rbac.selectors import token_behind
@@ -37,10 +38,14 @@ class TooSlow(Exception):
 
 
 class Unread:
-    """A body that is larger than its sender may send: reading it is an error."""
+    """A body that was not read: larger than its sender may send, or of a sender that could not be looked up. Reading it
+    raises the error."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self._error = error or RequestDataTooBig("The body is larger than this caller may send.")
 
     def read(self, size: int = -1) -> bytes:
-        raise RequestDataTooBig("The body is larger than this caller may send.")
+        raise self._error
 
     readline = read
 
@@ -61,12 +66,16 @@ class Incoming:
         return message
 
     async def body(self) -> IO[bytes] | Unread:
-        """Return the body as a file, or Unread when it exceeds the limit of its sender.
+        """Return the body as a file, or Unread when it exceeds the limit of its sender, or while the database is lost.
 
         Raises RequestAborted when the client disconnects, and TooSlow.
         """
         length = content_length(self._scope)
-        limit = await _limit_of(self._scope, length)
+        try:
+            limit = await _limit_of(self._scope, length)
+        except DatabaseError as error:
+            # Outside of Django's handlers it would be a 500; the view meets it when it looks up the caller itself.
+            return Unread(error)
         if length is not None and length > limit:
             return Unread()
         with contextlib.ExitStack() as closing:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from django.core.exceptions import ImproperlyConfigured
@@ -11,6 +15,7 @@ from portal import env
 from runtime.messages import training as messages
 from tests.messages import pattern
 
+ROOT = Path(__file__).resolve().parents[2]
 NAME = "REGATTA_COORDINATION"
 
 
@@ -38,7 +43,7 @@ def test_a_database_is_read_from_an_address(monkeypatch) -> None:
         "PASSWORD": "p/w",
         "HOST": "db.example",
         "PORT": "6432",
-        "OPTIONS": {"sslmode": "require"},
+        "OPTIONS": {**env._POSTGRES_TIMEOUTS, "sslmode": "require"},
     }
 
 
@@ -46,7 +51,7 @@ def test_a_database_may_be_reached_by_a_socket(monkeypatch) -> None:
     monkeypatch.setenv("DATABASE", "postgresql://postgres@%2Frun%2Fpg/portal")
     found = env.database("DATABASE")
     assert found is not None
-    assert (found["HOST"], found["PORT"], found["OPTIONS"]) == ("/run/pg", "", {})
+    assert (found["HOST"], found["PORT"], found["OPTIONS"]) == ("/run/pg", "", env._POSTGRES_TIMEOUTS)
 
 
 def test_without_an_address_there_is_the_embedded_database(monkeypatch) -> None:
@@ -229,3 +234,60 @@ def test_the_address_of_the_coordination_gateway_may_be_left_out(monkeypatch):
     assert env.gateway_address(NAME, "") == ""
     monkeypatch.setenv(NAME, "etcd://gateway")
     assert env.gateway_address(NAME, "etcd://root:x@etcd") == "etcd://gateway:2379"
+
+
+def test_the_time_for_a_connection_to_the_database_can_be_changed(monkeypatch) -> None:
+    monkeypatch.setenv("DATABASE", "postgresql://db/portal?connect_timeout=10")
+    assert env.database("DATABASE")["OPTIONS"]["connect_timeout"] == "10"
+
+
+# --- Ports and proxies -----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(("written", "read"), [("", 0), ("0", 0), ("8001", 8001)])
+def test_agents_have_a_port_of_their_own_only_when_it_is_named(monkeypatch, written, read) -> None:
+    monkeypatch.setenv("REGATTA_AGENT_PORT", written)
+    if not written:
+        monkeypatch.delenv("REGATTA_AGENT_PORT")
+    assert env.other_port("REGATTA_AGENT_PORT", 8000) == read
+
+
+@pytest.mark.parametrize("written", ["8000", "65536", "-1", "http"])
+def test_a_port_for_agents_that_cannot_be_is_an_error(monkeypatch, written) -> None:
+    monkeypatch.setenv("REGATTA_AGENT_PORT", written)
+    with pytest.raises(ImproperlyConfigured, match="REGATTA_AGENT_PORT"):
+        env.other_port("REGATTA_AGENT_PORT", 8000)
+
+
+@pytest.mark.parametrize(
+    "written", ["10.244.1.7", "10.244.1.0/24", "192.0.2.1,10.0.0.0/28", "fd00::5", "fd00::/64", ""]
+)
+def test_addresses_and_narrow_networks_may_be_trusted_proxies(monkeypatch, written) -> None:
+    monkeypatch.setenv("PROXIES", written)
+    env.require_narrow("PROXIES", env.networks("PROXIES", []))
+
+
+@pytest.mark.parametrize(
+    "written", ["10.0.0.0/8", "172.16.0.0/12", "10.244.0.0/16", "10.244.0.0/23", "0.0.0.0/0", "fd00::/8", "fd00::/63"]
+)
+def test_networks_that_may_hold_pods_may_not(monkeypatch, written) -> None:
+    monkeypatch.setenv("PROXIES", f"192.0.2.1,{written}")
+    with pytest.raises(ImproperlyConfigured, match=f"PROXIES names {written}, .*REGATTA_AGENT_PORT"):
+        env.require_narrow("PROXIES", env.networks("PROXIES", []))
+
+
+@pytest.mark.invariant("The portal does not trust the headers of pods.")
+@pytest.mark.parametrize(
+    ("given", "starts"),
+    [
+        ({"REGATTA_BACKEND": "kubernetes"}, False),
+        ({"REGATTA_BACKEND": "kubernetes", "REGATTA_AGENT_PORT": "8001"}, True),
+        ({"REGATTA_BACKEND": "local"}, True),
+    ],
+)
+def test_a_wide_network_of_proxies_needs_a_port_for_agents_on_kubernetes(tmp_path, given, starts) -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("REGATTA_")}
+    ours = {"REGATTA_DATA_DIR": str(tmp_path), "REGATTA_TRUSTED_PROXIES": "10.0.0.0/8", **given}
+    command = [sys.executable, "-c", "import portal.settings"]
+    done = subprocess.run(
+        command, cwd=ROOT, env={**inherited, **ours}, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode == 0, "REGATTA_TRUSTED_PROXIES" in done.stderr) == (starts, not starts), done.stderr

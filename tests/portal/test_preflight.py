@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import contextlib
 import socket
 from pathlib import Path
 
 import pytest
 
-from portal.preflight import CannotStart, check_redis, listen, lock_data_directory
+from portal.preflight import CannotStart, check_redis, listen, listen_all, lock_data_directory
 from tests.ports import free_port
 from tests.servers.redis_server import RedisServer
 
@@ -68,3 +69,23 @@ def test_a_redis_that_does_not_answer_is_a_line_and_no_reason_not_to_start() -> 
 def test_a_redis_that_accepts_and_never_answers_is_a_line(fragile_redis: RedisServer) -> None:
     fragile_redis.freeze()
     assert len(check_redis({"REGATTA_REDIS_URL": fragile_redis.url()})) == 1
+
+
+def test_agents_get_a_socket_of_their_own() -> None:
+    port, agent_port = free_port(), free_port()
+    with contextlib.ExitStack() as closing:
+        sockets = [closing.enter_context(each) for each in listen_all("127.0.0.1", port, agent_port)]
+        assert [each.getsockname()[1] for each in sockets] == [port, agent_port]
+
+
+def test_without_a_port_for_agents_there_is_one_socket() -> None:
+    (only,) = listen_all("127.0.0.1", free_port(), 0)
+    only.close()
+
+
+def test_the_port_for_agents_in_use_is_reported_by_its_setting_and_the_other_is_free_again() -> None:
+    port = free_port()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        with pytest.raises(CannotStart, match=f"REGATTA_AGENT_PORT={taken.getsockname()[1] + 1}"):
+            listen_all("127.0.0.1", port, taken.getsockname()[1])
+        listen("127.0.0.1", port).close()

@@ -10,6 +10,11 @@ import tempfile
 from pathlib import Path
 from urllib.parse import quote
 
+import psycopg
+from psycopg import sql
+
+from tests.waiting import until
+
 _DEBIAN = Path("/usr/lib/postgresql")
 _USER = "postgres"
 # The data need not survive a crash of the machine.
@@ -52,9 +57,23 @@ class PostgresServer:
     def url(self) -> str:
         return f"postgresql://{_USER}@{quote(str(self._directory), safe='')}/regatta"
 
+    @property
+    def _data(self) -> Path:
+        return self._directory / "data"
+
+    def url_with(self, password: str) -> str:
+        """Return the URL with a password, which the server does not ask for before ``require_password``."""
+        return self.url.replace(f"//{_USER}@", f"//{_USER}:{quote(password, safe='')}@")
+
     def start(self) -> None:
-        data = self._directory / "data"
-        self._run("initdb", "--pgdata", data, "--username", _USER, *_AUTHENTICATION, "--no-sync", "--encoding", "UTF8")
+        self._run(
+            "initdb", "--pgdata", self._data, "--username", _USER, *_AUTHENTICATION, "--no-sync", "--encoding", "UTF8"
+        )
+        self.go_on()
+        self._run("createdb", "--host", self._directory, "--port", str(self.port), "--username", _USER, "regatta")
+
+    def go_on(self) -> None:
+        """Start the server on the data that it has."""
         address = "127.0.0.1" if self._listens else ""
         settings = (
             f"unix_socket_directories={self._directory}",
@@ -63,11 +82,37 @@ class PostgresServer:
             *_QUICK,
         )
         options = " ".join(f"-c {setting}" for setting in settings)
-        self._run("pg_ctl", "--pgdata", data, "--log", self._directory / "log", "--wait", "--options", options, "start")
-        self._run("createdb", "--host", self._directory, "--port", str(self.port), "--username", _USER, "regatta")
+        log = self._directory / "log"
+        self._run("pg_ctl", "--pgdata", self._data, "--log", log, "--wait", "--options", options, "start")
+
+    def shut_down(self, mode: str) -> None:
+        """End the server and keep its data: ``fast`` tells the clients, ``immediate`` is a crash."""
+        self._run("pg_ctl", "--pgdata", self._data, "--mode", mode, "--wait", "stop")
+
+    def require_password(self, password: str) -> None:
+        """Set the password and ask every new connection for it."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            connection.execute(sql.SQL("ALTER ROLE postgres PASSWORD {}").format(sql.Literal(password)))
+        self._admit("scram-sha-256")
+
+    def require_none(self) -> None:
+        """Admit everybody again."""
+        self._admit("trust")
+
+    def _admit(self, method: str) -> None:
+        (self._data / "pg_hba.conf").write_text(f"local all all {method}\n")
+        self._run("pg_ctl", "--pgdata", self._data, "reload")
+        until("the server has read who may connect", lambda: self._admits_anybody() == (method == "trust"))
+
+    def _admits_anybody(self) -> bool:
+        try:
+            psycopg.connect(self.url).close()
+        except psycopg.OperationalError:
+            return False
+        return True
 
     def stop(self) -> None:
-        self._run("pg_ctl", "--pgdata", self._directory / "data", "--mode", "immediate", "--wait", "stop")
+        self.shut_down("immediate")
         shutil.rmtree(self._directory)
 
     def _run(self, program: str, *arguments: str | Path) -> None:

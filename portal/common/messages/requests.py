@@ -22,6 +22,11 @@ DATABASE_FULL = _(
     " space."
 )
 DATABASE_UNAVAILABLE = _("The portal's database is not responding, so nothing was changed. Try again in a few seconds.")
+DATABASE_MISSING = _("The portal's database cannot be reached.")
+WRONG_PORT = _(
+    "This port does not serve this address. Agents use the port in REGATTA_AGENT_PORT, and REGATTA_INGEST_URL names "
+    "it; people use the port in PORT."
+)
 REPLICA_NOT_STARTED = _("{replica} could not be started: {why}")
 LAUNCH_RETRIED = _("The launch is being retried.")
 SIGNAL_NUMBER = _("signal {number}")

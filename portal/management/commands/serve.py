@@ -1,4 +1,4 @@
-"""``manage.py serve``: the web process, on a socket that the supervisor of ``manage.py up`` has opened or its own."""
+"""``manage.py serve``: the web process, on sockets that the supervisor of ``manage.py up`` has opened or its own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from portal.common.monitoring.metrics import Process
 from portal.http.direct_body import http_protocol
 from portal.operations.serving import always_alive, serve
-from portal.preflight import CannotStart, listen
+from portal.preflight import CannotStart, listen_all
 from portal.system.heartbeats import Reporter
 
 _PING_SECONDS = 20
@@ -22,14 +22,18 @@ _GRACE_SECONDS = 2
 
 
 class Command(BaseCommand):
-    help = "Serve pages, API, ingest and sockets, on REGATTA_HOST and PORT or an inherited listening socket."
+    help = (
+        "Serve pages, API, ingest and sockets, on REGATTA_HOST and PORT (and REGATTA_AGENT_PORT) or inherited sockets."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--fd", type=int, help="number of the inherited listening socket")
+        parser.add_argument(
+            "--fd", type=int, action="append", default=[], help="number of an inherited listening socket; repeatable"
+        )
         parser.add_argument("--operations-port", type=int, help="instead of REGATTA_OPERATIONS_PORT")
 
-    def handle(self, *args: Any, fd: int | None, operations_port: int | None, **options: Any) -> None:
+    def handle(self, *args: Any, fd: list[int], operations_port: int | None, **options: Any) -> None:
         serve(Process.WEB, (always_alive,), port=operations_port)
         configuration = uvicorn.Config(
             "portal.asgi:application",
@@ -48,19 +52,19 @@ class Command(BaseCommand):
             server_header=False,
         )
         # The address family is read from the socket: the event loop sets TCP_NODELAY only on a socket of known family.
-        listener = _listening() if fd is None else socket.socket(fileno=fd)
+        listeners = [socket.socket(fileno=number) for number in fd] or _listening()
         # uvicorn raises the signal again after its orderly end; by default that would kill the process at once.
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         reporter = Reporter("web")
         reporter.start()
         try:
-            uvicorn.Server(configuration).run(sockets=[listener])
+            uvicorn.Server(configuration).run(sockets=listeners)
         finally:
             reporter.stop()
 
 
-def _listening() -> socket.socket:
+def _listening() -> list[socket.socket]:
     try:
-        return listen(settings.HOST, settings.PORT)
+        return listen_all(settings.HOST, settings.PORT, settings.AGENT_PORT)
     except CannotStart as reason:
         raise CommandError(str(reason)) from None

@@ -14,8 +14,9 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
-from django.db import close_old_connections
+from django.db import close_old_connections, connection
 
+from portal.common import outages
 from portal.common.clock import now as wall_clock
 from portal.common.monitoring import heartbeat, metrics
 from portal.common.monitoring.metrics import Process
@@ -24,6 +25,8 @@ from portal.system.heartbeats import HeartbeatPruning, Reporter
 
 _log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0
+# Between two looks for a lost database: jobs go on soon after it is back.
+LOST_PAUSE = 2.0
 
 
 class Command(BaseCommand):
@@ -83,6 +86,8 @@ class Command(BaseCommand):
         def sweep_once(now: datetime) -> None:
             with passes.measured():
                 close_old_connections()
+                # Without a database no task begins: each would fail in its own way, and log that.
+                connection.ensure_connection()
                 periodic.run(now)
             reporter.passed(passes.seconds)
 
@@ -119,18 +124,35 @@ class Passes:
 
 
 def repeat(sweep: Callable[[datetime], object], *, every: float, wait: Callable[[float], bool]) -> None:
-    """Sweep until ``wait(seconds)`` returns true. After failures in a row the next sweep comes later each time."""
-    failures = 0
-    while not wait(pause_after(failures, every)):
+    """Sweep until ``wait(seconds)`` returns true. After failures in a row the next sweep comes later each time.
+
+    A lost database is logged when it is lost and when it is back, and looked for every ``LOST_PAUSE``.
+    """
+    failures, is_lost = 0, False
+    while not wait(max(every, LOST_PAUSE) if is_lost else pause_after(failures, every)):
         try:
             sweep(wall_clock())
-            failures = 0
-        except Exception:  # noqa: BLE001  whatever it is, the next sweep may succeed
+        except Exception as error:  # noqa: BLE001  whatever it is, the next sweep may succeed
+            if outages.is_lost(error):
+                _note_loss(error, is_known=is_lost)
+                is_lost = True
+                continue
             failures += 1
             metrics.SWEEP_ERRORS.labels("pass").inc()
             _log.exception(
                 "The sweep failed (%d in a row); the next one is in %g s.", failures, pause_after(failures, every)
             )
+        else:
+            failures = 0
+        if is_lost:
+            _log.warning("The database answers again; the sweep continues.")
+            is_lost = False
+
+
+def _note_loss(error: Exception, *, is_known: bool) -> None:
+    outages.close_lost()
+    if not is_known:
+        _log.warning("The database is lost; the sweep waits for it: %s", " ".join(str(error).split()))
 
 
 def pause_after(failures: int, every: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import secrets
@@ -18,7 +19,7 @@ from jobs.backends.local import isolation
 from portal.bytecode import compile_in_background
 from portal.common.monitoring.metrics import Process
 from portal.operations.serving import OFFSETS
-from portal.preflight import CannotStart, check_redis, listen, lock_data_directory
+from portal.preflight import CannotStart, check_redis, listen_all, lock_data_directory
 from portal.private_files import open_to_others
 from portal.supervisor import INTERRUPT_SECONDS, Supervisor, write_line
 from portal.supervisor import Command as Child
@@ -38,7 +39,7 @@ class Command(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         try:
             lock = lock_data_directory(settings.DATA_DIR)
-            listener = listen(settings.HOST, settings.PORT)
+            listeners = listen_all(settings.HOST, settings.PORT, settings.AGENT_PORT)
             redis_lines = check_redis(redis_settings())
         except CannotStart as reason:
             raise CommandError(str(reason)) from None
@@ -48,7 +49,10 @@ class Command(BaseCommand):
             )
         for line in redis_lines:
             write_line(line)
-        with lock, listener:
+        with lock, contextlib.ExitStack() as closing:
+            for listener in listeners:
+                closing.enter_context(listener)
+                listener.set_inheritable(True)
             if problem := isolation.start_problem():
                 raise CommandError(problem)
             if problem := isolation.prepare_cgroups():
@@ -59,8 +63,7 @@ class Command(BaseCommand):
             ensure_admin()
             if settings.CLUSTER_BACKEND == "local":
                 compile_in_background(settings.BASE_DIR / "runtime")
-            listener.set_inheritable(True)
-            _supervisor(listener.fileno()).run()
+            _supervisor(tuple(listener.fileno() for listener in listeners)).run()
             isolation.remove_cgroups()
 
 
@@ -89,13 +92,16 @@ def ensure_admin() -> None:
     write_line(f"Sign in as {ADMIN} with {described}.")
 
 
-def _supervisor(listener: int) -> Supervisor:
+def _supervisor(listeners: tuple[int, ...]) -> Supervisor:
     # The password is for this process alone; its child processes do not need it.
     os.environ.pop("REGATTA_ADMIN_PASSWORD", None)
     os.environ["PYTHONUNBUFFERED"] = "1"
     manage = (sys.executable, str(settings.BASE_DIR / "manage.py"))
     children = {
-        "web": Child((*manage, "serve", "--fd", str(listener), *_operations(Process.WEB)), inherit=(listener,)),
+        "web": Child(
+            (*manage, "serve", *(f"--fd={number}" for number in listeners), *_operations(Process.WEB)),
+            inherit=listeners,
+        ),
         "worker": Child((*manage, "work", *_operations(Process.WORKER))),
         "sweep": Child((*manage, "sweep", *_operations(Process.SWEEP))),
         **_controller(),

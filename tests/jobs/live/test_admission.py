@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
 from django.db import OperationalError
 
@@ -94,6 +95,17 @@ def test_a_socket_ends_where_its_caller_cannot_be_checked_again(
 def test_a_socket_ends_where_its_caller_cannot_be_let_in(browser: Headers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Credentials, "user", fail)
     expect_close(browser, consumers.FAILED)
+
+
+def lose(*_: object) -> None:
+    raise OperationalError("connection refused") from psycopg.OperationalError("connection refused")
+
+
+def test_a_socket_that_meets_a_lost_database_is_closed_for_another_try(
+    browser: Headers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Credentials, "user", lose)
+    expect_close(browser, consumers.UNAVAILABLE)
 
 
 def test_a_request_that_fails_closes_the_socket_and_releases_its_place(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
-from django.db import DatabaseError
+from django.db import DatabaseError, OperationalError
 from django.db.models import QuerySet
 
 from jobs.maintenance import periodic
@@ -95,6 +96,19 @@ def test_where_the_note_cannot_be_made_the_others_still_run(monkeypatch: pytest.
     healthy = Failing(fails=False)
     Periodic([Task("broken", Failing()), Task("healthy", healthy)], every=1).run(MOMENT)
     assert len(healthy.runs) == 1
+
+
+def test_a_lost_database_ends_the_run_and_is_no_failure_of_the_task() -> None:
+    def lose(now: datetime) -> None:
+        raise OperationalError("connection refused") from psycopg.OperationalError("connection refused")
+
+    later = Failing(fails=False)
+    tasks = Periodic([Task("first", lose), Task("later", later)], every=1)
+    for _ in range(2):
+        with pytest.raises(OperationalError):
+            tasks.run(MOMENT)
+    assert later.runs == []
+    assert not FailedTask.objects.exists()
 
 
 def test_the_admins_page_names_a_failing_task_and_its_error(personas: Personas) -> None:

@@ -19,12 +19,13 @@ from jobs.lifecycle.states import JobState
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
 from jobs.models.streams import Block, Source, StreamHead
 from portal.common.messages import requests as messages
-from portal.common.outages import RETRY_SECONDS, unavailable
+from portal.common.outages import RETRY_SECONDS, is_lost, unavailable
+from portal.http.body_limits import ANONYMOUS_LIMIT
 from quota.models import Claim
 from rbac.models import AuditEntry
 from regatta import http as regatta_http
 from runtime.agent.delivery import ingest_client as agent
-from tests.factories import make_attempt, make_job
+from tests.factories import make_attempt, make_job, make_token
 from tests.messages import mentions
 from tests.personas import Personas, make_personas
 
@@ -198,13 +199,45 @@ def test_the_session_cannot_be_read_without_a_database(people: Personas, take_aw
     assert is_repeated(client.get("/api/v1/jobs"))
 
 
-def test_a_page_without_a_database_is_a_line_of_text(people: Personas, take_away: Callable[[], None]) -> None:
+def test_the_page_of_an_outage_needs_no_database(people: Personas, take_away: Callable[[], None]) -> None:
     client = people.client("owner")
     client.raise_request_exception = False
     take_away()
     answer = client.get("/n/team/jobs")
     assert (answer.status_code, float(answer.headers["Retry-After"])) == (503, RETRY_SECONDS)
+    assert "error-code" in answer.content.decode()
     assert mentions(answer.content.decode(), messages.DATABASE_UNAVAILABLE)
+
+
+def test_a_page_that_cannot_be_made_is_a_line_of_text(
+    people: Personas, take_away: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OperationalError("away")
+
+    monkeypatch.setattr("portal.common.problems.render", fail)
+    client = people.client("owner")
+    client.raise_request_exception = False
+    take_away()
+    answer = client.get("/n/team/jobs")
+    assert (answer.status_code, float(answer.headers["Retry-After"])) == (503, RETRY_SECONDS)
+    assert answer.headers["Content-Type"].startswith("text/plain")
+    assert mentions(answer.content.decode(), messages.DATABASE_UNAVAILABLE)
+
+
+def test_a_large_body_of_a_caller_who_cannot_be_looked_up_is_sent_again(
+    people: Personas, take_away: Callable[[], None]
+) -> None:
+    """The look-up comes before Django's own handlers."""
+    token = make_token(people.owner)
+    take_away()
+    answer = async_to_sync(AsyncClient(raise_request_exception=False).post)(
+        "/api/v1/namespaces/team/jobs",
+        b'"' + b"x" * ANONYMOUS_LIMIT + b'"',
+        content_type="application/json",
+        headers={"authorization": f"Bearer {token}"},
+    )
+    assert is_repeated(answer)
 
 
 def test_an_error_of_middleware_is_found_behind_an_event_loop_too(
@@ -258,6 +291,7 @@ def test_a_fault_of_the_code_or_the_file_of_sqlite_stays_one(code: int) -> None:
     [
         psycopg.OperationalError("connection refused"),
         psycopg.errors.AdminShutdown(),
+        psycopg.errors.InvalidPassword(),
         psycopg.errors.DiskFull(),
         psycopg.errors.TooManyConnections(),
         psycopg.errors.DeadlockDetected(),
@@ -267,6 +301,35 @@ def test_a_fault_of_the_code_or_the_file_of_sqlite_stays_one(code: int) -> None:
 )
 def test_postgresql_is_unavailable(cause: Exception) -> None:
     assert unavailable(raised(OperationalError, cause)) is not None
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        psycopg.OperationalError("connection refused"),
+        psycopg.errors.AdminShutdown(),
+        psycopg.errors.CannotConnectNow(),
+        psycopg.errors.InvalidPassword(),
+        psycopg.errors.ConnectionFailure(),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_lost(cause: Exception) -> None:
+    assert is_lost(raised(OperationalError, cause))
+
+
+@pytest.mark.parametrize(
+    "cause",
+    [
+        psycopg.errors.DiskFull(),
+        psycopg.errors.DeadlockDetected(),
+        psycopg.errors.QueryCanceled(),
+        psycopg.errors.UndefinedTable(),
+        sqlite3.OperationalError("database is locked"),
+        None,
+    ],
+)
+def test_a_server_that_answers_is_not_lost(cause: Exception | None) -> None:
+    assert not is_lost(raised(OperationalError, cause) if cause else OperationalError("away"))
 
 
 def test_a_connection_of_postgresql_that_was_closed_is_unavailable() -> None:

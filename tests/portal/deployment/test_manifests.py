@@ -130,12 +130,9 @@ def test_a_workload_chooses_its_own_pods(workload: dict[str, Any]) -> None:
 
 
 # --- Network policies ------------------------------------------------------------------------------------------------
-def test_every_service_leads_to_pods_with_its_ports_but_that_which_leads_nowhere() -> None:
+def test_every_service_leads_to_pods_with_its_ports() -> None:
     for service in of("Service"):
-        selector = service["spec"].get("selector")
-        if selector is None:
-            assert named(service) == "nowhere"
-            continue
+        selector = service["spec"]["selector"]
         (workload,) = [w for w in WORKLOADS if selector.items() <= w["spec"]["template"]["metadata"]["labels"].items()]
         ports = {port["name"] for container in containers(workload) for port in container.get("ports", ())}
         assert {port["targetPort"] for port in service["spec"]["ports"]} <= ports
@@ -185,7 +182,36 @@ def test_etcd_is_a_patched_version(name: str) -> None:
 def test_the_world_does_not_reach_the_ingest() -> None:
     (ingress,) = of("Ingress")
     paths = {path["path"]: path["backend"]["service"]["name"] for path in ingress["spec"]["rules"][0]["http"]["paths"]}
-    assert paths == {"/ingest/": "nowhere", "/": "portal"}
+    assert paths == {"/": "portal"}
+    (portal,) = [body for body in of("Service") if named(body) == "portal"]
+    assert [port["port"] for port in portal["spec"]["ports"]] == [8000]
+    assert given_settings()["REGATTA_AGENT_PORT"] != "8000"
+
+
+@pytest.mark.invariant("Pods of jobs reach the portal on the agents' port alone.")
+def test_people_come_by_the_ingress_controller_and_agents_on_their_own_port() -> None:
+    policies = {named(body): body["spec"] for body in of("NetworkPolicy")}
+    ingress = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "ingress-nginx"}}}
+    tenants = {"namespaceSelector": {"matchLabels": {manifests.MANAGED_LABEL: manifests.MANAGER}}}
+    admitted = {port["port"]: rule["from"] for rule in policies["portal-web"]["ingress"] for port in rule["ports"]}
+    assert (admitted[8000], admitted[8001]) == ([ingress], [tenants])
+
+
+def test_agents_are_sent_to_the_service_of_their_port() -> None:
+    given = given_settings()
+    (agents,) = [body for body in of("Service") if named(body) == "portal-agents"]
+    (port,) = agents["spec"]["ports"]
+    (web,) = [workload for workload in WORKLOADS if named(workload) == "portal-web"]
+    ports = {each["name"]: each["containerPort"] for c in containers(web) for each in c.get("ports", ())}
+    assert given["REGATTA_INGEST_URL"] == f"http://portal-agents.regatta-system:{port['port']}"
+    assert str(ports[port["targetPort"]]) == given["REGATTA_AGENT_PORT"]
+    reach = json.loads(given["REGATTA_KUBERNETES_REACH"])
+    reached = [rule["ports"] for rule in reach if "portal-web" in json.dumps(rule)]
+    assert reached == [[ports[port["targetPort"]]]]
+
+
+def test_no_proxy_is_trusted_before_the_operator_names_it() -> None:
+    assert "REGATTA_TRUSTED_PROXIES" not in given_settings()
 
 
 # --- Settings --------------------------------------------------------------------------------------------------------

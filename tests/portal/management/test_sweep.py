@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import psycopg
 import pytest
+from django.db import OperationalError
 
 from portal.common.monitoring import heartbeat, metrics
 from portal.common.monitoring.heartbeat import Heartbeat
-from portal.management.commands.sweep import LONGEST_PAUSE, Passes, pause_after, repeat
+from portal.management.commands.sweep import LONGEST_PAUSE, LOST_PAUSE, Passes, pause_after, repeat
 
 
 class Clock:
@@ -17,14 +19,20 @@ class Clock:
         return self.now
 
 
-def pauses_of(outcomes: list[bool]) -> list[float]:
+def lost() -> OperationalError:
+    error = OperationalError("connection refused")
+    error.__cause__ = psycopg.OperationalError("connection refused")
+    return error
+
+
+def pauses_of(outcomes: list[bool], failure: Exception | None = None) -> list[float]:
     """Return the pauses before each sweep, when sweeps succeed or fail as given; the last pause ends the loop."""
     pauses: list[float] = []
     left = iter(outcomes)
 
     def sweep(now: datetime) -> None:
         if not next(left):
-            raise RuntimeError("the database is away")
+            raise failure or RuntimeError("the disk is full")
 
     def wait(seconds: float) -> bool:
         pauses.append(seconds)
@@ -79,3 +87,19 @@ def test_a_pass_that_fails_ends_too_and_beats(monkeypatch: pytest.MonkeyPatch) -
         clock.now += 40
         raise RuntimeError("the database is away")
     assert (passes.age(), heartbeat.OF_PROCESS.last()) == (0, clock.now)
+
+
+# --- A lost database -------------------------------------------------------------------------------------------------
+def test_a_lost_database_is_looked_for_at_short_pauses() -> None:
+    assert pauses_of([False] * 10 + [True, True], lost())[1:] == [LOST_PAUSE] * 10 + [1, 1]
+
+
+def test_it_is_noted_once_when_it_is_lost_and_once_when_it_is_back(caplog: pytest.LogCaptureFixture) -> None:
+    pauses_of([True, False, False, False, True, True], lost())
+    said = [record.getMessage().split(";")[0] for record in caplog.records]
+    assert said == ["The database is lost", "The database answers again"]
+
+
+def test_it_is_noted_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
+    pauses_of([False, True], lost())
+    assert "Traceback" not in caplog.text
