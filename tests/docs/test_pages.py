@@ -109,7 +109,7 @@ def test_the_guide_describes_every_exit_code() -> None:
 
 
 def test_every_setting_is_in_a_table_for_operators() -> None:
-    """A string constant of the portal and of the coordination gateway that consists of a variable's name counts as a setting."""
+    """A string constant that consists of a variable's name counts as a setting, in the portal and in the gateway."""
     read = {
         name
         for file in (*(ROOT / "portal").rglob("*.py"), GATEWAY_SETTINGS)
