@@ -91,7 +91,9 @@ def open_account(site: str, job_id: str, attempt: int, password: str, gateway: s
 
     If ``site`` names a user, the attempt gets a user of its own that may access only its own keys. If it names none,
     all attempts share one access: the result is ``site``.
-    With a ``gateway``, the attempt reaches its servers instead, with the same keys. Raises CoordinationError, also if etcd could not be written.
+    With a ``gateway``, the attempt reaches its servers instead, with the same keys.
+
+    Raises CoordinationError, also if etcd could not be written.
     """
     address = EtcdAddress.parse(site)
     with contextlib.closing(Connection(address)) as connection:

@@ -19,6 +19,7 @@ from jobs.selectors import specifications
 from regatta import errors
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+GATEWAY_SETTINGS = ROOT / "runtime" / "coordination" / "gateway" / "settings.py"
 DOCUMENTS = [ROOT / "README.md", ROOT / "ARCHITECTURE.md", ROOT / "CHANGELOG.md", *sorted(ROOT.glob("docs/**/*.md"))]
 DOCUMENTS.append(ROOT / "deploy" / "README.md")
 README, GUIDE, API = ROOT / "README.md", ROOT / "docs" / "guide.md", ROOT / "docs" / "api.md"
@@ -108,10 +109,10 @@ def test_the_guide_describes_every_exit_code() -> None:
 
 
 def test_every_setting_is_in_a_table_for_operators() -> None:
-    """A string constant of the portal's code that consists of a variable's name counts as a setting."""
+    """A string constant that consists of a variable's name counts as a setting, in the portal and in the gateway."""
     read = {
         name
-        for file in (ROOT / "portal").rglob("*.py")
+        for file in (*(ROOT / "portal").rglob("*.py"), GATEWAY_SETTINGS)
         for name in re.findall(r'"(REGATTA_[A-Z_]+|PORT)"', file.read_text())
     }
     tables = (ROOT / "deploy" / "README.md", ROOT / "docs" / "kubernetes.md")

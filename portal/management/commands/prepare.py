@@ -54,8 +54,8 @@ class Command(BaseCommand):
             return
         servers = ", ".join(f"{server} (version {version})" for server, version in sorted(found.items()))
         message = (
-            f"etcd answers callers without an account: {servers}. A job that reaches it can stop the coordination of all "
-            f"jobs. Install etcd {PATCHED}."
+            f"etcd answers callers without an account: {servers}. A job that reaches it can stop the coordination of "
+            f"all jobs. Install etcd {PATCHED}."
         )
         if settings.CLUSTER_BACKEND == "kubernetes" and not settings.COORDINATION_JOBS:
             raise CommandError(f"{message} Or set REGATTA_COORDINATION_JOBS: jobs then reach the gateway only.")

@@ -31,7 +31,7 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.so_reuseport", 0),
 )
-_CALLS_AT_ONCE = 8_000  # of all accounts, open streams included
+_CALLS_AT_ONCE = 16_000  # of all accounts, open streams included
 
 
 def main() -> int:

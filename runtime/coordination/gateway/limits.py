@@ -47,7 +47,7 @@ class Limits:
     sign_ins_of_host: Rate = Rate(20.0, 500.0)
     failed_sign_ins_of_host: Rate = Rate(2.0, 100.0)
     leases: int = 4_000
-    streams: int = 2_000
+    streams: int = 1_000
     watches_per_stream: int = 8
     lease_seconds: int = 3_600
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -34,6 +34,7 @@ _BAD_PASSWORD = "etcdserver: authentication failed, invalid user ID or password"
 _LEASE_EXISTS = "lease already exists"
 _UNREACHABLE = "coordination gateway: etcd is not available"
 _IDS_TO_TRY = 5
+_MESSAGE_SECONDS = 5.0
 _CALL_SECONDS = 10.0
 _STREAM_SECONDS = 3600.0
 # etcd computes a slow hash for each sign-in.
@@ -75,7 +76,7 @@ class _Caller:
     slots: asyncio.Semaphore
 
 
-class Gateway(grpc.GenericRpcHandler):  # type: ignore[misc]
+class Gateway(grpc.GenericRpcHandler):
     """Handler of all calls. A method that it does not list is answered with UNIMPLEMENTED."""
 
     def __init__(
@@ -99,7 +100,7 @@ class Gateway(grpc.GenericRpcHandler):  # type: ignore[misc]
         """Return the handler of a call. A call that is refused here is answered before its message is read."""
         method = handler_call_details.method
         if method == _AUTHENTICATE:
-            return grpc.unary_unary_rpc_method_handler(self._authenticate)
+            return grpc.stream_unary_rpc_method_handler(self._authenticate)
         if method not in _CALLS and method not in _STREAMS:
             return None
         now = self._clock()
@@ -117,9 +118,9 @@ class Gateway(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._stream_handler(method, caller) if method in _STREAMS else self._call_handler(method, caller)
 
     # --- Sign-in ---
-    async def _authenticate(self, raw: bytes, context: Any) -> bytes:
+    async def _authenticate(self, requests: AsyncIterator[bytes], context: Any) -> bytes:
         with _refusals() as refused:
-            return await self._sign_in(raw, context)
+            return await self._sign_in(await _only(requests), context)
         return await _abort(context, refused[0])
 
     async def _sign_in(self, raw: bytes, context: Any) -> bytes:
@@ -146,12 +147,12 @@ class Gateway(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     # --- Calls with one request ---
     def _call_handler(self, method: str, caller: _Caller) -> Any:
-        async def handle(raw: bytes, context: Any) -> bytes:
+        async def handle(requests: AsyncIterator[bytes], context: Any) -> bytes:
             with _refusals() as refused:
-                return await self._call(method, caller, raw, context)
+                return await self._call(method, caller, await _only(requests), context)
             return await _abort(context, refused[0])
 
-        return grpc.unary_unary_rpc_method_handler(handle)
+        return grpc.stream_unary_rpc_method_handler(handle)
 
     async def _call(self, method: str, caller: _Caller, raw: bytes, context: Any) -> bytes:
         request: Any = self._checked(_CALLS[method], raw, caller)
@@ -209,7 +210,7 @@ class Gateway(grpc.GenericRpcHandler):  # type: ignore[misc]
 
     async def _stream(
         self, method: str, caller: _Caller, requests: AsyncIterator[bytes], context: Any
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes, None]:
         why = caller.usage.open_stream()
         if why:
             raise Refused(Code.RESOURCE_EXHAUSTED, why)
@@ -271,6 +272,14 @@ class Gateway(grpc.GenericRpcHandler):  # type: ignore[misc]
         return Refused(error.code(), _UNREACHABLE if hidden else str(error.details()))
 
 
+async def _only(requests: AsyncIterator[bytes]) -> bytes:
+    """Return the message of a call with one. A caller that sends none does not hold its place for long."""
+    with contextlib.suppress(TimeoutError, StopAsyncIteration):
+        async with asyncio.timeout(_MESSAGE_SECONDS):
+            return await anext(aiter(requests))
+    raise Refused(Code.DEADLINE_EXCEEDED, "coordination gateway: the call has no message")
+
+
 def _parsed(kind: type[Message], raw: bytes) -> Any:
     """Parse a message, without fields that are not known here: nothing is passed on unchecked."""
     try:
@@ -282,7 +291,7 @@ def _parsed(kind: type[Message], raw: bytes) -> Any:
 
 
 @contextlib.contextmanager
-def _refusals() -> Any:
+def _refusals() -> Iterator[list[Refused]]:
     """Collect the refusal that ends the block."""
     refused: list[Refused] = []
     try:

@@ -106,7 +106,7 @@ def test_an_etcd_without_an_account_in_the_settings_is_left_alone(settings: Sett
     assert not coordination_accounts.guard()
 
 
-# --- An etcd that obeys callers without an account ---------------------------------------------------------------------
+# --- An etcd that obeys callers without an account --------------------------------------------------------------------
 @pytest.fixture
 def unpatched(guarded: EtcdServer, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """The etcd of the tests, which is one of these, on a cluster."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
@@ -300,6 +301,16 @@ def test_failed_sign_ins_are_limited_per_account(gateway, tenant):
     assert codes[0] is grpc.StatusCode.INVALID_ARGUMENT
     assert codes[-1] is grpc.StatusCode.RESOURCE_EXHAUSTED
     other.store(gateway.server).put("/a", b"1")
+
+
+def test_a_sign_in_without_a_message_does_not_stay_open(gateway, tenant):
+    call = tenant().channel(gateway.server).stream_unary("/etcdserverpb.Auth/Authenticate")
+    sent = threading.Event()
+    try:
+        with pytest.raises(grpc.RpcError, match="the call has no message"):
+            call((b"" for _ in iter(sent.wait, True)), timeout=15)
+    finally:
+        sent.set()
 
 
 def test_a_wrong_password_is_reported_as_by_etcd(gateway, tenant):
