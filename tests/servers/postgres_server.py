@@ -86,7 +86,7 @@ class PostgresServer:
         self._run("pg_ctl", "--pgdata", self._data, "--log", log, "--wait", "--options", options, "start")
 
     def shut_down(self, mode: str) -> None:
-        """End the server and keep its data: ``fast`` tells the clients, ``immediate`` is a crash."""
+        """End the server and keep its data: ``fast`` closes connections in order, ``immediate`` is a crash."""
         self._run("pg_ctl", "--pgdata", self._data, "--mode", mode, "--wait", "stop")
 
     def require_password(self, password: str) -> None:

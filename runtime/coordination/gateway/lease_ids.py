@@ -16,7 +16,7 @@ _HASH_BITS = 39
 
 
 class LeaseIds:
-    """Chooses ids of leases, and tells whether an id belongs to an account."""
+    """Chooses ids of leases, and checks whether an id belongs to an account."""
 
     def __init__(self, key: bytes, draw: Callable[[int], int] = secrets.randbits) -> None:
         self._key = key

@@ -221,8 +221,8 @@ class Gateway(grpc.GenericRpcHandler):
             async for answer in call:
                 caller.usage.read(len(answer))
                 if method == _KEEP_ALIVE:
-                    lives = _parsed(etcdrpc.LeaseKeepAliveResponse, answer)
-                    caller.usage.lease_lives(lives.ID, lives.TTL, self._clock())
+                    kept = _parsed(etcdrpc.LeaseKeepAliveResponse, answer)
+                    caller.usage.lease_lives(kept.ID, kept.TTL, self._clock())
                 yield answer
         except grpc.aio.AioRpcError as error:
             raise _refusal_of(sending) or self._failed(channel, error) from None
