@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyetcd import etcdrpc
 
@@ -151,6 +151,7 @@ def touched(message: Any) -> list[tuple[bytes, bytes | None]]:
 
 
 @pytest.mark.invariant("No request that touches a key outside the attempt's prefix passes the coordination gateway.")
+@example(etcdrpc.TxnRequest(compare=[etcdrpc.Compare(key=KEY, range_end=b"\0")]))
 @given(REQUESTS)
 def test_no_request_that_touches_another_key_passes(request):
     if rules.refusal(request, scope()) == "":
