@@ -221,7 +221,7 @@ def test_a_lease_of_another_attempt_is_refused_by_each_replica(replicas, tenant)
 
 
 # --- Failures --------------------------------------------------------------------------------------------------------
-def test_a_store_continues_at_another_replica_and_after_its_restart(guarded, tenant, tmp_path):
+def test_a_store_continues_at_a_gateway_that_does_not_know_its_token(guarded, tenant, tmp_path):
     gateway = CoordinationGateway(f"{guarded.url}{SITE}", tmp_path)
     gateway.start()
     try:
