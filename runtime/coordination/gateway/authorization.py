@@ -76,6 +76,13 @@ def writes(request: Any) -> int:
     return 0
 
 
+def puts(request: Any) -> bool:
+    """Return whether a request that is allowed can store something."""
+    if isinstance(request, etcdrpc.TxnRequest):
+        return any(puts(getattr(one, one.WhichOneof("request"))) for one in _operations(request))
+    return isinstance(request, etcdrpc.PutRequest)
+
+
 def _range(request: Any, scope: Scope) -> str:
     return scope.keys(request.key, request.range_end)
 

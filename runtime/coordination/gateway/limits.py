@@ -21,6 +21,7 @@ TOO_MANY_LEASES = "coordination gateway: too many leases of this account; try ag
 TOO_MANY_STREAMS = "coordination gateway: too many streams of this account; close some"
 TOO_MANY_SIGN_INS = "coordination gateway: too many sign-ins of this account; try again later"
 TOO_MANY_WATCHES = "coordination gateway: too many watches on one stream; open another stream"
+TOO_MUCH_STORED = "coordination gateway: this account stores too much; delete some of its keys"
 TTL_TOO_LONG = "coordination gateway: the time to live of the lease is too long"
 
 
@@ -50,6 +51,8 @@ class Limits:
     streams: int = 1_000
     watches_per_stream: int = 8
     lease_seconds: int = 3_600
+    # Keys and values together. They are counted before the first put, and again after a quarter as much was written.
+    stored_bytes: int = 64 * _MIB
 
 
 class Bucket:
@@ -108,6 +111,8 @@ class Usage:
         self._grants = Bucket(limits.grants, now)
         self._leases: dict[int, float] = {}  # the time at which each may have ended
         self._streams = 0
+        self._stored = 0
+        self._written_since_count = float("inf")
 
     def call(self, now: float) -> str:
         if not self._read.has(1, now):
@@ -125,7 +130,19 @@ class Usage:
         if not self._written.take(size, now):
             return TOO_MANY_BYTES
         self._writes.spend(count)
+        self._written_since_count += size
         return ""
+
+    def must_count(self) -> bool:
+        """Whether the stored bytes have to be counted before the next put."""
+        too_much = self._stored > self._limits.stored_bytes
+        return too_much or 4 * self._written_since_count >= self._limits.stored_bytes
+
+    def counted(self, stored: int) -> None:
+        self._stored, self._written_since_count = stored, 0.0
+
+    def put(self) -> str:
+        return TOO_MUCH_STORED if self._stored > self._limits.stored_bytes else ""
 
     def grant(self, ttl: int, now: float) -> str:
         if ttl > self._limits.lease_seconds:

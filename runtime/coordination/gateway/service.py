@@ -41,13 +41,16 @@ _STREAM_SECONDS = 3600.0
 _SIGN_INS_AT_ONCE = 16
 _CALLS_AT_ONCE = 32  # of one account: each may hold a large answer
 
+_PAGE_KEYS = 100  # of up to 1.5 MiB each
+
 _AUTHENTICATE = "/etcdserverpb.Auth/Authenticate"
+_RANGE = "/etcdserverpb.KV/Range"
 _WATCH = "/etcdserverpb.Watch/Watch"
 _LEASE_GRANT = "/etcdserverpb.Lease/LeaseGrant"
 _LEASE_REVOKE = "/etcdserverpb.Lease/LeaseRevoke"
 _KEEP_ALIVE = "/etcdserverpb.Lease/LeaseKeepAlive"
 _CALLS: dict[str, type[Message]] = {
-    "/etcdserverpb.KV/Range": etcdrpc.RangeRequest,
+    _RANGE: etcdrpc.RangeRequest,
     "/etcdserverpb.KV/Put": etcdrpc.PutRequest,
     "/etcdserverpb.KV/DeleteRange": etcdrpc.DeleteRangeRequest,
     "/etcdserverpb.KV/Txn": etcdrpc.TxnRequest,
@@ -162,11 +165,33 @@ class Gateway(grpc.GenericRpcHandler):
         async with caller.slots:
             if method == _LEASE_GRANT:
                 return await self._grant(request, caller, context)
+            if authorization.puts(request):
+                await self._check_stored(caller, context)
             answer = await self._pass_on(method, request, caller.metadata, context)
         caller.usage.read(len(answer))
         if method == _LEASE_REVOKE:
             caller.usage.lease_lives(request.ID, 0, self._clock())
         return answer
+
+    async def _check_stored(self, caller: _Caller, context: Any) -> None:
+        """Refuse a put if the account stores too much. The bytes are counted now and then."""
+        if caller.usage.must_count():
+            caller.usage.counted(await self._stored(caller, context))
+        why = caller.usage.put()
+        if why:
+            raise Refused(Code.RESOURCE_EXHAUSTED, why)
+
+    async def _stored(self, caller: _Caller, context: Any) -> int:
+        """Return the bytes of the account's keys and values, up to the page that exceeds the limit."""
+        stored, key = 0, caller.scope.begin
+        while stored <= self._tables.limits.stored_bytes:
+            request = etcdrpc.RangeRequest(key=key, range_end=caller.scope.end, limit=_PAGE_KEYS)
+            page = _parsed(etcdrpc.RangeResponse, await self._pass_on(_RANGE, request, caller.metadata, context))
+            stored += sum(len(entry.key) + len(entry.value) for entry in page.kvs)
+            if not page.more:
+                break
+            key = page.kvs[-1].key + b"\0"
+        return stored
 
     async def _grant(self, request: Any, caller: _Caller, context: Any) -> bytes:
         """Grant a lease whose id names the account. An id that is in use is replaced."""

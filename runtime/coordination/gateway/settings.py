@@ -14,6 +14,7 @@ KEY = "REGATTA_COORDINATION_GATEWAY_KEY"
 LISTEN = "REGATTA_COORDINATION_GATEWAY_LISTEN"
 HEALTH = "REGATTA_COORDINATION_GATEWAY_HEALTH"
 WRITE_BYTES = "REGATTA_COORDINATION_GATEWAY_WRITE_BYTES"
+STORED_BYTES = "REGATTA_COORDINATION_GATEWAY_STORED_BYTES"
 _LEAST_KEY = 32
 
 
@@ -39,7 +40,7 @@ class Settings:
             _key(environment.get(KEY, "")),
             _place(environment, LISTEN, "0.0.0.0:2379"),
             _place(environment, HEALTH, "0.0.0.0:2381"),
-            _limits(environment.get(WRITE_BYTES, "")),
+            _limits(environment),
         )
 
 
@@ -71,9 +72,17 @@ def _place(environment: Mapping[str, str], name: str, default: str) -> str:
     return place
 
 
-def _limits(text: str) -> Limits:
+def _limits(environment: Mapping[str, str]) -> Limits:
+    default = Limits()
+    rate = _bytes(environment, WRITE_BYTES, "bytes per second, such as 262144", int(default.written_bytes.per_second))
+    stored = _bytes(environment, STORED_BYTES, "bytes, such as 67108864", default.stored_bytes)
+    return replace(default, written_bytes=Rate(float(rate), default.written_bytes.burst), stored_bytes=stored)
+
+
+def _bytes(environment: Mapping[str, str], name: str, form: str, default: int) -> int:
+    text = environment.get(name, "")
     if not text:
-        return Limits()
+        return default
     if not text.isdecimal() or int(text) == 0:
-        raise SettingsInvalid(f"{WRITE_BYTES} is {text!r}. Write a number of bytes per second, such as 262144.")
-    return replace(Limits(), written_bytes=Rate(float(text), Limits.written_bytes.burst))
+        raise SettingsInvalid(f"{name} is {text!r}. Write a number of {form}.")
+    return int(text)

@@ -110,6 +110,14 @@ def test_writes_of_all_levels_and_branches_are_counted():
     assert rules.writes(etcdrpc.RangeRequest(key=KEY)) == 0
 
 
+def test_only_puts_of_any_level_and_branch_store_something():
+    assert rules.puts(nested(etcdrpc.PutRequest(key=KEY), 3))
+    deletion = etcdrpc.RequestOp(request_delete_range=etcdrpc.DeleteRangeRequest(key=KEY))
+    assert not rules.puts(etcdrpc.TxnRequest(success=[deletion]))
+    assert not rules.puts(etcdrpc.RangeRequest(key=KEY))
+    assert not rules.puts(etcdrpc.LeaseGrantRequest(TTL=1))
+
+
 # --- Any request -----------------------------------------------------------------------------------------------------
 PIECES = st.sampled_from([BEGIN, END, b"/site/regatta/", b"\0", b"", b"\xff", b"a", b"/"])
 # Most keys are the attempt's own: otherwise hardly any request would pass, and the test would compare nothing.

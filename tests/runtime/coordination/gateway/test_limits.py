@@ -56,6 +56,23 @@ def test_calls_writes_bytes_and_reads_are_limited():
     assert usage.call(9.0) == limits.TOO_MANY_READ
 
 
+def test_stored_bytes_are_counted_before_the_first_put_and_after_a_quarter_as_much_was_written():
+    usage = Usage(Limits(stored_bytes=100), 0.0)
+    assert usage.must_count()
+    usage.counted(50)
+    assert (usage.must_count(), usage.put()) == (False, "")
+    usage.write(1, 25, 0.0)
+    assert usage.must_count()
+
+
+def test_an_account_that_stores_too_much_puts_nothing_until_a_count_finds_less():
+    usage = Usage(Limits(stored_bytes=100), 0.0)
+    usage.counted(101)
+    assert (usage.must_count(), usage.put()) == (True, limits.TOO_MUCH_STORED)
+    usage.counted(100)
+    assert usage.put() == ""
+
+
 def test_leases_are_limited_until_they_end():
     usage = Usage(Limits(leases=1, lease_seconds=60), 0.0)
     assert usage.grant(61, 0.0) == limits.TTL_TOO_LONG
@@ -122,6 +139,7 @@ def test_settings_have_defaults():
         (settings.LISTEN, "2379"),
         (settings.HEALTH, "host:port"),
         (settings.WRITE_BYTES, "-1"),
+        (settings.STORED_BYTES, "0"),
     ],
 )
 def test_a_wrong_setting_is_named_without_secrets(name, value):

@@ -293,6 +293,30 @@ def test_an_account_that_writes_too_much_waits_and_another_does_not(guarded, ten
         gateway.kill()
 
 
+@pytest.mark.invariant("An attempt cannot fill etcd: what it stores is bounded.")
+def test_an_account_that_stores_too_much_may_only_read_and_delete(guarded, tenant, tmp_path):
+    """The limit is beyond the first page of keys."""
+    one = len(f"{SITE}/regatta/job-1/1/000") + 8
+    stored = str(150 * one)
+    gateway = CoordinationGateway(f"{guarded.url}{SITE}", tmp_path, REGATTA_COORDINATION_GATEWAY_STORED_BYTES=stored)
+    gateway.start()
+    try:
+        store, other = tenant().store(gateway.server), tenant().store(gateway.server)
+        keys = [f"/{number:03}" for number in range(400)]
+        for begin in range(0, 120, 40):
+            store.txn([], [Put(key, b"12345678") for key in keys[begin : begin + 40]])
+        with pytest.raises(StoreUnavailable, match="stores too much"):
+            for begin in range(120, 400, 40):
+                store.txn([], [Put(key, b"12345678") for key in keys[begin : begin + 40]])
+        other.put("/a", b"1")
+        kept = [entry.key for entry in store.list("/").entries]
+        assert len(kept) <= 240
+        store.txn([], [Delete(key) for key in kept])
+        store.put("/a", b"1")
+    finally:
+        gateway.kill()
+
+
 def test_failed_sign_ins_are_limited_per_account(gateway, tenant):
     one, other = tenant(), tenant()
     auth = etcdrpc.AuthStub(one.channel(gateway.server))
