@@ -13,7 +13,7 @@ from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from django.core.cache import caches
+from django.core.cache import cache
 
 from portal.common.clock import now as wall_clock
 from portal.system import credentials, records, redaction, rules, servers
@@ -50,7 +50,6 @@ class Overview:
 
 def overview() -> Overview:
     """Return the present overview, at most ``FRESH_SECONDS`` old."""
-    cache = caches["own"]
     known: Overview | None = cache.get(_OVERVIEW)
     if known is None:
         known = _observe()
@@ -61,12 +60,11 @@ def overview() -> Overview:
 
 def forget() -> None:
     """Observe again at the next request: something was changed."""
-    caches["own"].delete_many([_OVERVIEW, _BADGE])
+    cache.delete_many([_OVERVIEW, _BADGE])
 
 
 def badge() -> int:
     """Return the number of entries that need attention. Waits for no other machine."""
-    cache = caches["own"]
     known: int | None = cache.get(_BADGE)
     if known is None:
         remote: list[seen.Observation] = cache.get(_REMOTE) or []
@@ -81,7 +79,7 @@ def _observe() -> Overview:
     pending = {name: _start(name, check) for name, check in servers.REMOTE.items()}
     local = _local(now)
     remote = _results(pending, DEADLINE_SECONDS)
-    caches["own"].set(_REMOTE, remote, int(KNOWN_FOR.total_seconds()))
+    cache.set(_REMOTE, remote, int(KNOWN_FOR.total_seconds()))
     return Overview(now, tuple(rules.judge([*local, *remote], now)))
 
 
