@@ -222,7 +222,7 @@ class OutgoingEmail(models.Model):
 
 
 class FailedEmail(models.Model):
-    """An e-mail whose sending failed, for the operator: ``rbac.failed_emails``. It names no person and no content."""
+    """A failed e-mail, for the operator (``rbac.emails.failed_emails``). It names no person and no content."""
 
     template = models.CharField(max_length=32)
     # The part of the recipient's address after the @.

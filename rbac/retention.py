@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from django.conf import settings
 from django.db.models import Q
 
-from rbac import failed_emails
 from rbac.audit.triggers import LEAST_DAYS
+from rbac.emails import failed_emails
 from rbac.models import ApiToken, AuditEntry, Connection, Session
 
 # An expired or revoked token stays on its owner's page for so long.

@@ -81,11 +81,11 @@ def _shared_volume(value: Mapping[str, Any]) -> str:
 
 # --- Groups of fields ------------------------------------------------------------------------------------------------
 def _image(path: str, what: str, registry: str, repository: str, tag: str, inherited: str = "") -> Iterator[Field]:
-    beside = f"; empty: {inherited}" if inherited else ""
+    otherwise = f"; empty: {inherited}" if inherited else ""
     tag_check = kinds.optional_tag if inherited else kinds.tag
-    yield Field(f"{path}.registry", TEXT, registry, f"Registry of {what}{beside.format('registry')}", kinds.registry)
+    yield Field(f"{path}.registry", TEXT, registry, f"Registry of {what}{otherwise.format('registry')}", kinds.registry)
     yield Field(f"{path}.repository", TEXT, repository, f"Repository of {what}", kinds.repository)
-    yield Field(f"{path}.tag", TEXT, tag, f"Tag of {what}{beside.format('tag')}", tag_check)
+    yield Field(f"{path}.tag", TEXT, tag, f"Tag of {what}{otherwise.format('tag')}", tag_check)
 
 
 def _resources(path: str, requests: tuple[str, str], limits: tuple[str, str]) -> Iterator[Field]:
@@ -132,7 +132,7 @@ def _external(path: str, what: str, keys: Mapping[str, str]) -> Iterator[Field]:
         yield Field(f"{path}.{name}", TEXT, variable, f"Its key with the value of {variable}", kinds.secret_key)
 
 
-def _all() -> Iterator[Field]:
+def _installation() -> Iterator[Field]:
     yield Field(
         "kubeVersion",
         TEXT,
@@ -174,6 +174,8 @@ def _all() -> Iterator[Field]:
         "", "all pods of the platform", (", in addition to their own", "; replaces their own rules of the same name")
     )
 
+
+def _processes() -> Iterator[Field]:
     yield from _process("web", ("250m", "384Mi"), ("2", "1Gi"))
     yield Field("web.autoscaling.enabled", FLAG, False, "Whether a HorizontalPodAutoscaler sets the replicas")
     yield Field("web.autoscaling.minReplicas", INTEGER, 2, "Minimum number of replicas", kinds.between(1, 100))
@@ -194,6 +196,8 @@ def _all() -> Iterator[Field]:
         "coordinationGateway.existingSecret", TEXT, "servers", "Secret with COORDINATION_GATEWAY_KEY", kinds.object_name
     )
 
+
+def _access() -> Iterator[Field]:
     yield Field("ingress.enabled", FLAG, True, "Whether to create an Ingress")
     yield Field(
         "ingress.className",
@@ -222,6 +226,8 @@ def _all() -> Iterator[Field]:
         _networks,
     )
 
+
+def _images_of_jobs() -> Iterator[Field]:
     yield Field(
         "registry.address",
         TEXT,
@@ -245,6 +251,8 @@ def _all() -> Iterator[Field]:
     yield from _placement("jobs", "pods of jobs", ("", ""))
     yield Field("jobs.gpuResource", TEXT, "nvidia.com/gpu", "Extended resource that counts as a GPU")
 
+
+def _contents() -> Iterator[Field]:
     yield Field(
         "persistence.existingClaim",
         TEXT,
@@ -301,6 +309,8 @@ def _all() -> Iterator[Field]:
     )
     yield Field("checkpoints.intervalSeconds", INTEGER, 600, "Seconds between checkpoints", kinds.between(1, 86400))
 
+
+def _servers() -> Iterator[Field]:
     yield Field("postgresql.enabled", FLAG, True, "Whether to run PostgreSQL. Use your own for high availability")
     yield from _image("postgresql.image", "the PostgreSQL image", "", "postgres", "16")
     yield Field("postgresql.existingSecret", TEXT, "servers", "Secret with POSTGRES_PASSWORD", kinds.object_name)
@@ -336,6 +346,8 @@ def _all() -> Iterator[Field]:
     )
     yield Field("externalEtcd.networks", TEXTS, [], "Their addresses or networks, for the network policy", _networks)
 
+
+def _operation() -> Iterator[Field]:
     yield Field("mail.from", TEXT, "regatta@localhost", "Sender of e-mails")
     yield Field(
         "mail.existingSecret",
@@ -355,7 +367,8 @@ def _all() -> Iterator[Field]:
     yield Field("settings", TEXT_PAIRS, {}, "Further settings of the portal by name (deploy/README.md)")
 
 
-FIELDS: tuple[Field, ...] = tuple(_all())
+_GROUPS = (_installation, _processes, _access, _images_of_jobs, _contents, _servers, _operation)
+FIELDS: tuple[Field, ...] = tuple(field for group in _GROUPS for field in group())
 BY_PATH: Mapping[str, Field] = {field.path: field for field in FIELDS}
 # Comments above sections of deploy/values.yaml.
 SECTIONS: Mapping[str, str] = {

@@ -14,8 +14,6 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from portal.common.monitoring import metrics
 from portal.common.monitoring.heartbeat import Health
 from portal.preflight import CannotStart
@@ -34,7 +32,7 @@ class OperationsServer(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, host: str, port: int, registry: CollectorRegistry, check: Check) -> None:
+    def __init__(self, host: str, port: int, registry: metrics.Registry, check: Check) -> None:
         self._registry, self._check = registry, check
         self._free = threading.BoundedSemaphore(MOST_CONNECTIONS)
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET

@@ -22,7 +22,7 @@ COORDINATION_EMBEDDED = _("Not used: each attempt has an embedded store.")
 CLUSTER_NOT_USED = _("Not used: jobs are processes on this machine.")
 DATABASE_UNREACHABLE = _("The database did not answer ({error}). Check that it runs, and REGATTA_DATABASE_URL.")
 REDIS_UNREACHABLE = _(
-    "Redis did not answer ({error}). Pages update seconds later meanwhile. Check that it runs, and REGATTA_REDIS_URL."
+    "Redis did not answer ({error}). Pages update some seconds later. Check that it runs, and REGATTA_REDIS_URL."
 )
 ETCD_UNREACHABLE = _(
     "etcd did not answer ({error}). Running jobs wait for it. Check that it runs, and REGATTA_COORDINATION."

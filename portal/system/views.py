@@ -16,8 +16,8 @@ from portal.common.errors import Conflict
 from portal.common.version import VERSION
 from portal.system import diagnostics, messages, overview
 from portal.system.document import document
-from rbac import failed_emails
 from rbac.audit import log as audit_log
+from rbac.emails import failed_emails
 from rbac.view_helpers import attempt, user_of
 from rbac.views.admin import admins_only
 

@@ -12,10 +12,11 @@ from rest_framework.response import Response
 from rest_framework.views import APIView
 
 from portal.common.pagination import PARAMETERS, paginate
-from rbac import mail, services
+from rbac import services
 from rbac.access import account_of, is_granted, namespace_for, require_admin, restrict, signed_in
 from rbac.api.accounts import RoleInNamespace
 from rbac.api.common import DONE, page_of, read
+from rbac.emails import mail
 from rbac.models import Invitation, Membership, Namespace, Role
 from rbac.namespaces import invitations
 from rbac.portal_origin import origin_of

@@ -16,10 +16,11 @@ from django.utils.http import urlsafe_base64_decode
 
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, Forbidden, NotFound, ValidationFailed
-from rbac import mail, messages, throttle
+from rbac import messages, throttle
 from rbac.access import require_admin
 from rbac.audit import context as audit_context
 from rbac.audit import log as audit_log
+from rbac.emails import mail
 from rbac.models import Awaiting, Outcome, User
 from rbac.services import ensure_personal_namespace, revoke_tokens_of, validate_account
 from rbac.socket_revocation import wake_sockets

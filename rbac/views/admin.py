@@ -18,10 +18,11 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.common.errors import Conflict, ValidationFailed
 from portal.common.pagination import paginate
 from portal.common.tables import csv_line
-from rbac import account_admin, mail, messages, throttle
+from rbac import account_admin, messages, throttle
 from rbac.access import require_admin
 from rbac.audit import log as audit_log
 from rbac.audit import queries as audit_queries
+from rbac.emails import mail
 from rbac.models import Membership, Namespace, User
 from rbac.portal_origin import origin_of
 from rbac.selectors import person_named

@@ -13,8 +13,9 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from portal.common.errors import ValidationFailed
-from rbac import mail, messages, services
+from rbac import messages, services
 from rbac.access import may
+from rbac.emails import mail
 from rbac.models import Invitation, Role
 from rbac.namespaces import invitations
 from rbac.portal_origin import origin_of

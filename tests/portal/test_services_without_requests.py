@@ -20,7 +20,7 @@ _LAYER = (
     "jobs/maintenance/**/*.py",
     "rbac/account_admin.py",
     "rbac/audit/**/*.py",
-    "rbac/mail.py",
+    "rbac/emails/mail.py",
     "rbac/namespaces/**/*.py",
     "rbac/sign_in/**/*.py",
     "rbac/tokens.py",

@@ -12,9 +12,10 @@ from django.test import Client
 from portal.common.clock import now
 from portal.common.errors import Conflict, ValidationFailed
 from portal.common.messages import requests as requests_messages
-from rbac import account_admin, messages, outbox
+from rbac import account_admin, messages
 from rbac.audit import log as audit_log
 from rbac.audit.log import LONGEST_REASON
+from rbac.emails import outbox
 from rbac.models import AuditEntry, Session, User
 from tests.factories import make_token, make_user
 from tests.messages import mentions, pattern

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from prometheus_client import (
     CollectorRegistry,
@@ -164,7 +164,10 @@ BUILD_SECONDS = _histogram(
 )
 
 
-def registry_of(process: Process) -> CollectorRegistry:
+Registry: TypeAlias = CollectorRegistry
+
+
+def registry_of(process: Process) -> Registry:
     """Return a registry of the process's metrics and of its CPU, memory and descriptors."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -174,7 +177,7 @@ def registry_of(process: Process) -> CollectorRegistry:
     return registry
 
 
-def text(registry: CollectorRegistry) -> bytes:
+def text(registry: Registry) -> bytes:
     """Return the metrics in Prometheus' text format."""
     return generate_latest(registry)
 

@@ -52,7 +52,7 @@ class Command(BaseCommand):
         from jobs.reconcile.sweep import sweep
         from jobs.selectors.jobs import versions_in_use
         from jobs.storage_usage import Accounting
-        from rbac.outbox import Outbox
+        from rbac.emails.outbox import Outbox
         from rbac.sign_in.password_guessing import SignInAttempts
 
         stop = threading.Event()

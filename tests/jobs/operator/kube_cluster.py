@@ -32,7 +32,7 @@ SECONDS = 180.0  # a cluster on two shared cores
 _LAST_EVENTS = 30
 _REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _ENDPOINTS = Resource("Endpoints", "/api/v1", "endpoints")
-# What kubectl says when another test run has created or changed the same object meanwhile.
+# What kubectl says when another test run has created or changed the same object at the same time.
 _OVERTAKEN = ("AlreadyExists", "Conflict")
 
 

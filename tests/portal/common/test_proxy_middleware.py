@@ -9,7 +9,7 @@ from pytest_django import Settings
 
 from portal.common.clock import now
 from portal.common.trusted_proxies import network
-from rbac import outbox
+from rbac.emails import outbox
 from rbac.models import AuditEntry
 from tests.factories import make_user
 

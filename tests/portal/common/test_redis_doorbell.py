@@ -72,7 +72,7 @@ def test_a_lost_redis_wakes_all_readers_and_is_used_again_without_a_restart(
             await soon("the loss is noticed", lambda: not subscribed.is_set())
             assert not await bell.wait(0.3), "it does not read with every attempt to connect"
             await asyncio.to_thread(repair, fragile_redis)
-            assert await bell.wait(10), "what was rung meanwhile was lost"
+            assert await bell.wait(10), "a ring during the outage was lost"
             await asyncio.wait_for(subscribed.wait(), 10)
             await bell.wait(0.01)
             await asyncio.to_thread(ring_from_elsewhere, fragile_redis)

@@ -146,7 +146,7 @@ class Listing:
     def shows(self, job: str) -> None:
         """Wait for a frame with the job. Raises TimeoutError."""
         give_up = time.monotonic() + FRAME_SECONDS
-        # Heartbeats come meanwhile.
+        # Heartbeats come in between.
         while job not in self._socket.recv(timeout=max(0.0, give_up - time.monotonic()), decode=True):
             continue
 

@@ -10,7 +10,8 @@ from django.test import Client
 
 from portal.common.clock import now
 from portal.common.errors import Conflict, Forbidden, NotFound, RegattaError, ValidationFailed
-from rbac import messages, outbox, services
+from rbac import messages, services
+from rbac.emails import outbox
 from rbac.models import Invitation, Membership, Role
 from rbac.namespaces import invitations
 from tests.factories import make_user

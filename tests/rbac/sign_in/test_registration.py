@@ -16,7 +16,8 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from portal.common.clock import now
-from rbac import messages, outbox
+from rbac import messages
+from rbac.emails import outbox
 from rbac.models import Membership, OutgoingEmail, Session, User
 from rbac.selectors import token_behind
 from rbac.sign_in.registration import CONFIRMATION_LIFETIME
@@ -226,7 +227,7 @@ def server_is_away(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
             raise OSError("The mail server is away.")
         return send_mail(*args)
 
-    monkeypatch.setattr("rbac.mail.send_mail", send)
+    monkeypatch.setattr("rbac.emails.mail.send_mail", send)
     return away
 
 

@@ -1,8 +1,8 @@
 """E-mails: their contents, their links, and their queue.
 
 A request only writes a row (``OutgoingEmail``). So its duration does not depend on whether an address has an account,
-and a mail server that hangs delays nobody. The sweep sends the e-mails (``rbac.outbox``). Links with a secret are made
-while an e-mail is sent and are not stored: a copy of the database opens none of them.
+and a mail server that hangs delays nobody. The sweep sends the e-mails (``rbac.emails.outbox``). Links with a secret
+are made while an e-mail is sent and are not stored: a copy of the database opens none of them.
 
 The text of each is a template whose first line is its subject.
 """
@@ -23,7 +23,7 @@ from django.utils.http import urlsafe_base64_encode
 from django.utils.translation import get_language
 
 from portal.common.clock import now as wall_clock
-from rbac import failed_emails
+from rbac.emails import failed_emails
 from rbac.models import Awaiting, Invitation, OutgoingEmail, User
 from rbac.namespaces import invitations
 from rbac.namespaces.invitations import Invited

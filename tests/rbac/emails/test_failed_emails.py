@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from portal.common.clock import now
-from rbac import failed_emails, mail, outbox
+from rbac.emails import failed_emails, mail, outbox
 from rbac.models import FailedEmail, OutgoingEmail, User
 from tests.factories import make_user
 
@@ -36,7 +36,7 @@ def errors(monkeypatch: pytest.MonkeyPatch) -> list[Exception]:
             raise left.pop(0)
         return send_mail(*args)
 
-    monkeypatch.setattr("rbac.mail.send_mail", send)
+    monkeypatch.setattr("rbac.emails.mail.send_mail", send)
     return left
 
 

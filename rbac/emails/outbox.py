@@ -15,7 +15,7 @@ from django.utils import translation
 
 from portal.common.clock import now as wall_clock
 from portal.common.monitoring import metrics
-from rbac import failed_emails, mail
+from rbac.emails import failed_emails, mail
 from rbac.models import OutgoingEmail
 
 # E-mails that are read and sent in one batch.
