@@ -2,7 +2,7 @@
 # builds the scripts of the pages. PORT= and REGATTA_* are passed on.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help run test test-timed test-untimed test-processes test-others test-packages test-near test-deep mutate test-frameworks test-glusterfs test-kube check bench frontend environment environment-dev
+.PHONY: help run test test-timed test-untimed test-processes test-others test-packages kube-setup test-near test-deep mutate test-faults test-frameworks test-glusterfs test-kube check bench frontend environment environment-dev
 
 BIN := .venv/bin
 # A job starts many processes with the same modules: compile them once, whatever the caller's environment sets.
@@ -24,6 +24,8 @@ help:
 	@echo "make test-deep run property tests with ten times the examples and a random seed (SEED= repeats one)"
 	@echo "make mutate    apply small bugs and list those that no test notices (ONLY=quota- for some, JOBS=1)"
 	@echo "make test-kube run the tests on the cluster of KUBECONFIG, with images from REGISTRY (KUBECTL=kubectl)"
+	@echo "make test-faults install the platform on that cluster, cause faults under a running job, and print what each did"
+	@echo "               (WORDS='etcd Redis' chooses some; KUBE_NODE_UP and KUBE_NODE_DOWN: commands for a second node)"
 	@echo "make test-glusterfs test datasets on a temporary GlusterFS volume (as root, with /dev/fuse)"
 	@echo "make test-frameworks run jobs of PaddlePaddle, installed from PyPI (about 1.5 GB); with KUBECONFIG and REGISTRY"
 	@echo "               also on the cluster (3 GB of images)"
@@ -73,14 +75,21 @@ test-deep: environment-dev
 	@seed=$${SEED:-$$((RANDOM * 32768 + RANDOM))}; echo "Seed $$seed. The same again: make test-deep SEED=$$seed"; \
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -m hypothesis --hypothesis-seed=$$seed --timeout 3600 --numprocesses 2 $(ARGS)
 
-test-kube: environment-dev
-	@: $${KUBECONFIG:?make test-kube needs a cluster: set KUBECONFIG to the file that says where it is.}
-	@: $${REGISTRY:?make test-kube needs a registry with base/python:3.11: set REGISTRY to its address and port (deploy/README.md).}
-	@# libatomic1: for the Node that playwright brings.
-	@scripts/system_packages.sh buildah chromium etcd-server etcd-client libatomic1 openssl
+# Packages of which tests on a cluster make images or run programs. libatomic1: for the Node that playwright brings.
+KUBE_PACKAGES = buildah chromium docker-registry etcd-server etcd-client libatomic1 nginx-light openssl postgresql prometheus redis-server
+
+kube-setup: environment-dev
+	@: $${KUBECONFIG:?These tests need a cluster: set KUBECONFIG to the file that says where it is.}
+	@: $${REGISTRY:?These tests need a registry with base/python:3.11: set REGISTRY to its address and port (deploy/README.md).}
+	@scripts/system_packages.sh $(KUBE_PACKAGES)
+
+test-kube: kube-setup
 	@# In parallel: they mostly wait for pods. Then those that need the whole cluster or compare times. (5: ARGS selected none.)
 	$(BIN)/python -m pytest -m "kube and not frameworks and not alone and not timed" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS) tests || [ $$? = 5 ]
 	$(BIN)/python -m pytest -m "kube and (alone or timed)" --numprocesses 0 $(ARGS) tests || [ $$? = 5 ]
+
+test-faults: kube-setup
+	$(BIN)/python -m tests.installation.faults $(WORDS)
 
 test-glusterfs: environment-dev
 	@scripts/system_packages.sh glusterfs-server glusterfs-client

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.jobs.builds.images.image_registry import ImageRegistry
+from tests.servers.image_registry import ImageRegistry
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ from jobs.builds.images.registry_client import (
     RegistryError,
     digest_of,
 )
-from tests.jobs.builds.images.image_registry import ImageRegistry
+from tests.servers.image_registry import ImageRegistry
 
 pytestmark = pytest.mark.images
 

@@ -12,17 +12,17 @@ from pathlib import Path
 
 from tests.waiting import until
 
-_USER, _PASSWORD = "builder", "let-me-push"
+USER, PASSWORD = "builder", "let-me-push"
 _PASSWORD_HASH = "$2b$05$zZ/UzhXQKhM2IvlvJZ671uXiOMTymIHeFgY8QZ13pb.usqdrAao/u"  # bcrypt's
 
 
 class ImageRegistry:
-    """``host``: address and port. A guarded registry requires a password."""
+    """``host``: address and port, by default on the loopback interface. A guarded registry requires a password."""
 
-    def __init__(self, folder: Path, *, guarded: bool = False) -> None:
+    def __init__(self, folder: Path, *, guarded: bool = False, address: str = "127.0.0.1") -> None:
         self._folder, self._guarded = folder, guarded
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.host = f"127.0.0.1:{free.getsockname()[1]}"
+        with socket.create_server((address, 0)) as free:
+            self.host = f"{address}:{free.getsockname()[1]}"
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -55,13 +55,13 @@ class ImageRegistry:
 
     def _write_password(self) -> Path:
         path = self._folder / "htpasswd"
-        path.write_text(f"{_USER}:{_PASSWORD_HASH}\n")
+        path.write_text(f"{USER}:{_PASSWORD_HASH}\n")
         return path
 
     def credentials(self) -> Path:
         """Write a Docker configuration file with the registry's password; return its path."""
         path = self._folder / "config.json"
-        auth = base64.b64encode(f"{_USER}:{_PASSWORD}".encode()).decode()
+        auth = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
         path.write_text(json.dumps({"auths": {self.host: {"auth": auth}}}))
         return path
 
