@@ -121,9 +121,9 @@ def _append(
             cursor.execute(_INSERT_BLOCK, [_key(job_id), kind, last + 1, last + len(kept), payload])
             cursor.execute(_ADVANCE_HEAD, [last + len(kept), head_id])
         cursor.execute(_ADVANCE_SOURCE, [taken + len(fresh), source_id])
-        ring(f"{kind}:{job_id}")
         if on_first is not None and not taken:
             transaction.on_commit(on_first, robust=True)
+        ring(f"{kind}:{job_id}")
     return taken + len(fresh)
 
 
