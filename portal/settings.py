@@ -6,7 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from portal import env
+from portal import env, env_tracing
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -44,6 +44,16 @@ READY_SECONDS = env.number("REGATTA_READY_SECONDS", 30.0)
 # Port of metrics and health of each process (docs/metrics.md); 0: none. `manage.py up` uses the next two for worker and
 # sweep.
 OPERATIONS_PORT = env.integer("REGATTA_OPERATIONS_PORT", 0)
+
+# --- Traces ----------------------------------------------------------------------------------------------------------
+# The collector of OpenTelemetry traces (OTLP over HTTP); empty: no traces. Headers of its requests are a secret.
+OTLP_ENDPOINT = env_tracing.collector("REGATTA_OTLP_ENDPOINT")
+OTLP_HEADERS = env_tracing.headers("REGATTA_OTLP_HEADERS")
+# The recorded ratio of submissions, each with its job, and of other requests.
+TRACE_SUBMISSIONS = env_tracing.ratio("REGATTA_TRACE_SUBMISSIONS", 1.0)
+TRACE_REQUESTS = env_tracing.ratio("REGATTA_TRACE_REQUESTS", 0.01)
+# Whether trusted proxies choose the traces of requests. Most proxies pass the header `traceparent` of their clients.
+TRACE_FROM_PROXIES = env.flag("REGATTA_TRACE_FROM_PROXIES", False)
 
 # --- Applications ----------------------------------------------------------------------------------------------------
 INSTALLED_APPS = [
@@ -437,6 +447,8 @@ LOGGING = {
         "axes": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
         "kombu.connection": {"level": "ERROR"},
+        # portal.common.tracing logs an outage of the collector once.
+        "opentelemetry": {"level": "CRITICAL"},
         **({} if ACCESS_LOG else {"portal.access": {"level": "WARNING"}}),
     },
 }

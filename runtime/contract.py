@@ -93,6 +93,10 @@ NETWORK_FDS = "REGATTA_NETWORK_FDS"
 # Host address at which the attempt's other processes find master and parameter servers. Unset: 127.0.0.1.
 ADDRESS = "REGATTA_ADDRESS"
 
+# W3C trace context of the attempt's launch; unset if its trace is not recorded. The agent sends it with each request,
+# for proxies on the way; the portal uses its own. The process may continue the trace with an exporter of its own.
+TRACEPARENT = "REGATTA_TRACEPARENT"
+
 # --- Names of the variables of a container ---------------------------------------------------------------------------
 # File for the agent's final state, written when everything is delivered. The agent then exits as its process did.
 TERMINATION_FILE = "REGATTA_TERMINATION_FILE"

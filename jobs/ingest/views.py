@@ -13,6 +13,7 @@ import hmac
 import json
 from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any, BinaryIO, cast
 from uuid import UUID
 
@@ -25,6 +26,7 @@ from django.views.decorators.http import require_GET, require_POST
 from jobs.ingest import bootstrap, payloads
 from jobs.messages import jobs as messages
 from jobs.models import Attempt, Replica
+from jobs.reconcile import job_spans
 from jobs.services import replica_reports
 from jobs.streams import store
 from jobs.streams.entries import Gap
@@ -98,6 +100,8 @@ def _authentic_reader(view: Giver) -> Reader:
 def _present_attempt(request: HttpRequest, attempt_id: UUID) -> Attempt:
     attempt = _attempt(attempt_id, _bearer(request))
     log_context.note(job=str(attempt.job_id), attempt=attempt.number)
+    if trace := job_spans.trace_of(attempt.job):
+        log_context.note(trace_id=trace.trace_id)
     if attempt.number < attempt.job.attempt:
         raise StaleAttempt(
             f"Attempt {attempt.number} was replaced by attempt {attempt.job.attempt}; stop and send no more.",
@@ -220,13 +224,15 @@ def metrics(request: HttpRequest, attempt: Attempt) -> Answer:
     """Store metric points."""
     batch = payloads.metric_batch(_body(request, "metrics"))
     measured.INGEST_POINTS.inc(len(batch.entries))
+    replica = _replica(attempt, batch.replica)
     return _taken(
         lambda: store.append_metrics(
             job_id=attempt.job_id,
             attempt=attempt,
-            replica=_replica(attempt, batch.replica),
+            replica=replica,
             first=batch.first,
             points=batch.entries,
+            on_first=partial(job_spans.note_first_point, attempt, replica),
         )
     )
 

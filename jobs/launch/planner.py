@@ -30,6 +30,7 @@ class LaunchSettings:
     * ``coordination``: address of the coordination store of the attempt's processes; empty: the backend creates one.
     * ``outage``: seconds for which processes continue while that store does not answer.
     * ``registration``: seconds within which replicas have to register.
+    * ``traceparent``: the trace of the job's launch; empty: none is recorded.
     """
 
     ingest_url: str
@@ -41,6 +42,7 @@ class LaunchSettings:
     checkpoint_seconds: float = 600.0
     outage: float = contract.OUTAGE_SECONDS
     registration: float = contract.GATHER_SECONDS
+    traceparent: str = ""
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,8 @@ def _environment(
         environment[contract.USER_CODE] = "1"
     elif role == contract.PSERVER:
         environment[contract.CHECKPOINT_SECONDS] = f"{settings.checkpoint_seconds:g}"
+    if settings.traceparent:
+        environment[contract.TRACEPARENT] = settings.traceparent
     if settings.coordination:
         environment[contract.COORDINATION] = settings.coordination
     if _runs_user_code(role, spec) and spec.env:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -17,6 +18,7 @@ from jobs.log_follower.cursor import Line, Place
 from jobs.messages import cluster as messages
 from jobs.models import Attempt, Job, Replica
 from jobs.models.streams import FollowedLog
+from jobs.reconcile import job_spans
 from jobs.streams import store
 from portal.common.rows import ensure
 from runtime.log_lines import Cap, shown
@@ -130,7 +132,10 @@ def take(log: Followed, fresh: Piece, *, over: bool = False) -> Followed:
         store.append_logs(job_id=job, attempt=attempt, replica=replica, first=first, lines=fresh.entries)
     if fresh.points:
         first = log.taken.points + 1
-        store.append_metrics(job_id=job, attempt=attempt, replica=replica, first=first, points=fresh.points)
+        begun = partial(job_spans.note_first_point, attempt, replica)
+        store.append_metrics(
+            job_id=job, attempt=attempt, replica=replica, first=first, points=fresh.points, on_first=begun
+        )
     if over:
         Replica.objects.filter(attempt=log.attempt, name=log.replica).update(flushed=True)
     return replace(log, revision=log.revision + 1, taken=fresh.taken)

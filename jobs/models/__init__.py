@@ -80,6 +80,8 @@ class Job(models.Model):
     # Time of the request to cancel, which the reconciler reads.
     cancel_requested = models.DateTimeField(null=True, blank=True)
     cancelled_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
+    # The W3C trace context of the request that submitted or last retried it, if its trace is recorded.
+    traceparent = models.CharField(max_length=55, null=True, blank=True)
     # Set by the client; a second POST with the same key returns the first job.
     idempotency_key = models.CharField(max_length=100, null=True, blank=True)
 

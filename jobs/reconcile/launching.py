@@ -16,6 +16,7 @@ from jobs.lifecycle import state_machine
 from jobs.lifecycle.state_machine import Event
 from jobs.messages import jobs as messages
 from jobs.models import Job
+from jobs.reconcile import job_spans
 from jobs.selectors.attempts import data_roots, present_attempt, present_spec, ref_of, token_of
 from runtime import contract
 
@@ -62,4 +63,5 @@ def launch_settings(job: Job) -> planner.LaunchSettings:
         checkpoint_seconds=settings.CHECKPOINT_SECONDS,
         outage=settings.OUTAGE_SECONDS,
         registration=settings.REGISTRATION_SECONDS,
+        traceparent=job_spans.launch_header(job),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, NamedTuple
@@ -40,7 +40,7 @@ from jobs.lifecycle.state_machine import (
 from jobs.lifecycle.states import HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
 from jobs.messages import jobs as messages
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
-from jobs.reconcile import effects, measurements, stopping
+from jobs.reconcile import effects, job_spans, measurements, stopping
 from jobs.selectors import attempts
 from jobs.spec.quantities import span
 from portal.common.clock import now as wall_clock
@@ -69,12 +69,13 @@ _WAITS_ON = frozenset({Outcome.EXPLAINED, Outcome.UNCHANGED})
 
 @dataclass(frozen=True)
 class Loaded:
-    """A job with its present attempt and replicas, as loaded at the beginning of a turn."""
+    """A job with its present attempt and replicas, as loaded at the beginning of a turn, and the time of that."""
 
     job: Job
     view: JobView
     attempt: Attempt | None
     replicas: tuple[Replica, ...]
+    at: datetime = field(default_factory=wall_clock)
 
 
 # --- One job ---------------------------------------------------------------------------------------------------------
@@ -93,6 +94,8 @@ def reconcile(
                 return None
             state = loaded.view.state
             log_context.note(attempt=loaded.view.attempt)
+            if trace := job_spans.trace_of(loaded.job):
+                log_context.note(trace_id=trace.trace_id)
             if state in rest or not _turn(loaded, clock):
                 return state
         _log.error("Job %s was not at rest after %d turns; the sweep goes on with it.", job_id, MOST_TURNS)
@@ -386,6 +389,7 @@ def apply(loaded: Loaded, event: Event, clock: Clock = wall_clock, *, actor: Use
         for effect in outcome.effects:
             effects.commit(effect, loaded.job)
     measurements.note(loaded.view, event, outcome.job, now)
+    job_spans.note(loaded.job, loaded.view, outcome.job, loaded.at, now)
     if any(isinstance(effect, CloseAttempt) for effect in outcome.effects):
         stopping.cleanup_attempt(loaded.job, loaded.view.attempt, over=outcome.job.state is JobState.SUCCEEDED)
     return Outcome.EXPLAINED if outcome.job.state is loaded.view.state else Outcome.APPLIED
@@ -410,6 +414,7 @@ def write_together(moves: Sequence[tuple[Loaded, Event]], now: datetime) -> list
         if _write(loaded.job, outcome):
             written.append(Written(loaded, outcome))
             measurements.note(loaded.view, event, outcome.job, now)
+            job_spans.note(loaded.job, loaded.view, outcome.job, loaded.at, now)
     Transition.objects.bulk_create(_transition(each.loaded, each.outcome, now, None) for each in written)
     return written
 

@@ -40,6 +40,7 @@ from portal.common.clock import now as wall_clock
 from portal.common.doorbell import ring
 from portal.common.errors import Conflict, Forbidden, NotFound, ValidationFailed
 from portal.common.rows import ensure
+from portal.common.tracing import request_spans
 from quota import storage as storage_quota
 from quota.selectors import Bounds, bounds_of
 from rbac.access import hold_open, namespace_for
@@ -176,6 +177,7 @@ def _create(
         created=now,
         changed=now,
         idempotency_key=key,
+        traceparent=request_spans.of_submission(),
     )
     Transition.objects.create(job=job, attempt=job.attempt, at=now, state=job.state, why="Submitted.", actor=actor)
     detail = {"name": job.name, "snapshot": code.digest}
@@ -254,7 +256,9 @@ def retry_job(*, actor: User, job_id: UUID | str) -> Job:
     if gone := attempts.data_gone(job):
         raise Conflict(gone)
     quota_questions.require_admissible(bounds_of(job.namespace), attempts.spec_of(job))
-    Job.objects.filter(pk=job.pk).update(cancel_requested=None, cancelled_by=None, rehearsal=None)
+    traceparent = request_spans.of_submission()
+    fresh = {"cancel_requested": None, "cancelled_by": None, "rehearsal": None, "traceparent": traceparent}
+    Job.objects.filter(pk=job.pk).update(**fresh)
     reconciler.cause(job.pk, RetryRequested, why=messages.RETRY_REQUESTED(name=actor.username), actor=actor)
     audit_log.record("job.retry", str(job.pk), actor=actor, namespace=job.namespace)
     notify(job)

@@ -64,16 +64,33 @@ def append_logs(
 
 
 def append_metrics(
-    *, job_id: JobId, attempt: Attempt, replica: str, first: int, points: Sequence[tuple[float, float, str, float]]
+    *,
+    job_id: JobId,
+    attempt: Attempt,
+    replica: str,
+    first: int,
+    points: Sequence[tuple[float, float, str, float]],
+    on_first: Callable[[], object] | None = None,
 ) -> int:
-    """Append points (unix time, step, key, value); the contract is that of ``append_logs``."""
+    """Append points (unix time, step, key, value); the contract is that of ``append_logs``.
+
+    ``on_first`` is called after the commit of the first points of the replica in the attempt.
+    """
     packed = Points.from_rows(points, WriterId(attempt.number, replica))
-    return append_points(job_id=job_id, attempt=attempt, replica=replica, first=first, points=packed)
+    return append_points(job_id=job_id, attempt=attempt, replica=replica, first=first, points=packed, on_first=on_first)
 
 
-def append_points(*, job_id: JobId, attempt: Attempt, replica: str, first: int, points: Points) -> int:
+def append_points(
+    *,
+    job_id: JobId,
+    attempt: Attempt,
+    replica: str,
+    first: int,
+    points: Points,
+    on_first: Callable[[], object] | None = None,
+) -> int:
     """Append points in columns. Points of names beyond the job's limit are dropped: ``metric_names``."""
-    return _append(job_id, attempt, replica, StreamKind.METRICS, first, points, pack_points)
+    return _append(job_id, attempt, replica, StreamKind.METRICS, first, points, pack_points, on_first)
 
 
 def _append(
@@ -84,6 +101,7 @@ def _append(
     first: int,
     packed: Packed,
     pack: Callable[[Packed], bytes],
+    on_first: Callable[[], object] | None = None,
 ) -> int:
     # Packing takes longest: it is done before the lock is taken, for the usual case that all entries are new.
     payload = pack(packed)
@@ -103,6 +121,8 @@ def _append(
             cursor.execute(_INSERT_BLOCK, [_key(job_id), kind, last + 1, last + len(kept), payload])
             cursor.execute(_ADVANCE_HEAD, [last + len(kept), head_id])
         cursor.execute(_ADVANCE_SOURCE, [taken + len(fresh), source_id])
+        if on_first is not None and not taken:
+            transaction.on_commit(on_first, robust=True)
         ring(f"{kind}:{job_id}")
     return taken + len(fresh)
 

@@ -55,7 +55,12 @@ def _volume(values: Values) -> Iterator[str]:
         yield "persistence.storageClass has no effect with persistence.existingClaim."
 
 
-RULES: tuple[Rule, ...] = (_servers, _autoscaling, _certificates, _bucket, _checkpoints, _volume)
+def _traces(values: Values) -> Iterator[str]:
+    if values["traces.existingSecret"] and not values["traces.endpoint"]:
+        yield "traces.existingSecret has no effect without traces.endpoint."
+
+
+RULES: tuple[Rule, ...] = (_servers, _autoscaling, _certificates, _bucket, _checkpoints, _volume, _traces)
 
 
 def problems(values: Values) -> Iterator[str]:

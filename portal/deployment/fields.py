@@ -363,6 +363,27 @@ def _operation() -> Iterator[Field]:
         "Its key with smtp://user:password@host:587",
         kinds.secret_key,
     )
+    yield Field(
+        "traces.endpoint",
+        TEXT,
+        "",
+        "Address of an OTLP/HTTP collector such as http://otel-collector.monitoring:4318; empty: no traces",
+        kinds.address,
+    )
+    yield Field(
+        "traces.existingSecret",
+        TEXT,
+        "",
+        "Secret with headers of its requests, such as an authorization; empty: it needs none",
+        kinds.optional_object_name,
+    )
+    yield Field(
+        "traces.existingSecretKey",
+        TEXT,
+        "REGATTA_OTLP_HEADERS",
+        "Its key with NAME=VALUE,NAME=VALUE",
+        kinds.secret_key,
+    )
     yield Field("metrics.namespace", TEXT, "monitoring", "Namespace of Prometheus", kinds.object_name)
     yield Field("settings", TEXT_PAIRS, {}, "Further settings of the portal by name (deploy/README.md)")
 
@@ -389,5 +410,6 @@ SECTIONS: Mapping[str, str] = {
     "externalPostgresql": "Address: postgresql://user:password@host:port/name?sslmode=require",
     "externalRedis": "Addresses: redis://:password@host:port/number. Use two numbers.",
     "externalEtcd": "Address: etcd://root:password@host:port,host:port/prefix",
+    "traces": "OpenTelemetry traces. Only the platform's own processes reach the collector, never pods of jobs.",
     "mail": "With signUp open or approval, people confirm their address by e-mail.",
 }

@@ -32,6 +32,7 @@ DECIDED: Mapping[str, str] = {
     "REGATTA_KUBERNETES_CHECKPOINTS_DIR": "checkpoints",
     "REGATTA_CHECKPOINT_SECONDS": "checkpoints.intervalSeconds",
     "REGATTA_MAIL_FROM": "mail.from",
+    "REGATTA_OTLP_ENDPOINT": "traces.endpoint",
 }
 # Settings with a password or key, and the value that names their Secret.
 SECRET: Mapping[str, str] = {
@@ -42,6 +43,7 @@ SECRET: Mapping[str, str] = {
     "REGATTA_REDIS_URL": "externalRedis.existingSecret",
     "REGATTA_COORDINATION": "externalEtcd.existingSecret",
     "REGATTA_MAIL_SERVER": "mail.existingSecret",
+    "REGATTA_OTLP_HEADERS": "traces.existingSecret",
     "AWS_ACCESS_KEY_ID": "s3.existingSecret",
     "AWS_SECRET_ACCESS_KEY": "s3.existingSecret",
     "AWS_SESSION_TOKEN": "extraSecrets",

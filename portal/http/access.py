@@ -15,6 +15,7 @@ from django.conf import settings
 
 from portal.common.monitoring import log_context, metrics, request_ids
 from portal.common.monitoring.log_context import LogContext
+from portal.common.tracing import recording, request_spans
 
 Message = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -31,6 +32,7 @@ _WEBSOCKET = "websocket"
 ABORTED = "aborted"
 CLIENT = "client"
 _HEADER = request_ids.HEADER.lower().encode()
+_TRACE_HEADER = request_spans.HEADER.encode()
 _log = logging.getLogger("portal.access")
 
 
@@ -46,7 +48,7 @@ class Access:
             await self._application(scope, receive, send)
             return
         method = scope["method"] if scope.get("method") in _METHODS else metrics.OTHER
-        with log_context.use(request_id=_request_id(scope), method=method) as context:
+        with log_context.use(request_id=_request_id(scope), method=method, **_trace(scope)) as context:
             watched = exchange(scope, context, receive, send)
             began = self._clock()
             try:
@@ -83,6 +85,8 @@ class _Request:
             metrics.REFUSED_REQUESTS.labels(refusal).inc()
         level = logging.DEBUG if context.route in _PROBES else logging.INFO
         _write(level, context, status, seconds)
+        if span := request_spans.finished(context, status, seconds):
+            recording.record(span)
 
 
 class _Websocket:
@@ -117,9 +121,26 @@ def status_class(status: int) -> str:
 
 
 def _request_id(scope: Mapping[str, Any]) -> str:
-    given = [value for name, value in scope["headers"] if name == _HEADER]
-    peer = (scope.get("client") or ("",))[0]
-    return request_ids.choose(peer, given[0].decode("latin-1") if given else "", settings.TRUSTED_PROXIES)
+    return request_ids.choose(_peer(scope), _header(scope, _HEADER), settings.TRUSTED_PROXIES)
+
+
+def _trace(scope: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of the request's trace for the log context; none if this process records nothing."""
+    if recording.current() is None or scope["type"] != "http":
+        return {}
+    given, start = _header(scope, _TRACE_HEADER), time.time_ns()
+    trace = request_spans.begin(_peer(scope), scope["path"], given, settings.TRUSTED_PROXIES, start)
+    sampled = trace is not None and trace.context.sampled
+    return {"trace": trace, "trace_id": trace.context.trace_id if trace and sampled else ""}
+
+
+def _peer(scope: Mapping[str, Any]) -> str:
+    return str((scope.get("client") or ("",))[0])
+
+
+def _header(scope: Mapping[str, Any], name: bytes) -> str:
+    given = [value for each, value in scope["headers"] if each == name]
+    return given[0].decode("latin-1") if given else ""
 
 
 def _write(level: int, context: LogContext, status: int | str, seconds: float) -> None:

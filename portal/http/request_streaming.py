@@ -245,7 +245,7 @@ class StreamingHandler(ASGIHandler):
     def resolve_request(self, request: HttpRequest) -> ResolverMatch:
         """Resolve the route, and name it in log lines and metrics."""
         match: ResolverMatch = super().resolve_request(request)
-        log_context.note(route=match.view_name, job=str(match.kwargs.get("job_id", "")))
+        log_context.note(route=match.view_name, template=match.route, job=str(match.kwargs.get("job_id", "")))
         return match
 
     async def read_body(self, receive: Receive) -> Any:

@@ -52,7 +52,12 @@ def main(arguments: Sequence[str]) -> int:
 def _prepare(directory: Path) -> None:
     for name in ("work", "output", "tmp"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    portal = Portal(os.environ[contract.INGEST_URL], os.environ[contract.ATTEMPT_ID], os.environ[contract.INGEST_TOKEN])
+    portal = Portal(
+        os.environ[contract.INGEST_URL],
+        os.environ[contract.ATTEMPT_ID],
+        os.environ[contract.INGEST_TOKEN],
+        traceparent=os.environ.get(contract.TRACEPARENT, ""),
+    )
     numbers = _retry_until_answered(lambda: portal.numbers(os.environ[contract.REPLICA]))
     (directory / contract.NUMBERS_FILE).write_text(json.dumps(numbers), encoding="utf-8")
     if contract.runs_user_code(os.environ[contract.ROLE], os.environ):

@@ -24,6 +24,7 @@ from runtime.agent.delivery.ingest_client import (
     Missing,
     Persistence,
     Replaced,
+    headers_of,
     meaning,
 )
 from runtime.agent.delivery.spool import EVENTS, LOGS, METRICS
@@ -52,13 +53,14 @@ class Portal:
         connect: float = CONNECT_SECONDS,
         answer: float = TIMEOUT_SECONDS,
         clock: Callable[[], float] = time.monotonic,
+        traceparent: str = "",
     ) -> None:
         """Prepare the calls. ``clock`` measures how long the portal has answered that there is no such attempt."""
         self.missing = Persistence(MISSING_SECONDS, clock)
         self._url = urlsplit(url)
         self._base = f"{self._url.path.rstrip('/')}/ingest/v1/attempts/{attempt_id}/"
         self._connect, self._answer_timeout = connect, answer
-        self._headers = {"Authorization": f"Bearer {token}"}
+        self._headers = headers_of(token, traceparent)
 
     def numbers(self, replica: str) -> Mapping[str, int]:
         """Return the last entry number of each kind that the portal has accepted from the replica.

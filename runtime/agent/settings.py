@@ -56,6 +56,7 @@ class Settings:
     lock_fd: int | None
     child_environment: Mapping[str, str] = field(repr=False)
     ingest_token: str = field(repr=False, default="")
+    traceparent: str = ""
 
     @property
     def replica(self) -> str:
@@ -99,6 +100,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         lock_fd=int(lock_fd) if lock_fd else None,
         child_environment=_child_environment(environ),
         ingest_token=environ[contract.INGEST_TOKEN],
+        traceparent=environ.get(contract.TRACEPARENT, ""),
     )
 
 

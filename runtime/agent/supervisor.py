@@ -115,7 +115,7 @@ class Supervisor:
         from runtime.agent.pipes import PipeReader
 
         settings = self._settings
-        ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
+        ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token, settings.traceparent)
         try:
             self._sender = Sender(ingest, settings.replica, settings.start_number, settings.directory, self._replaced)
         except OSError:  # the disk may be full
@@ -312,7 +312,7 @@ class Supervisor:
             phase="exited", finished=time.time(), **Ending(contract.EXIT_ERROR, None, False, why).facts()
         )
         settings = self._settings
-        ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
+        ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token, settings.traceparent)
         self._state_file.note(
             delivered=report_alone(ingest, self._state_file.state.last_report(settings.replica), UNKEPT_SECONDS)
         )

@@ -10,12 +10,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from portal.common.tracing.request_spans import RequestTrace
 
 
 @dataclass(slots=True)
 class LogContext:
-    """Facts of the current work; an empty text and None are unknown. ``refusal`` is the code of a problem."""
+    """Facts of the current work; an empty text and None are unknown.
+
+    ``refusal`` is the code of a problem, ``template`` the path of the route with its parameters, and ``trace`` the span
+    of the request. ``trace_id`` names a recorded trace: of the job, else of the request.
+    """
 
     request_id: str = ""
     method: str = ""
@@ -25,6 +32,9 @@ class LogContext:
     attempt: int | None = None
     task: str = ""
     refusal: str = ""
+    template: str = ""
+    trace_id: str = ""
+    trace: RequestTrace | None = None
 
     def fields(self) -> dict[str, Any]:
         """Return the known facts for a log line."""
@@ -32,7 +42,7 @@ class LogContext:
         return {name: value for name, value in found if value not in ("", None)}
 
 
-_LOGGED = ("request_id", "method", "route", "user", "job", "attempt", "task")
+_LOGGED = ("request_id", "method", "route", "user", "job", "attempt", "task", "trace_id")
 _NOTHING = LogContext()
 _current: ContextVar[LogContext] = ContextVar("log_context", default=_NOTHING)
 

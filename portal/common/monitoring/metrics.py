@@ -97,6 +97,14 @@ DOORBELL_FAILURES = _counter(
     "doorbell_failures_total", "Notifications of readers that could not be sent; readers poll.", of=_ALL
 )
 
+SPANS_EXPORTED = _counter("spans_exported_total", "Spans of traces that the collector has accepted.", of=_ALL)
+SPANS_DROPPED = _counter(
+    "spans_dropped_total",
+    "Spans that were dropped; `queue`: too many waited, `collector`: it did not accept them.",
+    "reason",
+    of=_ALL,
+)
+
 # --- Web -------------------------------------------------------------------------------------------------------------
 _WEB = (Process.WEB,)
 REQUESTS = _counter(

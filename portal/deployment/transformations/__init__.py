@@ -41,6 +41,7 @@ ALL: tuple[Transformation, ...] = (
     environment.existing_secret,
     environment.extra_secrets,
     servers.external_servers,
+    environment.traces,
     environment.further_settings,
     environment.checksum,
 )

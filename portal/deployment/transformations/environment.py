@@ -63,6 +63,15 @@ def extra_secrets(objects: Objects, values: Values) -> Objects:
     return changed(objects, is_of_portal, add)
 
 
+def traces(objects: Objects, values: Values) -> Objects:
+    """Set the collector of traces, and read the headers of its requests from a Secret."""
+    with_collector = with_settings(objects, {"REGATTA_OTLP_ENDPOINT": values["traces.endpoint"] or None})
+    if not values["traces.existingSecret"]:
+        return with_collector
+    keys = {"REGATTA_OTLP_HEADERS": values["traces.existingSecretKey"]}
+    return with_secret_variables(with_collector, values["traces.existingSecret"], keys)
+
+
 def further_settings(objects: Objects, values: Values) -> Objects:
     return with_settings(objects, values["settings"])
 

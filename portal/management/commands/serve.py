@@ -13,6 +13,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from portal.common.monitoring.metrics import Process
 from portal.http.direct_body import http_protocol
+from portal.operations import tracing
 from portal.operations.serving import always_alive, serve
 from portal.preflight import CannotStart, listen_all
 from portal.system.heartbeats import Reporter
@@ -35,6 +36,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, fd: list[int], operations_port: int | None, **options: Any) -> None:
         serve(Process.WEB, (always_alive,), port=operations_port)
+        stop_tracing = tracing.start(Process.WEB)
         configuration = uvicorn.Config(
             "portal.asgi:application",
             http=http_protocol(direct=settings.DIRECT_BODIES),
@@ -61,6 +63,7 @@ class Command(BaseCommand):
             uvicorn.Server(configuration).run(sockets=listeners)
         finally:
             reporter.stop()
+            stop_tracing()
 
 
 def _listening() -> list[socket.socket]:

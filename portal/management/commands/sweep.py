@@ -20,6 +20,7 @@ from portal.common import outages
 from portal.common.clock import now as wall_clock
 from portal.common.monitoring import heartbeat, metrics
 from portal.common.monitoring.metrics import Process
+from portal.operations import tracing
 from portal.operations.serving import serve
 from portal.system.heartbeats import HeartbeatPruning, Reporter
 
@@ -77,6 +78,7 @@ class Command(BaseCommand):
         passes = Passes()
         metrics.computed(metrics.SWEEP_AGE, passes.age)
         serve(Process.SWEEP, (heartbeat.OF_PROCESS.last,), port=operations_port)
+        stop_tracing = tracing.start(Process.SWEEP)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
 
@@ -95,6 +97,7 @@ class Command(BaseCommand):
             repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
         finally:
             reporter.stop()
+            stop_tracing()
 
 
 class Passes:

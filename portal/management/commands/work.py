@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery import signals
@@ -20,6 +20,7 @@ from django.core.management.base import BaseCommand, CommandParser
 from portal.celery import app
 from portal.common.monitoring import heartbeat
 from portal.common.monitoring.metrics import Process
+from portal.operations import tracing
 from portal.operations.serving import serve
 from portal.operations.worker import RunningTasks, watch_loop
 from portal.system.heartbeats import Reporter
@@ -48,10 +49,12 @@ class Command(BaseCommand):
         running.connect()
         watch_loop(app)
         serve(Process.WORKER, (heartbeat.OF_PROCESS.last, running.last), port=operations_port)
+        stop_tracing = tracing.start(Process.WORKER)
         reporter = Reporter("worker")
         reporter.start()
         # Later than Celery's own handlers, which it sets while it starts.
-        end_on_sigterm = _EndOnSigterm(running, reporter.stop)  # the signal keeps no reference
+        # The signal keeps no reference.
+        end_on_sigterm = _EndOnSigterm(running, (reporter.stop, stop_tracing))
         signals.worker_ready.connect(end_on_sigterm)
         app.worker_main(_ARGUMENTS)
 
@@ -61,9 +64,9 @@ def _keep_loggers(loglevel: int | None = None, **_: Any) -> None:
 
 
 class _EndOnSigterm:
-    """Ends the process at SIGTERM, once no task runs or after the grace. ``before_exit`` is called then."""
+    """Ends the process at SIGTERM, once no task runs or after the grace. ``before_exit`` are called then."""
 
-    def __init__(self, running: RunningTasks, before_exit: Callable[[], None]) -> None:
+    def __init__(self, running: RunningTasks, before_exit: Sequence[Callable[[], None]]) -> None:
         self._running = running
         self._before_exit = before_exit
 
@@ -72,5 +75,6 @@ class _EndOnSigterm:
 
     def _leave(self) -> None:
         self._running.wait_for_all(_GRACE_SECONDS)
-        self._before_exit()
+        for each in self._before_exit:
+            each()
         os._exit(0)

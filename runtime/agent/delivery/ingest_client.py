@@ -98,10 +98,10 @@ class Persistence:
 class Ingest:
     """Keep-alive connection to one attempt's ingest. For one thread."""
 
-    def __init__(self, url: str, attempt_id: str, token: str) -> None:
+    def __init__(self, url: str, attempt_id: str, token: str, traceparent: str = "") -> None:
         self._url = urlsplit(url)
         self._base = f"{self._url.path.rstrip('/')}/ingest/v1/attempts/{attempt_id}/"
-        self._headers = {"Authorization": f"Bearer {token}"}
+        self._headers = headers_of(token, traceparent)
         self._connection: http.client.HTTPConnection | None = None
 
     def post_json(self, call: str, body: bytes) -> Answer:
@@ -139,6 +139,11 @@ class Ingest:
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._connection = connection
         return self._connection
+
+
+def headers_of(token: str, traceparent: str) -> dict[str, str]:
+    """Return the headers of every request: the attempt's token, and its trace if there is one. Pure."""
+    return {"Authorization": f"Bearer {token}", **({"traceparent": traceparent} if traceparent else {})}
 
 
 def meaning(status: int, content: bytes) -> Answer:

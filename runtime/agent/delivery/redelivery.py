@@ -47,7 +47,7 @@ def _write(state: ReplicaState, settings: Settings) -> None:
 
 
 def _send(settings: Settings, state: ReplicaState) -> bool:
-    ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token)
+    ingest = Ingest(settings.ingest_url, settings.attempt_id, settings.ingest_token, settings.traceparent)
     last = state.last_report(settings.replica) if state.phase == "exited" else None
     try:
         sender = Sender(ingest, settings.replica, state.start_number, settings.directory, lambda why: None)

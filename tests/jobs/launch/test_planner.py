@@ -97,6 +97,13 @@ def test_replicas_that_run_user_code_are_marked_and_get_the_user_s_variables() -
     assert not any(one.runs_user_code for one in planned("native", 1).replicas if one.role != "trainer")
 
 
+@pytest.mark.parametrize("trace", ["", "00-a-b-01"])
+def test_every_replica_gets_the_trace_of_the_launch_if_there_is_one(trace: str) -> None:
+    spec = JobSpec(name="line", entrypoint="train.py", trainer=RoleSpec(), pserver=RoleSpec())
+    plan = make_plan(REF, "workspace", spec, BUILD, replace(SETTINGS, traceparent=trace), "token")
+    assert {one.environment.get("REGATTA_TRACEPARENT", "") for one in plan.replicas} == {trace}
+
+
 def test_printed_costs_count_where_the_platform_s_own_runtime_does_not_report() -> None:
     def counts(framework: str) -> bool:
         return planned(framework, 0).replicas[-1].environment.get("REGATTA_COST_LINES") == "1"

@@ -115,6 +115,12 @@ SAMPLES: Mapping[str, tuple[Any, Given]] = {
     "mail.from": ("portal@site.org", {}),
     "mail.existingSecret": ("mail", {}),
     "mail.existingSecretKey": ("url", {"mail.existingSecret": "mail"}),
+    "traces.endpoint": ("http://collector.observability:4318", {}),
+    "traces.existingSecret": ("collector", {"traces.endpoint": "http://collector:4318"}),
+    "traces.existingSecretKey": (
+        "headers",
+        {"traces.endpoint": "http://collector:4318", "traces.existingSecret": "collector"},
+    ),
     "metrics.namespace": ("observability", {}),
     "settings": ({"REGATTA_LOG_LEVEL": "DEBUG"}, {}),
     **{

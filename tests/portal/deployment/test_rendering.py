@@ -282,6 +282,13 @@ def test_addresses_of_external_servers_come_from_their_secrets(name: str) -> Non
     }
 
 
+@pytest.mark.parametrize("name", ["portal-web", "portal-worker", "portal-sweep"])
+def test_the_headers_of_the_collector_come_from_a_secret(name: str) -> None:
+    objects = installation({"traces.endpoint": "http://collector:4318", "traces.existingSecret": "collector"})
+    assert settings_of(objects)["REGATTA_OTLP_ENDPOINT"] == "http://collector:4318"
+    assert variables(objects, name) == {"REGATTA_OTLP_HEADERS": ("collector", "REGATTA_OTLP_HEADERS")}
+
+
 def test_external_servers_leave_nothing_of_the_own_ones() -> None:
     names = {name_of(body) for body in installation(EXTERNAL)}
     assert not names & {"postgresql", "redis", "etcd"}

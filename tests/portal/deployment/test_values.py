@@ -192,6 +192,7 @@ def test_other_settings_of_the_portal_and_of_pip_are_accepted(name: str) -> None
         ({"ingress.hosts": []}, "Name at least one host"),
         ({"ingress.tls": [{"secretName": "a", "hosts": ["b.site.org"]}]}, "ingress.tls names b.site.org"),
         ({"s3.prefix": "a"}, "has no effect without s3.bucket"),
+        ({"traces.existingSecret": "a"}, "has no effect without traces.endpoint"),
         ({"checkpoints.nfs.server": "a", "checkpoints.volume": {"csi": {}}}, "two volumes"),
         ({"persistence.existingClaim": "a", "persistence.storageClass": "b"}, "has no effect with"),
     ],

@@ -17,6 +17,7 @@ from runtime.agent.delivery.ingest_client import (
     Refused,
     Replaced,
     Taken,
+    headers_of,
     meaning,
 )
 from tests.runtime.agent.ingest_server import IngestServer, problem
@@ -67,6 +68,17 @@ def test_the_portal_s_own_problems_are_answered_by_their_code(status: int, code:
 def test_the_portal_s_acknowledgement_is_taken() -> None:
     assert meaning(200, b'{"last": 7}') == Taken({"last": 7})
     assert meaning(201, b"{}") == Taken({})
+
+
+@pytest.mark.parametrize(
+    ("traceparent", "headers"),
+    [
+        ("", {"Authorization": "Bearer t"}),
+        ("00-a-b-01", {"Authorization": "Bearer t", "traceparent": "00-a-b-01"}),
+    ],
+)
+def test_requests_name_the_trace_of_the_attempt_if_it_has_one(traceparent: str, headers: dict[str, str]) -> None:
+    assert headers_of("t", traceparent) == headers
 
 
 @pytest.mark.parametrize("last", [None, "7", -1, 1.5, True, []])
