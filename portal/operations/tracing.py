@@ -13,7 +13,7 @@ from portal.common.tracing.recording import Tracing
 from portal.common.tracing.span_queue import SpanQueue
 
 # How long the end of a process waits for spans that were not sent yet.
-EXIT_SECONDS = 1.0
+EXIT_SECONDS = 0.5
 
 
 def start(process: Process) -> Callable[[], None]:
