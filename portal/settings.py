@@ -108,8 +108,7 @@ TEMPLATES = [
 ]
 
 # --- Database --------------------------------------------------------------------------------------------------------
-# PostgreSQL when the environment names one, else a file. Each request opens its own connection (CONN_MAX_AGE is 0), so
-# none outlives an outage. Deferred SQLite transactions upgrade their lock in the middle
+# PostgreSQL when the environment names one, else a file. Deferred SQLite transactions upgrade their lock in the middle
 # and then fail under concurrency; IMMEDIATE ones queue.
 _EMBEDDED_DATABASE: dict[str, Any] = {
     "ENGINE": "django.db.backends.sqlite3",
@@ -120,7 +119,12 @@ _EMBEDDED_DATABASE: dict[str, Any] = {
         "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;PRAGMA foreign_keys=ON;",
     },
 }
-DATABASES: dict[str, dict[str, Any]] = {"default": env.database("REGATTA_DATABASE_URL") or _EMBEDDED_DATABASE}
+# Maximum of connections of each process to PostgreSQL. A request takes one from the pool and returns it at its end
+# (CONN_MAX_AGE is 0).
+DATABASE_POOL_SIZE = env.pool_size("REGATTA_DATABASE_POOL_SIZE", 20)
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": env.database("REGATTA_DATABASE_URL", DATABASE_POOL_SIZE) or _EMBEDDED_DATABASE
+}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Sign-in ---------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -90,10 +91,19 @@ class PostgresServer:
         self._run("pg_ctl", "--pgdata", self._data, "--mode", mode, "--wait", "stop")
 
     def require_password(self, password: str) -> None:
-        """Set the password and ask every new connection for it."""
+        """Set the password, ask every new connection for it, and end those that there are."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(sql.SQL("ALTER ROLE postgres PASSWORD {}").format(sql.Literal(password)))
-        self._admit("scram-sha-256")
+            self._admit("scram-sha-256")
+            self.end_connections(connection)
+
+    @staticmethod
+    def end_connections(connection: psycopg.Connection[Any]) -> None:
+        """End all connections except this one. Waits until they have ended."""
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
 
     def require_none(self) -> None:
         """Admit everybody again."""
