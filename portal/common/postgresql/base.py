@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import psycopg
+from django.db.backends.base.base import NO_DB_ALIAS  # type: ignore[attr-defined]  # the stubs lack it
 from django.db.backends.postgresql import base
 from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
@@ -32,7 +33,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
 
     def get_new_connection(self, conn_params: Mapping[str, Any]) -> _Connection:
         size = int(self.settings_dict.get("POOL_SIZE", 0))
-        if not size or self.alias == base.NO_DB_ALIAS:
+        if not size or self.alias == NO_DB_ALIAS:
             return self._connect(conn_params)
         identity = tuple(conn_params.get(name) for name in _IDENTITY)
         pool = pool_of(identity, lambda: Pool(size, works, _close_quietly))
@@ -52,7 +53,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
     def _close(self) -> None:
         pool, self._from = self._from, None
         if pool is None or self.connection is None:
-            super()._close()
+            super()._close()  # type: ignore[misc]  # the stubs lack it
             return
         status = self.connection.info.transaction_status
         pool.give_back(self.connection, is_clean=status == TransactionStatus.IDLE and not self.errors_occurred)

@@ -135,7 +135,7 @@ class Pool(Generic[Connection]):
 
     def _note_taken(self, connection: Connection, origin: _Origin) -> None:
         lost = weakref.finalize(connection, self._lose, id(connection))
-        lost.atexit = False
+        lost.atexit = False  # type: ignore[misc]  # the stubs lack it among the slots
         with self._changed:
             self._taken[id(connection)] = origin, lost
 

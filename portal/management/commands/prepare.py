@@ -6,6 +6,7 @@ Idempotent; several may run at once.
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,13 +15,15 @@ from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
 
 from jobs.launch import coordination_accounts
-from portal.management.commands.up import ensure_admin, migrate, redis_settings
+from portal.management.commands.up import ensure_admin, redis_settings
+from portal.operations.migrating import StillLocked, migrate
 from portal.preflight import CannotStart, check_redis
 from portal.private_files import repair
 from runtime.coordination.base import CoordinationError
 from runtime.coordination.etcd_probe import PATCHED
 
 _LOCK = 0x5E6A77A  # an arbitrary number of the portal's own
+_LOCK_PAUSE_SECONDS = 0.5
 
 
 class Command(BaseCommand):
@@ -35,7 +38,10 @@ class Command(BaseCommand):
         except CannotStart as reason:
             raise CommandError(str(reason)) from None
         with _alone():
-            migrate()
+            try:
+                migrate(self.stderr.write)
+            except StillLocked as error:
+                raise CommandError(str(error)) from None
             ensure_admin()
             try:
                 guarded = coordination_accounts.guard()
@@ -64,13 +70,23 @@ class Command(BaseCommand):
 
 @contextlib.contextmanager
 def _alone() -> Iterator[None]:
-    """Exclude other ``prepare`` commands. The embedded database has a lock of its own."""
+    """Exclude other ``prepare`` commands. The embedded database has a lock of its own.
+
+    The lock is tried again and again: a statement that waited for it would have a snapshot, and an index that the other
+    command builds concurrently waits for all of those.
+    """
     if connection.vendor != "postgresql":
         yield
         return
     with connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_lock(%s)", [_LOCK])
+        while not _locks(cursor):
+            time.sleep(_LOCK_PAUSE_SECONDS)
         try:
             yield
         finally:
             cursor.execute("SELECT pg_advisory_unlock(%s)", [_LOCK])
+
+
+def _locks(cursor: Any) -> bool:
+    cursor.execute("SELECT pg_try_advisory_lock(%s)", [_LOCK])
+    return bool(cursor.fetchone()[0])
