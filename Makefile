@@ -100,6 +100,7 @@ check: environment-dev
 	$(BIN)/python scripts/invariants.py --check
 	$(BIN)/python scripts/retired_words.py
 	@scripts/in_scratch.sh $(BIN)/python manage.py makemigrations --check --dry-run
+	@scripts/in_scratch.sh $(BIN)/python scripts/check_migrations.py
 	@scripts/in_scratch.sh $(BIN)/python manage.py check
 	scripts/check_frontend.sh
 
