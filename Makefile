@@ -67,7 +67,7 @@ test-near: environment-dev
 
 test-packages: environment-dev
 	@# libatomic1: for the Node that playwright brings.
-	@scripts/system_packages.sh chromium curl gettext iproute2 libatomic1 etcd-server etcd-client openssl postgresql redis-server docker-registry prometheus
+	@scripts/system_packages.sh chromium curl gettext iproute2 libatomic1 etcd-server etcd-client openssl pgbouncer postgresql redis-server docker-registry prometheus
 
 test-deep: environment-dev
 	@seed=$${SEED:-$$((RANDOM * 32768 + RANDOM))}; echo "Seed $$seed. The same again: make test-deep SEED=$$seed"; \

@@ -125,6 +125,11 @@ DATABASE_POOL_SIZE = env.pool_size("REGATTA_DATABASE_POOL_SIZE", 20)
 DATABASES: dict[str, dict[str, Any]] = {
     "default": env.database("REGATTA_DATABASE_URL", DATABASE_POOL_SIZE) or _EMBEDDED_DATABASE
 }
+# PostgreSQL itself, for `prepare`, where REGATTA_DATABASE_URL is that of a PgBouncer in transaction mode: its locks are
+# those of a session. A cursor of the server is one of a session too.
+PREPARE_DATABASE = env.database("REGATTA_DATABASE_PREPARE_URL", 0)
+if PREPARE_DATABASE:
+    DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Sign-in ---------------------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from psycopg import sql
 from tests.waiting import until
 
 _DEBIAN = Path("/usr/lib/postgresql")
-_USER = "postgres"
+USER = "postgres"
 # The data need not survive a crash of the machine.
 _AUTHENTICATION = ("--auth-local", "trust", "--auth-host", "scram-sha-256")
 _QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300")
@@ -45,7 +45,7 @@ class PostgresServer:
         self.port = port or 5432  # also part of the name of the socket
         self._listens = port is not None
         self._directory = Path(tempfile.mkdtemp(prefix="regatta-postgres-"))
-        self._user = _USER if os.geteuid() == 0 else None
+        self._user = USER if os.geteuid() == 0 else None
         if self._user:
             account = pwd.getpwnam(self._user)
             os.chown(self._directory, account.pw_uid, account.pw_gid)
@@ -56,7 +56,7 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        return f"postgresql://{_USER}@{quote(str(self._directory), safe='')}/regatta"
+        return f"postgresql://{USER}@{quote(str(self._directory), safe='')}/regatta"
 
     @property
     def _data(self) -> Path:
@@ -64,14 +64,14 @@ class PostgresServer:
 
     def url_with(self, password: str) -> str:
         """Return the URL with a password, which the server does not ask for before ``require_password``."""
-        return self.url.replace(f"//{_USER}@", f"//{_USER}:{quote(password, safe='')}@")
+        return self.url.replace(f"//{USER}@", f"//{USER}:{quote(password, safe='')}@")
 
     def start(self) -> None:
         self._run(
-            "initdb", "--pgdata", self._data, "--username", _USER, *_AUTHENTICATION, "--no-sync", "--encoding", "UTF8"
+            "initdb", "--pgdata", self._data, "--username", USER, *_AUTHENTICATION, "--no-sync", "--encoding", "UTF8"
         )
         self.go_on()
-        self._run("createdb", "--host", self._directory, "--port", str(self.port), "--username", _USER, "regatta")
+        self._run("createdb", "--host", self._directory, "--port", str(self.port), "--username", USER, "regatta")
 
     def go_on(self) -> None:
         """Start the server on the data that it has."""

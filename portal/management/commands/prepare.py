@@ -13,6 +13,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.db import connection
+from django.db.backends.base.base import BaseDatabaseWrapper
 
 from jobs.launch import coordination_accounts
 from portal.management.commands.up import ensure_admin, redis_settings
@@ -24,6 +25,8 @@ from runtime.coordination.etcd_probe import PATCHED
 
 _LOCK = 0x5E6A77A  # an arbitrary number of the portal's own
 _LOCK_PAUSE_SECONDS = 0.5
+# A pooler may by chance use two sessions for two connections.
+_LOOKS = 10
 
 
 class Command(BaseCommand):
@@ -37,6 +40,9 @@ class Command(BaseCommand):
                 self.stdout.write(line)
         except CannotStart as reason:
             raise CommandError(str(reason)) from None
+        if settings.PREPARE_DATABASE:
+            connection.settings_dict.update(settings.PREPARE_DATABASE)
+        _check_session()
         with _alone():
             try:
                 migrate(self.stderr.write)
@@ -66,6 +72,30 @@ class Command(BaseCommand):
         if settings.CLUSTER_BACKEND == "kubernetes" and not settings.COORDINATION_JOBS:
             raise CommandError(f"{message} Or set REGATTA_COORDINATION_JOBS: jobs then reach the gateway only.")
         self.stderr.write(self.style.WARNING(f"WARNING: {message}"))
+
+
+def _check_session() -> None:
+    """Raises CommandError if a pooler gives successive statements of this connection to different sessions: the lock of
+    ``prepare`` and its limit for locks are those of a session."""
+    if connection.vendor != "postgresql":
+        return
+    other = connection.copy()
+    try:
+        is_shared = any(_session(connection) == _session(other) for _ in range(_LOOKS))
+    finally:
+        other.close()
+    if is_shared:
+        raise CommandError(
+            "REGATTA_DATABASE_URL is the address of a pooler in transaction mode. Set REGATTA_DATABASE_PREPARE_URL to "
+            "the address of PostgreSQL itself, or use the pooler's session mode."
+        )
+
+
+def _session(wrapper: BaseDatabaseWrapper) -> int:
+    """Return the process of PostgreSQL that answers."""
+    with wrapper.cursor() as cursor:
+        cursor.execute("SELECT pg_backend_pid()")
+        return int(cursor.fetchone()[0])
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ from django.core.management.base import BaseCommand, CommandError
 from jobs.backends.local import isolation
 from portal.bytecode import compile_in_background
 from portal.common.monitoring.metrics import Process
-from portal.operations.migrating import migrate
+from portal.operations.migrating import StillLocked, migrate
 from portal.operations.serving import OFFSETS
 from portal.preflight import CannotStart, check_redis, listen_all, lock_data_directory
 from portal.private_files import open_to_others
@@ -57,7 +57,10 @@ class Command(BaseCommand):
                 write_line(problem)
             if line := isolation.start_line():
                 write_line(line)
-            migrate(write_line)
+            try:
+                migrate(write_line)
+            except StillLocked as reason:
+                raise CommandError(str(reason)) from None
             ensure_admin()
             if settings.CLUSTER_BACKEND == "local":
                 compile_in_background(settings.BASE_DIR / "runtime")
