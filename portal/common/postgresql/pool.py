@@ -19,8 +19,8 @@ from typing import Any, Generic, TypeVar
 # Idle connections are closed after this time, and every connection at the first return after its lifetime. In seconds.
 IDLE_SECONDS = 60.0
 LIFETIME_SECONDS = 900.0
-# How long a thread waits for a connection of a full pool. Shorter than a probe of the cluster waits for an answer.
-WAIT_SECONDS = 3.0
+# How long a thread waits for a connection of a full pool.
+WAIT_SECONDS = 10.0
 
 Connection = TypeVar("Connection")
 
@@ -79,6 +79,11 @@ class Pool(Generic[Connection]):
     def taken(self) -> int:
         """Number of connections in use."""
         return len(self._taken)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all connections are in use."""
+        return self.taken >= self._size
 
     def take(self, connect: Callable[[], Connection], wait_seconds: float = WAIT_SECONDS) -> Connection:
         """Return an idle connection or a new one. Raises PoolFull, and what ``connect`` raises."""
@@ -178,6 +183,11 @@ def pool_of(identity: tuple[object, ...], make: Callable[[], Pool[Any]]) -> Pool
         if key not in POOLS:
             POOLS[key] = make()
         return POOLS[key]
+
+
+def is_full() -> bool:
+    """Return whether all connections of a pool of this process are in use."""
+    return any(pool.is_full for pool in list(POOLS.values()))
 
 
 def close_idle() -> None:

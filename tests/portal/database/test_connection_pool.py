@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from django.db import DatabaseError, OperationalError, transaction
 from django.db.utils import ConnectionHandler
+from django.test import Client
 from pytest_django import DjangoDbBlocker
 
 from portal import env
@@ -106,3 +107,9 @@ def test_a_transaction_keeps_its_connection_while_the_client_is_waited_for(
         first = backend_of(database["default"])
         return_connections()
         assert backend_of(database["default"]) == first
+
+
+def test_a_process_with_all_connections_in_use_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool, "is_full", lambda: True)
+    # Without the mark django_db a query would fail.
+    assert Client().get("/readyz").json() == {"status": "ok"}
