@@ -99,7 +99,7 @@ class InBatches(migrations.RunPython):
     """Call ``change`` with ``size`` rows of a model at a time, each time in a transaction of its own.
 
     ``change`` gets a QuerySet of the migration's model and can be called again with the same rows: an interrupted
-    migration begins anew. Rows that are added meanwhile are changed too, as far as their keys are above those so far;
+    migration begins again. Rows that are added meanwhile are changed too, as far as their keys are above those so far;
     the running release must write the others correctly.
     """
 

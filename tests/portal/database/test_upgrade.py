@@ -20,13 +20,15 @@ pytestmark = [pytest.mark.postgres, pytest.mark.timed, pytest.mark.timeout(300)]
 NEXT = "tests.portal.database.next_release.settings"
 # No query takes longer. Those that wait behind a migration wait for LOCK_SECONDS; the rest is the machine.
 BOUND_SECONDS = 1.0
-# The current release on the schema of the next: a page, and a new job.
+# The current release on the schema of the next: its prepare, a page, and a new job.
 _USE = """
+from django.core.management import call_command
 from django.test import Client
 from jobs.selectors.specifications import parse
 from jobs.services.jobs import submit_job
 from rbac.models import User
 from tests.personas import session_of
+call_command("prepare")
 ada = User.objects.get(username="ada")
 job = submit_job(actor=ada, namespace="team", spec=parse({"name": "after", "files": {"train.py": "pass"}})).job
 page = Client(SERVER_NAME="localhost", headers={"cookie": f"regatta-session={session_of(ada)}"}).get("/n/team/jobs")
@@ -114,6 +116,6 @@ def test_every_migration_has_run(upgraded: Upgraded) -> None:
 
 
 @pytest.mark.invariant("The code of a release runs on the schema of the next.")
-def test_the_release_before_serves_the_job_list_and_takes_a_job(upgraded: Upgraded) -> None:
+def test_the_release_before_starts_serves_the_job_list_and_takes_a_job(upgraded: Upgraded) -> None:
     environment = {**upgraded.environment, "DJANGO_SETTINGS_MODULE": "portal.settings"}
     assert "answer 200 True True QUEUED" in installation.run_code(environment, _USE)
