@@ -69,7 +69,7 @@ test-near: environment-dev
 
 test-packages: environment-dev
 	@# libatomic1: for the Node that playwright brings.
-	@scripts/system_packages.sh chromium curl gettext iproute2 libatomic1 etcd-server etcd-client openssl postgresql redis-server docker-registry prometheus
+	@scripts/system_packages.sh chromium curl gettext iproute2 libatomic1 etcd-server etcd-client openssl pgbouncer postgresql redis-server docker-registry prometheus
 
 test-deep: environment-dev
 	@seed=$${SEED:-$$((RANDOM * 32768 + RANDOM))}; echo "Seed $$seed. The same again: make test-deep SEED=$$seed"; \
@@ -109,6 +109,7 @@ check: environment-dev
 	$(BIN)/python scripts/invariants.py --check
 	$(BIN)/python scripts/retired_words.py
 	@scripts/in_scratch.sh $(BIN)/python manage.py makemigrations --check --dry-run
+	@scripts/in_scratch.sh $(BIN)/python scripts/check_migrations.py
 	@scripts/in_scratch.sh $(BIN)/python manage.py check
 	scripts/check_frontend.sh
 

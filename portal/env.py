@@ -176,8 +176,23 @@ _POSTGRES_TIMEOUTS: Mapping[str, str] = {
 }
 
 
-def database(name: str) -> dict[str, Any] | None:
-    """Return Django's settings of a PostgreSQL database, from
+_POOL_SIZES = range(8, 1001)
+
+
+def pool_size(name: str, default: int) -> int:
+    """Return the maximum of connections of a process to its database, or 0 for no pool. Raises
+    ImproperlyConfigured."""
+    value = integer(name, default)
+    if value and value not in _POOL_SIZES:
+        raise ImproperlyConfigured(
+            f"{name} is {value}; write a number from {_POOL_SIZES[0]} to {_POOL_SIZES[-1]}, or 0 to open a connection "
+            "for each request."
+        )
+    return value
+
+
+def database(name: str, pool_size: int) -> dict[str, Any] | None:
+    """Return Django's settings of a PostgreSQL database with a pool of connections, from
     ``postgresql://user:password@host:port/name?sslmode=require``.
 
     The options after the question mark are passed to the driver. None when the variable is empty. Raises
@@ -196,7 +211,8 @@ def database(name: str) -> dict[str, Any] | None:
     if parts.scheme not in ("postgresql", "postgres") or not database_name or "/" in database_name:
         raise ImproperlyConfigured(f"{name} names no PostgreSQL database; {form}")
     return {
-        "ENGINE": "django.db.backends.postgresql",
+        "ENGINE": "portal.common.postgresql",
+        "POOL_SIZE": pool_size,
         "NAME": database_name,
         "USER": unquote(parts.username or ""),
         "PASSWORD": unquote(parts.password or ""),

@@ -118,8 +118,7 @@ TEMPLATES = [
 ]
 
 # --- Database --------------------------------------------------------------------------------------------------------
-# PostgreSQL when the environment names one, else a file. Each request opens its own connection (CONN_MAX_AGE is 0), so
-# none outlives an outage. Deferred SQLite transactions upgrade their lock in the middle
+# PostgreSQL when the environment names one, else a file. Deferred SQLite transactions upgrade their lock in the middle
 # and then fail under concurrency; IMMEDIATE ones queue.
 _EMBEDDED_DATABASE: dict[str, Any] = {
     "ENGINE": "django.db.backends.sqlite3",
@@ -130,7 +129,17 @@ _EMBEDDED_DATABASE: dict[str, Any] = {
         "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;PRAGMA foreign_keys=ON;",
     },
 }
-DATABASES: dict[str, dict[str, Any]] = {"default": env.database("REGATTA_DATABASE_URL") or _EMBEDDED_DATABASE}
+# Maximum of connections of each process to PostgreSQL. A request takes one from the pool and returns it at its end
+# (CONN_MAX_AGE is 0).
+DATABASE_POOL_SIZE = env.pool_size("REGATTA_DATABASE_POOL_SIZE", 20)
+DATABASES: dict[str, dict[str, Any]] = {
+    "default": env.database("REGATTA_DATABASE_URL", DATABASE_POOL_SIZE) or _EMBEDDED_DATABASE
+}
+# PostgreSQL itself, for `prepare`, where REGATTA_DATABASE_URL is that of a PgBouncer in transaction mode: its locks are
+# those of a session. A cursor of the server is one of a session too.
+PREPARE_DATABASE = env.database("REGATTA_DATABASE_PREPARE_URL", 0)
+if PREPARE_DATABASE:
+    DATABASES["default"]["DISABLE_SERVER_SIDE_CURSORS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 # --- Sign-in ---------------------------------------------------------------------------------------------------------

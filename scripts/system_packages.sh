@@ -3,7 +3,7 @@
 # them report it.
 set -euo pipefail
 
-declare -A command_of=([buildah]=buildah [chromium]=chromium [curl]=curl [docker-registry]=docker-registry [etcd-server]=etcd [etcd-client]=etcdctl [gettext]=msgfmt [iproute2]=ip [nginx-light]=nginx [nodejs]=node [npm]=npm [openssl]=openssl [prometheus]="prometheus promtool" [postgresql]=pg_createcluster [redis-server]=redis-server)
+declare -A command_of=([buildah]=buildah [chromium]=chromium [curl]=curl [docker-registry]=docker-registry [etcd-server]=etcd [etcd-client]=etcdctl [gettext]=msgfmt [iproute2]=ip [nginx-light]=nginx [nodejs]=node [npm]=npm [openssl]=openssl [pgbouncer]=pgbouncer [prometheus]="prometheus promtool" [postgresql]=pg_createcluster [redis-server]=redis-server)
 
 # A package without a command is looked up by name.
 present() {

@@ -55,6 +55,10 @@ def _why_no_postgres() -> str:
     return "" if postgres_server.programs() else "there is no PostgreSQL (Debian: apt-get install postgresql)"
 
 
+def _why_no_pgbouncer() -> str:
+    return "" if shutil.which("pgbouncer") else "there is no PgBouncer (Debian: apt-get install pgbouncer)"
+
+
 def _why_no_redis() -> str:
     return "" if shutil.which("redis-server") else "there is no Redis (Debian: apt-get install redis-server)"
 
@@ -91,6 +95,7 @@ _GROUPS: Mapping[str, Callable[[], str]] = {
     "etcd": _why_no_etcd,
     "formats": _why_no_formats,
     "images": _why_no_images,
+    "pgbouncer": _why_no_pgbouncer,
     "postgres": _why_no_postgres,
     "processes": _why_no_processes,
     "prometheus": _why_no_prometheus,

@@ -17,6 +17,9 @@ from portal.settings import DATA_DIR, DATABASES, PASSWORD_HASHERS
 # A file, not memory: threads and child processes of a test use the same database, with its real locks.
 if DATABASES["default"]["ENGINE"].endswith("sqlite3"):
     DATABASES["default"]["TEST"] = {"NAME": str(DATA_DIR / "test.sqlite3")}
+else:
+    # Tests copy and drop databases, which must have no connection then.
+    DATABASES["default"]["POOL_SIZE"] = 0
 
 # Most account tests open one; a separate test covers that sign-up is off where jobs run on this machine.
 SIGN_UP = "open"

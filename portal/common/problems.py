@@ -15,7 +15,7 @@ import logging
 import secrets
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from copy import copy
 from typing import Any
 
@@ -182,18 +182,29 @@ def refuse(request: HttpRequest, code: str, status: int, detail: str) -> HttpRes
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    _forget_connection()
-    return refuse(request, "forbidden", 403, gettext("Your account may not do this."))
+    with _own_connection():
+        return refuse(request, "forbidden", 403, gettext("Your account may not do this."))
 
 
 def page_not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    _forget_connection()
-    return refuse(request, "not_found", 404, gettext("There is nothing here that you may see. Check the address."))
+    with _own_connection():
+        detail = gettext("There is nothing here that you may see. Check the address.")
+        return refuse(request, "not_found", 404, detail)
 
 
-def _forget_connection() -> None:
-    """Close the connection that this thread may hold. Behind an event loop, Django calls these handlers in a thread
-    that no signal of a request cleans up: the page would meet a connection that was lost long ago."""
+@contextmanager
+def _own_connection() -> Iterator[None]:
+    """Close the connection that this thread may hold, before and after the page. Behind an event loop, Django calls
+    these handlers in a thread that no signal of a request cleans up: the page would meet a connection that was lost
+    long ago, and would keep one of the pool."""
+    _close_connections()
+    try:
+        yield
+    finally:
+        _close_connections()
+
+
+def _close_connections() -> None:
     for connection in connections.all(initialized_only=True):
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()
@@ -202,6 +213,11 @@ def _forget_connection() -> None:
 def server_error(request: HttpRequest) -> HttpResponse:
     """Also answers errors of middleware, such as while it reads the session: ``process_exception`` does not see
     those."""
+    with _own_connection():
+        return _answer_error(request)
+
+
+def _answer_error(request: HttpRequest) -> HttpResponse:
     if (away := outages.unavailable(sys.exception())) is not None:
         return _answer_outage(request, away)
     detail = gettext(

@@ -18,11 +18,14 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 
+from asgiref.sync import sync_to_async
 from django.core.handlers.asgi import ASGIHandler
 from django.http import HttpRequest
+from django.http.response import HttpResponseBase
 from django.urls import ResolverMatch
 
 from portal.common.monitoring import log_context
+from portal.common.postgresql.returning import return_connections
 from portal.http.body_limits import ANONYMOUS_LIMIT, Incoming, Message, Receive, TooSlow, content_length
 
 # (method, path) of the requests that are read as they arrive.
@@ -206,6 +209,7 @@ class Body:
 
     def read(self, size: int = -1) -> bytes:
         """Return ``size`` bytes like ``PieceBuffer.read``. Raises Interrupted."""
+        return_connections()
         return self._buffer.read(size)
 
     def close(self) -> None:
@@ -241,6 +245,13 @@ class StreamingHandler(ASGIHandler):
             headers = [(b"connection", b"close"), (b"content-length", b"0")]
             await send({"type": "http.response.start", "status": HTTPStatus.REQUEST_TIMEOUT, "headers": headers})
             await send({"type": "http.response.body"})
+
+    async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
+        """Return the response. A client that reads one slowly holds no connection to the database."""
+        response: HttpResponseBase = await super().get_response_async(request)
+        if response.streaming:
+            await sync_to_async(return_connections)()
+        return response
 
     def resolve_request(self, request: HttpRequest) -> ResolverMatch:
         """Resolve the route, and name it in log lines and metrics."""

@@ -13,6 +13,7 @@ from django.core.management.base import CommandError
 from portal.common.monitoring import heartbeat, metrics
 from portal.common.monitoring.database_errors import count_failures
 from portal.common.monitoring.metrics import Process
+from portal.common.postgresql import pool
 from portal.common.version import VERSION
 from portal.operations.server import Check, OperationsServer
 from portal.preflight import CannotStart
@@ -48,6 +49,8 @@ def _prepare(process: Process, check: Check) -> None:
     """Set the metrics that are computed at each scrape."""
     metrics.INFO.labels(VERSION, process).set(1)
     metrics.computed(metrics.HEARTBEAT_AGE, lambda: check().age)
+    metrics.computed(metrics.DATABASE_CONNECTIONS.labels("open"), lambda: pool.counted(lambda one: one.open))
+    metrics.computed(metrics.DATABASE_CONNECTIONS.labels("used"), lambda: pool.counted(lambda one: one.taken))
     metrics.computed(metrics.DATA_FREE_BYTES, partial(_disk, "free"))
     metrics.computed(metrics.DATA_SIZE_BYTES, partial(_disk, "total"))
 

@@ -36,8 +36,9 @@ def test_an_invalid_etcd_address_is_an_error(monkeypatch, written):
 
 def test_a_database_is_read_from_an_address(monkeypatch) -> None:
     monkeypatch.setenv("DATABASE", "postgresql://re%40gatta:p%2Fw@db.example:6432/portal?sslmode=require")
-    assert env.database("DATABASE") == {
-        "ENGINE": "django.db.backends.postgresql",
+    assert env.database("DATABASE", 20) == {
+        "ENGINE": "portal.common.postgresql",
+        "POOL_SIZE": 20,
         "NAME": "portal",
         "USER": "re@gatta",
         "PASSWORD": "p/w",
@@ -49,21 +50,34 @@ def test_a_database_is_read_from_an_address(monkeypatch) -> None:
 
 def test_a_database_may_be_reached_by_a_socket(monkeypatch) -> None:
     monkeypatch.setenv("DATABASE", "postgresql://postgres@%2Frun%2Fpg/portal")
-    found = env.database("DATABASE")
+    found = env.database("DATABASE", 20)
     assert found is not None
     assert (found["HOST"], found["PORT"], found["OPTIONS"]) == ("/run/pg", "", env._POSTGRES_TIMEOUTS)
 
 
+@pytest.mark.parametrize(("written", "size"), [("0", 0), ("8", 8), ("1000", 1000)])
+def test_the_size_of_the_pool_is_read(monkeypatch, written: str, size: int) -> None:
+    monkeypatch.setenv("POOL", written)
+    assert env.pool_size("POOL", 20) == size
+
+
+@pytest.mark.parametrize("written", ["7", "1001", "-1", "2.5", "many"])
+def test_a_pool_of_another_size_is_refused(monkeypatch, written: str) -> None:
+    monkeypatch.setenv("POOL", written)
+    with pytest.raises(ImproperlyConfigured, match="POOL"):
+        env.pool_size("POOL", 20)
+
+
 def test_without_an_address_there_is_the_embedded_database(monkeypatch) -> None:
     monkeypatch.setenv("DATABASE", "")
-    assert env.database("DATABASE") is None
+    assert env.database("DATABASE", 20) is None
 
 
 @pytest.mark.parametrize("url", ["mysql://a/b", "postgresql://host", "postgresql://host:port/b", "postgresql://a/b/c"])
 def test_an_invalid_database_url_is_refused_with_the_format(monkeypatch, url: str) -> None:
     monkeypatch.setenv("DATABASE", url)
     with pytest.raises(ImproperlyConfigured, match=r"DATABASE .* write postgresql://"):
-        env.database("DATABASE")
+        env.database("DATABASE", 20)
 
 
 @pytest.mark.parametrize(
@@ -238,7 +252,7 @@ def test_the_address_of_the_coordination_gateway_may_be_left_out(monkeypatch):
 
 def test_the_time_for_a_connection_to_the_database_can_be_changed(monkeypatch) -> None:
     monkeypatch.setenv("DATABASE", "postgresql://db/portal?connect_timeout=10")
-    assert env.database("DATABASE")["OPTIONS"]["connect_timeout"] == "10"
+    assert env.database("DATABASE", 20)["OPTIONS"]["connect_timeout"] == "10"
 
 
 # --- Ports and proxies -----------------------------------------------------------------------------------------------

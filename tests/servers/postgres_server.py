@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import psycopg
@@ -16,7 +17,7 @@ from psycopg import sql
 from tests.waiting import until
 
 _DEBIAN = Path("/usr/lib/postgresql")
-_USER = "postgres"
+USER = "postgres"
 # The data need not survive a crash of the machine.
 _AUTHENTICATION = ("--auth-local", "trust", "--auth-host", "scram-sha-256")
 _QUICK = ("fsync=off", "synchronous_commit=off", "full_page_writes=off", "max_connections=300")
@@ -44,7 +45,7 @@ class PostgresServer:
         self.port = port or 5432  # also part of the name of the socket
         self._listens = port is not None
         self._directory = Path(tempfile.mkdtemp(prefix="regatta-postgres-"))
-        self._user = _USER if os.geteuid() == 0 else None
+        self._user = USER if os.geteuid() == 0 else None
         if self._user:
             account = pwd.getpwnam(self._user)
             os.chown(self._directory, account.pw_uid, account.pw_gid)
@@ -55,7 +56,7 @@ class PostgresServer:
 
     @property
     def url(self) -> str:
-        return f"postgresql://{_USER}@{quote(str(self._directory), safe='')}/regatta"
+        return f"postgresql://{USER}@{quote(str(self._directory), safe='')}/regatta"
 
     @property
     def _data(self) -> Path:
@@ -63,14 +64,14 @@ class PostgresServer:
 
     def url_with(self, password: str) -> str:
         """Return the URL with a password, which the server does not ask for before ``require_password``."""
-        return self.url.replace(f"//{_USER}@", f"//{_USER}:{quote(password, safe='')}@")
+        return self.url.replace(f"//{USER}@", f"//{USER}:{quote(password, safe='')}@")
 
     def start(self) -> None:
         self._run(
-            "initdb", "--pgdata", self._data, "--username", _USER, *_AUTHENTICATION, "--no-sync", "--encoding", "UTF8"
+            "initdb", "--pgdata", self._data, "--username", USER, *_AUTHENTICATION, "--no-sync", "--encoding", "UTF8"
         )
         self.go_on()
-        self._run("createdb", "--host", self._directory, "--port", str(self.port), "--username", _USER, "regatta")
+        self._run("createdb", "--host", self._directory, "--port", str(self.port), "--username", USER, "regatta")
 
     def go_on(self) -> None:
         """Start the server on the data that it has."""
@@ -90,10 +91,19 @@ class PostgresServer:
         self._run("pg_ctl", "--pgdata", self._data, "--mode", mode, "--wait", "stop")
 
     def require_password(self, password: str) -> None:
-        """Set the password and ask every new connection for it."""
+        """Set the password, ask every new connection for it, and end those that there are."""
         with psycopg.connect(self.url, autocommit=True) as connection:
             connection.execute(sql.SQL("ALTER ROLE postgres PASSWORD {}").format(sql.Literal(password)))
-        self._admit("scram-sha-256")
+            self._admit("scram-sha-256")
+            self.end_connections(connection)
+
+    @staticmethod
+    def end_connections(connection: psycopg.Connection[Any]) -> None:
+        """End all connections except this one. Waits until they have ended."""
+        connection.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity "
+            "WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+        )
 
     def require_none(self) -> None:
         """Admit everybody again."""

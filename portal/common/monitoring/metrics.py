@@ -91,6 +91,12 @@ DATABASE_ERRORS = _counter("database_errors_total", "Failed database statements 
 DATABASE_UNAVAILABLE = _counter(
     "database_unavailable_total", "Operations that found the database full, locked or away.", of=_ALL
 )
+DATABASE_CONNECTIONS = _gauge(
+    "database_connections", "Connections of the pool to PostgreSQL: `open`, and of these `used`.", "state", of=_ALL
+)
+DATABASE_POOL_FULL = _counter(
+    "database_pool_full_total", "Requests and tasks that got no connection of the pool in time.", of=_ALL
+)
 DATA_FREE_BYTES = _gauge("data_free_bytes", "Free bytes of the file system of REGATTA_DATA_DIR.", of=_ALL)
 DATA_SIZE_BYTES = _gauge("data_size_bytes", "Size of the file system of REGATTA_DATA_DIR.", of=_ALL)
 DOORBELL_FAILURES = _counter(

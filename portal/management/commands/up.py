@@ -10,14 +10,12 @@ import sys
 from typing import Any
 
 from django.conf import settings
-from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection
-from django.db.migrations.executor import MigrationExecutor
 
 from jobs.backends.local import isolation
 from portal.bytecode import compile_in_background
 from portal.common.monitoring.metrics import Process
+from portal.operations.migrating import StillLocked, migrate
 from portal.operations.serving import OFFSETS
 from portal.preflight import CannotStart, check_redis, listen_all, lock_data_directory
 from portal.private_files import open_to_others
@@ -59,7 +57,10 @@ class Command(BaseCommand):
                 write_line(problem)
             if line := isolation.start_line():
                 write_line(line)
-            migrate()
+            try:
+                migrate(write_line)
+            except StillLocked as reason:
+                raise CommandError(str(reason)) from None
             ensure_admin()
             if settings.CLUSTER_BACKEND == "local":
                 compile_in_background(settings.BASE_DIR / "runtime")
@@ -70,13 +71,6 @@ class Command(BaseCommand):
 def redis_settings() -> dict[str, str]:
     """Return the settings that may name a Redis, by their variables."""
     return {"REGATTA_REDIS_URL": settings.REDIS_URL, "REGATTA_BROKER_URL": settings.BROKER_URL}
-
-
-def migrate() -> None:
-    """Migrate the database when it is not up to date (the command takes its time even when there is nothing to do)."""
-    executor = MigrationExecutor(connection)
-    if executor.migration_plan(executor.loader.graph.leaf_nodes()):
-        call_command("migrate", verbosity=0, interactive=False)
 
 
 def ensure_admin() -> None:
