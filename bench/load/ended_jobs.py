@@ -20,6 +20,8 @@ def copy(job_id: str, count: int) -> None:
     from quota.models import Kept, Reservation, Stretch
 
     with transaction.atomic(), connection.cursor() as cursor:
+        # The keys of the copies are right by construction; checking each row takes longer than writing it.
+        cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute("SET LOCAL synchronous_commit = off")
         parameters = {"job": job_id, "count": count}
         cursor.execute(_insert(Job, "t.id = %(job)s", {"id"}), parameters)
