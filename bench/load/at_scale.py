@@ -7,9 +7,9 @@ each job with 10 lines and 10 points a second: more than two cores hold. ``BENCH
 
 * Running and waiting jobs: that part of 1,000 each. Most are quiet: their replicas send a heartbeat a minute.
 * Jobs at the full pace: the part ``SPEAKING`` of the running ones. The cost of each is the slope between two numbers.
-* Browsers: the part ``VISITED`` of 500, all on jobs at the full pace.
+* Browsers: that part of 500, all on jobs at the full pace.
 
-Cost is taken at two numbers of jobs, and its straight line is extrapolated in the notes. A row counts as reached only
+``BENCH_LOAD_ENDED`` and ``BENCH_LOAD_SECONDS`` reduce the ended jobs and the time under load. Cost is taken at two numbers of jobs, and its straight line is extrapolated in the notes. A row counts as reached only
 at the full row. X3 compares the end of ``SECONDS`` with their sixth, as an hour with ten minutes.
 """
 
@@ -39,12 +39,12 @@ from bench.scale import scale
 FULL_JOBS, FULL_ENDED, FULL_BROWSERS, REPLICAS = 1000, 100_000, 500, 8
 PART = float(os.environ.get("BENCH_LOAD", "0.1"))
 JOBS = scale(int(FULL_JOBS * PART), 2)
-ENDED = scale(FULL_ENDED, 20)
-SPEAKING, VISITED = 0.04, 0.1
+ENDED = int(os.environ.get("BENCH_LOAD_ENDED", "0")) or scale(FULL_ENDED, 20)
+SPEAKING = 0.04
 SPEAKERS = scale(max(2, int(JOBS * SPEAKING)), 1)
-BROWSERS = scale(int(FULL_BROWSERS * VISITED), 1)
-SUBMISSIONS = scale(100, 2)
+BROWSERS = scale(int(FULL_BROWSERS * PART), 1)
 SECONDS = float(os.environ.get("BENCH_LOAD_SECONDS", "0")) or scale(600.0, 6.0)
+SUBMISSIONS = max(2, int(SECONDS / 6))
 WINDOW = scale(30.0, 2.0)
 RAMP_SECONDS = 1500.0
 FULL_PACE, QUIET_PACE = (10.0, 10.0, 2.0), (0.0, 0.0, 60.0)
