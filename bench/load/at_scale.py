@@ -9,8 +9,9 @@ each job with 10 lines and 10 points a second: more than two cores hold. ``BENCH
 * Jobs at the full pace: the part ``SPEAKING`` of the running ones. The cost of each is the slope between two numbers.
 * Browsers: that part of 500, all on jobs at the full pace.
 
-``BENCH_LOAD_ENDED`` and ``BENCH_LOAD_SECONDS`` reduce the ended jobs and the time under load. Cost is taken at two numbers of jobs, and its straight line is extrapolated in the notes. A row counts as reached only
-at the full row. X3 compares the end of ``SECONDS`` with their sixth, as an hour with ten minutes.
+``BENCH_LOAD_ENDED`` and ``BENCH_LOAD_SECONDS`` reduce the ended jobs and the time under load. Cost is taken at two
+numbers of jobs, and its straight line is extrapolated in the notes. A row counts as reached only at the full row. X3
+compares the end of ``SECONDS`` with their sixth, as an hour with ten minutes.
 """
 
 from __future__ import annotations
@@ -142,7 +143,7 @@ def _rows(stack: Stack) -> Iterator[Row]:
     _note("loud", loud)
     under = _under_load(stack)
     _note("load", [under.window])
-    print(json.dumps(_tasks(stack)), file=sys.stderr, flush=True)
+    print(json.dumps(_tasks(stack)), json.dumps(_scans()), file=sys.stderr, flush=True)
     yield from _of_sweep(quiet, under)
     yield from _of_web(stack, loud, under)
     yield from _of_memory(under)
@@ -157,6 +158,15 @@ def _note(what: str, windows: list[Window]) -> None:
 
 def _tasks(stack: Stack) -> list[dict[str, float]]:
     return [portal_stack.labelled(sweep, "regatta_sweep_task_seconds_total") for sweep in stack.of("sweep")]
+
+
+def _scans() -> dict[str, int]:
+    """Return the rows that were read by scans of whole tables, of the tables with most of them."""
+    from django.db import connection
+
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT relname, seq_tup_read FROM pg_stat_user_tables ORDER BY seq_tup_read DESC LIMIT 8")
+        return dict(cursor.fetchall())
 
 
 def _accounts() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-APART = 50
+APART = 5
 
 
 def copy(job_id: str, count: int) -> None:

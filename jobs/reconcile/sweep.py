@@ -89,9 +89,7 @@ def _views(refs: Sequence[AttemptRef]) -> Mapping[str, AttemptView | None]:
     return backend.observe_many(refs) if isinstance(backend, JointObserver) else {}
 
 
-def _look_at(
-    job_id: UUID, row: _Row, views: Mapping[str, AttemptView | None], watch: Watch, now: datetime
-) -> None:
+def _look_at(job_id: UUID, row: _Row, views: Mapping[str, AttemptView | None], watch: Watch, now: datetime) -> None:
     """Reconcile a running job unless nothing has changed since it was last reconciled."""
     reading_with, ref, deadline = row
     reading = reading_with(views[ref.attempt_id] if ref.attempt_id in views else seen_of(ref))
