@@ -39,9 +39,9 @@ def copy(job_id: str, count: int) -> None:
 
 
 def _with_key_to(model: Any) -> list[Any]:
-    """Return the models with rows of this one, whose primary key is their own or this model's."""
-    found = (each for each in model._meta.related_objects if each.field.concrete)
-    return sorted({each.related_model for each in found}, key=lambda one: str(one._meta.label))
+    """Return the models whose rows belong to one of this model."""
+    found = (each for each in model._meta.get_fields(include_hidden=True) if each.one_to_many or each.one_to_one)
+    return sorted({each.related_model for each in found if each.auto_created}, key=lambda one: str(one._meta.label))
 
 
 def _insert(model: Any, of: str, own: set[str]) -> str:
