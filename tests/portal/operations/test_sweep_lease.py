@@ -46,7 +46,7 @@ def turns(clock: Clock, seconds: float, *leases: Lease) -> None:
             lease.look()
 
 
-@pytest.mark.invariant("Of several sweeps one makes the passes, and another continues seconds after it was killed")
+@pytest.mark.invariant("Of several sweeps one makes the passes, and another continues seconds after it was killed.")
 def test_one_of_two_sweeps_holds_the_lease(first: Lease, second: Lease, clock: Clock) -> None:
     turns(clock, 60, first, second)
     assert (first.is_held(), second.is_held()) == (True, False)

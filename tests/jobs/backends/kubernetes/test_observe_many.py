@@ -53,7 +53,7 @@ def test_views_are_those_of_single_observations(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.invariant("Observing running jobs on a cluster takes requests per namespace, not per job")
+@pytest.mark.invariant("Observing running jobs on a cluster takes requests per namespace, not per job.")
 @pytest.mark.parametrize("count", [2, 20])
 def test_requests_do_not_grow_with_the_number_of_attempts(count: int, tmp_path: Path) -> None:
     refs = [*attempts(count), *attempts(count, "other")]
