@@ -33,7 +33,7 @@ import httpx
 from bench.environment import servers, stage
 from bench.load import ended_jobs, portal_stack
 from bench.load.browsers import Visit
-from bench.load.portal_stack import Stack
+from bench.load.portal_stack import PATIENCE_SECONDS, Stack
 from bench.report import Row, missed
 from bench.scale import scale
 
@@ -204,13 +204,13 @@ def _ended(stack: Stack) -> None:
 
     stack.ask(op="speed", full=FULL_PACE, quiet=QUIET_PACE, speaking=1)
     (job,) = _submit(_FRESH, 1)
-    servers.wait_until(lambda: _count(_FRESH, "RUNNING"), "the start of the first job", 120)
+    servers.wait_until(lambda: _count(_FRESH, "RUNNING"), "the start of the first job", PATIENCE_SECONDS)
     time.sleep(WINDOW)
     stack.ask(op="speed", full=FULL_PACE, quiet=QUIET_PACE, speaking=0)
     stack.ask(op="finish", attempt=str(Attempt.objects.get(job=job).pk))
-    servers.wait_until(lambda: _count(_FRESH, "SUCCEEDED"), "the end of the first job", 120)
+    servers.wait_until(lambda: _count(_FRESH, "SUCCEEDED"), "the end of the first job", PATIENCE_SECONDS)
     open_ = StreamHead.objects.filter(job=job).exclude(closed=True, unsealed=0)
-    servers.wait_until(lambda: not open_.exists(), "the sealing of its streams", 120)
+    servers.wait_until(lambda: not open_.exists(), "the sealing of its streams", PATIENCE_SECONDS)
     ended_jobs.copy(job, ENDED)
 
 
@@ -258,7 +258,11 @@ def _under_load(stack: Stack) -> UnderLoad:
                     memory.append(_memory(stack))
         time.sleep(max(0.0, began + SECONDS - time.monotonic()))
         memory.append(_memory(stack))
-    servers.wait_until(lambda: _count(_FRESH, "RUNNING") == SUBMISSIONS, "the start of all submitted jobs", 120)
+    servers.wait_until(
+        lambda: _count(_FRESH, "RUNNING") == SUBMISSIONS,
+        "the start of all submitted jobs",
+        PATIENCE_SECONDS,
+    )
     return UnderLoad(found[0], _waits(), results[0], memory[-2:])
 
 

@@ -24,6 +24,8 @@ from bench.load.portal_process import SOCKET_VARIABLE
 WEBS, WORKERS, SWEEPS = 2, 1, 2
 _TICKS = os.sysconf("SC_CLK_TCK")
 _MOST = "1000000"
+# For a step of a few seconds, on a machine that others use.
+PATIENCE_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,7 @@ def started(folder: Path, environment: Mapping[str, str]) -> Iterator[Stack]:
             process = stack.enter_context(running(words, env=mine, stdout=log, stderr=log))
             found.processes.append(Process(kind, process.pid, operations))
         listening = [*ports, *(process.operations for process in found.processes)]
-        wait_until(lambda: all(map(answers, listening)), "the start of the portal", 120)
+        wait_until(lambda: all(map(answers, listening)), "the start of the portal", PATIENCE_SECONDS)
         try:
             yield found
         except Exception:
