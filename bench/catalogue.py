@@ -64,6 +64,9 @@ GOALS: Mapping[str, str] = {
     "E7": "<= 10 ms / <= 1 s",
     "E8": "better than all on every trace",
     "E9": "1; 0",
+    "X1": "<= 500 ms; <= 5 s",
+    "X2": "<= 300 ms; lines lost or doubled: 0",
+    "X3": "<= 1.05 x",
     "X5": "<= 200 KB",
 }
 
@@ -124,6 +127,7 @@ MEASUREMENTS: Sequence[Measurement] = (
     Measurement("kubernetes.admission_database", ("K5",), 1800),
     Measurement("elasticity.targets", ("E1", "E2", "E3", "E4", "E5", "E6", "E7"), 900),
     Measurement("elasticity.open_traces", ("E8", "E9"), 7200),
+    Measurement("load.at_scale", ("X1", "X2", "X3"), 7200),
     Measurement("pages.growth", ("X5",), 1200),
 )
 

@@ -1,4 +1,4 @@
-"""Tables of the composition root: heartbeats of the portal's processes."""
+"""Tables of the composition root: heartbeats of the portal's processes, and the lease of the sweeps."""
 
 from __future__ import annotations
 
@@ -25,3 +25,16 @@ class ProcessHeartbeat(models.Model):
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["kind", "host", "pid", "started"], name="one_row_per_process")]
+
+
+class SweepLease(models.Model):
+    """Which of several sweeps makes the passes: ``portal.operations.sweep_lease``. One row."""
+
+    id = models.PositiveSmallIntegerField(primary_key=True, default=1)
+    # Machine or pod, and process id; empty: free.
+    holder = models.CharField(max_length=280, blank=True)
+    # Incremented by every renewal. A lease that stays the same for a while is free.
+    revision = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = [models.CheckConstraint(condition=models.Q(id=1), name="one_sweep_lease")]

@@ -6,7 +6,7 @@ not an error. No call may be made inside a database transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -184,6 +184,17 @@ class ClusterBackend(Protocol):
 
     def forget(self, job_id: str) -> None:
         """Remove the checkpoints of a job that no longer runs."""
+
+
+@runtime_checkable
+class JointObserver(Protocol):
+    """A backend that observes many attempts in fewer requests than one by one."""
+
+    def observe_many(self, refs: Sequence[AttemptRef]) -> Mapping[str, AttemptView | None]:
+        """Return the observed state by attempt id; None where the backend does not answer.
+
+        An attempt that is absent from the result has to be observed on its own.
+        """
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ subscription with an ``id`` contains that id.
 
 The handshake is always accepted, and a refused socket is then closed with a code and a reason, because browsers hide
 the reason of a refused handshake: 4401 not signed in, 4403 another origin, 4404 no socket at this address, 4408 idle,
-4409 too slow, 4429 too many sockets, 1011 internal error, 1013 the database is unavailable. After a close of the last
-two a client connects again, with a growing pause, and subscribes from its cursors.
+4409 too slow, 4429 too many sockets, 1011 internal error, 1012 the process ends, 1013 the database is unavailable.
+After a close of the last three a client connects again, with a growing pause, and subscribes from its cursors.
 """
 
 from __future__ import annotations

@@ -24,10 +24,12 @@ _ERROR_CHARACTERS = 500
 
 
 class Task(NamedTuple):
-    """A task of every sweep. ``run`` may decide to work less often."""
+    """A task of every pass. ``run`` may decide to work less often. ``everywhere``: it concerns this process, so that
+    each of several sweeps runs it."""
 
     name: str
     run: Callable[[datetime], object]
+    everywhere: bool = False
 
 
 class Periodic:
@@ -40,10 +42,13 @@ class Periodic:
         # Tasks without a row in ``FailedTask``. At the start none is known: an earlier process may have stored one.
         self._clean: set[str] = set()
 
-    def run(self, now: datetime) -> None:
-        """Run every task that is not in its pause after a failure. Raises DatabaseError when the database is lost."""
+    def run(self, now: datetime, *, leads: Callable[[], bool] = lambda: True) -> None:
+        """Run every task that is not in its pause after a failure. Raises DatabaseError when the database is lost.
+
+        ``leads`` returns whether this sweep makes the passes; otherwise only the tasks ``everywhere`` run.
+        """
         for task in self._tasks:
-            if now >= self._next.get(task.name, now):
+            if now >= self._next.get(task.name, now) and (task.everywhere or leads()):
                 self._run(task, now)
 
     def _run(self, task: Task, now: datetime) -> None:

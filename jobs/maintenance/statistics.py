@@ -67,5 +67,6 @@ def jobs_by_state() -> dict[JobState, Counted]:
 
 def unsealed_blocks() -> int:
     """Count the blocks of streams that were not merged yet."""
-    heads = StreamHead.objects.filter(unsealed__gt=0).aggregate(total=Sum("unsealed"))
+    # ``closed`` is the first column of the index: without it, the heads of all ended jobs would be read.
+    heads = StreamHead.objects.filter(closed__in=(True, False), unsealed__gt=0).aggregate(total=Sum("unsealed"))
     return heads["total"] or 0

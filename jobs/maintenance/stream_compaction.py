@@ -44,7 +44,9 @@ _failed: dict[int, datetime] = {}
 def seal_due(now: datetime, *, limit: int = 20) -> int:
     """Seal at most ``limit`` streams that are due. Return their number. Takes two small queries if there is none."""
     _close_forgotten(now, limit)
-    due = Q(closed=True, unsealed__gt=0) | Q(unsealed__gte=MANY_BLOCKS)
+    # Both sides compare ``closed``, the first column of the index: otherwise every pass reads the heads of all ended
+    # jobs. (``closed=True`` is written without a comparison, for which SQLite uses no index.)
+    due = Q(closed__in=(True,), unsealed__gt=0) | Q(closed__in=(False,), unsealed__gte=MANY_BLOCKS)
     waiting = _waiting_after_failure(now)
     heads = list(StreamHead.objects.filter(due).exclude(pk__in=waiting).values_list("pk", flat=True)[:limit])
     for pk in heads:

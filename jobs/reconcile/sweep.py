@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from uuid import UUID
 
 from django.db.models import Count, F, Q
 
-from jobs.backends.base import AttemptRef, AttemptView
+from jobs.backends import factory as backend_factory
+from jobs.backends.base import AttemptRef, AttemptView, JointObserver
 from jobs.lifecycle.states import ACTIVE, JobState
 from jobs.lifecycle.steadiness import Reading, ReplicaReading, Watch
 from jobs.models import Attempt, Job, Replica
@@ -38,9 +39,10 @@ def sweep(now: datetime, watch: Watch | None = None, explanations: Explanations 
     waits = Q(state=JobState.QUEUED, cancel_requested=None)
     moving = Job.objects.filter(state__in=ACTIVE).exclude(waits).order_by("created")
     running = _readings() if JobState.RUNNING in counts else {}
+    views = _views([ref for _, ref, _ in running.values()])
     for pk in list(moving.values_list("pk", flat=True)):
         if pk in running:
-            _one(partial(_look_at, pk, running[pk], watch, now), pk)
+            _one(partial(_look_at, pk, running[pk], views, watch, now), pk)
         else:
             _one(partial(reconcile, pk, clock=lambda: now), pk)
     watch.keep_only(running)
@@ -56,7 +58,7 @@ _Row = tuple[Callable[[AttemptView | None], Reading], AttemptRef, Callable[[], d
 
 
 def _readings() -> dict[UUID, _Row]:
-    """Read all running jobs, in three queries. The backend is queried later, for each job on its own."""
+    """Read all running jobs, in three queries."""
     running = Job.objects.filter(state=JobState.RUNNING)
     replicas: dict[UUID, list[ReplicaReading]] = {}
     rows = Replica.objects.filter(attempt__job__in=running, attempt__number=F("attempt__job__attempt")).order_by("pk")
@@ -81,10 +83,16 @@ def _deadline(created: datetime, timeout: str) -> datetime:
     return created + span(timeout)
 
 
-def _look_at(job_id: UUID, row: _Row, watch: Watch, now: datetime) -> None:
+def _views(refs: Sequence[AttemptRef]) -> Mapping[str, AttemptView | None]:
+    """Observe the attempts together if the backend can; one that is absent from the result is observed on its own."""
+    backend = backend_factory.current() if refs else None
+    return backend.observe_many(refs) if isinstance(backend, JointObserver) else {}
+
+
+def _look_at(job_id: UUID, row: _Row, views: Mapping[str, AttemptView | None], watch: Watch, now: datetime) -> None:
     """Reconcile a running job unless nothing has changed since it was last reconciled."""
     reading_with, ref, deadline = row
-    reading = reading_with(seen_of(ref))
+    reading = reading_with(views[ref.attempt_id] if ref.attempt_id in views else seen_of(ref))
     if not watch.skips(job_id, reading, now):
         reconcile(job_id, clock=lambda: now)
         watch.reconciled(job_id, reading, now, deadline)

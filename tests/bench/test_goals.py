@@ -53,6 +53,9 @@ JUDGED_BY: Mapping[str, Sequence[str]] = {
     "E6": ["RECOVERY_GOAL"],
     "E7": ["DECISION_GOAL_MS", "LARGE_DECISION_GOAL"],
     "E9": ["MOST_STOPS", "0"],
+    "X1": ["SWEEP_MS", "RUNNING_SECONDS"],
+    "X2": ["API_MS", "LINES_GOAL"],
+    "X3": ["GROWTH"],
     "X5": ["GOAL_KB"],
 }
 # Goals without figures: equal bits, and less than every peer.

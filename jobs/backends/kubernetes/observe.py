@@ -46,6 +46,14 @@ def view(job: Object, pods: Iterable[Object]) -> AttemptView:
     return AttemptView(gone=False, replicas=tuple(replace(one, agent=agent) for one in views))
 
 
+def by_job(pods: Iterable[Object]) -> Mapping[str, list[Object]]:
+    """Group pods by the name of their PaddleJob."""
+    found: dict[str, list[Object]] = {}
+    for pod in pods:
+        found.setdefault((pod["metadata"].get("labels") or {}).get(names.JOB_LABEL, ""), []).append(pod)
+    return found
+
+
 def container(pod: Object) -> Container:
     """Return the container of a replica without an agent."""
     status = pod.get("status") or {}

@@ -151,7 +151,11 @@ UNSEALED_BLOCKS = _gauge("stream_unsealed_blocks", "Blocks of streams that were 
 STATISTICS_AGE = _gauge(
     "statistics_age_seconds", "Time since the jobs and blocks of these gauges were counted.", of=_SWEEP
 )
-SWEEP_AGE = _gauge("sweep_age_seconds", "Time since the last pass of the sweep ended.", of=_SWEEP)
+SWEEP_AGE = _gauge(
+    "sweep_age_seconds",
+    "Time since the last pass of this process ended. Of several sweeps one makes passes: take the least.",
+    of=_SWEEP,
+)
 SWEEP_SECONDS = _histogram("sweep_pass_seconds", "Duration of a pass.", of=_SWEEP, buckets=_PASS_SECONDS)
 SWEEP_TASK_SECONDS = _counter("sweep_task_seconds_total", "Time spent in each periodic task.", "task", of=_SWEEP)
 SWEEP_JOBS = _counter("sweep_jobs_total", "Jobs that the sweep looked at.", of=_SWEEP)

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -22,6 +22,7 @@ from portal.common.monitoring import heartbeat, metrics
 from portal.common.monitoring.metrics import Process
 from portal.operations import tracing
 from portal.operations.serving import serve
+from portal.operations.sweep_lease import Lease, LeaseKeeper, identity
 from portal.system.heartbeats import HeartbeatPruning, Reporter
 
 _log = logging.getLogger(__name__)
@@ -31,7 +32,10 @@ LOST_PAUSE = 2.0
 
 
 class Command(BaseCommand):
-    help = "Run the periodic tasks every REGATTA_SWEEP_SECONDS until SIGTERM: above all, reconcile all active jobs."
+    help = (
+        "Run the periodic tasks every REGATTA_SWEEP_SECONDS until SIGTERM: above all, reconcile all active jobs. "
+        "Of several sweeps on PostgreSQL, one runs them and the others wait for its end."
+    )
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -71,7 +75,7 @@ class Command(BaseCommand):
             Task("namespaces", NamespaceUpdates().when_due),
             Task("e-mail", Outbox().when_due),
             Task("sign-in attempts", SignInAttempts().when_due),
-            Task("statistics", Statistics().when_due),
+            Task("statistics", Statistics().when_due, everywhere=True),
             Task("heartbeats", HeartbeatPruning().when_due),
         )
         periodic = Periodic(tasks, every=settings.SWEEP_SECONDS)
@@ -84,24 +88,33 @@ class Command(BaseCommand):
 
         reporter = Reporter("sweep")
         reporter.start()
+        lease = LeaseKeeper(Lease(identity()))
+        lease.start()
 
         def sweep_once(now: datetime) -> None:
-            with passes.measured():
+            leads = lease.is_held()
+            with passes.measured() if leads else nullcontext():
                 close_old_connections()
                 # Without a database no task begins: each would fail in its own way, and log that.
                 connection.ensure_connection()
-                periodic.run(now)
-            reporter.passed(passes.seconds)
+                periodic.run(now, leads=lease.is_held)
+            if leads:
+                reporter.passed(passes.seconds)
+            heartbeat.OF_PROCESS.beat()
 
         try:
             repeat(sweep_once, every=settings.SWEEP_SECONDS, wait=stop.wait)
         finally:
+            lease.stop()
             reporter.stop()
             stop_tracing()
 
 
 class Passes:
-    """Measures the passes of the sweep. The heartbeat beats at each pass, task and job, so a long pass is no hang."""
+    """Measures the passes of the sweep. The heartbeat beats at each pass, task and job, so a long pass is no hang.
+
+    Of several sweeps, those without the lease make none, and their age grows: the least age is that of the platform.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

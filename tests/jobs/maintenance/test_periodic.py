@@ -45,6 +45,20 @@ def test_a_task_that_raises_keeps_no_other_from_its_turn() -> None:
     assert len(healthy.runs) == 3
 
 
+def test_a_sweep_without_the_lease_runs_only_the_tasks_of_each_process() -> None:
+    shared, own = Failing(fails=False), Failing(fails=False)
+    tasks = Periodic([Task("shared", shared), Task("own", own, everywhere=True)], every=1)
+    tasks.run(at(0), leads=lambda: False)
+    assert (len(shared.runs), len(own.runs)) == (0, 1)
+
+
+def test_a_sweep_that_loses_the_lease_in_a_pass_begins_no_further_task() -> None:
+    held = [True]
+    first, second = (lambda now: held.clear()), Failing(fails=False)
+    Periodic([Task("first", first), Task("second", second)], every=1).run(at(0), leads=lambda: bool(held))
+    assert second.runs == []
+
+
 def test_it_is_logged_by_its_name_with_the_pause(caplog: pytest.LogCaptureFixture) -> None:
     Periodic([Task("sealing", Failing())], every=1).run(MOMENT)
     assert "The periodic task sealing failed (1 in a row); the next try is in 0:00:02." in caplog.text

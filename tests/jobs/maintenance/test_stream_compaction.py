@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -11,7 +12,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from jobs.lifecycle.states import JobState
-from jobs.maintenance import stream_compaction
+from jobs.maintenance import statistics, stream_compaction
 from jobs.models.streams import Block, StreamHead
 from jobs.streams import store
 from jobs.streams.block_codec import SEALED
@@ -113,6 +114,21 @@ def test_nothing_due_costs_two_queries(writer: Writer) -> None:
     ) as queries:
         assert stream_compaction.seal_due(now()) == 0
     assert len(queries) == 2
+
+
+@pytest.mark.parametrize("read", [lambda: stream_compaction.seal_due(now()), statistics.unsealed_blocks])
+def test_the_heads_of_ended_jobs_are_not_read(writer: Writer, read: Callable[[], object]) -> None:
+    """They are two for each job that ever ran, and the sweep looks every second."""
+    with CaptureQueriesContext(connection) as queries:
+        read()
+    plans = []
+    with connection.cursor() as cursor:
+        for query in queries.captured_queries:
+            cursor.execute(f"EXPLAIN QUERY PLAN {query['sql']}")
+            plans += [str(step[-1]) for step in cursor.fetchall()]
+    heads = [step for step in plans if StreamHead._meta.db_table in step]
+    assert heads
+    assert all(step.startswith("SEARCH") for step in heads), plans
 
 
 def test_the_streams_of_a_job_that_ended_long_ago_are_closed(writer: Writer) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 
 from tests.end_to_end.support import processes
@@ -30,6 +31,7 @@ FRAME_SECONDS = 20.0
 # A submission takes 0.1 s on an idle machine, and at most one second more for counters that do not answer. A Redis
 # that a request waits for without a limit would take far longer.
 LONGEST_REQUEST_SECONDS = 8.0
+SERVICE_RESTART = 1012  # RFC 6455 and its registry of close codes
 _WITHOUT_POLLING = """
 import django
 django.setup()
@@ -63,8 +65,7 @@ class Site:
     def start(self) -> None:
         self._directory.mkdir(parents=True, exist_ok=True)
         assert self._run("manage.py", "prepare").wait(START_SECONDS) == 0, self.output()
-        for port in self.ports:
-            self._run("-c", _WITHOUT_POLLING, PORT=str(port))
+        self.webs = [self._run("-c", _WITHOUT_POLLING, PORT=str(port)) for port in self.ports]
         self._run("manage.py", "work")
         until(
             "both web processes answer", lambda: all(map(self._answers, self.ports)), START_SECONDS, story=self.output
@@ -150,8 +151,12 @@ class Listing:
         while job not in self._socket.recv(timeout=max(0.0, give_up - time.monotonic()), decode=True):
             continue
 
-    def close(self) -> None:
-        self._socket.close()
+    def close_code(self) -> int | None:
+        """Return the code with which the portal closes the socket."""
+        with pytest.raises(ConnectionClosed):
+            while True:
+                self._socket.recv(timeout=FRAME_SECONDS)
+        return self._socket.close_code
 
 
 @pytest.mark.timeout(240)
@@ -175,7 +180,11 @@ def test_web_processes_and_the_worker_reach_each_other_and_survive_the_loss_of_r
         # Processes notice the end of the outage after a while.
         until("the worker takes hints again", lambda: _is_taken(site), 90, story=site.output)
         until("the other web process rings again", lambda: _is_seen(site, listing), 60, story=site.output)
-    listing.close()
+
+    # A rolling restart, or an autoscaler that removes a web process: readers connect again, to another one.
+    site.webs[0].terminate()
+    assert listing.close_code() == SERVICE_RESTART
+    Listing(site, web=1).shows(first)
 
 
 def _is_taken(site: Site) -> bool:
