@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import cast
 from uuid import UUID
 
-from celery import shared_task
+from celery import current_app, shared_task
 from django.conf import settings
 from django.db import DatabaseError, transaction
 
@@ -14,8 +15,17 @@ from jobs.reconcile import reconciler
 from portal.common.hint_sender import HintSender
 from portal.common.monitoring import log_context
 from portal.common.outages import is_lost, log_failure
+from portal.common.redis_client import client_of
 
 _log = logging.getLogger(__name__)
+
+# Messages that may wait in a Redis, about 1.2 kB each. Without a limit they fill it while no worker runs, and kombu's
+# worker cannot start on a full Redis.
+MOST_WAITING = 10_000
+
+
+class TooManyWaiting(Exception):
+    """MOST_WAITING messages wait for the worker."""
 
 
 @shared_task  # type: ignore[untyped-decorator]
@@ -45,9 +55,19 @@ def _send(job_id: str) -> None:
         _log.warning("No hint could be sent for job %s; the sweep will find it.", job_id, exc_info=True)
 
 
+def _deliver_to_redis(job_ids: Sequence[str]) -> None:
+    """Send the hints unless too many wait. Raises TooManyWaiting, and what the clients of Redis raise."""
+    queue = str(current_app.conf.task_default_queue)
+    if cast(int, client_of(settings.BROKER_URL).llen(queue)) >= MOST_WAITING:
+        raise TooManyWaiting(f"{MOST_WAITING} messages wait for the worker. See that it runs.")
+    _deliver(job_ids)
+
+
 def _deliver(job_ids: Sequence[str]) -> None:
     for job_id in job_ids:
         reconcile_job.apply_async((job_id,), retry=False)
 
 
-_hints = HintSender(_deliver, what="The broker of REGATTA_BROKER_URL", without="the sweep does the work until then")
+_hints = HintSender(
+    _deliver_to_redis, what="The broker of REGATTA_BROKER_URL", without="the sweep does the work until then"
+)

@@ -42,7 +42,7 @@ class Builder(Protocol):
         """Return the interpreter of the platform's own roles."""
 
     def give_up(self, job: Job, spec: JobSpec) -> None:
-        """Stop the build: the job does not wait for it any more."""
+        """Stop the build, which the job does not wait for any more, unless another job waits for it. Raises OSError."""
 
     def end_all(self) -> None:
         """Stop all running builds; the next ``begin`` starts them again."""
@@ -59,7 +59,12 @@ class _Bundles:
         return local_bundle.PYTHON
 
     def give_up(self, job: Job, spec: JobSpec) -> None:
-        """Do nothing: other jobs may need the same packages."""
+        wanted = local_bundle.environment_folder(spec.requirements, spec.framework)
+        if not any(
+            local_bundle.environment_folder(other.requirements, other.framework) == wanted
+            for _, other in _others_in_building(job)
+        ):
+            local_bundle.give_up(spec.requirements, spec.framework)
 
     def end_all(self) -> None:
         local_bundle.end_all()
@@ -78,9 +83,11 @@ class _Images:
         return Path(launcher.PYTHON)
 
     def give_up(self, job: Job, spec: JobSpec) -> None:
-        others = Job.objects.filter(state=JobState.BUILDING, namespace=job.namespace, snapshot=job.snapshot)
-        if not others.exclude(pk=job.pk).exists():
-            launcher.give_up(_plan_of(job, spec))
+        image_plan = _plan_of(job, spec)
+        others = [_plan_of(*other) for other in _others_in_building(job) if not other[1].image]
+        # A job with other code may wait for this build, because it needs the same packages.
+        if not any(image_plan.installed in (image.reference for image in other.images) for other in others):
+            launcher.give_up(image_plan)
 
     def end_all(self) -> None:
         launcher.end_all()
@@ -141,6 +148,12 @@ def image_problem(namespace: str, spec: JobSpec) -> str:
     if is_of_another_namespace(spec.image, settings.IMAGE_REGISTRY, namespace):
         return messages.IMAGE_OF_ANOTHER_NAMESPACE()
     return ""
+
+
+def _others_in_building(job: Job) -> list[tuple[Job, JobSpec]]:
+    """Return the other jobs that are being built, with their specifications."""
+    others = Job.objects.filter(state=JobState.BUILDING).exclude(pk=job.pk).select_related("namespace")
+    return [(other, JobSpec.from_json(other.spec)) for other in others]
 
 
 def _plan_of(job: Job, spec: JobSpec) -> Plan:

@@ -149,13 +149,22 @@ def _begin(folder: Path, requirements: tuple[str, ...], words: tuple[str, ...]) 
     )
 
 
+def give_up(requirements: tuple[str, ...], framework: str = NATIVE) -> None:
+    """Kill the installer of these requirements, if it runs; the next ``build`` starts it again. Raises OSError."""
+    _kill(environment_folder(requirements, framework) / "lock")
+
+
 def end_all() -> None:
     """Kill all running installers with their child processes; the next ``build`` starts them again."""
     for lock in directories()[1].glob("*/lock"):
-        if _is_held(lock):
-            with contextlib.suppress(ValueError, ProcessLookupError):
-                # An installer leads a session, and so a process group.
-                os.killpg(int(lock.read_text(encoding="ascii")), signal.SIGKILL)
+        _kill(lock)
+
+
+def _kill(lock: Path) -> None:
+    if lock.exists() and _is_held(lock):
+        with contextlib.suppress(ValueError, ProcessLookupError):
+            # An installer leads a session, and so a process group.
+            os.killpg(int(lock.read_text(encoding="ascii")), signal.SIGKILL)
 
 
 def pip_variables() -> list[str]:

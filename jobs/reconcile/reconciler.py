@@ -119,7 +119,11 @@ def cause(job_id: UUID | str, kind: type[Event], *, why: str = "", actor: User |
 def _turn(loaded: Loaded, clock: Clock) -> bool:
     """Run one turn. Return False if nothing is left to do now."""
     now = clock()
-    facts = _facts(loaded)
+    unlaunched = _ends_before_launch(loaded)
+    if unlaunched:
+        # Here and not as an effect of STOPPING: such an attempt leaves the state in this turn.
+        stopping.give_up_build(loaded.job)
+    facts = _facts(loaded, unlaunched=unlaunched)
     _note(loaded, facts, now)
     for event in events_from(loaded.view, facts, now, policy()):
         if apply(loaded, event, clock, actor=_actor_of(event, loaded.job)) is not Outcome.UNCHANGED:
@@ -297,21 +301,21 @@ def view_of(job: Job, attempt: Attempt | None) -> JobView:
     )
 
 
-def _facts(loaded: Loaded) -> Facts:
+def _facts(loaded: Loaded, *, unlaunched: bool) -> Facts:
     job = loaded.job
     requested = job.cancel_requested is not None
     return Facts(
         cancelled_by=(job.cancelled_by.username if job.cancelled_by else "the platform") if requested else "",
         recalled=recall_of(job.pk, job.attempt) if loaded.view.state in HOLDS_QUOTA else "",
         replicas=tuple(replica_fact(row) for row in loaded.replicas),
-        view=_observe(loaded),
+        view=_observe(loaded, unlaunched=unlaunched),
     )
 
 
-def _observe(loaded: Loaded) -> AttemptView | None:
+def _observe(loaded: Loaded, *, unlaunched: bool) -> AttemptView | None:
     if loaded.view.state not in attempts.OBSERVED:
         return None
-    if loaded.attempt is None or _ends_before_launch(loaded):
+    if loaded.attempt is None or unlaunched:
         return AttemptView(gone=True)
     return seen_of(attempts.ref_of(loaded.job, loaded.attempt))
 

@@ -20,10 +20,17 @@ _log = logging.getLogger(__name__)
 
 
 def stop(job: Job) -> None:
-    """Stop the replicas of the present attempt within its grace period, and a build that no other job needs."""
+    """Stop the replicas of the present attempt within its grace period."""
     _stop_within(job, stop_grace(job))
+
+
+def give_up_build(job: Job) -> None:
+    """Stop the build of an attempt that ends before its launch, unless another job needs the build."""
     spec = JobSpec.from_json(job.spec)
-    builders.of(spec).give_up(job, spec)
+    try:
+        builders.of(spec).give_up(job, spec)
+    except OSError:
+        _log.warning("The build of job %s continues until its time limit.", job.pk, exc_info=True)
 
 
 def shorten_grace(job: Job) -> None:

@@ -74,8 +74,8 @@ class HintSender:
             self._send(hints)
         except Exception as error:  # noqa: BLE001  servers fail in many ways, and recover
             if not self._failed:
-                _log.warning("%s cannot be reached; %s: %s", self._what, self._without, error)
+                _log.warning("%s cannot be used; %s: %s", self._what, self._without, error)
             return False
         if self._failed:
-            _log.warning("%s can be reached again.", self._what)
+            _log.warning("%s can be used again.", self._what)
         return True

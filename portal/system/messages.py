@@ -79,6 +79,10 @@ MAIL_GIVEN_UP = _(
     "E-mails of the last day that were given up: {count} ({error}). Check REGATTA_MAIL_SERVER. Their"
     " recipients have to ask for them again."
 )
+MAIL_SERVER_MISSING = _(
+    "Sign-up is open, but REGATTA_MAIL_SERVER is not set, so new accounts cannot be confirmed. Set it, or close the"
+    " sign-up with REGATTA_SIGN_UP=closed."
+)
 MAIL_TO_OUTPUT = _("E-mails are written to the output of the sweep: REGATTA_MAIL_SERVER is not set.")
 
 EMAIL_NOT_WAITING = _("This e-mail is no longer waiting: it was sent, was given up, or is being sent now.")

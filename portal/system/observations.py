@@ -172,7 +172,10 @@ class Credential:
 
 @dataclass(frozen=True)
 class Mail:
-    """The queue of e-mails, and those of the last day that could not be sent and are still unsent."""
+    """The queue of e-mails, and those of the last day that could not be sent and are still unsent.
+
+    ``is_configured``: a mail server is set. ``confirms_accounts``: sign-up is open, and sends a link by e-mail.
+    """
 
     waiting: int
     oldest_due: datetime | None
@@ -180,6 +183,7 @@ class Mail:
     given_up: int
     last_error: str = ""
     is_configured: bool = field(default=True)
+    confirms_accounts: bool = field(default=False)
 
 
 Observation = (

@@ -17,6 +17,7 @@ from portal.system import observations as seen
 from portal.system.redaction import Redaction
 from quota import selectors as quota
 from rbac.models import ApiToken, FailedEmail, OutgoingEmail
+from rbac.sign_in import registration
 
 TOKEN_DAYS = 14
 MOST_OWNERS = 50
@@ -93,4 +94,5 @@ def mail(now: datetime) -> seen.Mail:
         given_up=counts["given_up"],
         last_error=newest.error if newest else "",
         is_configured=not settings.EMAIL_BACKEND.endswith("console.EmailBackend"),
+        confirms_accounts=registration.is_possible(),
     )

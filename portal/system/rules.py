@@ -275,6 +275,8 @@ def _mail(seen: Mail, now: datetime) -> Iterator[Entry]:
 
 
 def _mail_state(seen: Mail, now: datetime) -> tuple[Status, str]:
+    if seen.confirms_accounts and not seen.is_configured:
+        return Status.WARNING, messages.MAIL_SERVER_MISSING()
     if seen.given_up:
         return Status.FAILED, messages.MAIL_GIVEN_UP(count=seen.given_up, error=seen.last_error)
     if seen.unsent:

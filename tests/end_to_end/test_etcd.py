@@ -10,7 +10,6 @@ from jobs.messages import jobs as job_messages
 from runtime import contract
 from runtime.coordination import connect
 from runtime.coordination.base import CoordinationStore
-from runtime.coordination.etcd_address import EtcdAddress
 from runtime.messages import training as training_messages
 from tests.end_to_end.support import code, processes
 from tests.end_to_end.support.portal import RunningPortal, is_of_a_replica
@@ -24,7 +23,7 @@ END_SECONDS = 60.0
 
 @pytest.fixture(scope="module")
 def site(guarded: EtcdServer) -> str:
-    return EtcdAddress((guarded.server,), "/site", "root", guarded.password).url
+    return guarded.url_of_root("/site")
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs import tasks
 from tests.servers.redis_server import RedisServer
 from tests.waiting import until
 
@@ -36,6 +37,7 @@ class Sender:
     """A process that sends hints, such as a web process."""
 
     def __init__(self, url: str, data: Path) -> None:
+        self._errors = data / "errors"
         environment = os.environ | {"REGATTA_BROKER_URL": url, "REGATTA_DATA_DIR": str(data)}
         self.process = subprocess.Popen(
             [sys.executable, "-c", _SENDER],
@@ -43,9 +45,12 @@ class Sender:
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self._errors.open("w"),
             text=True,
         )
+
+    def errors(self) -> str:
+        return self._errors.read_text()
 
     def send(self, job: str) -> float:
         """Send a hint; return the seconds that the caller waited."""
@@ -96,6 +101,18 @@ def test_a_hint_does_not_wait_for_the_broker_and_arrives_again_after_an_outage(
     repair(fragile_redis)
     before = waiting(fragile_redis)
     until("hints arrive again", lambda: sender.send("again") and waiting(fragile_redis) > before)
+
+
+def test_hints_are_dropped_while_too_many_wait_and_are_sent_again_once_a_worker_has_taken_them(
+    fragile_redis: RedisServer, sender: Sender
+) -> None:
+    queue = fragile_redis.client(database=0)
+    queue.rpush("celery", *range(tasks.MOST_WAITING))
+    until("hints are dropped", lambda: sender.send("lost") and sender.errors().count("messages wait for the worker"))
+    assert waiting(fragile_redis) == tasks.MOST_WAITING
+    queue.ltrim("celery", 0, 9)
+    until("hints arrive again", lambda: sender.send("again") and waiting(fragile_redis) > 10)
+    assert sender.errors().count("messages wait for the worker") == 1
 
 
 def test_a_process_ends_while_the_broker_is_silent(fragile_redis: RedisServer, sender: Sender) -> None:

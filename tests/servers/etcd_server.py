@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from runtime.coordination.etcd_address import EtcdAddress
 from tests.ports import free_port
 from tests.waiting import until
 
@@ -55,6 +56,10 @@ class EtcdServer:
     @property
     def url(self) -> str:
         return f"etcd://{self.server}"
+
+    def url_of_root(self, prefix: str = "") -> str:
+        """Return the address with the account ``root``, for keys below the prefix."""
+        return EtcdAddress((self.server,), prefix, "root", self.password).url
 
     def start(self, *, wait: bool = True) -> None:
         self._begin()

@@ -76,11 +76,15 @@ class RedisServer:
         self._process.send_signal(signal.SIGCONT)
 
     def fill(self) -> None:
-        """Let it refuse everything that needs memory, like a full Redis without eviction."""
+        """Let it refuse everything that needs memory, like a Redis that is full of keys that it may not evict."""
         self.client().config_set("maxmemory-policy", "noeviction")
         self.client().config_set("maxmemory", 1)
 
+    def relieve(self) -> None:
+        """Undo ``fill``."""
+        self.client().config_set("maxmemory", 0)
+
     def empty(self) -> None:
         """Undo ``fill``, and remove all keys."""
-        self.client().config_set("maxmemory", 0)
+        self.relieve()
         self.client().flushall()

@@ -11,6 +11,7 @@ from typing import Any
 from jobs.builds.images.plan import Image, Kind
 
 ORDER, OUTCOME, LOG, LOCK = "order.json", "outcome.json", "build.log", "lock"
+GIVEN_UP = "given-up"  # a file that ends the worker
 _RUNTIME_BYTES = 8 * 1024**3  # the limit of users does not apply to the platform's own image
 WORKSPACE_BYTES = 2 * 1024**3  # beside the content of an image: pip's unpacked files, the packed layer
 BUILDAH, POD = "buildah", "pod"

@@ -13,7 +13,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -110,6 +109,7 @@ def _begin(folder: Path, image_plan: plan.Plan, snapshot: CodeSnapshot, lock: in
     """Start the worker, which inherits the lock: it is held without interruption."""
     local_bundle.write_files(folder / "code", code_snapshots.files_of(snapshot))
     _order(image_plan).write(folder)
+    (folder / build_request.GIVEN_UP).unlink(missing_ok=True)
     with (folder / build_request.LOG).open("a") as log:
         subprocess.Popen(
             (sys.executable, "-m", "jobs.builds.images.worker", str(folder), str(lock)),
@@ -152,11 +152,10 @@ def end_all() -> None:
 
 
 def _end(folder: Path) -> None:
-    """Send SIGTERM to the worker and its child processes."""
+    """Request the end of the worker. A file and no signal: the worker may run in another pod with the same volume."""
     if _is_held(folder):
-        with contextlib.suppress(ValueError, ProcessLookupError, FileNotFoundError):
-            # The worker leads a session, and so a process group.
-            os.killpg(int((folder / build_request.LOCK).read_text(encoding="ascii")), signal.SIGTERM)
+        with contextlib.suppress(FileNotFoundError):
+            (folder / build_request.GIVEN_UP).touch()
 
 
 @contextlib.contextmanager

@@ -87,6 +87,11 @@ class Plan:
         return self.images[-1].reference
 
     @property
+    def installed(self) -> str:
+        """Reference of the last image with packages: the parent of the job's own."""
+        return self.images[-1].parent
+
+    @property
     def tag(self) -> str:
         return self.reference.rpartition(":")[2]
 

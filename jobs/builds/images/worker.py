@@ -3,7 +3,8 @@
 The folder contains ``order.json`` and ``code/``. Output goes to ``build.log``, the result to ``outcome.json``:
 ``{"ok": bool, "why": "..."}``. ``lock`` is the inherited descriptor of the folder's ``lock`` file, which contains the
 process id and is held until this process ends: if the lock is free and there is no outcome, no build runs. If several
-workers need the same image at once, one builds it and the others wait.
+workers need the same image at once, one builds it and the others wait. If the file ``given-up`` appears in the folder,
+the worker ends, with its child processes and its pods.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -21,7 +23,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from jobs.builds.images import layers, plan
-from jobs.builds.images.build_request import BUILDAH, LOG, OUTCOME, POD, Order
+from jobs.builds.images.build_request import BUILDAH, GIVEN_UP, LOG, OUTCOME, POD, Order
 from jobs.builds.images.buildah import Buildah, too_long
 from jobs.builds.images.errors import BuildFailed
 from jobs.builds.images.plan import Image
@@ -30,6 +32,7 @@ from jobs.messages import cluster as messages
 from runtime.messages import to_json
 
 _WAIT_SECONDS = 0.2
+_WATCH_SECONDS = 0.5
 
 
 class Builder(Protocol):
@@ -50,14 +53,27 @@ _BUILDERS: Mapping[str, Callable[[Order, float, IO[str]], Builder]] = {BUILDAH: 
 
 
 def main(folder: Path, lock: int) -> int:
-    # Exit on SIGTERM, so that context managers and finally blocks clean up.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGTERM, _exit)
+    threading.Thread(target=_watch, args=(folder,), daemon=True).start()
     os.set_inheritable(lock, False)
     os.ftruncate(lock, 0)
     os.pwrite(lock, str(os.getpid()).encode(), 0)
     with (folder / LOG).open("a", encoding="utf-8") as log:
         _write_outcome(folder, _run(folder, log))
     return 0
+
+
+def _exit(*_: object) -> None:
+    """Exit, so that context managers and finally blocks clean up. A second signal does not interrupt them."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.exit(143)
+
+
+def _watch(folder: Path) -> None:
+    """Send SIGTERM to this process and its children as soon as the build is given up."""
+    while not (folder / GIVEN_UP).exists():
+        time.sleep(_WATCH_SECONDS)
+    os.killpg(os.getpgrp(), signal.SIGTERM)  # the worker leads a session, and so a process group
 
 
 def _run(folder: Path, log: IO[str]) -> str:

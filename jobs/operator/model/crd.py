@@ -102,23 +102,27 @@ def _spec() -> Schema:
     return _object(
         {
             "cleanPodPolicy": _enum(
-                CLEAN_POD_POLICIES, "Which pods go when the job has ended; without a word OnCompletion."
+                CLEAN_POD_POLICIES, "Finished pods that are deleted after the end of the job. Default: OnCompletion."
             ),
-            "intranet": _enum(("", *Intranet), "By which address pods know one another; without a word PodIP."),
+            "intranet": _enum(("", *Intranet), "Address by which pods reach each other. Default: PodIP."),
             "withGloo": _integer(
-                0, 2, "Whether gloo receives its meeting point: 1 for workers, 2 for all; 0 or nothing: not."
+                0, 2, "Pods that get the rendezvous address of gloo. 1: workers; 2: all pods; 0: none. Default: 0."
             ),
-            "elastic": _integer(0, 2, "Whether workers may come and go; the level is the trainers'."),
+            "elastic": _integer(
+                0, 2, "Fault-tolerance level of the trainers. With it, the number of workers may change."
+            ),
             **{role: _role(role) for role in names.ROLES},
             "schedulingPolicy": _object(
                 {
-                    "minAvailable": _integer(1, None, "How many pods start together or not at all; else all."),
+                    "minAvailable": _integer(
+                        1, None, "Number of pods that start together or not at all. Default: all."
+                    ),
                     "queue": _STRING,
                     "priorityClass": _STRING,
                     "minResources": {"type": "object", "additionalProperties": _QUANTITY},
                     "timeoutSeconds": _number(
-                        "How long some pods may hold nodes while others find none. Then all give theirs back, and it "
-                        "is tried again later. 0: for ever."
+                        "Seconds for which some pods may hold nodes while others find none. After it all pods are "
+                        "deleted and the job tries again later. 0: no limit."
                     ),
                 }
             ),
@@ -126,16 +130,25 @@ def _spec() -> Schema:
             "starts": {
                 "type": "object",
                 "additionalProperties": _integer(1, None),
-                "description": "How many pods each place, such as worker-0, may have had; where nothing is said, 1. "
-                "With this field nothing is started again that is not asked for here, and a failure ends nothing.",
+                "description": "Maximum number of pods for each place, such as worker-0, over time. Default: 1. With "
+                "this field a pod is replaced only after its number was raised, and no failure ends the job.",
             },
             "successPolicy": _object(
                 {
                     "roles": {"type": "array", "items": _enum(names.ROLES)},
-                    "operator": _enum(("All", "Any"), "Whether all pods of the roles have to succeed, or one."),
+                    "operator": _enum(("All", "Any"), "Whether all pods of the roles must succeed, or any."),
+                },
+                "Pods that must succeed so that the job succeeds. Default: all workers.",
+            ),
+            "failurePolicy": _object(
+                {
+                    "rules": {
+                        "type": "array",
+                        "items": _rule(),
+                        "description": "The first rule that matches a failed pod applies.",
+                    }
                 }
             ),
-            "failurePolicy": _object({"rules": {"type": "array", "items": _rule()}}),
         }
     )
 
@@ -143,14 +156,19 @@ def _spec() -> Schema:
 def _run_policy() -> Schema:
     return _object(
         {
-            "suspend": {**_BOOLEAN, "description": "While true the job has no pods."},
-            "activeDeadlineSeconds": _number("How long the job may run before it has failed."),
-            "ttlSecondsAfterFinished": _number("How long after its end the job is deleted."),
-            "backoffLimit": _integer(0, None, "How many failures are answered by a new start."),
-            "stallTimeoutSeconds": _number(
-                f"How long the annotation {names.PROGRESS_ANNOTATION} may stay the same while the job runs."
+            "suspend": {**_BOOLEAN, "description": "While true, the job has no pods. Afterwards it starts again."},
+            "activeDeadlineSeconds": _number("Maximum run time in seconds. After it the job fails."),
+            "ttlSecondsAfterFinished": _number("Seconds from the end of the job until it is deleted."),
+            "backoffLimit": _integer(
+                0, None, "Number of failures that lead to a restart. Without it, the first failed pod ends the job."
             ),
-            "managedBy": {**_STRING, "description": f"Another controller's name; {names.CONTROLLER} is this one."},
+            "stallTimeoutSeconds": _number(
+                f"Seconds without a change of the annotation {names.PROGRESS_ANNOTATION} that count as a failure."
+            ),
+            "managedBy": {
+                **_STRING,
+                "description": f"Name of the controller of the job. {names.CONTROLLER} ignores jobs with another name.",
+            },
             "queue": _STRING,
             "priority": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True},
         }
@@ -164,10 +182,12 @@ def _rule() -> Schema:
             "exitCodes": {
                 "type": "array",
                 "items": {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True},
-                "description": "Codes such as 137 and ranges such as 128-255.",
+                "description": "Exit codes such as 137, and ranges such as 128-255.",
             },
-            "reasons": {"type": "array", "items": _STRING, "description": "Words of Kubernetes, such as OOMKilled."},
-            "action": _enum(Verdict),
+            "reasons": {"type": "array", "items": _STRING, "description": "Reasons of Kubernetes, such as OOMKilled."},
+            "action": _enum(
+                Verdict, "Fail: the job fails. Restart: counts as a failure. RestartIgnoreLimit: does not count."
+            ),
         }
     )
     return {**rule, "required": ["action"]}
@@ -176,13 +196,13 @@ def _rule() -> Schema:
 def _role(name: str) -> Schema:
     role = _object(
         {
-            "replicas": _integer(1, None, "How many pods."),
-            "requests": _integer(0, None, "How few pods the job can go on with; 0 or nothing: all."),
-            "limits": _integer(0, None, "How many pods the job may grow to; 0 or nothing: no more."),
+            "replicas": _integer(1, None, "Desired number of pods."),
+            "requests": _integer(0, None, "Minimum number of pods with which the job continues. 0: all. Default: 0."),
+            "limits": _integer(0, None, "Maximum number of pods. 0: replicas. Default: 0."),
             "template": _template(),
         }
     )
-    return {**role, "required": ["replicas"], "description": f"The pods of role {names.TRAINING_ROLES[name]}."}
+    return {**role, "required": ["replicas"], "description": f"Pods of the role {names.TRAINING_ROLES[name]}."}
 
 
 def _template() -> Schema:
@@ -209,12 +229,12 @@ def _status() -> Schema:
             "selector": _STRING,
             "reason": _STRING,
             "message": _STRING,
-            "attempt": _integer(0, None, "How many times all pods have been started together."),
-            "restarts": _integer(0, None, "How many failures were answered by a new start."),
-            "releases": _integer(0, None, "How many times the pods gave back their nodes because not all found one."),
-            "counted": {"type": "array", "items": _STRING, "description": "UIDs of failed pods that are counted."},
-            "notBefore": {**_TIME, "description": "When pods are made again."},
-            "holdingSince": {**_TIME, "description": "Since when some pods hold nodes and others find none."},
+            "attempt": _integer(0, None, "Number of times that all pods started together."),
+            "restarts": _integer(0, None, "Number of failures that led to a restart."),
+            "releases": _integer(0, None, "Number of times that all pods were deleted because some found no node."),
+            "counted": {"type": "array", "items": _STRING, "description": "UIDs of failed pods that were counted."},
+            "notBefore": {**_TIME, "description": "Time before which no pods are created."},
+            "holdingSince": {**_TIME, "description": "Time since which some pods hold nodes while others find none."},
             "progress": _object({"value": _STRING, "since": _TIME}),
             "starts": {"type": "object", "additionalProperties": {"type": "integer"}},
             "conditions": {
@@ -235,8 +255,8 @@ def _role_status() -> Schema:
     return _object({**{key: {"type": "integer"} for key in counts}, "refs": {"type": "array", "items": _FREE}})
 
 
-def _object(properties: dict[str, Schema]) -> Schema:
-    return {"type": "object", "properties": properties}
+def _object(properties: dict[str, Schema], description: str = "") -> Schema:
+    return _described({"type": "object", "properties": properties}, description)
 
 
 def _enum(values: Iterable[str], description: str = "") -> Schema:

@@ -68,7 +68,7 @@ def test_a_wrong_password_fails_the_launch_without_a_retry(settings, guarded: Et
 
 @pytest.mark.etcd
 def test_a_second_launch_gets_the_same_account_and_it_ends_with_the_attempt(settings, guarded: EtcdServer):
-    settings.COORDINATION = EtcdAddress((guarded.server,), "", "root", guarded.password).url
+    settings.COORDINATION = guarded.url_of_root()
     given = coordination_accounts.arrange(REF)
     assert coordination_accounts.arrange(REF) == given
     assert "root" not in given
@@ -82,7 +82,7 @@ def test_a_second_launch_gets_the_same_account_and_it_ends_with_the_attempt(sett
 
 @pytest.mark.etcd
 def test_with_a_gateway_agents_get_its_address_with_the_same_keys(settings, guarded: EtcdServer):
-    settings.COORDINATION = EtcdAddress((guarded.server,), "/site", "root", guarded.password).url
+    settings.COORDINATION = guarded.url_of_root("/site")
     settings.COORDINATION_JOBS = "etcd://coordination-gateway:2379"
     given = EtcdAddress.parse(coordination_accounts.arrange(REF))
     assert (given.servers, given.prefix, given.user) == (("coordination-gateway:2379",), "/site", "regatta-a-job-3")
@@ -111,7 +111,7 @@ def test_an_unavailable_etcd_is_cleaned_up_at_a_later_interval(settings, caplog)
 @pytest.mark.etcd
 @pytest.mark.django_db
 def test_the_next_sweep_removes_the_account_of_an_ended_attempt(settings, guarded: EtcdServer):
-    settings.COORDINATION = EtcdAddress((guarded.server,), "", "root", guarded.password).url
+    settings.COORDINATION = guarded.url_of_root()
     job = make_job(state=JobState.SUCCEEDED, attempt=1)
     attempt = make_attempt(job, 1)
     given = coordination_accounts.arrange(AttemptRef(str(job.pk), str(attempt.pk), 1))

@@ -18,7 +18,6 @@ from jobs.builds.images import layers
 from jobs.builds.images.registry_client import Registry
 from jobs.operator.client.api import Refusal
 from jobs.operator.model.namespace_names import name_of
-from runtime.coordination.etcd_address import EtcdAddress
 from tests.end_to_end.support.portal import RunningPortal
 from tests.jobs.operator import leftovers
 from tests.jobs.operator.kube_cluster import PORTAL, Cluster, Controller
@@ -135,7 +134,7 @@ def native(cluster: Cluster, store: EtcdServer) -> dict[str, str]:
     """Return the settings of a portal whose native jobs run on the cluster and use the coordination ``store``."""
     return {
         "REGATTA_KUBERNETES_IMAGE": runtime_image(cluster.registry),
-        "REGATTA_COORDINATION": EtcdAddress((store.server,), "/site", "root", store.password).url,
+        "REGATTA_COORDINATION": store.url_of_root("/site"),
     }
 
 

@@ -82,8 +82,8 @@ def test_an_outage_is_logged_once_at_its_beginning_and_once_at_its_end(
     until("it sends again", lambda: hints.put("sent") or "sent" in outage.received)
     until("it is logged", lambda: len(caplog.records) == 2)
     assert [record.message for record in caplog.records] == [
-        "The server cannot be reached; it is late: refused",
-        "The server can be reached again.",
+        "The server cannot be used; it is late: refused",
+        "The server can be used again.",
     ]
 
 

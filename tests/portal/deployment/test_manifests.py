@@ -14,11 +14,15 @@ from typing import Any
 
 import pytest
 import yaml
+from redis import Redis
+from redis.exceptions import RedisError
 
 from jobs.operator.tenants import namespace_manifests as manifests
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.etcd_probe import PATCHED
 from runtime.coordination.gateway.settings import Settings
+from tests.ports import free_port
+from tests.waiting import until
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "kubernetes"
@@ -167,6 +171,37 @@ def test_jobs_get_the_address_of_the_gateway_and_the_gateway_that_of_etcd_withou
     }
     site = EtcdAddress.parse(portal["REGATTA_COORDINATION"])
     assert Settings.read(given).site == site.with_account("", "")
+
+
+@pytest.mark.invariant(
+    "Redis uses at most three quarters of its container's memory and evicts no message of the broker."
+)
+@pytest.mark.redis
+def test_redis_stops_at_three_quarters_of_its_memory_and_evicts_no_broker_message(tmp_path: Path) -> None:
+    (workload,) = [body for body in WORKLOADS if named(body) == "redis"]
+    (container,) = containers(workload)
+    port = free_port()
+    arguments = [
+        text.replace("$(REDIS_PASSWORD)", "secret").replace("/tmp", str(tmp_path)) for text in container["args"]
+    ]
+    command = [*container["command"], *arguments, "--port", str(port)]
+    memory = 128 * 2**20
+    process = subprocess.Popen(command, env=os.environ | {"REDIS_MEMORY_LIMIT": str(memory)}, stdout=subprocess.DEVNULL)
+    try:
+        with Redis(port=port, password="secret") as client:
+            until("Redis answers", lambda: _answers(client))
+            found = client.config_get("maxmemory*")
+    finally:
+        process.kill()
+        process.wait()
+    assert (int(found["maxmemory"]), found["maxmemory-policy"]) == (memory * 3 // 4, "volatile-ttl")
+
+
+def _answers(client: Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except RedisError:
+        return False
 
 
 @pytest.mark.invariant("The manifests use an etcd without the known holes.")

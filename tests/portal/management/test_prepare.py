@@ -13,7 +13,6 @@ from pytest_django import Settings
 from jobs.launch import coordination_accounts
 from rbac.models import User
 from runtime.coordination import etcd_accounts
-from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.etcd_probe import PATCHED, open_servers
 from tests.servers.coordination_gateway import CoordinationGateway
 from tests.servers.etcd_server import EtcdServer
@@ -111,7 +110,7 @@ def test_an_etcd_without_an_account_in_the_settings_is_left_alone(settings: Sett
 def unpatched(guarded: EtcdServer, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """The etcd of the tests, which is one of these, on a cluster."""
     monkeypatch.setenv("REGATTA_ADMIN_PASSWORD", "only-for-this-test")
-    settings.COORDINATION = EtcdAddress((guarded.server,), "", "root", guarded.password).url
+    settings.COORDINATION = guarded.url_of_root()
     settings.CLUSTER_BACKEND = "kubernetes"
     return settings
 

@@ -161,7 +161,7 @@ class Listing:
 
 @pytest.mark.timeout(240)
 @pytest.mark.invariant(
-    "Web processes on one Redis notify each other; while it is lost or silent, requests succeed in time."
+    "Web processes on one Redis notify each other; while it is full, lost or silent, requests succeed in time."
 )
 def test_web_processes_and_the_worker_reach_each_other_and_survive_the_loss_of_redis(
     site: Site, fragile_redis: RedisServer
@@ -172,7 +172,12 @@ def test_web_processes_and_the_worker_reach_each_other_and_survive_the_loss_of_r
     listing.shows(first)
     listing.shows(site.submit(web=1))
 
-    for harm, repair in ((fragile_redis.kill, fragile_redis.start), (fragile_redis.freeze, fragile_redis.thaw)):
+    outages = (
+        (fragile_redis.fill, fragile_redis.relieve),
+        (fragile_redis.kill, fragile_redis.start),
+        (fragile_redis.freeze, fragile_redis.thaw),
+    )
+    for harm, repair in outages:
         harm()
         for web in (0, 1):
             site.submit(web)

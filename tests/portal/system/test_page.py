@@ -177,6 +177,15 @@ def test_a_page_of_a_member_does_not_compute_the_badge(personas: Personas, monke
     assert personas.client("owner").get("/n/team/jobs").status_code == 200
 
 
+@pytest.mark.parametrize(("sign_up", "warns"), [("open", True), ("approval", True), ("closed", False)])
+def test_an_open_sign_up_without_a_mail_server_needs_attention(
+    personas: Personas, settings: Any, sign_up: str, warns: bool
+) -> None:
+    settings.SIGN_UP, settings.EMAIL_BACKEND = sign_up, "django.core.mail.backends.console.EmailBackend"
+    (entry,) = entries(personas, "e-mail")
+    assert (entry["status"] == "warning") == warns
+
+
 # --- Failed e-mails --------------------------------------------------------------------------------------------------
 def failed_email(**fields: Any) -> FailedEmail:
     at = now()

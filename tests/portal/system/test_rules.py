@@ -108,6 +108,8 @@ VECTORS: list[tuple[Observation, Status, Template]] = [
     (Credential("service-account", ago(hours=1), renewed=True), FAILED, messages.CREDENTIAL_EXPIRED),
     (MAIL, OK, messages.MAIL_FLOWS),
     (replace(MAIL, is_configured=False), UNKNOWN, messages.MAIL_TO_OUTPUT),
+    (replace(MAIL, is_configured=False, confirms_accounts=True), WARNING, messages.MAIL_SERVER_MISSING),
+    (replace(MAIL, confirms_accounts=True), OK, messages.MAIL_FLOWS),
     (replace(MAIL, waiting=2, oldest_due=ago(minutes=4)), OK, messages.MAIL_WAITS),
     (replace(MAIL, waiting=2, oldest_due=ago(minutes=5)), WARNING, messages.MAIL_LATE),
     (replace(MAIL, unsent=1, last_error="SMTPServerDisconnected"), WARNING, messages.MAIL_FAILS),

@@ -22,7 +22,6 @@ from runtime.coordination.base import (
     Compare,
     CoordinationError,
     CoordinationStore,
-    Delete,
     Lease,
     Put,
     Relisted,
@@ -37,10 +36,11 @@ from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.etcd_compaction import compact
 from runtime.coordination.etcd_connection import Connection
 from runtime.messages import training as messages
-from tests.contracts.coordination_contract import DEADLINE, CoordinationContract, Watcher, eventually
+from tests.contracts.coordination_contract import DEADLINE, Watcher, eventually
 from tests.messages import pattern
+from tests.servers.etcd_contract import EtcdContract
 from tests.servers.etcd_server import EtcdServer, cluster, make_certificate
-from tests.waiting import let_pass, until
+from tests.waiting import until
 
 pytestmark = pytest.mark.etcd
 
@@ -63,20 +63,10 @@ def open_store() -> Iterator[Callable[..., EtcdStore]]:
         store.close()
 
 
-class TestEtcdStore(CoordinationContract):
+class TestEtcdStore(EtcdContract):
     @pytest.fixture
-    def connect(self, etcd, open_store) -> Iterator[Callable[[], CoordinationStore]]:
-        def open_one() -> CoordinationStore:
-            return open_store(etcd, keep_alive=False)
-
-        yield open_one
-        # A lease that expires later would raise the revision of another test.
-        store = open_one()
-        store.txn([], [Delete(entry.key) for entry in store.list("/").entries])
-
-    @pytest.fixture
-    def advance(self) -> Callable[[float], None]:
-        return let_pass
+    def open_one(self, etcd, open_store) -> Callable[[], CoordinationStore]:
+        return lambda: open_store(etcd, keep_alive=False)
 
     @pytest.fixture
     def forget(self, etcd) -> Callable[[CoordinationStore], None]:

@@ -25,7 +25,7 @@ _PASSWORD = "of the attempt"
 
 @pytest.fixture
 def site(guarded: EtcdServer) -> str:
-    return EtcdAddress((guarded.server,), "/here", "root", guarded.password).url
+    return guarded.url_of_root("/here")
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,26 @@ def test_the_example_of_the_page_about_paddlejobs_is_taken() -> None:
     page = (_ROOT / "docs" / "paddlejob.md").read_text()
     job = yaml.safe_load(page.partition("```yaml\n")[2].partition("```")[0])
     assert (problems(job), read(job).problems) == ([], ())
+
+
+def fields_of_the_page() -> list[str]:
+    """Return the paths of the table *Added fields*; the second of ``spec.worker.requests``, ``limits`` is complete."""
+    table = (
+        (_ROOT / "docs" / "paddlejob.md").read_text().partition("## Added fields\n")[2].partition("\n\nA template")[0]
+    )
+    found = []
+    for row in table.splitlines():
+        paths = re.findall(r"`([\w.]+)`", row.split("|")[1]) if row.startswith("| `") else []
+        found += [path if "." in path else f"{paths[0].rpartition('.')[0]}.{path}" for path in paths]
+    return found
+
+
+@pytest.mark.parametrize("path", fields_of_the_page())
+def test_every_field_of_the_page_is_in_the_schema_with_a_description(path: str) -> None:
+    found = schema()
+    for name in path.split("."):
+        found = found["properties"][name]
+    assert found["description"].endswith(".")
 
 
 @pytest.mark.parametrize(

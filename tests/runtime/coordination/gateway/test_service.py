@@ -17,10 +17,11 @@ from runtime.coordination.etcd import EtcdStore
 from runtime.coordination.etcd_accounts import account_name, open_account
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.gateway.service import INVALID_TOKEN
-from tests.contracts.coordination_contract import CoordinationContract, Watcher, eventually
+from tests.contracts.coordination_contract import Watcher, eventually
 from tests.servers.coordination_gateway import CoordinationGateway
+from tests.servers.etcd_contract import EtcdContract
 from tests.servers.etcd_server import EtcdServer
-from tests.waiting import let_pass, until
+from tests.waiting import until
 
 pytestmark = [pytest.mark.etcd, pytest.mark.processes]
 _JOBS = count()
@@ -35,7 +36,7 @@ class Tenant:
         self.job = f"job-{next(_JOBS)}"
         self.name = account_name(self.job, 1)
         self.prefix = f"{SITE}{contract.attempt_prefix(self.job, 1)}"
-        open_account(EtcdAddress((etcd.server,), SITE, "root", etcd.password).url, self.job, 1, PASSWORD)
+        open_account(etcd.url_of_root(SITE), self.job, 1, PASSWORD)
         self._channels: list[grpc.Channel] = []
         self._stores: list[EtcdStore] = []
 
@@ -90,22 +91,11 @@ def gateway(replicas) -> CoordinationGateway:
     return replicas[0]
 
 
-class TestThroughTheGateway(CoordinationContract):
+class TestThroughTheGateway(EtcdContract):
     @pytest.fixture
-    def connect(self, guarded, gateway, tenant) -> Iterator[Callable[[], CoordinationStore]]:
+    def open_one(self, gateway, tenant) -> Callable[[], CoordinationStore]:
         one = tenant()
-
-        def open_one() -> CoordinationStore:
-            return one.store(gateway.server, keep_alive=False)
-
-        yield open_one
-        # A lease that expires later would raise the revision of another test.
-        store = open_one()
-        store.txn([], [Delete(entry.key) for entry in store.list("/").entries])
-
-    @pytest.fixture
-    def advance(self) -> Callable[[float], None]:
-        return let_pass
+        return lambda: one.store(gateway.server, keep_alive=False)
 
     @pytest.fixture
     def forget(self, guarded) -> Callable[[CoordinationStore], None]:
