@@ -32,7 +32,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -211,6 +211,15 @@ class LocalBackend:
         for directory in (attempt, *(attempt / one.name for one in plan.replicas)):
             self._unwritten.pop(directory, None)
         _remove(attempt)
+
+    def attempts(self, namespaces: Collection[str]) -> Iterator[AttemptRef]:
+        for path in sorted(self._attempts.absolute().glob(f"*/{PLAN_FILE}")):
+            plan = _read_plan(path.parent)
+            if plan is not None and plan.namespace in namespaces:
+                yield plan.ref
+
+    def last_checkpoint(self, job_id: str) -> int:
+        return self._checkpoint_store.last(job_id)
 
     def checkpoint_sizes(self) -> Mapping[str, int]:
         return self._checkpoint_store.sizes()
