@@ -245,7 +245,7 @@ def test_lines_that_the_replica_still_has_are_not_skipped(backend: ObedientBacke
     assert append(attempt, 1, "one", "two", gone=3) == 2  # nothing that is there is skipped
 
 
-# --- What agents and garbage collection are told ----------------------------------------------------------------------
+# --- Name of the state, and grace of files ----------------------------------------------------------------------
 def test_the_name_of_the_state_changes_with_every_restoration(db: None) -> None:
     seconds = iter(range(0, 100, 10))
     epoch = restorations.Epoch(lambda: float(next(seconds)))

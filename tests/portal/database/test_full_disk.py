@@ -16,8 +16,8 @@ from portal.common.messages import requests as messages
 from portal.common.outages import RETRY_SECONDS
 from runtime.agent.delivery import ingest_client as agent
 from tests.messages import mentions
-from tests.small_disk import filled, only_root, small_disk
 from tests.portal.database.running_web import Web, running_web
+from tests.small_disk import filled, only_root, small_disk
 from tests.waiting import until
 
 pytestmark = [
