@@ -22,6 +22,7 @@ from datasets.states import FILLABLE, VersionState
 from datasets.storage import default_storage
 from datasets.storage.base import StorageError
 from datasets.uploads import staging
+from rbac.audit import restorations
 from rbac.models import Namespace
 
 _log = logging.getLogger(__name__)
@@ -154,7 +155,12 @@ def find_homes() -> None:
 
 
 def discard_orphans(now: datetime) -> int:
-    """Delete staged data of files that no longer exist. Return their number."""
+    """Delete staged data of files that no longer exist. Return their number.
+
+    After a restoration of the database, files that it does not know are kept.
+    """
+    if restorations.keeps_unknown_files(now):
+        return 0
     folder = default_storage().staging()
     old = {name for name, written in staging.gathered(folder) if datetime.fromtimestamp(written, UTC) < now - SETTLED}
     known = set(File.objects.filter(staging__in=old, blob=None).values_list("staging", flat=True)) if old else set()

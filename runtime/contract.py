@@ -366,6 +366,11 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 # answered 409 with code "gap" and the "last" accepted number: the agent goes back in its spool. 409 "stale_attempt" and
 # 404 mean that the attempt has been replaced or removed: the agent stops its process and sends no more. Any other
 # failure is retried.
+# "gone": n in a batch: the agent no longer has the entries up to n, since the pod that printed them is gone. A portal
+# whose database was restored to an earlier state may lack some of them, and then continues after n.
+# EPOCH in an answer to a POST names the state to which the portal's database was last restored; it is absent if that
+# never happened. When it changes, the agent sends its reports again.
+EPOCH = "epoch"
 
 
 def own_address(environ: Mapping[str, str] = os.environ) -> str:

@@ -19,7 +19,7 @@ import json
 import random
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from statistics import median
@@ -121,6 +121,12 @@ class PlayedBackend:
     def restart(self, ref: AttemptRef, name: str, start_number: int) -> None: ...
 
     def kill(self, ref: AttemptRef, name: str) -> None: ...
+
+    def attempts(self, namespaces: Collection[str]) -> Iterator[AttemptRef]:
+        return iter(())
+
+    def last_checkpoint(self, job_id: str) -> int:
+        return 0
 
     def checkpoint_sizes(self) -> Mapping[str, int]:
         return {}

@@ -6,7 +6,7 @@ not an error. No call may be made inside a database transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
@@ -179,8 +179,17 @@ class ClusterBackend(Protocol):
         Checkpoints for the next attempt of the job stay.
         """
 
+    def attempts(self, namespaces: Collection[str]) -> Iterator[AttemptRef]:
+        """Yield all attempts that were launched in these namespaces and not cleaned up, in any order.
+
+        The database may not know them: it was restored to an earlier state.
+        """
+
     def checkpoint_sizes(self) -> Mapping[str, int]:
         """Return the size in bytes of each job's checkpoints, by job id."""
+
+    def last_checkpoint(self, job_id: str) -> int:
+        """Return the highest number of an attempt of the job that has left checkpoints; 0 if there is none."""
 
     def forget(self, job_id: str) -> None:
         """Remove the checkpoints of a job that no longer runs."""

@@ -29,6 +29,12 @@ class CheckpointStore:
             return {path.name: _size_of(path) for path in self._directory.iterdir() if _is_of_a_job(path)}
         return {}
 
+    def last(self, job_id: str) -> int:
+        """Return the highest number of an attempt of the job with checkpoints (a directory with that name), or 0."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            return max((int(path.name) for path in self.of(job_id).iterdir() if path.name.isdecimal()), default=0)
+        return 0
+
     def forget(self, job_id: str) -> None:
         """Remove the checkpoints of a job. Files that could not be removed are still counted, and retried."""
         shutil.rmtree(self.of(job_id), ignore_errors=True)

@@ -35,11 +35,12 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True)
 class Batch(Generic[Entry]):
-    """Entries of a replica, numbered from ``first`` on."""
+    """Entries of a replica, numbered from ``first`` on. The replica no longer has entries up to ``gone``."""
 
     replica: str
     first: int
     entries: list[Entry]
+    gone: int = 0
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,8 @@ def _batch(body: Mapping[str, Any], field: str, cleaners: tuple[Cleaner, ...]) -
     sender, first = replica(body), body.get("first")
     if type(first) is not int or not 1 <= first < _LARGEST_NUMBER:
         _refuse("first", "Must be the number of the first entry, a whole number from 1 on.")
-    return Batch(sender, first, _rows(body.get(field), field, cleaners))
+    gone = _whole(body, "gone", _LARGEST_NUMBER) or 0
+    return Batch(sender, first, _rows(body.get(field), field, cleaners), gone)
 
 
 def _rows(rows: Any, field: str, cleaners: tuple[Cleaner, ...]) -> list[Any]:

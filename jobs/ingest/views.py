@@ -4,6 +4,8 @@ the requests.
 Every view loads the attempt by its id and compares the digest of the agent's token. It refuses a request of an attempt
 that was replaced, for a replica that the attempt does not have, or long after the end. The last output often arrives
 after the job has ended, but not a day later.
+
+If the database was restored, every answer to a POST names the state to which it last was (``contract.EPOCH``).
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import functools
 import hmac
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any, BinaryIO, cast
@@ -35,7 +37,9 @@ from portal.common.errors import Conflict, NotFound, NotSignedIn, RegattaError, 
 from portal.common.monitoring import log_context
 from portal.common.monitoring import metrics as measured
 from rbac import throttle
+from rbac.audit import restorations
 from rbac.selectors import digest_of
+from runtime import contract
 
 BODY_LIMIT = 1024 * 1024  # bytes of a JSON body
 ARTIFACT_LIMIT = 2 * 1024**3  # bytes of one artifact
@@ -80,7 +84,8 @@ def _authentic(view: Handler) -> View:
     @require_POST
     @functools.wraps(view)
     def authenticated(request: HttpRequest, attempt_id: UUID) -> JsonResponse:
-        return JsonResponse(view(request, _present_attempt(request, attempt_id)))
+        answer = view(request, _present_attempt(request, attempt_id))
+        return JsonResponse({**answer, **_restored()})
 
     return authenticated
 
@@ -95,6 +100,11 @@ def _authentic_reader(view: Giver) -> Reader:
         return view(_present_attempt(request, attempt_id), **named)
 
     return authenticated
+
+
+def _restored() -> Mapping[str, str]:
+    epoch = restorations.EPOCH.current()
+    return {contract.EPOCH: epoch} if epoch else {}
 
 
 def _present_attempt(request: HttpRequest, attempt_id: UUID) -> Attempt:
@@ -198,7 +208,7 @@ def _taken(append: Callable[[], int]) -> Answer:
     try:
         return {"last": append()}
     except Gap as gap:
-        raise BatchGap(str(gap), last=gap.last) from None
+        raise BatchGap(str(gap), last=gap.last, **_restored()) from None
 
 
 @_authentic
@@ -214,6 +224,7 @@ def logs(request: HttpRequest, attempt: Attempt) -> Answer:
             replica=_replica(attempt, batch.replica),
             first=batch.first,
             lines=batch.entries,
+            gone=batch.gone,
         )
     )
 
@@ -233,6 +244,7 @@ def metrics(request: HttpRequest, attempt: Attempt) -> Answer:
             first=batch.first,
             points=batch.entries,
             on_first=partial(job_spans.note_first_point, attempt, replica),
+            gone=batch.gone,
         )
     )
 
@@ -244,7 +256,11 @@ def events(request: HttpRequest, attempt: Attempt) -> Answer:
     batch = payloads.event_batch(_body(request, "events"))
     return _taken(
         lambda: replica_reports.record_events(
-            attempt, replica=_replica(attempt, batch.replica), first=batch.first, events=batch.entries
+            attempt,
+            replica=_replica(attempt, batch.replica),
+            first=batch.first,
+            events=batch.entries,
+            gone=batch.gone,
         )
     )
 

@@ -17,7 +17,7 @@ from django.utils.crypto import salted_hmac
 from jobs.backends.base import AttemptRef, LaunchFailed
 from jobs.lifecycle.states import TERMINAL
 from jobs.messages import cluster as messages
-from jobs.models import Attempt
+from jobs.models import Attempt, Job
 from runtime.messages import paragraph
 
 # Interval of the clean-up. The history in etcd covers at least this time, and at most twice as much.
@@ -131,6 +131,29 @@ class AccountCleanup:
             self._revision = compact(settings.COORDINATION, self._revision)
         except CoordinationError as error:
             _log.warning("etcd could not be tidied up. %s", error)
+
+
+def left_by_unknown_attempts() -> list[tuple[str, int]]:
+    """Remove from etcd what attempts have left that the database does not have, although it has their jobs.
+
+    Return them as (job id, number). An etcd that does not answer is left as it is.
+    """
+    if not settings.COORDINATION:
+        return []
+    from runtime.coordination.base import CoordinationError
+    from runtime.coordination.etcd_accounts import known_attempts
+
+    try:
+        known = known_attempts(settings.COORDINATION)
+    except CoordinationError as error:
+        _log.warning("What unknown attempts have in etcd could not be removed. %s", error)
+        return []
+    jobs = {str(pk) for pk in Job.objects.values_list("pk", flat=True)}
+    present = {(str(job), number) for job, number in Attempt.objects.values_list("job_id", "number")}
+    found = sorted(one for one in known if one[0] in jobs and one not in present)
+    for job_id, number in found:
+        _close(job_id, number)
+    return found
 
 
 def ended(attempts: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:

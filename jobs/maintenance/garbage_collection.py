@@ -22,6 +22,7 @@ from jobs.backends import factory as backend_factory
 from jobs.builds import code_snapshots, local_bundle
 from jobs.lifecycle.states import ACTIVE, TERMINAL, JobState
 from jobs.models import CodeSnapshot, Job
+from rbac.audit import restorations
 
 _log = logging.getLogger(__name__)
 
@@ -61,10 +62,13 @@ def prune(now: datetime, age: timedelta) -> int:
 def forget_jobs(now: datetime, age: timedelta) -> int:
     """Remove the checkpoints of jobs that are deleted, have succeeded, or ended longer than ``age`` ago.
 
-    Return the number of those jobs.
+    Return the number of those jobs. After a restoration of the database, jobs that it does not know are not taken for
+    deleted ones.
     """
     backend = backend_factory.current()
     kept = set(backend.checkpoint_sizes())
+    if kept and restorations.keeps_unknown_files(now):
+        kept = {str(pk) for pk in Job.objects.filter(pk__in=kept).values_list("pk", flat=True)}
     going = Job.objects.exclude(state=JobState.SUCCEEDED).exclude(state__in=TERMINAL, finished__lt=now - age)
     forgotten = kept - {str(pk) for pk in going.values_list("pk", flat=True)} if kept else kept
     for job_id in forgotten:

@@ -154,4 +154,11 @@ OUT_OF_MEMORY = _("ran out of memory")
 ENDED_BY = _("was terminated by {signal}")
 KEY_INVALID = _("Use 1 to {most} printable characters.")
 
+ATTEMPT_ENDED_AFTER_RESTORED_STATE = _(
+    "The database was restored to its state of {time}. The attempt has ended since, and what it reported is lost."
+)
+ENTRIES_LOST_BY_RESTORE = _(
+    "{count} entries of {kind} of {replica} were lost when the database was restored: their process had ended."
+)
+
 register("jobs", globals())

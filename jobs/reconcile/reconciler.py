@@ -133,6 +133,15 @@ def _turn(loaded: Loaded, clock: Clock) -> bool:
     return _work(loaded, clock)
 
 
+def skip_numbers(job: Job, last: int) -> bool:
+    """Give the next attempt of a queued job the number after ``last``. Return False if the job has changed meanwhile.
+
+    For a database that was restored to an earlier state: attempts that it does not know have used the numbers.
+    """
+    waits = Job.objects.filter(pk=job.pk, revision=job.revision, state=JobState.QUEUED, attempt__lte=last)
+    return waits.update(attempt=last + 1, revision=F("revision") + 1) == 1
+
+
 # --- Desired replicas ------------------------------------------------------------------------------------------------
 def _staff(loaded: Loaded, facts: Facts, now: datetime) -> bool:
     """Create and remove replicas to match the desired ones: in the rows, then at the backend.
@@ -194,6 +203,13 @@ _FRESH: Mapping[str, Any] = {
 }
 
 
+def adopt_start(row: Replica, start_number: int) -> Replica:
+    """Take over a start of the replica that the database does not know, since it was restored to an earlier state."""
+    Replica.objects.filter(pk=row.pk, start_number__lt=start_number).update(start_number=start_number, **_FRESH)
+    row.refresh_from_db()
+    return row
+
+
 def _rehearse(loaded: Loaded, facts: Facts, now: datetime) -> bool:
     """Kill the replica that is due in a rehearsal of failure. Return True if a replica was killed."""
     job = loaded.job
@@ -232,6 +248,7 @@ def _bring_about(loaded: Loaded, attempt: Attempt, view: AttemptView) -> None:
     seen = {replica.name: replica for replica in view.replicas}
     missing = any(fact.name not in seen and not fact.dismissed for fact in known.values())
     surplus = any(fact.name in seen and fact.dismissed and seen[fact.name].phase in _ALIVE for fact in known.values())
+    surplus = surplus or _has_unknown_trainer(loaded.job, view, known)
     if missing or surplus:
         backend.scale(ref, contract.TRAINER, desired_replicas.trainer_count(tuple(known.values())))
     for fact in known.values():
@@ -240,6 +257,17 @@ def _bring_about(loaded: Loaded, attempt: Attempt, view: AttemptView) -> None:
 
 
 _ALIVE = frozenset({Phase.STARTING, Phase.RUNNING})
+
+
+def _has_unknown_trainer(job: Job, view: AttemptView, known: Mapping[str, ReplicaFact]) -> bool:
+    """Return whether a trainer runs that has no row: the database was restored to a state with fewer trainers.
+
+    The rows are those of the view only if no other process has changed the job since they were loaded.
+    """
+    unknown = any(
+        one.name not in known and one.name.startswith(contract.TRAINER) and one.phase in _ALIVE for one in view.replicas
+    )
+    return unknown and Job.objects.filter(pk=job.pk, revision=job.revision).exists()
 
 
 def _work(loaded: Loaded, clock: Clock) -> bool:
@@ -359,7 +387,12 @@ def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
         return
     changed = 0
     never_started = ReplicaState.WAITING if loaded.view.state is JobState.STOPPING else None
+    seen = {replica.name: replica.start_number for replica in facts.view.replicas}
     for row, fact in zip(loaded.replicas, merge(facts.replicas, facts.view), strict=True):
+        if (number := seen.get(row.name, 0)) > row.start_number:
+            adopt_start(row, number)
+            changed += 1
+            continue
         if fact.state == row.state and fact.why != row.why and not fact.ended:
             changed += Replica.objects.filter(pk=row.pk, state=row.state).update(why=fact.why)
         if fact.state == row.state or row.state == never_started:

@@ -67,6 +67,9 @@ def record_report(attempt: Attempt, report: ReplicaReport) -> None:
         raise NotFound(job_messages.REPLICA_NOT_FOUND(name=f"{report.replica!r}"))
     if report.start_number < row.start_number:
         return
+    if report.start_number > row.start_number:
+        # The database was restored to its state of an earlier start.
+        row = reconciler.adopt_start(row, report.start_number)
     text = _PHASES[report.phase](row, report, wall_clock())
     row.save()
     if text:
@@ -119,11 +122,12 @@ def heartbeat(attempt: Attempt, *, replica: str) -> None:
 
 
 @transaction.atomic
-def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequence[EventRow]) -> int:
+def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequence[EventRow], gone: int = 0) -> int:
     """Store events (unix time, kind, text), numbered by the replica from ``first`` on. Return the last stored number.
 
     Events that were stored before are dropped. Beyond EVENTS_LIMIT, events are counted but not stored; a message
-    replaces the first of them. Raises Gap if ``first`` is greater than the last stored number plus one.
+    replaces the first of them. Raises Gap if ``first`` is greater than the last stored number plus one and the replica
+    may still have the events between: it has none up to ``gone``.
     """
     of = Source.objects.select_for_update().filter(attempt=attempt, replica=replica, kind=_EVENTS)
     source = of.first()
@@ -131,7 +135,9 @@ def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequenc
         ensure(Source, attempt=attempt, replica=replica, kind=_EVENTS)
         source = of.get()
     if first > source.last + 1:
-        raise Gap(source.last)
+        if first > gone + 1:
+            raise Gap(source.last)
+        source.last = first - 1
     fresh = events[source.last + 1 - first :]
     JobEvent.objects.bulk_create(
         JobEvent(

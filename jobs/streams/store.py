@@ -24,7 +24,8 @@ import numpy as np
 from django.db import connection, transaction
 from django.db.backends.utils import CursorWrapper
 
-from jobs.models import Attempt
+from jobs.messages import jobs as messages
+from jobs.models import Attempt, JobEvent
 from jobs.models.streams import Block, Source, StreamHead, StreamKind
 from jobs.streams import metric_names, search
 from jobs.streams.block_codec import (
@@ -39,6 +40,7 @@ from jobs.streams.block_codec import (
     unpack_points,
 )
 from jobs.streams.entries import Gap, LogLine, LogPage, Point
+from portal.common.clock import now as wall_clock
 from portal.common.doorbell import ring
 from portal.common.rows import ensure
 
@@ -52,15 +54,22 @@ _BLOCKS_A_QUERY = 16
 
 # --- Appending -------------------------------------------------------------------------------------------------------
 def append_logs(
-    *, job_id: JobId, attempt: Attempt, replica: str, first: int, lines: Sequence[tuple[float, str, str]]
+    *,
+    job_id: JobId,
+    attempt: Attempt,
+    replica: str,
+    first: int,
+    lines: Sequence[tuple[float, str, str]],
+    gone: int = 0,
 ) -> int:
     """Append lines (unix time, stream, text) that the replica numbers from ``first`` on; return the last number taken.
 
     Idempotent: lines that were taken before are dropped. Raises Gap if ``first`` is greater than the last number taken
-    plus one.
+    plus one, unless the replica no longer has the lines between: those up to ``gone``. They are then skipped, which an
+    event reports.
     """
     packed = Lines.from_rows(lines, WriterId(attempt.number, replica))
-    return _append(job_id, attempt, replica, StreamKind.LOGS, first, packed, pack_lines)
+    return _append(job_id, attempt, replica, StreamKind.LOGS, first, packed, pack_lines, gone)
 
 
 def append_metrics(
@@ -70,6 +79,7 @@ def append_metrics(
     replica: str,
     first: int,
     points: Sequence[tuple[float, float, str, float]],
+    gone: int = 0,
     on_first: Callable[[], object] | None = None,
 ) -> int:
     """Append points (unix time, step, key, value); the contract is that of ``append_logs``.
@@ -77,7 +87,9 @@ def append_metrics(
     ``on_first`` is called after the commit of the first points of the replica in the attempt.
     """
     packed = Points.from_rows(points, WriterId(attempt.number, replica))
-    return append_points(job_id=job_id, attempt=attempt, replica=replica, first=first, points=packed, on_first=on_first)
+    return append_points(
+        job_id=job_id, attempt=attempt, replica=replica, first=first, points=packed, gone=gone, on_first=on_first
+    )
 
 
 def append_points(
@@ -87,10 +99,11 @@ def append_points(
     replica: str,
     first: int,
     points: Points,
+    gone: int = 0,
     on_first: Callable[[], object] | None = None,
 ) -> int:
     """Append points in columns. Points of names beyond the job's limit are dropped: ``metric_names``."""
-    return _append(job_id, attempt, replica, StreamKind.METRICS, first, points, pack_points, on_first)
+    return _append(job_id, attempt, replica, StreamKind.METRICS, first, points, pack_points, gone, on_first)
 
 
 def _append(
@@ -101,6 +114,7 @@ def _append(
     first: int,
     packed: Packed,
     pack: Callable[[Packed], bytes],
+    gone: int,
     on_first: Callable[[], object] | None = None,
 ) -> int:
     # Packing takes longest: it is done before the lock is taken, for the usual case that all entries are new.
@@ -109,7 +123,10 @@ def _append(
         head_id, last = _locked_head(cursor, job_id, kind)
         source_id, taken = _source(cursor, attempt, replica, kind)
         if first > taken + 1:
-            raise Gap(taken)
+            if first > gone + 1:
+                raise Gap(taken)
+            _report_lost(attempt, replica, kind, first - 1 - taken)
+            taken = first - 1
         known = taken + 1 - first
         if known >= len(packed):
             return taken
@@ -125,6 +142,13 @@ def _append(
             transaction.on_commit(on_first, robust=True)
         ring(f"{kind}:{job_id}")
     return taken + len(fresh)
+
+
+def _report_lost(attempt: Attempt, replica: str, kind: str, count: int) -> None:
+    text = messages.ENTRIES_LOST_BY_RESTORE(count=count, kind=kind, replica=replica)
+    JobEvent.objects.create(
+        job_id=attempt.job_id, attempt=attempt.number, at=wall_clock(), replica=replica, kind="warning", text=text
+    )
 
 
 def _admitted(attempt: Attempt, points: Points) -> Points:

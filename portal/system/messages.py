@@ -40,6 +40,11 @@ LEASE_STALE = _(
     "The PaddleJob controller has not renewed its lease for {seconds} s, so no pods are created. Check its pods."
 )
 
+DATABASE_RESTORED = _(
+    "The database was restored at {time}, to its state of {point} UTC. Attempts that it did not know and that were "
+    "stopped: {unknown}. Attempts that had ended since: {missing}."
+)
+
 DISK_SPACE = _("{percent}% free.")
 DISK_SPACE_LOW = _("Only {percent}% free. Free space or enlarge the volume.")
 DISK_SPACE_OUT = _("Only {percent}% free. Writes fail soon: free space or enlarge the volume now.")

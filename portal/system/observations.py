@@ -144,6 +144,16 @@ class Certificate:
 
 
 @dataclass(frozen=True)
+class Restoration:
+    """The last restoration of the database: when, to the state of which time, and the attempts that were concerned."""
+
+    at: datetime
+    point: str
+    unknown: int
+    missing: int
+
+
+@dataclass(frozen=True)
 class TokenOwner:
     """Tokens of one account that expire soon. ``namespace`` is that of a service account."""
 
@@ -200,6 +210,7 @@ Observation = (
     | Queue
     | Streams
     | Certificate
+    | Restoration
     | Tokens
     | Credential
     | Mail

@@ -89,6 +89,7 @@ def _local(now: datetime) -> list[seen.Observation]:
         records.processes(),
         *records.failing_tasks(redact),
         servers.database(),
+        *records.restorations(),
         *servers.disks(),
         records.queue(now),
         records.streams(now),

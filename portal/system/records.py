@@ -16,6 +16,7 @@ from portal.system import heartbeats
 from portal.system import observations as seen
 from portal.system.redaction import Redaction
 from quota import selectors as quota
+from rbac.audit import restorations as restored
 from rbac.models import ApiToken, FailedEmail, OutgoingEmail
 from rbac.sign_in import registration
 
@@ -34,6 +35,16 @@ def failing_tasks(redact: Redaction) -> list[seen.TaskFailure]:
     """Return the periodic tasks whose last run failed."""
     rows = FailedTask.objects.order_by("name")
     return [seen.TaskFailure(row.name, row.since, row.failures, redact(row.error)[:_ERROR_CHARACTERS]) for row in rows]
+
+
+def restorations() -> list[seen.Restoration]:
+    """Return the last restoration of the database, if there was one."""
+    row = restored.latest()
+    if row is None:
+        return []
+    detail = row.detail
+    counts = (int(detail.get(name, 0)) for name in ("unknown", "missing"))
+    return [seen.Restoration(row.at, str(detail.get("point", "")), *counts)]
 
 
 def queue(now: datetime) -> seen.Queue:

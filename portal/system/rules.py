@@ -22,6 +22,7 @@ from portal.system.observations import (
     Processes,
     Queue,
     Redis,
+    Restoration,
     Storage,
     Streams,
     TaskFailure,
@@ -45,6 +46,7 @@ LONG_WAIT = timedelta(hours=1)
 STREAM_LAG = timedelta(minutes=15)
 LEASE_STALE = timedelta(seconds=30)
 EXPIRES_SOON, EXPIRES_AT_ONCE = timedelta(days=21), timedelta(days=7)
+RESTORED_RECENTLY = timedelta(days=1)
 MAIL_LATE = timedelta(minutes=5)
 
 
@@ -124,6 +126,17 @@ def _database(seen: Database, now: datetime) -> Iterator[Entry]:
     else:
         status, message = Status.OK, messages.SERVER_REACHABLE()
     yield Entry("servers", "database", status, message, asdict(seen))
+
+
+def _restoration(seen: Restoration, now: datetime) -> Iterator[Entry]:
+    if now - seen.at < RESTORED_RECENTLY:
+        message = messages.DATABASE_RESTORED(
+            time=f"{seen.at:%Y-%m-%d %H:%M} UTC",
+            point=seen.point[:16].replace("T", " "),
+            unknown=seen.unknown,
+            missing=seen.missing,
+        )
+        yield Entry("servers", "restoration", Status.WARNING, message, asdict(seen))
 
 
 def _redis(seen: Redis, now: datetime) -> Iterator[Entry]:
@@ -293,6 +306,7 @@ RULES: Mapping[type[Any], Callable[[Any, datetime], Iterator[Entry]]] = {
     Processes: _processes,
     TaskFailure: _task,
     Database: _database,
+    Restoration: _restoration,
     Redis: _redis,
     Etcd: _etcd,
     Kubernetes: _kubernetes,

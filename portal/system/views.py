@@ -37,6 +37,7 @@ _LABELS = {
     "worker": _("Worker"),
     "sweep": _("Sweep"),
     "database": _("Database"),
+    "restoration": _("Restoration of the database"),
     "redis": "Redis",
     "etcd": "etcd",
     "kubernetes": "Kubernetes",

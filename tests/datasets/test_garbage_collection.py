@@ -16,6 +16,7 @@ from datasets.storage import default_storage
 from datasets.storage.base import StorageError
 from datasets.uploads import announcement, staging
 from portal.common.clock import now
+from rbac.audit import restorations
 from tests.datasets.conftest import Uploader, sha
 
 pytestmark = pytest.mark.django_db
@@ -173,3 +174,13 @@ def test_directories_of_a_dead_worker_are_removed(uploader: Uploader) -> None:
     assert folder.exists()
     garbage_collection.tidy(now() + timedelta(days=2))
     assert not folder.exists()
+
+
+@pytest.mark.invariant("For a week after a restoration, unfinished uploads that the database does not know are kept.")
+def test_after_a_restoration_staged_data_of_unknown_files_stays_for_a_week(uploader: Uploader) -> None:
+    file = uploader.announce("a", CONTENT)
+    uploader.part(file, 0, CONTENT[:10])
+    at = restorations.record({}).at
+    File.objects.all().delete()
+    assert garbage_collection.discard_orphans(at + timedelta(days=6)) == 0
+    assert garbage_collection.discard_orphans(at + timedelta(days=8)) == 1

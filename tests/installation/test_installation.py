@@ -191,14 +191,14 @@ def test_a_backup_restored_into_an_empty_installation_has_everything(
         job = succeeded(installation, platform_jobs.digits(portal))
         lines = [line.text for line in portal.jobs.logs.read(job.id)]
         portal.jobs.artifacts.download(job.id, "model.npz", tmp_path / "before.npz")
-    for command in installation.page.section("Back up").blocks():
-        installation.run(command)
+    installation.run(installation.page.section("Back up").command("pg_dump", "storage.tar"))
 
     installation.uninstall()
     assert installation.objects_left() == []
     installation.install_again()
-    for command in installation.page.section("Restore").blocks():
-        installation.run(command)
+    section = installation.page.section("Restore")
+    for words in ("storage.tar", "--for=delete", "pg_restore", "command_pod.py", "--replicas=2"):
+        installation.run(section.command(words))
     until("the portal answers", installation.answers, 120)
 
     with installation.client() as portal:  # the token of before is valid

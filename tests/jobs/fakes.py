@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
 from datetime import timedelta
 
 from jobs.backends.base import AttemptRef, AttemptView, LaunchFailed, LaunchPlan, Machine, Phase, ReplicaView
@@ -20,6 +20,7 @@ class ObedientBackend:
         self.calls: list[str] = []
         self.graces: list[timedelta] = []
         self.kept: set[str] = set()
+        self.checkpoints: dict[str, int] = {}  # by job: the highest number of an attempt with checkpoints
 
     def launch(self, plan: LaunchPlan) -> None:
         self.calls.append("launch")
@@ -58,6 +59,13 @@ class ObedientBackend:
     def cleanup(self, ref: AttemptRef) -> None:
         self.calls.append("cleanup")
         self.views.pop(ref.attempt_id, None)
+
+    def attempts(self, namespaces: Collection[str]) -> Iterator[AttemptRef]:
+        plans = (plan for attempt, plan in self.plans.items() if attempt in self.views)
+        return (plan.ref for plan in plans if plan.namespace in namespaces)
+
+    def last_checkpoint(self, job_id: str) -> int:
+        return self.checkpoints.get(job_id, 0)
 
     def checkpoint_sizes(self) -> dict[str, int]:
         return dict.fromkeys(sorted(self.kept), 1000)

@@ -6,9 +6,11 @@ import os
 import pwd
 import shutil
 import subprocess
+import tarfile
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from urllib.parse import quote
 
 import psycopg
@@ -41,14 +43,12 @@ class PostgresServer:
     With a port it also listens on the loopback, where accounts need their passwords; on the socket they need none.
     """
 
-    def __init__(self, port: int | None = None) -> None:
+    def __init__(self, port: int | None = None, parent: Path | None = None) -> None:
         self.port = port or 5432  # also part of the name of the socket
         self._listens = port is not None
-        self._directory = Path(tempfile.mkdtemp(prefix="regatta-postgres-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="regatta-postgres-", dir=parent))
         self._user = USER if os.geteuid() == 0 else None
-        if self._user:
-            account = pwd.getpwnam(self._user)
-            os.chown(self._directory, account.pw_uid, account.pw_gid)
+        self._give(self._directory)
 
     @property
     def socket_directory(self) -> Path:
@@ -90,6 +90,46 @@ class PostgresServer:
         """End the server and keep its data: ``fast`` closes connections in order, ``immediate`` is a crash."""
         self._run("pg_ctl", "--pgdata", self._data, "--mode", mode, "--wait", "stop")
 
+    def directory_of_its_own(self, name: str) -> Path:
+        """Make a directory in which the server may write."""
+        path = self._directory / name
+        path.mkdir()
+        self._give(path)
+        return path
+
+    def base_backup(self, options: Sequence[str]) -> Path:
+        """Return a base backup, made with these options of ``pg_basebackup`` that write it to the standard output."""
+        path = self._directory / "base.tar"
+        with path.open("wb") as output:
+            self._run(
+                *("pg_basebackup", "--host", self._directory, "--port", str(self.port), "--username", USER, *options),
+                output=output,
+            )
+        return path
+
+    def replace_data(self, backup: Path) -> None:
+        """Put a base backup in place of the data of the stopped server."""
+        shutil.rmtree(self._data)
+        self._data.mkdir(mode=0o700)
+        with tarfile.open(backup) as tar:
+            tar.extractall(self._data, filter="fully_trusted")
+        for path in (self._data, *self._data.rglob("*")):
+            self._give(path)
+
+    def recover(self, settings: str) -> None:
+        """Start the server on a base backup: it recovers with these settings."""
+        (self._data / "recovery.signal").touch()
+        with (self._data / "postgresql.auto.conf").open("a") as file:
+            file.write(settings)
+        self._give(self._data / "recovery.signal")
+        self.go_on()
+
+    def _give(self, path: Path) -> None:
+        """Make the account of the server the owner."""
+        if self._user:
+            account = pwd.getpwnam(self._user)
+            os.chown(path, account.pw_uid, account.pw_gid)
+
     def require_password(self, password: str) -> None:
         """Set the password, ask every new connection for it, and end those that there are."""
         with psycopg.connect(self.url, autocommit=True) as connection:
@@ -125,11 +165,11 @@ class PostgresServer:
         self.shut_down("immediate")
         shutil.rmtree(self._directory)
 
-    def _run(self, program: str, *arguments: str | Path) -> None:
+    def _run(self, program: str, *arguments: str | Path, output: int | IO[bytes] = subprocess.DEVNULL) -> None:
         bin_directory = programs()
         assert bin_directory is not None
         command = [str(bin_directory / program), *map(str, arguments)]
         done = subprocess.run(
-            command, user=self._user, cwd=self._directory, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=60
+            command, user=self._user, cwd=self._directory, stdout=output, stderr=subprocess.PIPE, timeout=60
         )
         assert done.returncode == 0, f"{program}: {done.stderr.decode(errors='replace')}"

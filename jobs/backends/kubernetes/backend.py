@@ -11,7 +11,7 @@ Values for the agents only are in a Secret with the name of the attempt, which i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -221,6 +221,29 @@ class KubernetesBackend:
         with _reachable():
             self._delete(SECRETS, ref, manifests.job_name(ref.attempt_id))
             self._delete(JOBS, ref, manifests.job_name(ref.attempt_id), propagationPolicy="Background")
+
+    def attempts(self, namespaces: Collection[str]) -> Iterator[AttemptRef]:
+        for namespace in sorted(namespaces):
+            for job in self._jobs_in(namespace):
+                labels = job["metadata"].get("labels") or {}
+                if {manifests.JOB_LABEL, manifests.ATTEMPT_LABEL, manifests.NUMBER_LABEL} <= labels.keys():
+                    number = int(labels[manifests.NUMBER_LABEL])
+                    yield AttemptRef(labels[manifests.JOB_LABEL], labels[manifests.ATTEMPT_LABEL], number, namespace)
+
+    def _jobs_in(self, namespace: str) -> list[Object]:
+        """Return the PaddleJobs of attempts in a namespace; none if the namespace does not exist."""
+        ref = AttemptRef("", "", 0, namespace)
+        with _reachable():
+            try:
+                path = JOBS.path(self._namespace(ref))
+                return list(self._api.call("GET", path, query={"labelSelector": manifests.ATTEMPT_LABEL})["items"])
+            except Refusal as refusal:
+                if not self._is_missing(refusal, ref):
+                    raise
+                return []
+
+    def last_checkpoint(self, job_id: str) -> int:
+        return self._checkpoint_store.last(job_id) if self._checkpoint_store else 0
 
     def checkpoint_sizes(self) -> Mapping[str, int]:
         return self._checkpoint_store.sizes() if self._checkpoint_store else {}

@@ -31,8 +31,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -56,6 +55,7 @@ from jobs.frameworks.definitions import NATIVE
 from jobs.frameworks.paddle import Endpoint
 from jobs.frameworks.peer_env import PORTS, Environments, environments
 from jobs.messages import cluster as messages
+from portal.common.clock import now as wall_clock
 from runtime import contract
 from runtime.contract import AgentOrder, ReplicaState
 from runtime.messages import Message
@@ -93,7 +93,10 @@ class LocalBackend:
     outlives_the_portal = False
 
     def __init__(
-        self, attempts: Path, clock: Callable[[], float] = time.time, policy: Callable[[], Policy] | None = None
+        self,
+        attempts: Path,
+        clock: Callable[[], float] = lambda: wall_clock().timestamp(),
+        policy: Callable[[], Policy] | None = None,
     ) -> None:
         self._attempts = attempts
         self._policy = policy
@@ -211,6 +214,15 @@ class LocalBackend:
         for directory in (attempt, *(attempt / one.name for one in plan.replicas)):
             self._unwritten.pop(directory, None)
         _remove(attempt)
+
+    def attempts(self, namespaces: Collection[str]) -> Iterator[AttemptRef]:
+        for path in sorted(self._attempts.absolute().glob(f"*/{PLAN_FILE}")):
+            plan = _read_plan(path.parent)
+            if plan is not None and plan.namespace in namespaces:
+                yield plan.ref
+
+    def last_checkpoint(self, job_id: str) -> int:
+        return self._checkpoint_store.last(job_id)
 
     def checkpoint_sizes(self) -> Mapping[str, int]:
         return self._checkpoint_store.sizes()

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
+from runtime import contract
+
 TIMEOUT_SECONDS = 30.0
 CONNECT_SECONDS = 5.0
 
@@ -26,12 +28,18 @@ class Taken:
 
     body: Mapping[str, Any]
 
+    @property
+    def epoch(self) -> str:
+        """Return ``contract.EPOCH``; empty if the portal's database was never restored."""
+        return _text(self.body.get(contract.EPOCH))
+
 
 @dataclass(frozen=True)
 class Gap:
     """The batch begins too late: the portal has entries up to ``last``."""
 
     last: int
+    epoch: str = ""
 
 
 @dataclass(frozen=True)
@@ -155,7 +163,7 @@ def meaning(status: int, content: bytes) -> Answer:
     match status, _code(body or {}):
         case (409, "gap"):
             last = whole((body or {}).get("last"))
-            return Failed(status, detail) if last is None else Gap(last)
+            return Failed(status, detail) if last is None else Gap(last, _text((body or {}).get(contract.EPOCH)))
         case (409, "stale_attempt"):
             return Replaced(detail)
         case (404, "not_found"):
@@ -170,6 +178,10 @@ def meaning(status: int, content: bytes) -> Answer:
 def whole(value: Any) -> int | None:
     """Return a number of entries, or None for any other value."""
     return value if type(value) is int and value >= 0 else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
 
 
 def _code(body: Mapping[str, Any]) -> str:

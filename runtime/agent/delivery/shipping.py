@@ -74,6 +74,9 @@ class Sender:
             kind: Spool(directory / f"{kind}.spool", self._wake, int(before.get(kind, 0))) for kind in _LISTS
         }
         self._reports: deque[Mapping[str, Any]] = deque()
+        self._reported: list[Mapping[str, Any]] = []  # accepted reports
+        self._epoch: str | None = None  # contract.EPOCH of the last answer
+        self._repeats = False  # the accepted reports are to be sent again
         self._woken = False
         self._finishing = False
         self._complained: set[str] = set()
@@ -133,10 +136,18 @@ class Sender:
                 return
             self._send_due()
 
+    def _queue_again(self) -> None:
+        """Queue the accepted reports again if the portal's database was restored since."""
+        if self._repeats:
+            self._repeats = False
+            with self._state:
+                self._reports.extendleft(reversed(self._reported))
+            self._reported.clear()
+
     def _until_due(self) -> float:
         """Return the seconds until something should be sent."""
         now = time.monotonic()
-        if self._reports:
+        if self._reports or self._repeats:
             return 0.0
         waits = [wait for kind in self._spools if (wait := self._due(kind, now)) is not None]
         return min([*waits, max(0.0, self._backoff.last_call + contract.HEARTBEAT_SECONDS - now)])
@@ -147,10 +158,11 @@ class Sender:
         return None if wait is None else max(wait, self._unreadable.get(kind, now) - now)
 
     def _send_due(self) -> None:
+        self._queue_again()
         while self._reports:
             if not self._send_report(self._reports[0]):
                 return
-            self._reports.popleft()
+            self._reported.append(self._reports.popleft())
         now = time.monotonic()
         for kind, spool in self._spools.items():
             if self._due(kind, now) == 0.0 and not self._send_kept(kind, spool):
@@ -185,9 +197,9 @@ class Sender:
         if not batch.entries:  # an earlier start of the replica left them out
             spool.taken(batch.after)
             return True
-        head = json.dumps({"replica": self._replica, "first": batch.first})[:-1]
+        head = json.dumps({"replica": self._replica, "first": batch.first, **_gone(spool)})[:-1]
         body = b"".join((head.encode(), f', "{_LISTS[kind]}": ['.encode(), b",".join(batch.entries), b"]}"))
-        answer = self._backoff.settled(_acknowledged(self._ingest.post_json(kind, body)))
+        answer = self._settled(_acknowledged(self._ingest.post_json(kind, body)))
         if isinstance(answer, Taken):
             spool.taken(batch.after)
             if (last := int(answer.body["last"])) > batch.after.number:
@@ -267,9 +279,11 @@ class Sender:
 
     def _flush(self) -> bool:
         """Send everything that is queued. Returns False if the sender gave up."""
+        self._queue_again()
         while self._reports:
-            if not self._send_report(self._reports.popleft()):
+            if not self._send_report(self._reports[0]):
                 return False
+            self._reported.append(self._reports.popleft())
         for kind, spool in self._spools.items():
             self._unreadable.pop(kind, None)  # one more try
             while spool.due(0.0) is not None and kind not in self._unreadable:
@@ -279,7 +293,16 @@ class Sender:
         return not self._backoff.over()
 
     def _call(self, call: str, body: Mapping[str, Any]) -> Answer:
-        return self._backoff.settled(self._ingest.post_json(call, json.dumps(body).encode()))
+        return self._settled(self._ingest.post_json(call, json.dumps(body).encode()))
+
+    def _settled(self, answer: Answer) -> Answer:
+        """Handle what follows from any answer. After a restoration of the portal's database, repeat all reports."""
+        answer = self._backoff.settled(answer)
+        if isinstance(answer, Taken | Gap):
+            if self._epoch not in (None, answer.epoch):
+                self._repeats = True
+            self._epoch = answer.epoch
+        return answer
 
     def _sleep(self, seconds: float) -> None:
         """Wait for the seconds, or until there is something new to send."""
@@ -292,6 +315,11 @@ class Sender:
         with self._state:
             self._woken = True
             self._state.notify_all()
+
+
+def _gone(spool: Spool) -> Mapping[str, int]:
+    """Return the field with the number of the last entry that no spool has any more; none for the usual 0."""
+    return {"gone": spool.before} if spool.before else {}
 
 
 def report_alone(ingest: Ingest, report: Mapping[str, Any], seconds: float) -> bool:

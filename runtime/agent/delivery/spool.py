@@ -52,7 +52,7 @@ class Spool:
 
         ``before``: the number of entries that were numbered and are no longer in any file.
         """
-        self._before = before
+        self.before = before
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._path = path
         self._wake = wake
@@ -130,7 +130,7 @@ class Spool:
 
     def go_to(self, last: int) -> None:
         """Continue after entry ``last``, the portal's last one, which may be earlier or later than expected."""
-        number, offset = self._before, 0
+        number, offset = self.before, 0
         with self._lock:
             size = self._size
         while number < last and offset < size:
@@ -153,7 +153,7 @@ class Spool:
             number += len(lines) - sum(map(_is_left_out, lines))
             offset += sum(map(len, lines)) + len(lines)
             begin, again = offset - len(lines[-1]) - 1, not _is_left_out(lines[-1])
-        return Cursor(self._before + number - (again if offset else 0), begin), offset
+        return Cursor(self.before + number - (again if offset else 0), begin), offset
 
     def _write(self, block: bytes) -> None:
         rest = memoryview(block)

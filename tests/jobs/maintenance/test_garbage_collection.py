@@ -13,6 +13,7 @@ from pytest_django import Settings
 from jobs.builds import local_bundle
 from jobs.maintenance import garbage_collection
 from jobs.models import Job
+from rbac.audit import restorations
 from tests.jobs.fakes import ObedientBackend
 from tests.personas import Personas
 
@@ -110,3 +111,11 @@ def test_the_checkpoints_of_a_job_stay_while_it_can_be_run_again_from_there(
 def test_the_checkpoints_of_a_job_that_is_no_more_go(backend: ObedientBackend) -> None:
     backend.kept = {"0" * 32}
     assert garbage_collection.forget_jobs(NOW, timedelta(days=7)) == 1
+
+
+@pytest.mark.invariant("For a week after a restoration, checkpoints of jobs that the database does not know are kept.")
+def test_after_a_restoration_checkpoints_of_unknown_jobs_stay_for_a_week(backend: ObedientBackend) -> None:
+    at = restorations.record({}).at
+    backend.kept = {"0" * 32}
+    assert garbage_collection.forget_jobs(at + timedelta(days=6), timedelta(days=7)) == 0
+    assert garbage_collection.forget_jobs(at + timedelta(days=8), timedelta(days=7)) == 1

@@ -23,6 +23,7 @@ from portal.system.observations import (
     Queue,
     QueuedJob,
     Redis,
+    Restoration,
     Storage,
     Streams,
     TaskFailure,
@@ -59,6 +60,7 @@ VECTORS: list[tuple[Observation, Status, Template]] = [
     (TaskFailure("e-mail", ago(hours=1), 3, "refused"), FAILED, messages.TASK_FAILING),
     (Database("postgresql", "15.3", GIB, 0), OK, messages.SERVER_REACHABLE),
     (Database("postgresql", "15.3", GIB, 2), FAILED, messages.MIGRATIONS_PENDING),
+    (Restoration(ago(hours=23), "2026-11-26T12:00:00", 2, 1), WARNING, messages.DATABASE_RESTORED),
     (Redis("7.2"), OK, messages.SERVER_REACHABLE),
     (Storage("/data/storage"), OK, messages.SERVER_REACHABLE),
     (ETCD, OK, messages.SERVER_REACHABLE),
@@ -192,3 +194,7 @@ def test_a_process_that_was_replaced_long_ago_is_not_shown() -> None:
 def test_attention_counts_warnings_and_failures() -> None:
     entries = judge([DISK, replace(DISK, free=9 * GIB), replace(DISK, free=0), Unused("host")], NOW)
     assert rules.attention(entries) == 2
+
+
+def test_a_restoration_is_shown_for_a_day() -> None:
+    assert judge([Restoration(ago(days=1), "", 0, 0)], NOW) == []
