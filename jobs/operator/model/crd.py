@@ -129,6 +129,12 @@ def _spec() -> Schema:
                 "description": "How many pods each place, such as worker-0, may have had; where nothing is said, 1. "
                 "With this field nothing is started again that is not asked for here, and a failure ends nothing.",
             },
+            "maxStarts": {
+                "type": "object",
+                "additionalProperties": _integer(1, None),
+                "description": "With starts: up to how many pods of a place, such as worker-0, the controller replaces "
+                "a lost pod by itself when starts does not ask for another one in time; where nothing is said, none.",
+            },
             "successPolicy": _object(
                 {
                     "roles": {"type": "array", "items": _enum(names.ROLES)},
@@ -217,6 +223,16 @@ def _status() -> Schema:
             "holdingSince": {**_TIME, "description": "Since when some pods hold nodes and others find none."},
             "progress": _object({"value": _STRING, "since": _TIME}),
             "starts": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "grantedStarts": {
+                "type": "object",
+                "additionalProperties": {"type": "integer"},
+                "description": "Starts within spec.maxStarts that the controller has used for lost pods.",
+            },
+            "lostSince": {
+                "type": "object",
+                "additionalProperties": _TIME,
+                "description": "Since when places have lost their pod.",
+            },
             "conditions": {
                 "type": "array",
                 "items": {
