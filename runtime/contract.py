@@ -362,6 +362,9 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 # answered 409 with code "gap" and the "last" accepted number: the agent goes back in its spool. 409 "stale_attempt" and
 # 404 mean that the attempt has been replaced or removed: the agent stops its process and sends no more. Any other
 # failure is retried.
+# In a pod, where starts of a replica share no spool, every call carries "start_number" too. The portal refuses a start
+# that was replaced as it refuses an attempt ("stale_attempt"), and answers 503 "start_not_adopted" to one that the
+# cluster has made and the portal has not recorded yet. After "begin" it takes nothing of earlier starts.
 
 
 def own_address(environ: Mapping[str, str] = os.environ) -> str:
