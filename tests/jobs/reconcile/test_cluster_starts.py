@@ -9,9 +9,11 @@ import pytest
 from pytest_django import Settings
 
 from jobs.backends.base import Phase
+from jobs.lifecycle.cluster_starts import adoptions
 from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.models import Attempt, Job, JobEvent, Replica
 from jobs.reconcile import cluster_starts, reconciler
+from portal.common.clock import now
 from portal.common.errors import Unavailable
 from tests.jobs.conftest import Use
 from tests.jobs.fakes import ReplacingFake
@@ -121,9 +123,6 @@ def test_a_crash_during_the_adoption_leaves_nothing_and_the_next_turn_adopts(
 def test_an_adoption_of_a_job_that_another_process_changed_writes_nothing(
     backend: ReplacingFake, submit: Submit
 ) -> None:
-    from jobs.lifecycle.cluster_starts import adoptions
-    from portal.common.clock import now
-
     job = running(submit)
     replaced(backend)
     loaded = reconciler.load(job.pk)
