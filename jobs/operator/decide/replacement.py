@@ -44,8 +44,8 @@ class Starts:
 def updated(job: PaddleJob, observed: Observed, starts: Starts, now: datetime, patience: float) -> Starts:
     """Return the starts with the grants that are due, and the times of the losses.
 
-    ``patience``: seconds from the first loss of a place to its grant; it doubles with each grant that the creator of
-    the job has not made its own (``spec.starts``).
+    ``patience``: seconds from the loss of a place to its grant; doubled with each grant that ``spec.starts`` does not
+    include yet.
     """
     granted, lost = dict(starts.granted), dict[str, str]()
     for name, role, index in _replaceable(job, observed, starts):

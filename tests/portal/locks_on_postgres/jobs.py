@@ -256,3 +256,21 @@ def test_a_start_of_the_cluster_is_adopted_once_by_two_at_once(meet: Meet) -> No
     assert meet("jobs.reconcile.cluster_starts.ending", adopt, adopt) == [None, None]
     assert JobEvent.objects.filter(kind="restarted").count() == 1
     assert (Replica.objects.get().start_number, Replica.objects.get().restarts) == (2, 1)
+
+
+def test_an_earlier_start_that_is_late_for_the_lock_stores_nothing(meet: Meet) -> None:
+    attempt = make_attempt(make_job(attempt=1))
+    Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0)
+
+    def store_line() -> int:
+        lines = [(1e9, "stdout", "of the earlier start")]
+        return store.append_logs(
+            job_id=attempt.job_id, attempt=attempt, replica="trainer-0", first=1, lines=lines, start_number=1
+        )
+
+    def take_over() -> int:
+        Replica.objects.update(start_number=2)
+        return store.take_over(attempt, "trainer-0", 2)["logs"]
+
+    refused, taken = meet("jobs.streams.store._locked_head", store_line, take_over)
+    assert (type(refused), taken) == (StaleAttempt, 0)
