@@ -71,7 +71,7 @@ class Sender:
         self._backoff = Backoff(self._state, on_replaced, clock)
         before = _numbered_before(directory)
         self._numbered = before is not None
-        # Earlier starts that share no spool with this one may still send: the portal tells them apart.
+        # Earlier starts that share no spool with this one may still send: the portal refuses them by this number.
         self._fence = {"start_number": start_number} if before != {} else {}
         self._spools = {
             kind: Spool(directory / f"{kind}.spool", self._wake, int((before or {}).get(kind, 0))) for kind in _LISTS

@@ -19,7 +19,7 @@ from jobs.lifecycle.replica_facts import ReplicaFact
 from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.maintenance import retention, stream_compaction
 from jobs.maintenance.retention import Rule
-from jobs.models import Elastic, Job, JobEvent, Replica, Transition
+from jobs.models import Attempt, Elastic, Job, JobEvent, Replica, Transition
 from jobs.models.streams import StreamHead
 from jobs.reconcile import admission, cluster_starts, reconciler
 from jobs.selectors import elastic_jobs, specifications
@@ -213,36 +213,34 @@ def test_the_audit_log_has_the_mode_that_was_there_before_each_change(meet: Meet
 
 
 # --- Starts of a replica ---------------------------------------------------------------------------------------------
+def store_line(attempt: Attempt) -> int:
+    """Store a line of the first start."""
+    lines = [(1e9, "stdout", "of the earlier start")]
+    return store.append_logs(
+        job_id=attempt.job_id, attempt=attempt, replica="trainer-0", first=1, lines=lines, start_number=1
+    )
+
+
+def take_over(attempt: Attempt) -> int:
+    """Adopt the second start, and let it begin."""
+    Replica.objects.update(start_number=2)
+    return store.take_over(attempt, "trainer-0", 2)["logs"]
+
+
 def test_a_new_start_counts_the_lines_that_an_earlier_one_was_storing(meet: Meet) -> None:
     """Without the lock it would number its own lines as those, and they would be dropped."""
     attempt = make_attempt(make_job(attempt=1))
     Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0)
 
-    def store_line() -> int:
-        lines = [(1e9, "stdout", "of the earlier start")]
-        return store.append_logs(
-            job_id=attempt.job_id, attempt=attempt, replica="trainer-0", first=1, lines=lines, start_number=1
-        )
-
-    def take_over() -> int:
-        Replica.objects.update(start_number=2)
-        return store.take_over(attempt, "trainer-0", 2)["logs"]
-
-    assert meet("jobs.streams.store.ring", store_line, take_over) == [1, 1]
+    assert meet("jobs.streams.store.ring", partial(store_line, attempt), partial(take_over, attempt)) == [1, 1]
 
 
 def test_an_earlier_start_that_waits_for_a_new_one_stores_nothing(meet: Meet) -> None:
     attempt = make_attempt(make_job(attempt=1))
     Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0, start_number=2)
 
-    def store_line() -> int:
-        lines = [(1e9, "stdout", "of the earlier start")]
-        return store.append_logs(
-            job_id=attempt.job_id, attempt=attempt, replica="trainer-0", first=1, lines=lines, start_number=1
-        )
-
-    taken, refused = meet("jobs.streams.fencing.check", lambda: store.take_over(attempt, "trainer-0", 2), store_line)
-    assert taken == {"metrics": 0, "logs": 0}
+    taken, refused = meet("jobs.streams.fencing.check", partial(take_over, attempt), partial(store_line, attempt))
+    assert taken == 0
     assert isinstance(refused, StaleAttempt)
     assert store.read_logs(attempt.job_id).lines == []
 
@@ -262,15 +260,5 @@ def test_an_earlier_start_that_is_late_for_the_lock_stores_nothing(meet: Meet) -
     attempt = make_attempt(make_job(attempt=1))
     Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0)
 
-    def store_line() -> int:
-        lines = [(1e9, "stdout", "of the earlier start")]
-        return store.append_logs(
-            job_id=attempt.job_id, attempt=attempt, replica="trainer-0", first=1, lines=lines, start_number=1
-        )
-
-    def take_over() -> int:
-        Replica.objects.update(start_number=2)
-        return store.take_over(attempt, "trainer-0", 2)["logs"]
-
-    refused, taken = meet("jobs.streams.store._locked_head", store_line, take_over)
+    refused, taken = meet("jobs.streams.store._locked_head", partial(store_line, attempt), partial(take_over, attempt))
     assert (type(refused), taken) == (StaleAttempt, 0)
