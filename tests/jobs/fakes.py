@@ -70,7 +70,7 @@ class ObedientBackend:
         self.views[attempt_id][name] = ReplicaView(name, phase, **fields)
 
 
-class ReplacingFake(ObedientBackend):
+class IndependentBackend(ObedientBackend):
     """Backend whose cluster replaces lost replicas by itself, within the starts granted in advance."""
 
     def __init__(self) -> None:

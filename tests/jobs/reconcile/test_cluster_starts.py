@@ -16,7 +16,7 @@ from jobs.reconcile import cluster_starts, reconciler
 from portal.common.clock import now
 from portal.common.errors import Unavailable
 from tests.jobs.conftest import Use
-from tests.jobs.fakes import ReplacingFake
+from tests.jobs.fakes import IndependentBackend
 from tests.jobs.reconcile.test_reconciler import report, running
 
 pytestmark = pytest.mark.django_db
@@ -24,13 +24,13 @@ Submit = Callable[..., Job]
 
 
 @pytest.fixture
-def backend(use: Use) -> ReplacingFake:
-    fake = ReplacingFake()
+def backend(use: Use) -> IndependentBackend:
+    fake = IndependentBackend()
     use(fake)
     return fake
 
 
-def replaced(backend: ReplacingFake, name: str = "trainer-1", start_number: int = 2) -> None:
+def replaced(backend: IndependentBackend, name: str = "trainer-1", start_number: int = 2) -> None:
     """Let the cluster replace the replica."""
     backend.becomes(next(iter(backend.views)), name, Phase.RUNNING, start_number=start_number)
 
@@ -43,26 +43,28 @@ def events(job: Job) -> list[str]:
     return list(JobEvent.objects.filter(job=job, kind="restarted").values_list("text", flat=True))
 
 
-def test_a_running_job_gets_starts_in_advance_once(backend: ReplacingFake, submit: Submit) -> None:
+def test_a_running_job_gets_starts_in_advance_once(backend: IndependentBackend, submit: Submit) -> None:
     job = running(submit)
     assert backend.limits == {"master-0": 3, "pserver-0": 3, "trainer-0": 3, "trainer-1": 3}
     reconciler.reconcile(job.pk)
     assert [call for call in backend.calls if call.startswith("grant")] == [f"grant {backend.limits}"]
 
 
-def test_without_spare_starts_nothing_is_granted(backend: ReplacingFake, submit: Submit, settings: Settings) -> None:
+def test_without_spare_starts_nothing_is_granted(
+    backend: IndependentBackend, submit: Submit, settings: Settings
+) -> None:
     settings.SPARE_STARTS = 0
     running(submit)
     assert not any(call.startswith("grant") for call in backend.calls)
 
 
-def test_a_job_that_registers_has_no_starts_in_advance(backend: ReplacingFake, submit: Submit) -> None:
+def test_a_job_that_registers_has_no_starts_in_advance(backend: IndependentBackend, submit: Submit) -> None:
     assert reconciler.reconcile(submit().pk) is JobState.REGISTERING
     assert backend.limits == {}
 
 
 @pytest.mark.invariant("The portal adopts a start that the cluster made, once, and counts it as a restart.")
-def test_a_start_of_the_cluster_is_adopted(backend: ReplacingFake, submit: Submit) -> None:
+def test_a_start_of_the_cluster_is_adopted(backend: IndependentBackend, submit: Submit) -> None:
     job = running(submit)
     replaced(backend)
     assert reconciler.reconcile(job.pk) is JobState.RUNNING
@@ -71,7 +73,7 @@ def test_a_start_of_the_cluster_is_adopted(backend: ReplacingFake, submit: Submi
     assert not any(call.startswith("restart") for call in backend.calls)
 
 
-def test_an_adoption_is_not_repeated(backend: ReplacingFake, submit: Submit) -> None:
+def test_an_adoption_is_not_repeated(backend: IndependentBackend, submit: Submit) -> None:
     job = running(submit)
     replaced(backend)
     for _ in range(3):
@@ -79,14 +81,14 @@ def test_an_adoption_is_not_repeated(backend: ReplacingFake, submit: Submit) -> 
     assert (row().restarts, len(events(job))) == (1, 1)
 
 
-def test_the_grant_follows_the_adopted_start(backend: ReplacingFake, submit: Submit) -> None:
+def test_the_grant_follows_the_adopted_start(backend: IndependentBackend, submit: Submit) -> None:
     job = running(submit)
     replaced(backend, start_number=3)
     reconciler.reconcile(job.pk)
     assert (row().restarts, backend.limits["trainer-1"]) == (2, 4)
 
 
-def test_the_adopted_start_reports_and_trains(backend: ReplacingFake, submit: Submit) -> None:
+def test_the_adopted_start_reports_and_trains(backend: IndependentBackend, submit: Submit) -> None:
     job = running(submit)
     replaced(backend)
     reconciler.reconcile(job.pk)
@@ -95,7 +97,7 @@ def test_the_adopted_start_reports_and_trains(backend: ReplacingFake, submit: Su
     assert row().state == ReplicaState.REGISTERED
 
 
-def test_a_report_before_the_adoption_is_tried_again(backend: ReplacingFake, submit: Submit) -> None:
+def test_a_report_before_the_adoption_is_tried_again(backend: IndependentBackend, submit: Submit) -> None:
     job = running(submit)
     with pytest.raises(Unavailable) as refused:
         report(job, "trainer-1", "registered", start_number=2)
@@ -103,7 +105,7 @@ def test_a_report_before_the_adoption_is_tried_again(backend: ReplacingFake, sub
 
 
 def test_a_crash_during_the_adoption_leaves_nothing_and_the_next_turn_adopts(
-    backend: ReplacingFake, submit: Submit, monkeypatch: pytest.MonkeyPatch
+    backend: IndependentBackend, submit: Submit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = running(submit)
     replaced(backend)
@@ -121,7 +123,7 @@ def test_a_crash_during_the_adoption_leaves_nothing_and_the_next_turn_adopts(
 
 
 def test_an_adoption_of_a_job_that_another_process_changed_writes_nothing(
-    backend: ReplacingFake, submit: Submit
+    backend: IndependentBackend, submit: Submit
 ) -> None:
     job = running(submit)
     replaced(backend)
@@ -136,7 +138,7 @@ def test_an_adoption_of_a_job_that_another_process_changed_writes_nothing(
 
 
 def test_a_lost_server_without_restarts_ends_the_attempt_though_the_cluster_started_it(
-    backend: ReplacingFake, submit: Submit
+    backend: IndependentBackend, submit: Submit
 ) -> None:
     job = running(submit)
     Replica.objects.filter(name="pserver-0").update(restarts=3)
@@ -148,7 +150,7 @@ def test_a_lost_server_without_restarts_ends_the_attempt_though_the_cluster_star
 
 
 def test_a_refused_start_of_a_trainer_that_had_succeeded_changes_only_its_number(
-    backend: ReplacingFake, submit: Submit
+    backend: IndependentBackend, submit: Submit
 ) -> None:
     job = running(submit)
     report(job, "trainer-1", "exited", code=0)
