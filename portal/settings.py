@@ -378,6 +378,8 @@ KEEP_AUDIT_DAYS = env.days_from("REGATTA_KEEP_AUDIT_DAYS", 400.0, least=365.0)
 # How long a deleted dataset can be restored, and after how long an unfinished version without new files is dropped.
 KEEP_DELETED_DATASETS_DAYS = env.number("REGATTA_KEEP_DELETED_DATASETS_DAYS", 7.0)
 KEEP_UPLOADS_DAYS = env.number("REGATTA_KEEP_UPLOADS_DAYS", 7.0)
+# Starts of each replica that the cluster may use without the portal, within the restarts of the replica; 0: none.
+SPARE_STARTS = env.integer("REGATTA_SPARE_STARTS", 2, minimum=0)
 # How long a replica may take until it registers before its attempt is ended with a reason.
 REGISTRATION_SECONDS = env.number(
     "REGATTA_REGISTRATION_SECONDS", 60.0 if CLUSTER_BACKEND == "local" else 600.0, minimum=1.0

@@ -368,6 +368,9 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 # failure is retried.
 # "gone": n in a batch: the agent no longer has the entries up to n, since the pod that printed them is gone. A portal
 # whose database was restored to an earlier state may lack some of them, and then continues after n.
+# In a pod, where starts of a replica share no spool, every call carries "start_number" too. The portal refuses a start
+# that was replaced as it refuses an attempt ("stale_attempt"), and answers 503 "start_not_adopted" to one that the
+# cluster has made and the portal has not recorded yet. After "begin" it takes nothing of earlier starts.
 # EPOCH in an answer to a POST names the state to which the portal's database was last restored; it is absent if that
 # never happened. When it changes, the agent sends its reports again.
 EPOCH = "epoch"

@@ -114,7 +114,8 @@ class ReplicaView:
     """Observed state of one replica at its current start (``runtime.contract.START_NUMBER``).
 
     ``code`` is the exit code, ``signal`` the number of the signal that ended the process. ``agent``: whether the
-    replica has an agent that reports; without one it counts as registered while it runs.
+    replica has an agent that reports; without one it counts as registered while it runs. ``granted``: the highest start
+    that the cluster may make without the portal, 0: none; None: this replica is never replaced in that way.
     """
 
     name: str
@@ -125,6 +126,7 @@ class ReplicaView:
     why: str = ""
     start_number: int = 1
     agent: bool = True
+    granted: int | None = None
 
 
 @dataclass(frozen=True)
@@ -203,6 +205,18 @@ class JointObserver(Protocol):
         """Return the observed state by attempt id; None where the backend does not answer.
 
         An attempt that is absent from the result has to be observed on its own.
+        """
+
+
+@runtime_checkable
+class ReplacingBackend(Protocol):
+    """A backend whose cluster replaces lost replicas without the portal, within starts granted in advance."""
+
+    def grant_starts(self, ref: AttemptRef, limits: Mapping[str, int]) -> None:
+        """Set the highest start that the cluster may make of each of these replicas by itself; 0: none.
+
+        ``observe`` returns the limit as ``granted``, and a start that the cluster has made as ``start_number``. Does
+        nothing in a stopped attempt. May raise BackendUnavailable.
         """
 
 

@@ -54,6 +54,7 @@ def kubernetes_cluster() -> Cluster:
         pull_secret=settings.KUBERNETES_PULL_SECRET,
         placement=settings.KUBERNETES_PLACEMENT,
         burst=settings.KUBERNETES_CPU_BURST,
+        replaces=settings.SPARE_STARTS > 0,
     )
 
 

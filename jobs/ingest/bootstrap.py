@@ -12,21 +12,26 @@ from jobs.messages import jobs as messages
 from jobs.models import Attempt, Replica
 from jobs.models.streams import Source
 from jobs.selectors import attempts
+from jobs.services import replica_reports
+from jobs.streams import store
 from portal.common.errors import NotFound, StaleAttempt
 
 _KINDS = ("logs", "metrics", "events")
 _GOING = (JobState.LAUNCHING, JobState.REGISTERING, JobState.RUNNING)
 
 
-def numbers(attempt: Attempt, replica: str) -> Mapping[str, int]:
+def numbers(attempt: Attempt, replica: str, start_number: int | None = None) -> Mapping[str, int]:
     """Return how many entries of each kind were stored for the replica, over all its starts.
 
-    Raises StaleAttempt if the replica must stop before it has begun: the signal to stop may have arrived before the
-    replica could handle it.
+    Afterwards no start before ``start_number`` writes. Raises StaleAttempt if the replica must stop before it has
+    begun: the signal to stop may have arrived before the replica could handle it. Raises as ``fencing.check`` does.
     """
     leaving = Replica.objects.filter(attempt=attempt, name=replica, dismissed=True).exists()
     if leaving or attempt.job.state not in _GOING:
         raise StaleAttempt(messages.ATTEMPT_STARTS_NOTHING(), attempt=attempt.job.attempt)
+    if start_number is not None:
+        events = replica_reports.take_over_events(attempt, replica=replica, start_number=start_number)
+        return {**store.take_over(attempt, replica, start_number), "events": events}
     taken = dict(Source.objects.filter(attempt=attempt, replica=replica).values_list("kind", "last"))
     return {kind: int(taken.get(kind, 0)) for kind in _KINDS}
 

@@ -28,6 +28,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 _NOT_A_NUMBER = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _LARGEST_NUMBER = 2**53
+_START_DIGITS = 9
 _END_OF_CALENDAR = 253_402_300_800.0  # the first second of the year 10000
 
 Entry = TypeVar("Entry")
@@ -35,12 +36,16 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True)
 class Batch(Generic[Entry]):
-    """Entries of a replica, numbered from ``first`` on. The replica no longer has entries up to ``gone``."""
+    """Entries of a replica, numbered from ``first`` on. The replica no longer has entries up to ``gone``.
+
+    ``start_number``: of the sender; None: it does not say.
+    """
 
     replica: str
     first: int
     entries: list[Entry]
     gone: int = 0
+    start_number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -62,11 +67,12 @@ class Report:
 
 @dataclass(frozen=True)
 class ArtifactName:
-    """Name and hash of an uploaded file."""
+    """Name and hash of an uploaded file, and the start of the replica that sends it."""
 
     replica: str
     name: str
     sha256: str
+    start_number: int | None = None
 
 
 LineRow = tuple[float, str, str]
@@ -126,7 +132,15 @@ def artifact(query: Mapping[str, Any]) -> ArtifactName:
         _refuse("name", "Must be a relative path that stays inside the output directory.")
     if not _SHA256.fullmatch(sha256):
         _refuse("sha256", "Must be the SHA-256 of the content, 64 hexadecimal digits.")
-    return ArtifactName(replica(query), name, sha256)
+    start = str(query.get("start_number", ""))
+    if start and not (start.isascii() and start.isdigit() and len(start) <= _START_DIGITS):
+        _refuse("start_number", "Must be a whole number.")
+    return ArtifactName(replica(query), name, sha256, int(start) if start else None)
+
+
+def start_number(body: Mapping[str, Any]) -> int | None:
+    """Return which start of the replica sends; None: it does not say."""
+    return _whole(body, "start_number")
 
 
 # --- Batches ---------------------------------------------------------------------------------------------------------
@@ -147,7 +161,7 @@ def _batch(body: Mapping[str, Any], field: str, cleaners: tuple[Cleaner, ...]) -
     if type(first) is not int or not 1 <= first < _LARGEST_NUMBER:
         _refuse("first", "Must be the number of the first entry, a whole number from 1 on.")
     gone = _whole(body, "gone", _LARGEST_NUMBER) or 0
-    return Batch(sender, first, _rows(body.get(field), field, cleaners), gone)
+    return Batch(sender, first, _rows(body.get(field), field, cleaners), gone, start_number(body))
 
 
 def _rows(rows: Any, field: str, cleaners: tuple[Cleaner, ...]) -> list[Any]:

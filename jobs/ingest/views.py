@@ -2,8 +2,8 @@
 the requests.
 
 Every view loads the attempt by its id and compares the digest of the agent's token. It refuses a request of an attempt
-that was replaced, for a replica that the attempt does not have, or long after the end. The last output often arrives
-after the job has ended, but not a day later.
+that was replaced, of a superseded start of a replica (``jobs.streams.fencing``), for a replica that the attempt does
+not have, or long after the end. The last output often arrives after the job has ended, but not a day later.
 
 If the database was restored, every answer to a POST names the state to which it last was (``contract.EPOCH``).
 """
@@ -30,7 +30,7 @@ from jobs.messages import jobs as messages
 from jobs.models import Attempt, Replica
 from jobs.reconcile import job_spans
 from jobs.services import replica_reports
-from jobs.streams import store
+from jobs.streams import fencing, store
 from jobs.streams.entries import Gap
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, NotSignedIn, RegattaError, StaleAttempt, TooLarge
@@ -225,6 +225,7 @@ def logs(request: HttpRequest, attempt: Attempt) -> Answer:
             first=batch.first,
             lines=batch.entries,
             gone=batch.gone,
+            start_number=batch.start_number,
         )
     )
 
@@ -245,6 +246,7 @@ def metrics(request: HttpRequest, attempt: Attempt) -> Answer:
             points=batch.entries,
             on_first=partial(job_spans.note_first_point, attempt, replica),
             gone=batch.gone,
+            start_number=batch.start_number,
         )
     )
 
@@ -261,6 +263,7 @@ def events(request: HttpRequest, attempt: Attempt) -> Answer:
             first=batch.first,
             events=batch.entries,
             gone=batch.gone,
+            start_number=batch.start_number,
         )
     )
 
@@ -275,14 +278,19 @@ def report(request: HttpRequest, attempt: Attempt) -> Answer:
 @_authentic
 def heartbeat(request: HttpRequest, attempt: Attempt) -> Answer:
     """Store a heartbeat of a replica."""
-    replica_reports.heartbeat(attempt, replica=_replica(attempt, payloads.replica(_body(request, "heartbeat"))))
+    body = _body(request, "heartbeat")
+    replica = _replica(attempt, payloads.replica(body))
+    fencing.check(attempt, replica, payloads.start_number(body))
+    replica_reports.heartbeat(attempt, replica=replica)
     return {}
 
 
 @_authentic
 def begin(request: HttpRequest, attempt: Attempt) -> Answer:
     """Return the last stored numbers of a replica, for an agent that starts again."""
-    return dict(bootstrap.numbers(attempt, _replica(attempt, payloads.replica(_body(request, "begin")))))
+    body = _body(request, "begin")
+    replica = _replica(attempt, payloads.replica(body))
+    return dict(bootstrap.numbers(attempt, replica, payloads.start_number(body)))
 
 
 @_authentic_reader
@@ -329,9 +337,11 @@ def artifacts(request: HttpRequest, attempt: Attempt) -> Answer:
         raise TooLarge(
             f"The file {wanted.name} has more than {ARTIFACT_LIMIT} bytes, which is all that is kept of one."
         )
+    replica = _replica(attempt, wanted.replica)
+    fencing.check(attempt, replica, wanted.start_number)
     kept = replica_reports.store_artifact(
         attempt,
-        replica=_replica(attempt, wanted.replica),
+        replica=replica,
         name=wanted.name,
         sha256=wanted.sha256,
         size=size,

@@ -65,6 +65,12 @@ def _parser() -> argparse.ArgumentParser:
         default=120.0,
         help="after how long a pod that should be gone, but whose node is silent, is taken for gone; 0: never",
     )
+    run.add_argument(
+        "--replace-seconds",
+        type=_seconds,
+        default=8.0,
+        help="how long the creator of a job may take to decide about a lost pod before spec.maxStarts applies",
+    )
     run.add_argument("--workers", type=_count, default=4, help="passes at a time")
     run.add_argument("--requests", type=_count, default=16, help="requests to the API server at a time")
     run.add_argument(
@@ -88,7 +94,8 @@ def _run(args: argparse.Namespace) -> int:
     from jobs.operator.run.manager import ProcessOptions, serve
 
     logging.basicConfig(level=args.log_level.upper(), format="%(asctime)s %(levelname)s %(message)s")
-    settings = Settings(PodOptions(args.init_image, bool(args.scheduling)), args.gang_seconds, args.lost_seconds)
+    pods = PodOptions(args.init_image, bool(args.scheduling))
+    settings = Settings(pods, args.gang_seconds, args.lost_seconds, args.replace_seconds)
     options = Options(args.namespace, args.workers, args.requests, settings, args.namespace_prefix)
     host, port = args.listen
     stop = threading.Event()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from django.conf import settings
@@ -23,6 +23,7 @@ from jobs.backends import factory as backend_factory
 from jobs.backends.base import AttemptRef, AttemptView, BackendUnavailable, LaunchFailed, Phase
 from jobs.frameworks.definitions import meets_once
 from jobs.lifecycle import desired_replicas, fault_injection
+from jobs.lifecycle.cluster_starts import adoptions as adoptions_of
 from jobs.lifecycle.observations import Facts, Policy, events_from, merge
 from jobs.lifecycle.reasons import Reason
 from jobs.lifecycle.replica_facts import RESTARTS, ReplicaFact, ending
@@ -40,7 +41,8 @@ from jobs.lifecycle.state_machine import (
 from jobs.lifecycle.states import HOLDS_QUOTA, TERMINAL, JobState, ReplicaState
 from jobs.messages import jobs as messages
 from jobs.models import Attempt, Job, JobEvent, Replica, Transition
-from jobs.reconcile import effects, job_spans, measurements, stopping
+from jobs.reconcile import cluster_starts, effects, job_spans, measurements, stopping
+from jobs.reconcile.cluster_starts import FRESH
 from jobs.selectors import attempts
 from jobs.spec.quantities import span
 from portal.common.clock import now as wall_clock
@@ -124,6 +126,9 @@ def _turn(loaded: Loaded, clock: Clock) -> bool:
         # Here and not as an effect of STOPPING: such an attempt leaves the state in this turn.
         stopping.give_up_build(loaded.job)
     facts = _facts(loaded, unlaunched=unlaunched)
+    if loaded.attempt and (adoptions := adoptions_of(loaded.view, facts.replicas, facts.view)):
+        cluster_starts.adopt(loaded.job, loaded.attempt, adoptions, now)
+        return True
     _note(loaded, facts, now)
     for event in events_from(loaded.view, facts, now, policy()):
         if apply(loaded, event, clock, actor=_actor_of(event, loaded.job)) is not Outcome.UNCHANGED:
@@ -155,7 +160,7 @@ def _staff(loaded: Loaded, facts: Facts, now: datetime) -> bool:
         return True
     if facts.view is not None and loaded.attempt is not None:
         try:
-            _bring_about(loaded, loaded.attempt, facts.view)
+            _bring_about(loaded, loaded.attempt, facts.view, merged)
         except (LaunchFailed, OSError) as problem:
             _log.warning("Job %s could not be given its replicas; the sweep tries again. %s", loaded.job.pk, problem)
     return False
@@ -175,37 +180,19 @@ def _write_staff(
         for index in wanted.start
     )
     rows.filter(name__in=wanted.dismiss).update(dismissed=True)
-    rows.filter(name__in=wanted.return_).update(start_number=F("start_number") + 1, **_FRESH)
+    rows.filter(name__in=wanted.return_).update(start_number=F("start_number") + 1, **FRESH)
     for fact in replaced:
         restarts = fact.restarts + (not fact.rehearsed)
-        rows.filter(name=fact.name).update(start_number=F("start_number") + 1, restarts=restarts, **_FRESH)
+        rows.filter(name=fact.name).update(start_number=F("start_number") + 1, restarts=restarts, **FRESH)
         how = messages.FAILURE_REHEARSAL() if fact.rehearsed else f"{restarts} of {RESTARTS[fact.role]}"
         text = messages.RESTARTED_BECAUSE(ending=ending(fact), why=how)
         JobEvent.objects.create(job=job, attempt=job.attempt, at=now, replica=fact.name, kind="restarted", text=text)
     effects.publish(job)
 
 
-# The columns of a replica's row at each start.
-_FRESH: Mapping[str, Any] = {
-    "state": ReplicaState.WAITING,
-    "why": "",
-    "code": None,
-    "signal": None,
-    "out_of_memory": False,
-    "heartbeat": None,
-    "flushed": False,
-    "dismissed": False,
-    "rehearsed": False,
-    "started": None,
-    "registered": None,
-    "finished": None,
-    "incarnation": None,
-}
-
-
 def adopt_start(row: Replica, start_number: int) -> Replica:
     """Take over a start of the replica that the database does not know, since it was restored to an earlier state."""
-    Replica.objects.filter(pk=row.pk, start_number__lt=start_number).update(start_number=start_number, **_FRESH)
+    Replica.objects.filter(pk=row.pk, start_number__lt=start_number).update(start_number=start_number, **FRESH)
     row.refresh_from_db()
     return row
 
@@ -241,7 +228,7 @@ def _write_rehearsal(loaded: Loaded, rehearsal: fault_injection.Rehearsal, victi
     return True
 
 
-def _bring_about(loaded: Loaded, attempt: Attempt, view: AttemptView) -> None:
+def _bring_about(loaded: Loaded, attempt: Attempt, view: AttemptView, merged: Sequence[ReplicaFact]) -> None:
     """Scale and restart replicas at the backend where it differs from the rows. Every turn compares them again."""
     backend, ref = backend_factory.current(), attempts.ref_of(loaded.job, attempt)
     known = {fact.name: fact for fact in map(replica_fact, loaded.replicas)}
@@ -254,6 +241,7 @@ def _bring_about(loaded: Loaded, attempt: Attempt, view: AttemptView) -> None:
     for fact in known.values():
         if fact.name in seen and seen[fact.name].start_number < fact.start_number and not fact.ended:
             backend.restart(ref, fact.name, fact.start_number)
+    cluster_starts.grant(backend, ref, loaded.view, merged, view)
 
 
 _ALIVE = frozenset({Phase.STARTING, Phase.RUNNING})

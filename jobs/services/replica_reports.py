@@ -20,6 +20,7 @@ from jobs.models import Artifact, Attempt, Job, JobEvent, Replica
 from jobs.models.streams import Source
 from jobs.reconcile import reconciler
 from jobs.services.notifications import happened, notify
+from jobs.streams import fencing
 from jobs.streams.entries import EventRow, Gap
 from portal.common.clock import now as wall_clock
 from portal.common.doorbell import ring
@@ -27,6 +28,7 @@ from portal.common.errors import NotFound, ValidationFailed
 from portal.common.rows import ensure
 from quota import storage as storage_quota
 from quota.models import Kind
+from rbac.audit import restorations
 from runtime.messages.composition import with_full_stop
 
 # Events of one replica in one attempt that are stored.
@@ -60,16 +62,17 @@ class ReplicaReport(Protocol):
 def record_report(attempt: Attempt, report: ReplicaReport) -> None:
     """Store the state of a replica. A repeated report, or one of an earlier start, changes nothing.
 
-    Raises NotFound.
+    Raises NotFound, and StartNotAdopted for a start that the portal has not recorded.
     """
     row = Replica.objects.select_for_update().filter(attempt=attempt, name=report.replica).first()
     if row is None:
         raise NotFound(job_messages.REPLICA_NOT_FOUND(name=f"{report.replica!r}"))
     if report.start_number < row.start_number:
         return
-    if report.start_number > row.start_number:
+    if report.start_number > row.start_number and restorations.EPOCH.current():
         # The database was restored to its state of an earlier start.
         row = reconciler.adopt_start(row, report.start_number)
+    fencing.compare(attempt, row.name, report.start_number, row.start_number)
     text = _PHASES[report.phase](row, report, wall_clock())
     row.save()
     if text:
@@ -122,18 +125,23 @@ def heartbeat(attempt: Attempt, *, replica: str) -> None:
 
 
 @transaction.atomic
-def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequence[EventRow], gone: int = 0) -> int:
+def record_events(
+    attempt: Attempt,
+    *,
+    replica: str,
+    first: int,
+    events: Sequence[EventRow],
+    gone: int = 0,
+    start_number: int | None = None,
+) -> int:
     """Store events (unix time, kind, text), numbered by the replica from ``first`` on. Return the last stored number.
 
     Events that were stored before are dropped. Beyond EVENTS_LIMIT, events are counted but not stored; a message
     replaces the first of them. Raises Gap if ``first`` is greater than the last stored number plus one and the replica
-    may still have the events between: it has none up to ``gone``.
+    may still have the events between: it has none up to ``gone``. Also raises as ``fencing.check`` does.
     """
-    of = Source.objects.select_for_update().filter(attempt=attempt, replica=replica, kind=_EVENTS)
-    source = of.first()
-    if source is None:
-        ensure(Source, attempt=attempt, replica=replica, kind=_EVENTS)
-        source = of.get()
+    source = _locked_events(attempt, replica)
+    fencing.check(attempt, replica, start_number)
     if first > source.last + 1:
         if first > gone + 1:
             raise Gap(source.last)
@@ -155,6 +163,23 @@ def record_events(attempt: Attempt, *, replica: str, first: int, events: Sequenc
     if fresh:
         ring(f"status:{attempt.job_id}")
     return source.last
+
+
+@transaction.atomic
+def take_over_events(attempt: Attempt, *, replica: str, start_number: int) -> int:
+    """Return the number of the last event, after which this start of the replica continues: ``store.take_over``."""
+    source = _locked_events(attempt, replica)
+    fencing.check(attempt, replica, start_number)
+    return source.last
+
+
+def _locked_events(attempt: Attempt, replica: str) -> Source:
+    of = Source.objects.select_for_update().filter(attempt=attempt, replica=replica, kind=_EVENTS)
+    source = of.first()
+    if source is None:
+        ensure(Source, attempt=attempt, replica=replica, kind=_EVENTS)
+        source = of.get()
+    return source
 
 
 def _within_limit(fresh: Sequence[EventRow], taken: int, replica: str) -> list[EventRow]:

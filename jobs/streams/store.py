@@ -27,7 +27,7 @@ from django.db.backends.utils import CursorWrapper
 from jobs.messages import jobs as messages
 from jobs.models import Attempt, JobEvent
 from jobs.models.streams import Block, Source, StreamHead, StreamKind
-from jobs.streams import metric_names, search
+from jobs.streams import fencing, metric_names, search
 from jobs.streams.block_codec import (
     STREAMS,
     Lines,
@@ -61,15 +61,16 @@ def append_logs(
     first: int,
     lines: Sequence[tuple[float, str, str]],
     gone: int = 0,
+    start_number: int | None = None,
 ) -> int:
     """Append lines (unix time, stream, text) that the replica numbers from ``first`` on; return the last number taken.
 
     Idempotent: lines that were taken before are dropped. Raises Gap if ``first`` is greater than the last number taken
     plus one, unless the replica no longer has the lines between: those up to ``gone``. They are then skipped, which an
-    event reports.
+    event reports. Also raises as ``fencing.check`` does for another start of the replica than its present one.
     """
     packed = Lines.from_rows(lines, WriterId(attempt.number, replica))
-    return _append(job_id, attempt, replica, StreamKind.LOGS, first, packed, pack_lines, gone)
+    return _append(job_id, attempt, replica, StreamKind.LOGS, first, packed, pack_lines, gone, start_number)
 
 
 def append_metrics(
@@ -80,6 +81,7 @@ def append_metrics(
     first: int,
     points: Sequence[tuple[float, float, str, float]],
     gone: int = 0,
+    start_number: int | None = None,
     on_first: Callable[[], object] | None = None,
 ) -> int:
     """Append points (unix time, step, key, value); the contract is that of ``append_logs``.
@@ -87,23 +89,28 @@ def append_metrics(
     ``on_first`` is called after the commit of the first points of the replica in the attempt.
     """
     packed = Points.from_rows(points, WriterId(attempt.number, replica))
-    return append_points(
-        job_id=job_id, attempt=attempt, replica=replica, first=first, points=packed, gone=gone, on_first=on_first
-    )
+    kind = StreamKind.METRICS
+    return _append(job_id, attempt, replica, kind, first, packed, pack_points, gone, start_number, on_first)
 
 
-def append_points(
-    *,
-    job_id: JobId,
-    attempt: Attempt,
-    replica: str,
-    first: int,
-    points: Points,
-    gone: int = 0,
-    on_first: Callable[[], object] | None = None,
-) -> int:
+def append_points(*, job_id: JobId, attempt: Attempt, replica: str, first: int, points: Points) -> int:
     """Append points in columns. Points of names beyond the job's limit are dropped: ``metric_names``."""
-    return _append(job_id, attempt, replica, StreamKind.METRICS, first, points, pack_points, gone, on_first)
+    return _append(job_id, attempt, replica, StreamKind.METRICS, first, points, pack_points)
+
+
+def take_over(attempt: Attempt, replica: str, start_number: int) -> dict[str, int]:
+    """Return the last numbers taken of lines and points, after which this start of the replica continues.
+
+    No earlier start writes afterwards. Raises as ``fencing.check`` does.
+    """
+    taken = {}
+    with transaction.atomic(), connection.cursor() as cursor:
+        # In the order in which ``_append`` takes both locks.
+        for kind in (StreamKind.METRICS, StreamKind.LOGS):
+            _locked_head(cursor, attempt.job_id, kind)
+            taken[str(kind)] = _source(cursor, attempt, replica, kind)[1]
+        fencing.check(attempt, replica, start_number)
+    return taken
 
 
 def _append(
@@ -114,13 +121,15 @@ def _append(
     first: int,
     packed: Packed,
     pack: Callable[[Packed], bytes],
-    gone: int,
+    gone: int = 0,
+    start_number: int | None = None,
     on_first: Callable[[], object] | None = None,
 ) -> int:
     # Packing takes longest: it is done before the lock is taken, for the usual case that all entries are new.
     payload = pack(packed)
     with transaction.atomic(), connection.cursor() as cursor:
         head_id, last = _locked_head(cursor, job_id, kind)
+        fencing.check(attempt, replica, start_number)
         source_id, taken = _source(cursor, attempt, replica, kind)
         if first > taken + 1:
             if first > gone + 1:

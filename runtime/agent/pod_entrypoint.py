@@ -2,16 +2,21 @@
 
 After a restart of the replica, only the portal has the state of its earlier starts. The entry point requests the last
 entry numbers, and what the image does not hold: the code and the dataset. It retries while the portal does not answer.
+A later start does not wait long for the numbers: the cluster replaces lost replicas also while the portal has no
+database. Its output waits in the spools until the agent has the numbers (``delivery.shipping``).
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -26,6 +31,7 @@ from runtime.messages import training as messages
 _Result = TypeVar("_Result")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # seconds
+NUMBERS_PATIENCE = 5.0  # seconds that a later start waits for the numbers of earlier ones
 
 
 class _StopRequested(Exception):
@@ -52,18 +58,34 @@ def main(arguments: Sequence[str]) -> int:
 def _prepare(directory: Path) -> None:
     for name in ("work", "output", "tmp"):
         (directory / name).mkdir(parents=True, exist_ok=True)
-    portal = Portal(
+    open_portal = partial(
+        Portal,
         os.environ[contract.INGEST_URL],
         os.environ[contract.ATTEMPT_ID],
         os.environ[contract.INGEST_TOKEN],
         traceparent=os.environ.get(contract.TRACEPARENT, ""),
     )
-    numbers = _retry_until_answered(lambda: portal.numbers(os.environ[contract.REPLICA]))
-    (directory / contract.NUMBERS_FILE).write_text(json.dumps(numbers), encoding="utf-8")
+    portal = open_portal()
+    (directory / contract.NUMBERS_FILE).write_text(json.dumps(_numbers(open_portal)), encoding="utf-8")
     if contract.runs_user_code(os.environ[contract.ROLE], os.environ):
         _provide_code(portal, directory / "work")
     if folder := os.environ.get(contract.FETCH_DATA):
         _retry_until_answered(lambda: portal.data(Path(folder)))
+
+
+def _numbers(open_portal: Callable[..., Portal]) -> Mapping[str, int] | None:
+    """Return the last entry numbers; None if a later start does not get them in time."""
+    replica, number = os.environ[contract.REPLICA], int(os.environ.get(contract.START_NUMBER) or "1")
+    if number == 1:
+        first = open_portal()
+        return _retry_until_answered(lambda: first.numbers(replica, number))
+    portal = open_portal(connect=NUMBERS_PATIENCE, answer=NUMBERS_PATIENCE)
+    try:
+        return _retry_until_answered(lambda: portal.numbers(replica, number), time.monotonic() + NUMBERS_PATIENCE)
+    except NotFetched as problem:
+        if problem.over:
+            raise
+        return None
 
 
 def _provide_code(portal: Portal, work: Path) -> None:
@@ -74,17 +96,18 @@ def _provide_code(portal: Portal, work: Path) -> None:
         _retry_until_answered(lambda: portal.code(work))
 
 
-def _retry_until_answered(request: Callable[[], _Result]) -> _Result:
+def _retry_until_answered(request: Callable[[], _Result], deadline: float = math.inf) -> _Result:
     """Repeat the request until it is answered.
 
-    Raises NotFetched if it never will be, and _StopRequested if the process is to stop.
+    Raises NotFetched if it never will be, or was not until the deadline (monotonic), and _StopRequested if the process
+    is to stop.
     """
     pause = _FIRST_PAUSE
     while True:
         try:
             return request()
         except NotFetched as problem:
-            if problem.over:
+            if problem.over or time.monotonic() >= deadline:
                 raise
             sys.stderr.write(f"{problem}; asking again\n")
         if signal.sigtimedwait(STOP_SIGNALS, pause) is not None:

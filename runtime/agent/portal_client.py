@@ -62,12 +62,12 @@ class Portal:
         self._connect, self._answer_timeout = connect, answer
         self._headers = headers_of(token, traceparent)
 
-    def numbers(self, replica: str) -> Mapping[str, int]:
+    def numbers(self, replica: str, start_number: int) -> Mapping[str, int]:
         """Return the last entry number of each kind that the portal has accepted from the replica.
 
-        Raises NotFetched.
+        The portal accepts nothing more of earlier starts. Raises NotFetched.
         """
-        body = json.dumps({"replica": replica}).encode()
+        body = json.dumps({"replica": replica, "start_number": start_number}).encode()
         with _Answer(self, "POST", "begin", body) as answer:
             numbers = _object(answer)
             # All three are required: a missing kind would be numbered from 1 again, and its first entries would be

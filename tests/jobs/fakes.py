@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from jobs.backends.base import AttemptRef, AttemptView, LaunchFailed, LaunchPlan, Machine, Phase, ReplicaView
@@ -75,6 +76,24 @@ class ObedientBackend:
 
     def becomes(self, attempt_id: str, name: str, phase: Phase, **fields: object) -> None:
         self.views[attempt_id][name] = ReplicaView(name, phase, **fields)
+
+
+class IndependentBackend(ObedientBackend):
+    """Backend whose cluster replaces lost replicas by itself, within the starts granted in advance."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits: dict[str, int] = {}
+
+    def observe(self, ref: AttemptRef) -> AttemptView:
+        seen = super().observe(ref)
+        return replace(
+            seen, replicas=tuple(replace(one, granted=self.limits.get(one.name, 0)) for one in seen.replicas)
+        )
+
+    def grant_starts(self, ref: AttemptRef, limits: Mapping[str, int]) -> None:
+        self.calls.append(f"grant {dict(limits)}")
+        self.limits.update(limits)
 
 
 class MachineBackend(ObedientBackend):

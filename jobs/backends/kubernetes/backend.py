@@ -2,8 +2,8 @@
 
 The backend keeps no state in memory. The PaddleJob holds the desired state: the number of replicas
 (``spec.<role>.replicas``), the allowed starts of each (``spec.starts``), and whether the attempt was stopped
-(``spec.runPolicy.suspend``). Its status and its pods are the observed state. The controller creates pods but never
-decides about restarts, so the reconciler alone decides.
+(``spec.runPolicy.suspend``). Its status and its pods are the observed state. The reconciler decides about restarts; if
+it does not in time, the controller replaces a lost pod within the starts granted in advance (``spec.maxStarts``).
 
 Values for the agents only are in a Secret with the name of the attempt, which is deleted with the PaddleJob.
 """
@@ -197,6 +197,9 @@ class KubernetesBackend:
             return
         self._change(ref, lambda job: _begun_again(job, name, start_number))
 
+    def grant_starts(self, ref: AttemptRef, limits: Mapping[str, int]) -> None:
+        self._change(ref, lambda job: _granted(job, limits))
+
     def kill(self, ref: AttemptRef, name: str) -> None:
         with _reachable():
             self._delete(PODS, ref, manifests.pod_name(ref.attempt_id, name), gracePeriodSeconds=0)
@@ -330,6 +333,15 @@ def _begun_again(job: Object, name: str, start_number: int) -> Mapping[str, Any]
     if views.replicas_of(job, role) < desired:
         body[manifests.ROLES[role]] = {"replicas": desired}
     return {"spec": body} if body else None
+
+
+def _granted(job: Object, limits: Mapping[str, int]) -> Mapping[str, Any] | None:
+    """Return the patch of the starts granted in advance; None where the PaddleJob has none (``manifests``)."""
+    current = views.max_starts(job)
+    wanted = {manifests.place_of(name): limit for name, limit in limits.items()}
+    if current is None or all(current.get(place, 0) == limit for place, limit in wanted.items()):
+        return None
+    return {"spec": {"maxStarts": {place: limit or None for place, limit in wanted.items()}}}
 
 
 def _leaves_within(pod: Object, seconds: int) -> bool:

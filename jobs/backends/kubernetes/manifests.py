@@ -78,7 +78,8 @@ class Cluster:
     ``image``: for jobs without an image of their own. ``prefix``: of the names of namespaces. ``gpu``: the resource
     name of a GPU. ``data``: mounts of datasets; datasets outside them are fetched. ``checkpoints``: a volume for the
     checkpoints of the namespace's jobs; None: checkpoints are not kept. ``burst``: cores that a small replica may use
-    while its node has idle cores. ``placement``: fields of a pod that choose its nodes.
+    while its node has idle cores. ``placement``: fields of a pod that choose its nodes. ``replaces``: whether the
+    controller may replace lost pods within starts that the portal grants in advance.
     """
 
     image: str
@@ -91,6 +92,7 @@ class Cluster:
     shared_memory: int = 64 * 2**20
     local_storage: int = 2 * 2**30
     burst: float = 1.0
+    replaces: bool = False
     extra_environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -154,6 +156,9 @@ def paddle_job(plan: LaunchPlan, cluster: Cluster) -> Manifest:
         # The portal decides about restarts, not the controller.
         "starts": {},
     }
+    if cluster.replaces and plan.agents:
+        # The portal fills it once the job runs. A schema without the field drops it, and nothing is granted.
+        spec["maxStarts"] = {}
     return {"apiVersion": names.API_VERSION, "kind": names.KIND, "metadata": _metadata(plan, cluster), "spec": spec}
 
 

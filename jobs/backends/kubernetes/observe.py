@@ -41,9 +41,15 @@ _OVER = ("Succeeded", "Failed")
 def view(job: Object, pods: Iterable[Object]) -> AttemptView:
     """Return the observed state of the attempt of ``job``; ``pods`` are the pods of the PaddleJob."""
     by_place = {pod_names.place(*pod_names.role_and_index(names.name_of(pod))): pod for pod in pods}
-    views = (_replica(job, place, by_place.get(place)) for place in _places(job))
-    agent = not _is_bare(job)
-    return AttemptView(gone=False, replicas=tuple(replace(one, agent=agent) for one in views))
+    views = ((place, _replica(job, place, by_place.get(place))) for place in _places(job))
+    agent, limits = not _is_bare(job), max_starts(job)
+    return AttemptView(
+        gone=False,
+        replicas=tuple(
+            replace(one, agent=agent, granted=None if limits is None else int(limits.get(place, 0)))
+            for place, one in views
+        ),
+    )
 
 
 def by_job(pods: Iterable[Object]) -> Mapping[str, list[Object]]:
@@ -71,6 +77,12 @@ def starts(job: Object) -> Mapping[str, int]:
     return (job.get("spec") or {}).get("starts") or {}
 
 
+def max_starts(job: Object) -> Mapping[str, int] | None:
+    """Return the starts granted in advance for each place; None where the PaddleJob takes none."""
+    limits: Mapping[str, int] | None = (job.get("spec") or {}).get("maxStarts")
+    return limits
+
+
 def is_stopped(job: Object) -> bool:
     return bool(((job.get("spec") or {}).get("runPolicy") or {}).get("suspend"))
 
@@ -93,8 +105,14 @@ def _made(job: Object) -> Mapping[str, int]:
     return (job.get("status") or {}).get("starts") or {}
 
 
+def _granted(job: Object) -> Mapping[str, int]:
+    """Return the starts that the controller has granted itself within ``max_starts``."""
+    return (job.get("status") or {}).get("grantedStarts") or {}
+
+
 def _replica(job: Object, place: str, pod: Object | None) -> ReplicaView:
-    name, made, allowed = replica_of(place), int(_made(job).get(place, 0)), int(starts(job).get(place, 1))
+    name, made = replica_of(place), int(_made(job).get(place, 0))
+    allowed = max(int(starts(job).get(place, 1)), int(_granted(job).get(place, 0)))
     if pod is None:
         return _absent(job, name, place, made, allowed)
     start_number = start_number_of(pod) or 1

@@ -82,7 +82,7 @@ def _while_active(
     desired = {name for name, _, _ in job.pod_names()}
     staying = {names.uid_of(item) for item in current_pods(job, observed, record)}
     yield from _deletions("Pod", (item for item in observed.pods if names.uid_of(item) not in staying))
-    superseded = (item for item in observed.pods if is_superseded(job, item))
+    superseded = (item for item in observed.pods if is_superseded(job, record, item))
     yield from _deletions("Pod", (item for item in superseded if names.uid_of(item) in staying))
     yield from _deletions("Service", (item for item in observed.services if names.name_of(item) not in desired))
     if job.intranet is Intranet.HOST and names.HOST_PORT_ANNOTATION not in job.annotations:
@@ -138,7 +138,7 @@ def _missing_pods(job: PaddleJob, record: Record, observed: Observed, options: P
         before = record.starts.get(pod_names.place(role.name, index), 0)
         if job.starts is None:
             yield Create(pod(job, role, index, record.attempt, options))
-        elif before < job.starts_of(role.name, index):
+        elif before < record.counts.allowed(job, role.name, index):
             yield Create(pod(job, role, index, record.attempt, options, before + 1))
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from jobs.operator.decide import children, gang, kubelet_nudge
+from jobs.operator.decide import children, gang, kubelet_nudge, replacement
 from jobs.operator.decide.status import Record, current_pods, next_record, stalled_at
 from jobs.operator.decide.status_json import status_of
 from jobs.operator.model import names
@@ -73,6 +73,7 @@ def _moments(job: PaddleJob, record: Record, settings: Settings) -> Iterator[dat
         return
     yield record.not_before
     yield stalled_at(job, record)
+    yield from replacement.due_times(job, record.counts, settings.replace_after)
     if record.start and job.run.active_deadline is not None:
         yield record.start + timedelta(seconds=job.run.active_deadline)
     limit = gang.timeout(job, settings)

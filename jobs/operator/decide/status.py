@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from jobs.kubernetes_objects import pod_names
-from jobs.operator.decide import gang, replica_status, waiting_reason
+from jobs.operator.decide import gang, replacement, replica_status, waiting_reason
 from jobs.operator.decide.cleanup_policy import cleans
 from jobs.operator.decide.peer_config import is_out_of_date
+from jobs.operator.decide.replacement import Starts
 from jobs.operator.model import names
 from jobs.operator.model.conditions import ENDED, Kind, Phase, moment_of, since, written
 from jobs.operator.model.failure_policy import Failure, Verdict, failure_of, judge, pause
@@ -43,6 +44,8 @@ class Record:
     suspended: bool = False
     running_since: datetime | None = None
     starts: Mapping[str, int] = field(default_factory=dict)
+    granted: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, status: Object) -> Record:
@@ -62,6 +65,8 @@ class Record:
             suspended=since(status, Kind.SUSPENDED) is not None,
             running_since=since(status, Kind.RUNNING),
             starts=status.get("starts") or {},
+            granted=status.get("grantedStarts") or {},
+            lost=status.get("lostSince") or {},
         )
 
     @property
@@ -70,9 +75,14 @@ class Record:
         phase = self.phase if self.ended else Phase.NONE
         moments = (self.start, self.not_before, self.holding_since, self.running_since)
         return (
-            *(phase, self.attempt, self.restarts, self.releases, self.counted, self.suspended, dict(self.starts)),
+            *(phase, self.attempt, self.restarts, self.releases, self.counted, self.suspended),
+            *(dict(self.starts), dict(self.granted), dict(self.lost)),
             *moments,
         )
+
+    @property
+    def counts(self) -> Starts:
+        return Starts(self.starts, self.granted, self.lost)
 
     @property
     def ended(self) -> bool:
@@ -118,7 +128,7 @@ def next_record(job: PaddleJob, observed: Observed, now: datetime, settings: Set
     if job.run.suspend:
         return _suspended(before)
     if before.suspended:
-        fresh = replace(before, suspended=False, phase=Phase.PENDING, attempt=before.attempt + 1, starts={})
+        fresh = replace(before, suspended=False, phase=Phase.PENDING, attempt=before.attempt + 1, starts={}, granted={})
         return replace(fresh, reason="", message="")
     return _active(job, observed, before, now, settings)
 
@@ -164,6 +174,7 @@ def _suspended(before: Record) -> Record:
         holding_since=None,
         counted=(),
         progress={},
+        lost={},
         suspended=True,
         running_since=None,
     )
@@ -174,7 +185,7 @@ def _active(job: PaddleJob, observed: Observed, before: Record, now: datetime, s
     record = replace(before, counted=tuple(uid for uid in before.counted if uid in present))
     record = _with_progress(job, record, now)
     situation = Situation(job, observed, current_pods(job, observed, record), now, settings)
-    if _has_succeeded(job, situation.pods):
+    if _has_succeeded(job, record, situation.pods):
         return _end(record, Phase.COMPLETED, now, "Completed", "")
     for rule in _RULES:
         after = rule(situation, record)
@@ -202,17 +213,25 @@ def _with_progress(job: PaddleJob, record: Record, now: datetime) -> Record:
     return replace(record, progress={"value": value, "since": written(now)})
 
 
-def _has_succeeded(job: PaddleJob, pods: list[Object]) -> bool:
-    done = {names.name_of(pod) for pod in pods if phase_of(pod) == "Succeeded" and not is_superseded(job, pod)}
+def _has_succeeded(job: PaddleJob, record: Record, pods: list[Object]) -> bool:
+    done = {names.name_of(pod) for pod in pods if phase_of(pod) == "Succeeded" and not is_superseded(job, record, pod)}
     awaited = [name for name, role, _ in job.pod_names() if role.name in job.success.roles]
     return all(name in done for name in awaited) if job.success.every else any(name in done for name in awaited)
 
 
-def is_superseded(job: PaddleJob, pod: Object) -> bool:
-    """Whether another pod is to start in the place of this finished one."""
-    if job.starts is None or not is_finished(pod):
+def is_superseded(job: PaddleJob, record: Record, pod: Object) -> bool:
+    """Whether another pod is to start in the place of this one.
+
+    It waits for the end of a pod if the creator of the job has allowed it. If the controller has granted it, this pod
+    was taken for lost, and its creator may count the next one already.
+    """
+    if job.starts is None:
         return False
-    return start_number_of(pod) < job.starts_of(*pod_names.role_and_index(names.name_of(pod)))
+    role, index = pod_names.role_and_index(names.name_of(pod))
+    number = start_number_of(pod)
+    if number < record.granted.get(pod_names.place(role, index), 0):
+        return True
+    return is_finished(pod) and number < job.starts_of(role, index)
 
 
 # --- Rules -----------------------------------------------------------------------------------------------------------
@@ -306,8 +325,15 @@ def _gang(situation: Situation, record: Record) -> Record:
     return _new_attempt(updated, now + timedelta(seconds=gang.pause(updated.releases)))
 
 
+def _replacement(situation: Situation, record: Record) -> Record:
+    """Grant another start to places that have lost their pod."""
+    job, settings = situation.job, situation.settings
+    after = replacement.updated(job, situation.observed, record.counts, situation.now, settings.replace_after)
+    return replace(record, granted=after.granted, lost=after.lost)
+
+
 _Rule = Callable[[Situation, Record], Record]
-_RULES: tuple[_Rule, ...] = (_failures, _limits, _membership, _gang)
+_RULES: tuple[_Rule, ...] = (_failures, _limits, _membership, _gang, _replacement)
 
 
 # --- Changes of a record ---------------------------------------------------------------------------------------------
@@ -325,6 +351,8 @@ def _new_attempt(record: Record, not_before: datetime | None) -> Record:
         progress={},
         running_since=None,
         starts={},
+        granted={},
+        lost={},
     )
 
 
@@ -339,6 +367,7 @@ def _end(record: Record, phase: Phase, now: datetime, reason: str, message: str)
         not_before=None,
         holding_since=None,
         running_since=None,
+        lost={},
     )
 
 

@@ -39,6 +39,8 @@ def status_of(job: PaddleJob, observed: Observed, record: Record, now: datetime)
         "holdingSince": record.holding_since and written(record.holding_since),
         "progress": dict(record.progress),
         "starts": dict(record.starts),
+        "grantedStarts": dict(record.granted),
+        "lostSince": dict(record.lost),
     }
     return status | {key: value for key, value in remembered.items() if value}
 

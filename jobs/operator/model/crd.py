@@ -133,6 +133,12 @@ def _spec() -> Schema:
                 "description": "Maximum number of pods for each place, such as worker-0, over time. Default: 1. With "
                 "this field a pod is replaced only after its number was raised, and no failure ends the job.",
             },
+            "maxStarts": {
+                "type": "object",
+                "additionalProperties": _integer(1, None),
+                "description": "With starts: up to how many pods of a place, such as worker-0, the controller replaces "
+                "a lost pod by itself when starts does not ask for another one in time; where nothing is said, none.",
+            },
             "successPolicy": _object(
                 {
                     "roles": {"type": "array", "items": _enum(names.ROLES)},
@@ -237,6 +243,16 @@ def _status() -> Schema:
             "holdingSince": {**_TIME, "description": "Time since which some pods hold nodes while others find none."},
             "progress": _object({"value": _STRING, "since": _TIME}),
             "starts": {"type": "object", "additionalProperties": {"type": "integer"}},
+            "grantedStarts": {
+                "type": "object",
+                "additionalProperties": {"type": "integer"},
+                "description": "Starts within spec.maxStarts that the controller has used for lost pods.",
+            },
+            "lostSince": {
+                "type": "object",
+                "additionalProperties": _TIME,
+                "description": "Since when places have lost their pod.",
+            },
             "conditions": {
                 "type": "array",
                 "items": {

@@ -17,11 +17,14 @@ class Settings:
 
     ``gang_timeout``: seconds that pods of a gang may hold nodes while others find none; 0: no limit. ``lost_after``:
     seconds after which a pod that is being deleted is deleted by force if its node has not confirmed; 0: never.
+    ``replace_after``: seconds that the creator of a job has to decide about a lost pod, before ``spec.maxStarts``
+    applies.
     """
 
     pods: PodOptions = field(default_factory=PodOptions)
     gang_timeout: float = 300.0
     lost_after: float = 120.0
+    replace_after: float = 8.0
 
 
 @dataclass(frozen=True)

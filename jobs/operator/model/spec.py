@@ -106,7 +106,7 @@ class PaddleJob:
     """A parsed PaddleJob.
 
     ``starts``: the creator of the job sets how many pods each place may have had; None: the controller decides about
-    restarts.
+    restarts. ``max_starts``: up to how many pods of a place the controller may then replace a lost one by itself.
     """
 
     name: str
@@ -124,6 +124,7 @@ class PaddleJob:
     success: SuccessPolicy
     failure_rules: tuple[Rule, ...]
     starts: Mapping[str, int] | None
+    max_starts: Mapping[str, int]
     annotations: Mapping[str, str]
     finalizers: tuple[str, ...]
     status: Object
@@ -203,6 +204,7 @@ def read(item: Object) -> PaddleJob:
         success=_success(spec.get("successPolicy") or {}, roles, problems),
         failure_rules=rules_of((spec.get("failurePolicy") or {}).get("rules") or [], problems),
         starts=spec.get("starts"),
+        max_starts=(spec.get("maxStarts") or {}) if spec.get("starts") is not None else {},
         annotations=metadata.get("annotations") or {},
         finalizers=tuple(metadata.get("finalizers") or ()),
         status=item.get("status") or {},

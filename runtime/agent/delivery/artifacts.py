@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +56,8 @@ def select(directory: Path) -> Selection:
     return Selection(tuple(chosen), (*_unfit_names(unfit), *_too_much(left_over), *_unlisted(unread)))
 
 
-def call(replica: str, found: Found, digest: str) -> str:
-    return "artifacts?" + urlencode({"replica": replica, "name": found.name, "sha256": digest})
+def call(replica: str, found: Found, digest: str, fence: Mapping[str, int]) -> str:
+    return "artifacts?" + urlencode({"replica": replica, "name": found.name, "sha256": digest, **fence})
 
 
 def sha256(file: BinaryIO) -> str:

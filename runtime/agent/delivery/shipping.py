@@ -70,8 +70,11 @@ class Sender:
         self._state = threading.Condition()
         self._backoff = Backoff(self._state, on_replaced, clock)
         before = _numbered_before(directory)
+        self._numbered = before is not None
+        # Earlier starts that share no spool with this one may still send: the portal refuses them by this number.
+        self._fence = {"start_number": start_number} if before != {} else {}
         self._spools = {
-            kind: Spool(directory / f"{kind}.spool", self._wake, int(before.get(kind, 0))) for kind in _LISTS
+            kind: Spool(directory / f"{kind}.spool", self._wake, int((before or {}).get(kind, 0))) for kind in _LISTS
         }
         self._reports: deque[Mapping[str, Any]] = deque()
         self._reported: list[Mapping[str, Any]] = []  # accepted reports
@@ -147,7 +150,7 @@ class Sender:
     def _until_due(self) -> float:
         """Return the seconds until something should be sent."""
         now = time.monotonic()
-        if self._reports or self._repeats:
+        if self._reports or self._repeats or not self._numbered:
             return 0.0
         waits = [wait for kind in self._spools if (wait := self._due(kind, now)) is not None]
         return min([*waits, max(0.0, self._backoff.last_call + contract.HEARTBEAT_SECONDS - now)])
@@ -163,12 +166,29 @@ class Sender:
             if not self._send_report(self._reports[0]):
                 return
             self._reported.append(self._reports.popleft())
+        if not self._numbered and not self._begin():
+            return
         now = time.monotonic()
         for kind, spool in self._spools.items():
             if self._due(kind, now) == 0.0 and not self._send_kept(kind, spool):
                 return
         if now >= self._backoff.last_call + contract.HEARTBEAT_SECONDS:
             self._call("heartbeat", {"replica": self._replica})
+
+    def _begin(self) -> bool:
+        """Request the numbers of the entries of earlier starts. Until they are known, entries wait in the spools.
+
+        Returns False if the portal did not answer. Entries numbered without them would be taken for earlier ones.
+        """
+        body = json.dumps({"replica": self._replica, **self._fence}).encode()
+        answer = self._backoff.settled(_numbers(self._ingest.post_json("begin", body)))
+        if isinstance(answer, Taken):
+            for kind, spool in self._spools.items():
+                spool.number_after(int(answer.body[kind]))
+            self._numbered = True
+        elif isinstance(answer, Refused):
+            self._backoff.pause()
+        return self._numbered
 
     def _send_kept(self, kind: str, spool: Spool) -> bool:
         """Send a batch. A spool that cannot be read delays neither the other kinds nor the heartbeats."""
@@ -197,7 +217,7 @@ class Sender:
         if not batch.entries:  # an earlier start of the replica left them out
             spool.taken(batch.after)
             return True
-        head = json.dumps({"replica": self._replica, "first": batch.first, **_gone(spool)})[:-1]
+        head = json.dumps({"replica": self._replica, "first": batch.first, **_gone(spool), **self._fence})[:-1]
         body = b"".join((head.encode(), f', "{_LISTS[kind]}": ['.encode(), b",".join(batch.entries), b"]}"))
         answer = self._settled(_acknowledged(self._ingest.post_json(kind, body)))
         if isinstance(answer, Taken):
@@ -264,7 +284,7 @@ class Sender:
 
     def _post_file(self, digest: str, file: BinaryIO, found: Found, blocked: Persistence) -> Answer:
         file.seek(0)
-        call = artifacts.call(self._replica, found, digest)
+        call = artifacts.call(self._replica, found, digest, self._fence)
         answer = self._ingest.post_file(call, file, os.fstat(file.fileno()).st_size)
         answer = self._backoff.settled(_stored(answer, digest))
         if not (isinstance(answer, Failed) and answer.status in _BLOCKS):
@@ -284,6 +304,10 @@ class Sender:
             if not self._send_report(self._reports[0]):
                 return False
             self._reported.append(self._reports.popleft())
+        while not self._numbered:
+            if self._backoff.over():
+                return False
+            self._begin()
         for kind, spool in self._spools.items():
             self._unreadable.pop(kind, None)  # one more try
             while spool.due(0.0) is not None and kind not in self._unreadable:
@@ -293,7 +317,7 @@ class Sender:
         return not self._backoff.over()
 
     def _call(self, call: str, body: Mapping[str, Any]) -> Answer:
-        return self._settled(self._ingest.post_json(call, json.dumps(body).encode()))
+        return self._settled(self._ingest.post_json(call, json.dumps({**body, **self._fence}).encode()))
 
     def _settled(self, answer: Answer) -> Answer:
         """Handle what follows from any answer. After a restoration of the portal's database, repeat all reports."""
@@ -344,6 +368,13 @@ def _acknowledged(answer: Answer) -> Answer:
     return answer
 
 
+def _numbers(answer: Answer) -> Answer:
+    """Return the answer to ``begin``. An answer without all three numbers does not come from the portal."""
+    if isinstance(answer, Taken) and any(whole(answer.body.get(kind)) is None for kind in _LISTS):
+        return Failed(0, "the answer does not say what was taken of earlier starts")
+    return answer
+
+
 def _stored(answer: Answer, digest: str) -> Answer:
     """Return the answer to a file. An answer without its digest does not come from the portal, whatever its status."""
     if isinstance(answer, Taken) and answer.body.get("sha256") != digest:
@@ -357,10 +388,13 @@ def _named(fields: Mapping[str, Any], entries: str, count: int) -> set[int]:
     return {int(match[1]) for match in found if match and int(match[1]) < count}
 
 
-def _numbered_before(directory: Path) -> Mapping[str, int]:
-    """Return how many entries of each kind earlier starts have numbered in spools that are gone."""
+def _numbered_before(directory: Path) -> Mapping[str, int] | None:
+    """Return how many entries of each kind earlier starts have numbered in spools that are gone.
+
+    Empty if the spools of earlier starts are here. None if the portal has not been able to say.
+    """
     try:
-        numbers: Mapping[str, int] = json.loads((directory / contract.NUMBERS_FILE).read_text(encoding="utf-8"))
+        numbers: Mapping[str, int] | None = json.loads((directory / contract.NUMBERS_FILE).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
     return numbers

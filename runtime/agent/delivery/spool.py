@@ -50,7 +50,7 @@ class Spool:
     def __init__(self, path: Path, wake: Callable[[], None], before: int = 0) -> None:
         """Open the spool. ``wake`` is called when a new entry is queued and again when the queue has grown to a batch.
 
-        ``before``: the number of entries that were numbered and are no longer in any file.
+        ``before``: the number of entries that were numbered and are no longer in any file; see ``number_after``.
         """
         self.before = before
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
@@ -62,6 +62,12 @@ class Spool:
         # A partial entry is dropped.
         os.ftruncate(self._file, self._size)
         self._waiting_since = time.monotonic() if self._size else None
+
+    def number_after(self, before: int) -> None:
+        """Set the number of entries of earlier starts, which was unknown. No entry may have been sent."""
+        with self._lock:
+            self._before = before
+            self.sent = Cursor(before + self.sent.number, self.sent.offset)
 
     def append(self, entries: Sequence[str]) -> None:
         """Number and store the entries, each a JSON text without a line break.

@@ -20,6 +20,7 @@ AGAIN = (
     "tests/quota/test_ledger.py",
     "tests/quota/test_crowd.py",
     "tests/jobs/services/test_jobs.py",
+    "tests/jobs/reconcile/test_cluster_starts.py",
     "tests/jobs/test_storage_usage.py",
     "tests/jobs/streams/test_store.py",
     "tests/portal/common/test_pagination.py",

@@ -14,19 +14,21 @@ from datasets.storage.base import Stat
 from jobs.elastic.controller import leader_lease
 from jobs.ingest.payloads import Report
 from jobs.launch import roles
+from jobs.lifecycle.cluster_starts import Adoption
+from jobs.lifecycle.replica_facts import ReplicaFact
 from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.maintenance import retention, stream_compaction
 from jobs.maintenance.retention import Rule
-from jobs.models import Elastic, Job, JobEvent, Replica, Transition
+from jobs.models import Attempt, Elastic, Job, JobEvent, Replica, Transition
 from jobs.models.streams import StreamHead
-from jobs.reconcile import admission, reconciler
+from jobs.reconcile import admission, cluster_starts, reconciler
 from jobs.selectors import elastic_jobs, specifications
 from jobs.services import elastic_mode, replica_reports, scaling
 from jobs.services import jobs as job_services
 from jobs.spec.model import JobSpec
 from jobs.streams import store
 from portal.common.clock import now as wall_clock
-from portal.common.errors import Conflict
+from portal.common.errors import Conflict, StaleAttempt
 from quota import ledger
 from quota.models import Claim
 from rbac.models import AuditEntry, Namespace, User
@@ -208,3 +210,55 @@ def test_the_audit_log_has_the_mode_that_was_there_before_each_change(meet: Meet
 
     assert meet("jobs.selectors.elastic_jobs.mode", switch_on, partial(switch, mode="off")) == [None, None]
     assert [entry.before for entry in AuditEntry.objects.order_by("id")] == [{"mode": "settings"}, {"mode": "on"}]
+
+
+# --- Starts of a replica ---------------------------------------------------------------------------------------------
+def store_line(attempt: Attempt) -> int:
+    """Store a line of the first start."""
+    lines = [(1e9, "stdout", "of the earlier start")]
+    return store.append_logs(
+        job_id=attempt.job_id, attempt=attempt, replica="trainer-0", first=1, lines=lines, start_number=1
+    )
+
+
+def take_over(attempt: Attempt) -> int:
+    """Adopt the second start, and let it begin."""
+    Replica.objects.update(start_number=2)
+    return store.take_over(attempt, "trainer-0", 2)["logs"]
+
+
+def test_a_new_start_counts_the_lines_that_an_earlier_one_was_storing(meet: Meet) -> None:
+    """Without the lock it would number its own lines as those, and they would be dropped."""
+    attempt = make_attempt(make_job(attempt=1))
+    Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0)
+
+    assert meet("jobs.streams.store.ring", partial(store_line, attempt), partial(take_over, attempt)) == [1, 1]
+
+
+def test_an_earlier_start_that_waits_for_a_new_one_stores_nothing(meet: Meet) -> None:
+    attempt = make_attempt(make_job(attempt=1))
+    Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0, start_number=2)
+
+    taken, refused = meet("jobs.streams.fencing.check", partial(take_over, attempt), partial(store_line, attempt))
+    assert taken == 0
+    assert isinstance(refused, StaleAttempt)
+    assert store.read_logs(attempt.job_id).lines == []
+
+
+def test_a_start_of_the_cluster_is_adopted_once_by_two_at_once(meet: Meet) -> None:
+    job = make_job(attempt=1, state=JobState.RUNNING)
+    attempt = make_attempt(job)
+    Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0)
+    lost = ReplicaFact("trainer-0", "trainer", ReplicaState.LOST)
+    adopt = partial(cluster_starts.adopt, job, attempt, [Adoption(lost, 2, 1)], wall_clock())
+    assert meet("jobs.reconcile.cluster_starts.ending", adopt, adopt) == [None, None]
+    assert JobEvent.objects.filter(kind="restarted").count() == 1
+    assert (Replica.objects.get().start_number, Replica.objects.get().restarts) == (2, 1)
+
+
+def test_an_earlier_start_that_is_late_for_the_lock_stores_nothing(meet: Meet) -> None:
+    attempt = make_attempt(make_job(attempt=1))
+    Replica.objects.create(attempt=attempt, name="trainer-0", role="trainer", index=0)
+
+    refused, taken = meet("jobs.streams.store._locked_head", partial(store_line, attempt), partial(take_over, attempt))
+    assert (type(refused), taken) == (StaleAttempt, 0)

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import tarfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,20 @@ from runtime import contract
 from runtime.messages import from_json
 from runtime.messages import training as messages
 from tests.runtime.agent.ingest_server import IngestServer
+from tests.waiting import until
 
 pytestmark = pytest.mark.processes
 
 PROJECT = Path(contract.__file__).parent.parent
+ENTRY = ("-m", "runtime.agent.pod_entrypoint")
+# The same with less patience.
+_HASTY = """
+import sys
+from runtime.agent import pod_entrypoint
+pod_entrypoint.NUMBERS_PATIENCE = 0.1
+sys.exit(pod_entrypoint.main(sys.argv[1:]))
+"""
+HASTY = ("-c", _HASTY)
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
 
@@ -49,7 +59,7 @@ def termination_message(tmp_path: Path) -> Callable[[], dict[str, Any]]:
 def start(tmp_path: Path, portal: IngestServer) -> Iterator[Start]:
     begun: list[subprocess.Popen[bytes]] = []
 
-    def run(script: str = "", **variables: str) -> subprocess.Popen[bytes]:
+    def run(script: str = "", entry: Sequence[str] = ENTRY, **variables: str) -> subprocess.Popen[bytes]:
         if script:
             portal.given["code"] = archive(train=script, lib__help="answer = 42")
         environment = {
@@ -66,7 +76,7 @@ def start(tmp_path: Path, portal: IngestServer) -> Iterator[Start]:
             contract.TERMINATION_FILE: str(tmp_path / "word"),
             **{getattr(contract, name): value for name, value in variables.items()},
         }
-        command = [sys.executable, "-m", "runtime.agent.pod_entrypoint", "--", sys.executable, "train.py"]
+        command = [sys.executable, *entry, "--", sys.executable, "train.py"]
         begun.append(subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, start_new_session=True))
         return begun[-1]
 
@@ -132,6 +142,31 @@ def test_a_portal_that_is_away_is_waited_for(start: Start, portal: IngestServer)
     portal.come_back()
     assert process.wait(20) == 0
     assert portal.texts("stdout") == ["after all"]
+
+
+@pytest.mark.invariant("A replica that was restarted starts without the portal if its image has the code.")
+def test_a_later_start_begins_without_the_portal_and_continues_its_numbering_afterwards(
+    start: Start, portal: IngestServer, tmp_path: Path
+) -> None:
+    portal.taken["logs"] = [[0.0, "stdout", "of start 1"]]
+    portal.go_away()
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "train.py").write_text("print('of start 2'); open('ran', 'w').close()")
+    process = start(entry=HASTY, CODE_DIR=str(tmp_path / "image"), START_NUMBER="2")
+    until("the process has run", (tmp_path / "workspace" / "work" / "ran").exists)
+    portal.come_back()
+    assert process.wait(20) == 0
+    assert portal.texts("stdout") == ["of start 1", "of start 2"]
+
+
+def test_a_later_start_of_an_attempt_that_is_over_does_not_begin(
+    start: Start, portal: IngestServer, tmp_path: Path
+) -> None:
+    portal.stale = True
+    (tmp_path / "image").mkdir()
+    (tmp_path / "image" / "train.py").write_text("open('ran', 'w').close()")
+    start(entry=HASTY, CODE_DIR=str(tmp_path / "image"), START_NUMBER="2").wait(20)
+    assert not (tmp_path / "workspace" / "work" / "ran").exists()
 
 
 def test_a_replica_stopped_before_it_began_does_not_begin(

@@ -58,13 +58,13 @@ def test_after_a_proxy_s_answer_the_request_is_repeated(status: int, content: by
     client = portal(*[Response(status, content) for _ in range(3)], clock=lambda: float(next(now)))
     for _ in range(3):
         with pytest.raises(NotFetched) as refused:
-            client.numbers("trainer-0")
+            client.numbers("trainer-0", 1)
         assert not refused.value.over
 
 
 def test_an_attempt_that_was_replaced_is_over_at_once() -> None:
     with pytest.raises(NotFetched) as refused:
-        portal(Response(409, encoded(problem("stale_attempt", "newer")))).numbers("trainer-0")
+        portal(Response(409, encoded(problem("stale_attempt", "newer")))).numbers("trainer-0", 1)
     assert refused.value.over
 
 
@@ -75,7 +75,7 @@ def test_an_attempt_that_is_missing_for_a_minute_is_over() -> None:
     over = []
     for now[0] in (0.0, 59.0, 60.0):
         with pytest.raises(NotFetched) as refused:
-            client.numbers("trainer-0")
+            client.numbers("trainer-0", 1)
         over.append(refused.value.over)
     assert over == [False, False, True]
 
@@ -87,7 +87,7 @@ def test_an_attempt_that_is_missing_for_a_minute_is_over() -> None:
 )
 def test_a_page_with_status_200_is_requested_again(content: bytes) -> None:
     with pytest.raises(NotFetched) as refused:
-        portal(Response(200, content)).numbers("trainer-0")
+        portal(Response(200, content)).numbers("trainer-0", 1)
     assert not refused.value.over
 
 

@@ -82,6 +82,44 @@ def test_it_has_no_field_that_the_schema_would_drop() -> None:
     assert set(manifests.paddle_job(plan(), CLUSTER)["spec"]) <= set(known)
 
 
+def test_starts_in_advance_are_possible_where_the_installation_has_them_and_the_replicas_have_agents() -> None:
+    site = replace(CLUSTER, replaces=True)
+    assert manifests.paddle_job(plan(), site)["spec"]["maxStarts"] == {}
+    assert "maxStarts" not in manifests.paddle_job(plan(agents=False), site)["spec"]
+    assert "maxStarts" not in manifests.paddle_job(plan(), CLUSTER)["spec"]
+
+
+def granting(site: manifests.Cluster) -> tuple[FaithfulServer, KubernetesBackend]:
+    server = FaithfulServer()
+    server.call("POST", JOBS.path("regatta-team"), manifests.paddle_job(plan(), site))
+    return server, KubernetesBackend(cast(Any, server), site)
+
+
+def test_starts_are_granted_and_taken_back() -> None:
+    server, backend = granting(replace(CLUSTER, replaces=True))
+    backend.grant_starts(plan().ref, {"trainer-0": 3, "pserver-0": 2})
+    assert server.of("PaddleJob")[0]["spec"]["maxStarts"] == {"worker-0": 3, "ps-0": 2}
+    backend.grant_starts(plan().ref, {"trainer-0": 0})
+    assert server.of("PaddleJob")[0]["spec"]["maxStarts"] == {"ps-0": 2}
+
+
+def test_an_equal_grant_is_not_written() -> None:
+    server, backend = granting(replace(CLUSTER, replaces=True))
+    for _ in range(2):
+        backend.grant_starts(plan().ref, {"trainer-0": 3})
+    assert server.count("PATCH", "paddlejobs") == 1
+
+
+def test_nothing_is_granted_to_a_job_without_the_field_or_one_that_was_stopped() -> None:
+    server, backend = granting(CLUSTER)
+    backend.grant_starts(plan().ref, {"trainer-0": 3})
+    assert "maxStarts" not in server.of("PaddleJob")[0]["spec"]
+    server, backend = granting(replace(CLUSTER, replaces=True))
+    backend.stop(plan().ref, timedelta(seconds=1))
+    backend.grant_starts(plan().ref, {"trainer-0": 3})
+    assert server.of("PaddleJob")[0]["spec"]["maxStarts"] == {}
+
+
 def test_the_controller_does_not_decide_about_restarts() -> None:
     assert spec.read(manifests.paddle_job(plan(), CLUSTER)).starts == {}
 

@@ -225,3 +225,27 @@ def test_an_out_of_memory_kill_is_reported_without_an_agent_too() -> None:
 def test_what_there_is_to_read_of_a_container(status: dict[str, Any], begun: bool, over: bool) -> None:
     found = container({"metadata": {"name": "pod", "uid": "uid-1"}, "status": status})
     assert (found.pod, found.begun, found.ended) == ("uid-1", begun, over)
+
+
+# --- Starts of the cluster -------------------------------------------------------------------------------------------
+def granted(**fields: Any) -> dict[str, Any]:
+    return job(spec={"maxStarts": {"worker-0": 3}}, status={"grantedStarts": {"worker-0": 2}, **fields})
+
+
+def test_a_granted_start_is_starting_before_its_pod_is_there() -> None:
+    assert observed(granted()) == ReplicaView("trainer-0", Phase.STARTING, start_number=2, granted=3)
+
+
+def test_a_granted_start_is_starting_while_the_evicted_pod_is_still_there() -> None:
+    evicted = pod(**ended(1, reason="Error"), reason="Evicted")
+    assert observed(granted(), evicted) == ReplicaView("trainer-0", Phase.STARTING, start_number=2, granted=3)
+
+
+def test_a_pod_of_a_granted_start_is_observed_with_its_number() -> None:
+    seen = observed(granted(), pod(start_number=2))
+    assert (seen.phase, seen.start_number) == (Phase.RUNNING, 2)
+
+
+def test_the_limit_of_a_replica_without_a_grant_is_0_and_of_a_job_without_the_field_unknown() -> None:
+    assert observed(granted(), name="trainer-1").granted == 0
+    assert observed(job(), pod()).granted is None

@@ -27,6 +27,7 @@ from tests.jobs.operator.environment import controller_on, etcd_on, native, port
 from tests.jobs.operator.kube_cluster import Cluster, Controller, own_prefix
 from tests.jobs.operator.trial import SMALL, Trial
 from tests.servers.etcd_server import EtcdServer
+from tests.waiting import until
 
 pytestmark = [pytest.mark.kube, pytest.mark.timeout(900)]
 
@@ -228,6 +229,33 @@ def test_a_killed_portal_loses_and_doubles_nothing(shared: Trial, job: Job, runn
     shared.until_trained(job, "trainer-0", "trainer-1", more=6)
     assert_whole(before, numbers(shared, job, "trainer-0", "trainer-1"))
     assert (job.refresh().state, job.refresh().attempt) == ("RUNNING", 1)
+
+
+@pytest.mark.invariant("On a cluster, a pod that is lost while the portal is away is replaced and then adopted.")
+def test_a_pod_that_is_lost_while_the_portal_is_away_is_replaced(
+    shared: Trial, job: Job, running_portal: RunningPortal, cluster: Cluster
+) -> None:
+    before = numbers(shared, job, "trainer-0")
+    attempt = shared.attempt(job)
+    paddle_job, pod = job_name(attempt), pod_name(attempt, "trainer-1")
+    lost = cluster.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}")
+    shared.until(
+        "starts are granted in advance",
+        lambda: cluster.kubectl("get", "pdj", paddle_job, "-o", "jsonpath={.spec.maxStarts.worker-1}"),
+    )
+    running_portal.crash()
+    try:
+        shared.kill(job, "trainer-1")
+        one = ("get", "pods", "--field-selector", f"metadata.name={pod},status.phase=Running", "-o")
+        uid = until(
+            "another pod runs", lambda: cluster.kubectl(*one, "jsonpath={.items[*].metadata.uid}").replace(lost, ""), 60
+        )
+    finally:
+        running_portal.start()
+    shared.until("it is adopted", lambda: any("replaced by the cluster" in event["text"] for event in job.events()))
+    shared.until_trained(job, "trainer-0", "trainer-1")
+    assert cluster.kubectl("get", "pod", pod, "-o", "jsonpath={.metadata.uid}") == uid
+    assert_whole(before, numbers(shared, job, "trainer-0"))
 
 
 def test_a_portal_that_is_stopped_in_order_leaves_its_jobs_running(

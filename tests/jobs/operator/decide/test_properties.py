@@ -55,7 +55,8 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
         )
     )
     if draw(st.booleans()):
-        spec["starts"] = draw(st.dictionaries(st.sampled_from(["worker-0", "worker-1", "ps-0"]), st.integers(1, 3)))
+        places = st.dictionaries(st.sampled_from(["worker-0", "worker-1", "ps-0"]), st.integers(1, 3))
+        spec["starts"], spec["maxStarts"] = draw(places), draw(places)
     return paddle_job(**spec)
 
 
