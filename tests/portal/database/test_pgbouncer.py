@@ -11,7 +11,7 @@ from tests.portal.database.large_installation import environment_of, run_code, s
 from tests.servers.pgbouncer_server import PgBouncer
 from tests.servers.postgres_server import PostgresServer
 
-pytestmark = [pytest.mark.postgres, pytest.mark.pgbouncer]
+pytestmark = [pytest.mark.postgres, pytest.mark.pgbouncer, pytest.mark.timeout(300)]
 # Rows in several pieces, with a transaction for each, while another client has used one of the connections to the
 # server in the meantime: a cursor of the server would be in the other session.
 _READ = """
