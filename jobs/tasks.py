@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import cast
 from uuid import UUID
 
 from celery import current_app, shared_task
@@ -58,7 +57,7 @@ def _send(job_id: str) -> None:
 def _deliver_to_redis(job_ids: Sequence[str]) -> None:
     """Send the hints unless too many wait. Raises TooManyWaiting, and what the clients of Redis raise."""
     queue = str(current_app.conf.task_default_queue)
-    if cast(int, client_of(settings.BROKER_URL).llen(queue)) >= MOST_WAITING:
+    if client_of(settings.BROKER_URL).llen(queue) >= MOST_WAITING:
         raise TooManyWaiting(f"{MOST_WAITING} messages wait for the worker. See that it runs.")
     _deliver(job_ids)
 

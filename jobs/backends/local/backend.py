@@ -27,7 +27,6 @@ import logging
 import marshal
 import os
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -35,8 +34,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Literal
-from uuid import uuid4
+from typing import Literal
 
 from jobs.backends.base import (
     AttemptRef,
@@ -44,38 +42,28 @@ from jobs.backends.base import (
     LaunchFailed,
     LaunchPlan,
     Machine,
-    Phase,
     ReplicaPlan,
-    ReplicaView,
 )
 from jobs.backends.checkpoint_store import CheckpointStore
 from jobs.backends.local import cgroups, ports, process_sessions, uids
+from jobs.backends.local.attempt_ports import PORTS_FILE, PORTS_LOCK, peer_environments, ports_in
 from jobs.backends.local.isolation import Policy
-from jobs.frameworks.definitions import NATIVE
-from jobs.frameworks.paddle import Endpoint
-from jobs.frameworks.peer_env import PORTS, Environments, environments
+from jobs.backends.local.plan_files import PLAN_FILE, draft, read_plan, write_first, write_plan, write_private
+from jobs.backends.local.replica_directories import chown_directories, make_directories, remove
+from jobs.backends.local.replica_views import agent_log, is_busy, is_orphaned, start_number_of, state_of, view_of
+from jobs.frameworks.peer_env import PORTS
 from jobs.messages import cluster as messages
 from portal.common.clock import now as wall_clock
 from runtime import contract
 from runtime.contract import AgentOrder, ReplicaState
-from runtime.messages import Message
 
 _log = logging.getLogger(__name__)
 
-PLAN_FILE = "plan.json"
-# A replica's own directories.
-_REPLICA_DIRECTORIES = ("work", "output", "tmp")
 CHECKPOINTS = "checkpoints"
-PORTS_FILE = "ports.json"
-PORTS_LOCK = "ports.lock"
 TOKEN_FILE = "token"  # noqa: S105  a file's name
 WIRE_SECRET_FILE = "wire-secret"  # noqa: S105  a file's name
 # Time after the grace in which an agent can send its last lines, before it is killed too.
 FLUSH_TIMEOUT = timedelta(seconds=5)
-
-# A process ends before its last lines and files have reached the portal. Its replica counts as running until then, for
-# at most this many seconds, so that a job that has succeeded has its model.
-HANDOVER_SECONDS = 60.0
 
 # Variables that an agent inherits from the portal's environment; all others come from the plan.
 _INHERITED = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
@@ -117,8 +105,8 @@ class LocalBackend:
             attempt.mkdir(parents=True, exist_ok=True, mode=0o700)
             # The plan first: with it the attempt exists, whatever fails afterwards.
             if not (attempt / PLAN_FILE).exists():
-                _write_private(attempt / TOKEN_FILE, plan.ingest_token)
-                _write_first(attempt / WIRE_SECRET_FILE, plan.wire_secret)
+                write_private(attempt / TOKEN_FILE, plan.ingest_token)
+                write_first(attempt / WIRE_SECRET_FILE, plan.wire_secret)
                 self._write_with_ports(attempt, plan)
             if (attempt / contract.STOP_FILE).exists():
                 return
@@ -135,14 +123,14 @@ class LocalBackend:
         with (self._attempts / PORTS_LOCK).open("a") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if plan.framework in PORTS and not (attempt / PORTS_FILE).exists():
-                _write_private(attempt / PORTS_FILE, json.dumps(self._ports_of(plan)))
+                write_private(attempt / PORTS_FILE, json.dumps(self._ports_of(plan)))
             if not (attempt / PLAN_FILE).exists():
-                _write_plan(attempt, plan)
+                write_plan(attempt, plan)
 
     def _ports_of(self, plan: LaunchPlan) -> dict[str, int]:
         """Choose the first port of each process, by replica name. Raises OSError if none are free."""
         count, rng = PORTS[plan.framework], random.Random(plan.ref.attempt_id)  # noqa: S311  nothing secret
-        taken = {port for path in self._attempts.glob(f"*/{PORTS_FILE}") for port in _ports_in(path)}
+        taken = {port for path in self._attempts.glob(f"*/{PORTS_FILE}") for port in ports_in(path)}
         places: dict[str, int] = {}
         for replica in plan.replicas:
             places[replica.name] = ports.choose(count, taken, rng)
@@ -151,7 +139,7 @@ class LocalBackend:
 
     def observe(self, ref: AttemptRef) -> AttemptView:
         attempt = self._directory(ref)
-        plan = _read_plan(attempt)
+        plan = read_plan(attempt)
         if plan is None:
             return AttemptView(gone=True)
         now = self._clock()
@@ -162,38 +150,38 @@ class LocalBackend:
                 # For example, the disk is full. The observed state is valid all the same, and the next call retries.
                 _log.warning("What %s had kept could not be handed to another agent. %s", one.name, error)
         return AttemptView(
-            gone=False, replicas=tuple(_view(attempt / one.name, one.name, now) for one in plan.replicas)
+            gone=False, replicas=tuple(view_of(attempt / one.name, one.name, now) for one in plan.replicas)
         )
 
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
         attempt = self._directory(ref)
-        plan = _read_plan(attempt)
+        plan = read_plan(attempt)
         if plan is None or (attempt / contract.STOP_FILE).exists():
             return
         ever = [one for one in plan.replicas if one.role == role]
         fresh = range(len(ever), replicas)
         if ever and fresh:
             plan = replace(plan, replicas=(*plan.replicas, *(_sibling(ever[0], index) for index in fresh)))
-            _write_plan(attempt, plan)
+            write_plan(attempt, plan)
             self.launch(plan)
         for surplus in ever[replicas:]:
             self._stop(attempt / surplus.name, plan.grace)
 
     def restart(self, ref: AttemptRef, name: str, start_number: int) -> None:
         attempt = self._directory(ref)
-        plan = _read_plan(attempt)
+        plan = read_plan(attempt)
         if plan is None or (attempt / contract.STOP_FILE).exists():
             return
         self._start(attempt, plan, [one for one in plan.replicas if one.name == name], start_number)
 
     def kill(self, ref: AttemptRef, name: str) -> None:
-        state = _state(self._directory(ref) / name)
+        state = state_of(self._directory(ref) / name)
         if state is not None:
             process_sessions.kill_children(state.pid, state.ticks)
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         attempt = self._directory(ref)
-        plan = _read_plan(attempt)
+        plan = read_plan(attempt)
         if plan is None:
             return
         self._note_stop(attempt, grace)
@@ -204,8 +192,8 @@ class LocalBackend:
     def cleanup(self, ref: AttemptRef) -> None:
         """Remove the files of an attempt whose replicas have ended. An attempt that still runs is left alone."""
         attempt = self._directory(ref)
-        plan = _read_plan(attempt)
-        if plan is None or any(_is_busy(attempt / one.name) for one in plan.replicas):
+        plan = read_plan(attempt)
+        if plan is None or any(is_busy(attempt / one.name) for one in plan.replicas):
             return
         # The token first: it is deleted even if removing the rest is interrupted.
         (attempt / TOKEN_FILE).unlink(missing_ok=True)
@@ -213,11 +201,11 @@ class LocalBackend:
             cgroups.end(attempt / one.name)
         for directory in (attempt, *(attempt / one.name for one in plan.replicas)):
             self._unwritten.pop(directory, None)
-        _remove(attempt)
+        remove(attempt)
 
     def attempts(self, namespaces: Collection[str]) -> Iterator[AttemptRef]:
         for path in sorted(self._attempts.absolute().glob(f"*/{PLAN_FILE}")):
-            plan = _read_plan(path.parent)
+            plan = read_plan(path.parent)
             if plan is not None and plan.namespace in namespaces:
                 yield plan.ref
 
@@ -248,15 +236,15 @@ class LocalBackend:
             return None
         open_files.callback(os.close, lock)
         before = ReplicaState.load(directory)
-        begun = before is not None if start_number == 1 else _start_number(directory) >= start_number
+        begun = before is not None if start_number == 1 else start_number_of(directory) >= start_number
         if begun:
             return None
         if before is not None:
             _clear(directory, before)
         isolation = self._isolation(attempt, replica)
-        _make_directories(directory, plan.bundle if replica.runs_user_code else None)
+        make_directories(directory, plan.bundle if replica.runs_user_code else None)
         if contract.RUN_AS in isolation:
-            _chown_directories(directory, int(isolation[contract.RUN_AS]))
+            chown_directories(directory, int(isolation[contract.RUN_AS]))
         cgroups.make(self._policy().cgroups if self._policy else None, directory, replica, start_number)
         order = self._order(attempt, plan, replica, start_number, lock, ("--", *replica.command), open_files)
         if self._policy is not None and (network := self._policy().network):
@@ -269,7 +257,7 @@ class LocalBackend:
         This happens once per start of the replica.
         """
         directory = attempt / replica.name
-        if not _is_orphaned(directory) or (lock := contract.take_lock(directory)) is None:
+        if not is_orphaned(directory) or (lock := contract.take_lock(directory)) is None:
             return
         with contextlib.ExitStack() as open_files:
             open_files.callback(os.close, lock)
@@ -300,12 +288,12 @@ class LocalBackend:
             },
             "directory": str(directory),
             "lock": lock,
-            "log": open_files.enter_context(_agent_log(directory, start_number).open("ab")).fileno(),
+            "log": open_files.enter_context(agent_log(directory, start_number).open("ab")).fileno(),
         }
 
     def _environment(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan, lock: int) -> dict[str, str]:
         directory = attempt / replica.name
-        peer_environment = _peer_environments(attempt, plan).get((replica.role, replica.index), {})
+        peer_environment = peer_environments(attempt, plan).get((replica.role, replica.index), {})
         inherited = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         defaults = {contract.COORDINATION: f"sqlite:///{attempt / 'coordination.sqlite3'}"}
         if not replica.runs_user_code:
@@ -350,7 +338,7 @@ class LocalBackend:
         target = Path(contract.__file__).resolve().parent
         link = directory / "runtime"
         if not link.is_symlink() or link.readlink() != target:
-            fresh = _draft(link)
+            fresh = draft(link)
             fresh.symlink_to(target)
             fresh.replace(link)
         return directory
@@ -359,7 +347,7 @@ class LocalBackend:
     def _stop(self, directory: Path, grace: timedelta) -> None:
         """Send SIGTERM to the agent; kill it if the grace and ``FLUSH_TIMEOUT`` have passed since the first call."""
         requested = self._note_stop(directory, grace)
-        state = _state(directory)
+        state = state_of(directory)
         if state is None:
             return  # its agent reads the stop file before it starts anything
         alive = contract.is_locked(directory)
@@ -385,7 +373,7 @@ class LocalBackend:
         """Write the stop file; return the time of the first request. The shortest grace counts. Raises OSError."""
         path = directory / contract.STOP_FILE
         request = {"grace": grace.total_seconds(), "asked": requested}
-        fresh = _draft(path)
+        fresh = draft(path)
         try:
             fresh.write_text(json.dumps(request), encoding="utf-8")
             # Linking fails where the file exists: the first writer wins, and no reader sees half a file.
@@ -402,70 +390,6 @@ class LocalBackend:
 
     def _directory(self, ref: AttemptRef) -> Path:
         return self._attempts.absolute() / ref.attempt_id
-
-
-# --- Observing -------------------------------------------------------------------------------------------------------
-def _view(directory: Path, name: str, now: float) -> ReplicaView:
-    # The lock before the state: an agent writes its last state before it releases the lock.
-    alive = contract.is_locked(directory)
-    state = _state(directory)
-    if state is None:
-        return _view_without_state(directory, name, alive)
-    if not alive:
-        process_sessions.collect(state.pid)
-    if state.phase == "exited" and (state.delivered or not alive or now > (state.finished or 0) + HANDOVER_SECONDS):
-        return ReplicaView(
-            name, Phase.EXITED, state.code, state.signal, state.out_of_memory, state.why, state.start_number
-        )
-    if not alive:
-        why = messages.AGENT_GONE()
-        return ReplicaView(name, Phase.LOST, why=why, start_number=state.start_number)
-    return ReplicaView(
-        name, Phase.STARTING if state.phase == "starting" else Phase.RUNNING, start_number=state.start_number
-    )
-
-
-def _state(directory: Path) -> ReplicaState | None:
-    """Return the last state that the agent of the current start wrote; None before its first one."""
-    state = ReplicaState.load(directory)
-    return state if state is not None and state.start_number >= _start_number(directory) else None
-
-
-def _start_number(directory: Path) -> int:
-    """Return the number of the last start, from the names of the agent logs; 0 before the first start."""
-    begun = [int(path.name.split(".")[1]) for path in directory.glob("agent.*.log")]
-    return max(begun, default=int(_agent_log(directory, 1).exists()))
-
-
-def _agent_log(directory: Path, start_number: int) -> Path:
-    return directory / ("agent.log" if start_number == 1 else f"agent.{start_number}.log")
-
-
-def _is_orphaned(directory: Path) -> bool:
-    state = ReplicaState.load(directory)
-    if state is None or state.delivered or state.handed_over:
-        return False
-    return not contract.is_locked(directory)
-
-
-def _is_busy(directory: Path) -> bool:
-    """Whether a running agent has work left. After its last delivery it only exits."""
-    state = _state(directory)
-    return contract.is_locked(directory) and not (state and state.delivered)
-
-
-def _view_without_state(directory: Path, name: str, alive: bool) -> ReplicaView:
-    start_number = _start_number(directory)
-    if not alive and start_number:
-        why = _not_started(_agent_log(directory, start_number))
-        return ReplicaView(name, Phase.LOST, why=why, start_number=start_number)
-    return ReplicaView(name, Phase.STARTING, start_number=max(1, start_number))
-
-
-def _not_started(log: Path) -> Message:
-    """Return the message for an agent that did not start, with the last line of its output."""
-    lines = log.read_text(encoding="utf-8", errors="backslashreplace").strip().splitlines()
-    return messages.AGENT_DID_NOT_START_BECAUSE(error=lines[-1][:300]) if lines else messages.AGENT_DID_NOT_START()
 
 
 # --- Starting --------------------------------------------------------------------------------------------------------
@@ -508,123 +432,6 @@ def _kill(directory: Path, state: ReplicaState) -> None:
     cgroups.end(directory)
 
 
-def _make_directories(directory: Path, bundle: Path | None) -> None:
-    """Make the replica's own directories; ``work`` has a private copy of the code where the role runs user code.
-
-    Platform roles get no copy: a file with the name of one of their modules would be imported instead.
-    """
-    for name in _REPLICA_DIRECTORIES:
-        _remove(directory / name)
-    if bundle is None:
-        (directory / "work").mkdir()
-    else:
-        shutil.copytree(bundle, directory / "work")
-    (directory / "output").mkdir()
-    (directory / "tmp").mkdir()
-
-
-def _chown_directories(directory: Path, uid: int) -> None:
-    """Change the owner of the replica's own directories to ``uid``; no process runs there yet."""
-    for name in _REPLICA_DIRECTORIES:
-        os.chown(directory / name, uid, uid)
-        for parent, directories, files in os.walk(directory / name):
-            for each in (*directories, *files):
-                os.chown(os.path.join(parent, each), uid, uid, follow_symlinks=False)  # noqa: PTH118
-
-
-def _remove(directory: Path) -> None:
-    """Remove a directory, even parts that user code has made inaccessible. No process runs there any more."""
-    with contextlib.suppress(OSError):
-        for parent, directories, _files in os.walk(directory):
-            for path in (Path(parent, name) for name in directories):
-                if not path.is_symlink():
-                    path.chmod(0o700)
-    shutil.rmtree(directory, ignore_errors=True)
-
-
-def _peer_environments(attempt: Path, plan: LaunchPlan) -> Environments:
-    """Return the environment variables with the addresses of the peers, for each process of the plan."""
-    if plan.framework not in PORTS:
-        return {}
-    first = json.loads((attempt / PORTS_FILE).read_text(encoding="utf-8"))
-    here = (replica for replica in plan.replicas if replica.name in first)
-    return environments(plan.framework, {(one.role, one.index): Endpoint(ports.HOST, first[one.name]) for one in here})
-
-
-def _ports_in(path: Path) -> Iterator[int]:
-    """Yield all ports assigned to an attempt; none of an attempt that is just being removed."""
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-        for first in json.loads(path.read_text(encoding="utf-8")).values():
-            yield from range(first, first + max(PORTS.values()))
-
-
 def _sibling(replica: ReplicaPlan, index: int) -> ReplicaPlan:
     """Return the plan of another replica of the same role."""
     return replace(replica, name=f"{replica.role}-{index}", index=index)
-
-
-def _write_plan(attempt: Path, plan: LaunchPlan) -> None:
-    body = {
-        "ref": [plan.ref.job_id, plan.ref.attempt_id, plan.ref.number, plan.ref.namespace],
-        "namespace": plan.namespace,
-        "bundle": str(plan.bundle),
-        "grace": plan.grace.total_seconds(),
-        "log_cap": plan.log_cap,
-        "framework": plan.framework,
-        "trusted": plan.trusted,
-        "replicas": [_replica_to_json(one) for one in plan.replicas],
-    }
-    _write_private(attempt / PLAN_FILE, json.dumps(body))
-
-
-def _read_plan(attempt: Path) -> LaunchPlan | None:
-    """Return the plan as it was launched, without the token; None where the attempt is gone."""
-    try:
-        body = json.loads((attempt / PLAN_FILE).read_text(encoding="utf-8"))
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    return LaunchPlan(
-        ref=AttemptRef(*body["ref"]),
-        namespace=body["namespace"],
-        bundle=Path(body["bundle"]),
-        replicas=tuple(_replicas_from_json(body["replicas"])),
-        grace=timedelta(seconds=body["grace"]),
-        log_cap=body["log_cap"],
-        # Missing in plans of earlier versions.
-        framework=body.get("framework", NATIVE),
-        trusted=body.get("trusted", False),
-    )
-
-
-def _replica_to_json(replica: ReplicaPlan) -> dict[str, Any]:
-    return {**vars(replica), "command": list(replica.command), "environment": dict(replica.environment)}
-
-
-def _replicas_from_json(bodies: Iterable[Mapping[str, Any]]) -> Iterator[ReplicaPlan]:
-    return (ReplicaPlan(**{**body, "command": tuple(body["command"])}) for body in bodies)
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, atomically."""
-    fresh = _draft(path)
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    fresh.replace(path)
-
-
-def _write_first(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, unless it exists: of concurrent writers the first one wins."""
-    fresh = _draft(path)
-    _write_private(fresh, text)
-    try:
-        path.hardlink_to(fresh)
-    except FileExistsError:
-        pass
-    finally:
-        fresh.unlink()
-
-
-def _draft(path: Path) -> Path:
-    """Return a unique temporary name beside the file, for concurrent threads and processes."""
-    return path.with_name(f".{path.name}.{uuid4().hex}")
