@@ -138,7 +138,8 @@ def record_events(
 
     Events that were stored before are dropped. Beyond EVENTS_LIMIT, events are counted but not stored; a message
     replaces the first of them. Raises Gap if ``first`` is greater than the last stored number plus one and the replica
-    may still have the events between: it has none up to ``gone``. Also raises as ``fencing.check`` does.
+    may still have the events between: it has none up to ``gone``. Raises for another start of the replica as
+    ``fencing.check`` does.
     """
     source = _locked_events(attempt, replica)
     fencing.check(attempt, replica, start_number)
