@@ -184,6 +184,7 @@ def test_a_restart_that_the_database_does_not_know_is_adopted(backend: ObedientB
     attempt = running(submit)
     backend.becomes(str(attempt.pk), "trainer-0", Phase.RUNNING, start_number=3)
     reconciler.reconcile(attempt.job_id)
+    assert Replica.objects.get(attempt=attempt, name="trainer-0").start_number == 3
     report(attempt, "trainer-0", "registered", start_number=3)
     row = Replica.objects.get(attempt=attempt, name="trainer-0")
     assert (row.start_number, row.state, row.restarts) == (3, "registered", 0)
