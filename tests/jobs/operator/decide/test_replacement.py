@@ -171,6 +171,7 @@ def test_the_time_counts_from_the_deletion_and_the_next_pod_waits_for_its_name()
     cluster.settle()
     pass_time(cluster, 60)
     assert starts(cluster)["worker-1"] == "1"
+    assert "grantedStarts" not in cluster.status
     cluster.reap()
     cluster.settle()
     assert starts(cluster)["worker-1"] == "2"
