@@ -39,7 +39,8 @@ _SERVERS = {
         "postgresql",
         "postgresql-0 -- psql --quiet --set=ON_ERROR_STOP=1 --username=regatta regatta",
     ),
-    "REDIS_PASSWORD": ("redis", "deployment/redis -- redis-cli -e"),
+    # Of its answers only the last one matters: one of two passwords is refused.
+    "REDIS_PASSWORD": ("redis", "deployment/redis -- redis-cli | tail -n 1 | tee /dev/stderr | grep -qx OK"),
     "ETCD_PASSWORD": ("etcd", "deployment/portal-worker -c worker -- python3 manage.py change_etcd_password"),
 }
 _COMPOSE = {
@@ -238,8 +239,11 @@ def postgresql_statement(old: str, new: str) -> str:
 
 
 def redis_statement(old: str, new: str) -> str:
-    """Return the commands. A Redis that restarts gets the new password from the Secret."""
-    return f"AUTH {_quoted(old)}\nCONFIG SET requirepass {_quoted(new)}"
+    """Return the commands, which also work if Redis has the new password already: a rotation may begin again.
+
+    A Redis that restarts gets the new password from the Secret.
+    """
+    return f"AUTH {_quoted(old)}\nAUTH {_quoted(new)}\nCONFIG SET requirepass {_quoted(new)}"
 
 
 def _quoted(value: str) -> str:
