@@ -12,11 +12,12 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.db import connection
+from django.db import OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 from jobs.launch import coordination_accounts
 from portal.management.commands.up import ensure_admin, redis_settings
+from portal.operations.database_wait import wait_for_database
 from portal.operations.migrating import StillLocked, migrate
 from portal.preflight import CannotStart, check_redis
 from portal.private_files import repair
@@ -42,6 +43,10 @@ class Command(BaseCommand):
             raise CommandError(str(reason)) from None
         if settings.PREPARE_DATABASE:
             connection.settings_dict.update(settings.PREPARE_DATABASE)
+        try:
+            wait_for_database(connection.ensure_connection, self.stderr.write)
+        except OperationalError as error:
+            raise CommandError(f"The database does not answer: {error}") from None
         _check_session()
         with _alone():
             try:
