@@ -39,6 +39,7 @@ SECRET: Mapping[str, str] = {
     "REGATTA_SECRET_KEY": "existingSecret",
     "REGATTA_ADMIN_PASSWORD": "existingSecret",
     "REGATTA_DATABASE_URL": "externalPostgresql.existingSecret",
+    "REGATTA_DATABASE_PREPARE_URL": "extraSecrets",
     "REGATTA_BROKER_URL": "externalRedis.existingSecret",
     "REGATTA_REDIS_URL": "externalRedis.existingSecret",
     "REGATTA_COORDINATION": "externalEtcd.existingSecret",
