@@ -42,13 +42,11 @@ _failed: dict[int, datetime] = {}
 
 
 def seal_due(now: datetime, *, limit: int = 20) -> int:
-    """Seal at most ``limit`` streams that are due. Return their number. Takes two small queries if there is none."""
+    """Seal at most ``limit`` streams that are due. Return their number. Takes three small queries if there is none."""
     _close_forgotten(now, limit)
-    # Both sides compare ``closed``, the first column of the index: otherwise every pass reads the heads of all ended
-    # jobs. (``closed=True`` is written without a comparison, for which SQLite uses no index.)
-    due = Q(closed__in=(True,), unsealed__gt=0) | Q(closed__in=(False,), unsealed__gte=MANY_BLOCKS)
     waiting = _waiting_after_failure(now)
-    heads = list(StreamHead.objects.filter(due).exclude(pk__in=waiting).values_list("pk", flat=True)[:limit])
+    heads = _due(True, 1, waiting, limit)
+    heads += _due(False, MANY_BLOCKS, waiting, limit - len(heads))
     for pk in heads:
         try:
             _seal(pk)
@@ -56,6 +54,17 @@ def seal_due(now: datetime, *, limit: int = 20) -> int:
             _failed[pk] = now
             _log.exception("Stream %s could not be sealed; it is tried again in %s.", pk, RETRY_AFTER)
     return len(heads)
+
+
+def _due(closed: bool, least: int, waiting: Sequence[int], limit: int) -> list[int]:
+    """Return the closed or open streams with at least so many unmerged blocks, those with most of them first.
+
+    Condition and order are those of the index on both columns. Otherwise PostgreSQL, which expects to find ``limit`` of
+    them soon, reads the heads of all jobs that ever ran. (``closed=True`` is written without a comparison, for which
+    SQLite uses no index.)
+    """
+    heads = StreamHead.objects.filter(closed__in=(closed,), unsealed__gte=least).exclude(pk__in=waiting)
+    return list(heads.order_by("-unsealed").values_list("pk", flat=True)[:limit]) if limit else []
 
 
 def _waiting_after_failure(now: datetime) -> list[int]:
