@@ -207,9 +207,9 @@ def _ended(stack: Stack) -> None:
     servers.wait_until(lambda: _count(_FRESH, "RUNNING"), "the start of the first job", PATIENCE_SECONDS)
     time.sleep(WINDOW)
     stack.ask(op="speed", full=FULL_PACE, quiet=QUIET_PACE, speaking=0)
-    stack.ask(op="finish", attempt=str(Attempt.objects.get(job=job).pk))
+    stack.ask(op="finish", attempt=str(Attempt.objects.get(job_id=job).pk))
     servers.wait_until(lambda: _count(_FRESH, "SUCCEEDED"), "the end of the first job", PATIENCE_SECONDS)
-    open_ = StreamHead.objects.filter(job=job).exclude(closed=True, unsealed=0)
+    open_ = StreamHead.objects.filter(job_id=job).exclude(closed=True, unsealed=0)
     servers.wait_until(lambda: not open_.exists(), "the sealing of its streams", PATIENCE_SECONDS)
     ended_jobs.copy(job, ENDED)
 

@@ -69,7 +69,7 @@ class Browser:
         await self._get("page", f"/n/{self._visit.namespace}/jobs/{job}")
         chart = await self._get("api", f"/api/v1/jobs/{job}/metrics?x=step&buckets=1000")
         log = await self._get("api", f"/api/v1/jobs/{job}/logs?after=-1&limit=500")
-        asks = [
+        asks: list[dict[str, Any]] = [
             {"op": "sub", "id": "1", "stream": "logs", "job": job, "after": log["last"] if log else 0},
             {"op": "sub", "id": "2", "stream": "metrics", "job": job, "after": chart["next"] if chart else 0},
             {"op": "sub", "id": "3", "stream": "status", "job": job},

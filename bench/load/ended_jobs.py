@@ -23,7 +23,7 @@ def copy(job_id: str, count: int) -> None:
         # The keys of the copies are right by construction; checking each row takes longer than writing it.
         cursor.execute("SET LOCAL session_replication_role = replica")
         cursor.execute("SET LOCAL synchronous_commit = off")
-        parameters = {"job": job_id, "count": count}
+        parameters: dict[str, str | int] = {"job": job_id, "count": count}
         cursor.execute(_insert(Job, "t.id = %(job)s", {"id"}), parameters)
         for model in _with_key_to(Job):
             own = {"job_id"} | ({"id"} if model is Attempt else set())
@@ -54,7 +54,7 @@ def _insert(model: Any, of: str, own: set[str]) -> str:
 
 
 def _is_serial(field: Any) -> bool:
-    return field.get_internal_type() in ("BigAutoField", "AutoField")
+    return str(field.get_internal_type()) in ("BigAutoField", "AutoField")
 
 
 def _value(field: Any, own: bool) -> str:
@@ -68,7 +68,7 @@ def _value(field: Any, own: bool) -> str:
 
 
 def _is_identifier(field: Any) -> bool:
-    return (field.target_field if field.is_relation else field).get_internal_type() == "UUIDField"
+    return str((field.target_field if field.is_relation else field).get_internal_type()) == "UUIDField"
 
 
 def _stretches(reservations: str, stretches: str) -> str:

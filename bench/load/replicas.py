@@ -76,7 +76,8 @@ class Replica:
 
     def __init__(self, name: str, attempt: Attempt, world: World) -> None:
         self.name, self._attempt, self._world = name, attempt, world
-        self.phase, self.code = "starting", None
+        self.phase = "starting"
+        self.code: int | None = None
         self.stop = asyncio.Event()
         self.streams = {kind: Stream() for kind in _KINDS}
         headers = {"Authorization": f"Bearer {attempt.token}"}

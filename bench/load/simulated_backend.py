@@ -10,7 +10,7 @@ import json
 import socket
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -69,6 +69,12 @@ class SimulatedBackend:
 
     def kill(self, ref: AttemptRef, name: str) -> None:
         """Do nothing: ``rehearses`` is false."""
+
+    def attempts(self, namespaces: Collection[str]) -> Iterator[AttemptRef]:
+        return iter(())
+
+    def last_checkpoint(self, job_id: str) -> int:
+        return 0
 
     def checkpoint_sizes(self) -> Mapping[str, int]:
         return {}

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import psycopg
-from django.db.backends.base.base import NO_DB_ALIAS  # type: ignore[attr-defined]  # the stubs lack it
+from django.db.backends.base.base import NO_DB_ALIAS
 from django.db.backends.postgresql import base
 from psycopg import IsolationLevel
 from psycopg.pq import TransactionStatus
@@ -39,7 +39,7 @@ class DatabaseWrapper(base.DatabaseWrapper):
         pool = pool_of(identity, lambda: Pool(size, works, _close_quietly))
         self.isolation_level = IsolationLevel.READ_COMMITTED
         try:
-            connection = pool.take(lambda: self._connect(conn_params))
+            connection: _Connection = pool.take(lambda: self._connect(conn_params))
         except PoolFull as error:
             metrics.DATABASE_POOL_FULL.inc()
             raise psycopg.OperationalError(f"{error} (REGATTA_DATABASE_POOL_SIZE)") from None
