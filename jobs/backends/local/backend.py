@@ -31,7 +31,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -56,6 +55,7 @@ from jobs.frameworks.definitions import NATIVE
 from jobs.frameworks.paddle import Endpoint
 from jobs.frameworks.peer_env import PORTS, Environments, environments
 from jobs.messages import cluster as messages
+from portal.common.clock import now as wall_clock
 from runtime import contract
 from runtime.contract import AgentOrder, ReplicaState
 from runtime.messages import Message
@@ -93,7 +93,10 @@ class LocalBackend:
     outlives_the_portal = False
 
     def __init__(
-        self, attempts: Path, clock: Callable[[], float] = time.time, policy: Callable[[], Policy] | None = None
+        self,
+        attempts: Path,
+        clock: Callable[[], float] = lambda: wall_clock().timestamp(),
+        policy: Callable[[], Policy] | None = None,
     ) -> None:
         self._attempts = attempts
         self._policy = policy
