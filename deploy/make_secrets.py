@@ -5,6 +5,7 @@ python3 make_secrets.py --env > .env                   an environment file, for 
 python3 make_secrets.py --from values.json             with given values; the others are random
 python3 make_secrets.py --rotate secrets.json --output new-secrets.json
                                                        write new Secrets and print the commands to run
+python3 make_secrets.py --rotate .env --output new.env    the same for compose, in the directory of compose.yaml
 python3 make_secrets.py --statement etcd secrets.json new-secrets.json
                                                        print the input of one of these commands
 
@@ -31,7 +32,8 @@ from urllib.parse import quote, unquote
 NAMESPACE = "regatta-system"
 _ETCD = ",".join(f"etcd-{index}.etcd.{NAMESPACE}:2379" for index in range(3))
 _ADMIN = "REGATTA_ADMIN_PASSWORD"
-# Passwords of the servers, which the Secret `servers` holds, and the command that gives its input to a server.
+# Passwords of the servers, which the Secret `servers` holds, and the command that gives its input to a server: on
+# Kubernetes, and with compose.
 _SERVERS = {
     "POSTGRES_PASSWORD": (
         "postgresql",
@@ -39,6 +41,11 @@ _SERVERS = {
     ),
     "REDIS_PASSWORD": ("redis", "deployment/redis -- redis-cli -e"),
     "ETCD_PASSWORD": ("etcd", "deployment/portal-worker -c worker -- python3 manage.py change_etcd_password"),
+}
+_COMPOSE = {
+    "POSTGRES_PASSWORD": "postgresql psql --quiet --set=ON_ERROR_STOP=1 --username=regatta regatta",
+    "REDIS_PASSWORD": "redis redis-cli -e",
+    "ETCD_PASSWORD": "portal python3 manage.py change_etcd_password",
 }
 # The key with which coordination gateways recognise their leases.
 _GATEWAY_KEY = "COORDINATION_GATEWAY_KEY"
@@ -105,6 +112,27 @@ def _list(*items: Mapping[str, Any]) -> dict[str, Any]:
 def _secret(name: str, content: Mapping[str, str]) -> dict[str, Any]:
     metadata = {"name": name, "namespace": NAMESPACE}
     return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "stringData": dict(content)}
+
+
+def environment(text: str) -> dict[str, str]:
+    """Return the variables of an environment file, as printed with --env. Raises Unusable, with no value in it."""
+    try:
+        found = _lines(text)
+    except ValueError:
+        raise Unusable("The environment file has a line that is not NAME=VALUE.") from None
+    missing = [name for name in _SERVERS if name not in found]
+    if missing:
+        raise Unusable(f"The environment file has no {', '.join(missing)}.")
+    return found
+
+
+def is_environment(text: str) -> bool:
+    return not text.lstrip().startswith("{")
+
+
+def passwords(text: str) -> dict[str, str]:
+    """Return the passwords of the servers, from either form. Raises Unusable."""
+    return environment(text) if is_environment(text) else applied(text)["servers"]
 
 
 def applied(text: str) -> dict[str, dict[str, str]]:
@@ -176,6 +204,28 @@ def commands(names: Sequence[str], old: str, new: str) -> list[str]:
     return ["set -eo pipefail", *changes, f"kubectl apply -f {shlex.quote(new)}", *restarts, *waits]
 
 
+def compose_commands(names: Sequence[str], old: str, new: str) -> list[str]:
+    """Return the commands of a rotation with compose, in order. None contains a secret."""
+    files, this = f"{shlex.quote(old)} {shlex.quote(new)}", shlex.quote(sys.argv[0] or "make_secrets.py")
+    compose = "docker compose --file compose.yaml"
+    changes = [
+        f"python3 {this} --statement {server} {files} | {compose} exec -T {_COMPOSE[name]}"
+        for name, (server, _) in _SERVERS.items()
+        if name in names
+    ]
+    # The containers get their passwords from the file; those of PostgreSQL and etcd need no restart.
+    return ["set -eo pipefail", *changes, f"mv {shlex.quote(new)} {shlex.quote(old)}", f"{compose} up --detach --wait"]
+
+
+def with_values(text: str, new: Mapping[str, str]) -> str:
+    """Return the environment file with new values. All other lines stay."""
+    lines = [
+        f"{name}={new[name]}" if (name := line.partition("=")[0].strip()) in new else line for line in text.splitlines()
+    ]
+    present = {line.partition("=")[0].strip() for line in lines}
+    return "\n".join([*lines, *(f"{name}={value}" for name, value in new.items() if name not in present), ""])
+
+
 # --- Statements: the input of the commands ---------------------------------------------------------------------------
 def postgresql_statement(old: str, new: str) -> str:
     """Return the SQL. It has no password, so none gets into the server's log, but what PostgreSQL stores of one."""
@@ -214,7 +264,7 @@ def main() -> None:
     parser.add_argument(
         "--from", dest="given", metavar="FILE", help="values: a JSON object or lines NAME=VALUE; - reads standard input"
     )
-    parser.add_argument("--rotate", metavar="FILE", help="the Secrets that are applied now")
+    parser.add_argument("--rotate", metavar="FILE", help="the Secrets that are applied now, or compose's file")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help="secrets to rotate (default: the servers' passwords)"
     )
@@ -249,7 +299,7 @@ def _statement(server: str, old: str, new: str) -> str:
     if server not in STATEMENTS:
         raise Unusable(f"There is no server {server}. Choose from {', '.join(STATEMENTS)}.")
     name, statement = STATEMENTS[server]
-    before, after = (applied(_read(path))["servers"][name] for path in (old, new))
+    before, after = (passwords(_read(path))[name] for path in (old, new))
     return statement(before, after)
 
 
@@ -261,11 +311,17 @@ def _rotate(options: argparse.Namespace, given: Mapping[str, str]) -> str:
     if unnamed:
         raise Unusable(f"A value is given for {', '.join(unnamed)}, which --only does not name.")
     new = {name: given.get(name) or value for name, value in random_values(names).items()}
-    content = json.dumps(rotated(applied(_read(options.rotate)), new), indent=2)
+    text = _read(options.rotate)
+    if is_compose := is_environment(text):
+        environment(text)
+        content = with_values(text, new)
+    else:
+        content = json.dumps(rotated(applied(text), new), indent=2)
     descriptor = os.open(options.output, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(content)
-    return "\n".join(commands(names, options.rotate, options.output))
+    printed = compose_commands if is_compose else commands
+    return "\n".join(printed(names, options.rotate, options.output))
 
 
 if __name__ == "__main__":

@@ -247,6 +247,94 @@ def test_the_printed_commands_rotate_the_passwords_of_all_servers(
     assert [secret for secret in (*after["servers"].values(), *values.values()) if secret in calls] == []
 
 
+# --- Compose ---------------------------------------------------------------------------------------------------------
+# Runs what the commands run in containers, on this machine, and notes every call.
+_DOCKER = """#!/bin/bash
+echo "$*" >>"$CALLS"
+[[ $4 == exec ]] || exit 0
+shift 6
+if [[ $1 == redis-cli ]]; then exec redis-cli -p "$REDIS_PORT" "${@:2}"; fi
+exec "$@"
+"""
+
+
+@pytest.fixture
+def compose_file(tmp_path: Path) -> Path:
+    path = tmp_path / ".env"
+    path.write_text(make_secrets("--env").stdout + "PORT=8080\n# mine\n")
+    return path
+
+
+def variables(path: Path) -> dict[str, str]:
+    lines = (line.partition("=") for line in path.read_text().splitlines() if "=" in line)
+    return {name: value for name, _, value in lines}
+
+
+def test_of_a_file_of_compose_only_the_chosen_secrets_change(compose_file: Path, tmp_path: Path) -> None:
+    output = tmp_path / "new.env"
+    done = make_secrets("--rotate", str(compose_file), "--only", "REDIS_PASSWORD", "--output", str(output))
+    assert done.returncode == 0, done.stderr
+    old, new = variables(compose_file), variables(output)
+    assert {name for name in old if old[name] != new[name]} == {"REDIS_PASSWORD"}
+    assert output.read_text().endswith("PORT=8080\n# mine\n")
+    assert output.stat().st_mode & 0o777 == 0o600
+    assert [value for value in (*old.values(), *new.values()) if len(value) > 4 and value in done.stdout] == []
+    assert [line for line in done.stdout.splitlines() if "exec" in line and "redis-cli" not in line] == []
+
+
+def test_a_file_of_compose_without_the_passwords_is_refused(tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text("PORT=8080\n")
+    printed = refusal("--rotate", str(tmp_path / ".env"), "--output", str(tmp_path / "new.env"))
+    assert "has no POSTGRES_PASSWORD, REDIS_PASSWORD, ETCD_PASSWORD" in printed
+
+
+@pytest.mark.redis
+@pytest.mark.postgres
+@pytest.mark.invariant("The printed commands rotate the passwords of PostgreSQL and Redis with compose.")
+def test_the_commands_for_compose_rotate_the_passwords_of_both_servers(
+    compose_file: Path, tmp_path: Path, postgres_with_passwords: PostgresServer, fragile_redis: RedisServer
+) -> None:
+    postgres, redis, output = postgres_with_passwords, fragile_redis, tmp_path / "new.env"
+    old = variables(compose_file) | {"REDIS_PASSWORD": redis.password}
+    compose_file.write_text("".join(f"{name}={value}\n" for name, value in old.items()))
+    with psycopg.connect(
+        host=str(postgres.socket_directory), port=postgres.port, user="postgres", dbname="regatta"
+    ) as link:
+        link.execute(f"CREATE ROLE regatta LOGIN PASSWORD '{old['POSTGRES_PASSWORD']}'")
+    names = "POSTGRES_PASSWORD,REDIS_PASSWORD"
+    rotation = make_secrets("--rotate", str(compose_file), "--only", names, "--output", str(output))
+    assert rotation.returncode == 0, rotation.stderr
+    new = variables(output)
+    (tmp_path / "docker").write_text(_DOCKER)
+    (tmp_path / "docker").chmod(0o700)
+    environment = os.environ | {
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "CALLS": str(tmp_path / "calls"),
+        "REDIS_PORT": str(redis.port),
+        "PGHOST": str(postgres.socket_directory),
+        "PGPORT": str(postgres.port),
+    }
+    done = subprocess.run(
+        ["bash"], input=rotation.stdout, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    addresses = [
+        {
+            "REGATTA_DATABASE_URL": f"postgresql://regatta:{of['POSTGRES_PASSWORD']}@127.0.0.1:{postgres.port}/regatta",
+            "REGATTA_REDIS_URL": redis.url(password=of["REDIS_PASSWORD"]),
+            "REGATTA_BROKER_URL": redis.url(password=of["REDIS_PASSWORD"]),
+        }
+        for of in (old, new)
+    ]
+    check_postgres(addresses[1])
+    check_redis(addresses[1])
+    for refused in (check_postgres, check_redis):
+        with pytest.raises((psycopg.OperationalError, AuthenticationError)):
+            refused(addresses[0])
+    assert variables(compose_file) == new
+    assert (tmp_path / "calls").read_text().splitlines()[-1] == "compose --file compose.yaml up --detach --wait"
+
+
 def check(portal: dict[str, str]) -> None:
     """Connect to all servers with the addresses of the Secret `portal`."""
     check_postgres(portal)
