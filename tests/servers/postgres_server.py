@@ -43,10 +43,10 @@ class PostgresServer:
     With a port it also listens on the loopback, where accounts need their passwords; on the socket they need none.
     """
 
-    def __init__(self, port: int | None = None) -> None:
+    def __init__(self, port: int | None = None, parent: Path | None = None) -> None:
         self.port = port or 5432  # also part of the name of the socket
         self._listens = port is not None
-        self._directory = Path(tempfile.mkdtemp(prefix="regatta-postgres-"))
+        self._directory = Path(tempfile.mkdtemp(prefix="regatta-postgres-", dir=parent))
         self._user = _USER if os.geteuid() == 0 else None
         self._give(self._directory)
 

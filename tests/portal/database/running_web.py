@@ -86,9 +86,9 @@ OUTAGES = tuple(_OUTAGES)
 
 
 @contextlib.contextmanager
-def running_web(data: Path) -> Iterator[Web]:
-    """Run a PostgreSQL and a web process on it, on two ports."""
-    server = PostgresServer()
+def running_web(data: Path, disk: Path | None = None) -> Iterator[Web]:
+    """Run a PostgreSQL and a web process on it, on two ports. ``disk``: where the server has its data."""
+    server = PostgresServer(parent=disk)
     server.start()
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("REGATTA_", "DJANGO_"))}
     port, agent_port = free_port(), free_port()
