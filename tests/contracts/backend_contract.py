@@ -52,6 +52,19 @@ class BackendContract:
         view = wait_until(backend, attempt.ref, all_exited)
         assert [(one.name, one.code) for one in view.replicas] == [("trainer-0", 0), ("trainer-1", 0)]
 
+    def test_a_launched_attempt_is_listed_until_it_is_removed(self, backend: ClusterBackend, plan: Any) -> None:
+        attempt = plan(self.SHORT)
+        backend.launch(attempt)
+        assert attempt.ref in list(backend.attempts({"team"}))
+        wait_until(backend, attempt.ref, all_exited)
+
+        def removed() -> bool:
+            backend.cleanup(attempt.ref)
+            return backend.observe(attempt.ref).gone
+
+        until("it is removed", removed)
+        assert attempt.ref not in list(backend.attempts({"team"}))
+
     def test_a_second_launch_starts_nothing_again(self, backend: ClusterBackend, plan: Any, marker: Path) -> None:
         attempt = plan(self.SHORT)
         backend.launch(attempt)

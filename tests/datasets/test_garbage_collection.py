@@ -176,7 +176,7 @@ def test_directories_of_a_dead_worker_are_removed(uploader: Uploader) -> None:
     assert not folder.exists()
 
 
-@pytest.mark.invariant("For a week after a restoration, files that the database does not know are kept.")
+@pytest.mark.invariant("For a week after a restoration, unfinished uploads that the database does not know are kept.")
 def test_after_a_restoration_staged_data_of_unknown_files_stays_for_a_week(uploader: Uploader) -> None:
     file = uploader.announce("a", CONTENT)
     uploader.part(file, 0, CONTENT[:10])

@@ -116,6 +116,15 @@ class RunningPortal:
         self._supervisor.wait(10)
         until("the portal is dead", lambda: not [p for p in self.processes() if not is_of_a_replica(p)], 10)
 
+    def manage(self, *arguments: str) -> str:
+        """Run a command of ``manage.py`` with its settings; return what it printed."""
+        command = [*self._as_user, sys.executable, "manage.py", *arguments]
+        done = subprocess.run(
+            command, cwd=ROOT, env=self._environment, capture_output=True, text=True, timeout=READY_SECONDS, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
     def remove(self) -> None:
         """End it in any state, and fail if an orderly end leaves something."""
         try:

@@ -113,7 +113,7 @@ def test_the_checkpoints_of_a_job_that_is_no_more_go(backend: ObedientBackend) -
     assert garbage_collection.forget_jobs(NOW, timedelta(days=7)) == 1
 
 
-@pytest.mark.invariant("For a week after a restoration, files that the database does not know are kept.")
+@pytest.mark.invariant("For a week after a restoration, checkpoints of jobs that the database does not know are kept.")
 def test_after_a_restoration_checkpoints_of_unknown_jobs_stay_for_a_week(backend: ObedientBackend) -> None:
     at = restorations.record({}).at
     backend.kept = {"0" * 32}

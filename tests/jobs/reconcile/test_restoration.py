@@ -184,6 +184,7 @@ def test_a_restart_that_the_database_does_not_know_is_adopted(backend: ObedientB
     attempt = running(submit)
     backend.becomes(str(attempt.pk), "trainer-0", Phase.RUNNING, start_number=3)
     reconciler.reconcile(attempt.job_id)
+    assert Replica.objects.get(attempt=attempt, name="trainer-0").start_number == 3
     report(attempt, "trainer-0", "registered", start_number=3)
     row = Replica.objects.get(attempt=attempt, name="trainer-0")
     assert (row.start_number, row.state, row.restarts) == (3, "registered", 0)
@@ -245,7 +246,7 @@ def test_lines_that_the_replica_still_has_are_not_skipped(backend: ObedientBacke
     assert append(attempt, 1, "one", "two", gone=3) == 2  # nothing that is there is skipped
 
 
-# --- What agents and garbage collection are told ----------------------------------------------------------------------
+# --- Name of the state, and grace of files ----------------------------------------------------------------------
 def test_the_name_of_the_state_changes_with_every_restoration(db: None) -> None:
     seconds = iter(range(0, 100, 10))
     epoch = restorations.Epoch(lambda: float(next(seconds)))

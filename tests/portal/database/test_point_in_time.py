@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -50,13 +51,14 @@ with connection.cursor() as cursor:
 """
 
 
-def digest(cursor: object) -> dict[str, list[object]]:
+def digest(cursor: Any) -> dict[str, list[object]]:
     """Return the number of rows of every table, and a digest of them."""
-    cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")  # type: ignore[attr-defined]
+    cursor.execute("SELECT tablename FROM pg_tables WHERE schemaname = 'public' ORDER BY 1")
     found = {}
-    for (table,) in cursor.fetchall():  # type: ignore[attr-defined]
-        cursor.execute(f"SELECT count(*), md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), '')) FROM {table} t")  # type: ignore[attr-defined]  # noqa: S608
-        found[table] = list(cursor.fetchone())  # type: ignore[attr-defined]
+    for (table,) in cursor.fetchall():
+        whole = "md5(coalesce(string_agg(t::text, '|' ORDER BY t::text), ''))"
+        cursor.execute(f"SELECT count(*), {whole} FROM {table} t")
+        found[table] = list(cursor.fetchone())
     return found
 
 
@@ -85,9 +87,7 @@ def manage(server: PostgresServer, data: Path, *arguments: str) -> str:
         "REGATTA_ADMIN_PASSWORD": "correct horse battery staple",
     }
     command = [sys.executable, "manage.py", *arguments]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -11,9 +11,10 @@ import pytest
 
 from jobs.backends.base import AttemptRef, AttemptView, BackendUnavailable, Container, LaunchFailed
 from jobs.backends.kubernetes.backend import KubernetesBackend
-from jobs.backends.kubernetes.manifests import Cluster
+from jobs.backends.kubernetes.manifests import Cluster, paddle_job
 from jobs.messages import cluster as messages
 from jobs.operator.client.api import Refusal
+from jobs.operator.client.resources import JOBS
 from runtime import contract
 from tests.contracts.backend_contract import make_plan
 from tests.jobs.operator.api_servers import ForbiddingServer, RefusingServer
@@ -32,8 +33,9 @@ REQUESTS: dict[str, Request] = {
     "kill": lambda backend: backend.kill(REF, "trainer-0"),
     "stop": lambda backend: backend.stop(REF, timedelta(seconds=1)),
     "cleanup": lambda backend: backend.cleanup(REF),
+    "attempts": lambda backend: list(backend.attempts({"team"})),
 }
-GONE: dict[str, object] = {"observe": AttemptView(gone=True), "container": Container()}
+GONE: dict[str, object] = {"observe": AttemptView(gone=True), "container": Container(), "attempts": []}
 
 
 def backend_on(server: object) -> KubernetesBackend:
@@ -65,3 +67,13 @@ def test_a_launch_into_a_namespace_that_does_not_exist_says_so() -> None:
     with pytest.raises(LaunchFailed, match=pattern(messages.CLUSTER_NOT_PREPARED, name=NAMESPACE)) as failed:
         backend_on(ForbiddingServer()).launch(make_plan(Path(), environment))
     assert not failed.value.retryable
+
+
+def test_the_attempts_of_the_given_namespaces_are_listed() -> None:
+    server = ForbiddingServer(existing=(NAMESPACE, "regatta-other"))
+    backend = backend_on(server)
+    plan = make_plan(Path(), {contract.COORDINATION: "sqlite:////regatta/store.sqlite3"})
+    server.call("POST", JOBS.path(NAMESPACE), paddle_job(plan, SITE))
+    server.call("POST", JOBS.path(NAMESPACE), {"metadata": {"name": "of-another-program"}})
+    assert list(backend.attempts({"team", "other", "missing"})) == [plan.ref]
+    assert list(backend.attempts({"other"})) == []
