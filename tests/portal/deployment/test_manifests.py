@@ -286,3 +286,15 @@ def test_a_cluster_takes_all_of_it() -> None:
         [*kubectl, "apply", "--dry-run=server", "-f", "-"], input=whole, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_redis_refuses_writes_before_it_reaches_its_memory_limit_and_removes_no_hint() -> None:
+    redis = next(body for body in of("Deployment") if named(body) == "redis")
+    (container,) = redis["spec"]["template"]["spec"]["containers"]
+    compose = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())["services"]["redis"]
+    limit = int(container["resources"]["limits"]["memory"].removesuffix("Mi"))
+    for command in (container["command"], compose["command"]):
+        options = dict(zip(command[1::2], command[2::2], strict=True))
+        assert options["--maxmemory-policy"] == "noeviction"
+        # A quarter is for connections, and for memory that is not given back.
+        assert int(options["--maxmemory"].removesuffix("mb")) <= limit * 3 / 4
