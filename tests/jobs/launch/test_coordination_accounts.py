@@ -120,3 +120,18 @@ def test_the_next_sweep_removes_the_account_of_an_ended_attempt(settings, guarde
     with pytest.raises(AccessDenied):
         store.get(f"{contract.attempt_prefix(str(job.pk), 1)}a")
     store.close()
+
+
+@pytest.mark.etcd
+@pytest.mark.django_db
+def test_what_unknown_attempts_of_known_jobs_have_left_is_removed(settings, guarded: EtcdServer):
+    settings.COORDINATION = EtcdAddress((guarded.server,), "/restored", "root", guarded.password).url
+    job = make_job(attempt=1, state=JobState.RUNNING)
+    known = make_attempt(job, 1)
+    refs = [AttemptRef(str(job.pk), str(known.pk), 1), AttemptRef(str(job.pk), "later", 2), AttemptRef("other", "x", 1)]
+    for ref in refs:
+        coordination_accounts.arrange(ref)
+    assert coordination_accounts.left_by_unknown_attempts() == [(str(job.pk), 2)]
+    assert coordination_accounts.left_by_unknown_attempts() == []
+    for ref in (refs[0], refs[2]):
+        coordination_accounts.clear(ref)
