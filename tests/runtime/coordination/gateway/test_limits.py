@@ -85,6 +85,12 @@ def test_leases_are_limited_until_they_end():
     assert usage.grant(10, 14.0) == ""
 
 
+def test_a_lease_that_ended_without_being_revoked_makes_room():
+    usage = Usage(Limits(leases=1), 0.0)
+    usage.lease_lives(7, 10, 0.0)
+    assert usage.grant(10, 10.0) == ""
+
+
 def test_streams_are_limited_until_they_are_closed():
     usage = Usage(Limits(streams=1), 0.0)
     assert [usage.open_stream(), usage.open_stream()] == ["", limits.TOO_MANY_STREAMS]
@@ -100,6 +106,15 @@ def test_failed_sign_ins_of_one_address_do_not_lock_another_one_out():
     assert tables.sign_in("a", "10.0.0.1", 0.0) == limits.TOO_MANY_SIGN_INS
     assert tables.sign_in("a", "10.0.0.2", 0.0) == ""
     assert tables.sign_in("a", "10.0.0.1", 10.0) == ""
+
+
+def test_failed_sign_ins_of_many_accounts_from_one_address_are_limited_together():
+    tables = Tables(Limits(failed_sign_ins_of_host=Rate(0.1, 2)))
+    for account in ("a", "b"):
+        assert tables.sign_in(account, "10.0.0.1", 0.0) == ""
+        tables.sign_in_failed(account, "10.0.0.1", 0.0)
+    assert tables.sign_in("c", "10.0.0.1", 0.0) == limits.TOO_MANY_SIGN_INS
+    assert tables.sign_in("c", "10.0.0.2", 0.0) == ""
 
 
 def test_a_token_is_known_for_a_limited_time():
