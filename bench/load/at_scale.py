@@ -6,13 +6,13 @@ copies of a job that the portal has run (``bench.load.ended_jobs``). The full ro
 each job with 10 lines and 10 points a second: more than two cores hold. ``BENCH_LOAD`` (default 0.1) reduces it:
 
 * Running and waiting jobs: that part of 1,000 each. Most are quiet: their replicas send a heartbeat a minute.
-* Jobs at the full pace: the part ``SPEAKING`` of the running ones. The cost of a call is taken at two numbers of them: a
-  machine that is too slow makes fewer calls, with larger batches.
+* Jobs at the full pace: the part ``SPEAKING`` of the running ones. The cost of a call is taken at two numbers of them:
+  a machine that is too slow makes fewer calls, with larger batches.
 * Browsers: that part of 500, all on jobs at the full pace.
 
-``BENCH_LOAD_ENDED`` and ``BENCH_LOAD_SECONDS`` reduce the ended jobs and the time under load. The cost of a pass is taken
-at two numbers of jobs, and its straight line is extrapolated in the notes. A row counts as reached only at the full row. X3
-compares the end of ``SECONDS`` with their sixth, as an hour with ten minutes.
+``BENCH_LOAD_ENDED`` and ``BENCH_LOAD_SECONDS`` reduce the ended jobs and the time under load. The cost of a pass is
+taken at two numbers of jobs, and its straight line is extrapolated in the notes. A row counts as reached only at the
+full row. X3 compares the end of ``SECONDS`` with their sixth, as an hour with ten minutes.
 """
 
 from __future__ import annotations
