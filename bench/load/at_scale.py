@@ -6,12 +6,13 @@ copies of a job that the portal has run (``bench.load.ended_jobs``). The full ro
 each job with 10 lines and 10 points a second: more than two cores hold. ``BENCH_LOAD`` (default 0.1) reduces it:
 
 * Running and waiting jobs: that part of 1,000 each. Most are quiet: their replicas send a heartbeat a minute.
-* Jobs at the full pace: the part ``SPEAKING`` of the running ones. The cost of each is the slope between two numbers.
+* Jobs at the full pace: the part ``SPEAKING`` of the running ones. The cost of a call is taken at two numbers of them:
+  a machine that is too slow makes fewer calls, with larger batches.
 * Browsers: that part of 500, all on jobs at the full pace.
 
-``BENCH_LOAD_ENDED`` and ``BENCH_LOAD_SECONDS`` reduce the ended jobs and the time under load. Cost is taken at two
-numbers of jobs, and its straight line is extrapolated in the notes. A row counts as reached only at the full row. X3
-compares the end of ``SECONDS`` with their sixth, as an hour with ten minutes.
+``BENCH_LOAD_ENDED`` and ``BENCH_LOAD_SECONDS`` reduce the ended jobs and the time under load. The cost of a pass is
+taken at two numbers of jobs, and its straight line is extrapolated in the notes. A row counts as reached only at the
+full row. X3 compares the end of ``SECONDS`` with their sixth, as an hour with ten minutes.
 """
 
 from __future__ import annotations
@@ -49,6 +50,9 @@ SUBMISSIONS = max(2, int(SECONDS / 6))
 WINDOW = scale(30.0, 2.0)
 RAMP_SECONDS = 1500.0
 FULL_PACE, QUIET_PACE = (10.0, 10.0, 2.0), (0.0, 0.0, 60.0)
+# Of a job at the full pace, a second: batches of one line (5 trainers print 2 lines a second each), batches of three
+# points, and heartbeats of the three other replicas.
+CALLS_A_JOB = 10 + 10 / 3 + 3 / 2
 SWEEP_MS, RUNNING_SECONDS, API_MS, GROWTH = 500.0, 5.0, 300.0, 1.05
 LINES_GOAL = 0
 _LOAD, _FRESH = "load", "fresh"
@@ -356,14 +360,8 @@ def _of_sweep(quiet: list[Window], under: UnderLoad) -> Iterator[Row]:
 
 
 def _of_web(stack: Stack, loud: list[Window], under: UnderLoad) -> Iterator[Row]:
-    few, many = loud
-    cores = at_full((few.jobs, few.web + few.database), (many.jobs, many.web + many.database), FULL_JOBS)
     api = sorted(under.browsers["seconds"]["api"])
-    note = (
-        f"{BROWSERS} of {FULL_BROWSERS} browsers, {under.browsers['failed']} failed requests; web and PostgreSQL took "
-        f"{few.web + few.database:.2f} cores at {few.jobs} jobs and {many.web + many.database:.2f} at {many.jobs}: "
-        f"extrapolated {cores:.0f} cores at {FULL_JOBS:,}"
-    )
+    note = f"{BROWSERS} of {FULL_BROWSERS} browsers, {under.browsers['failed']} failed requests; {cost_of_calls(loud)}"
     yield _row("X2", f"{_size()}, {BROWSERS} browsers: API p99, ms", 1000 * percentile(api, 0.99), API_MS, note)
     stack.ask(op="speed", full=FULL_PACE, quiet=QUIET_PACE, speaking=0)
     made, lost, doubled = _compare(stack)
@@ -371,6 +369,16 @@ def _of_web(stack: Stack, loud: list[Window], under: UnderLoad) -> Iterator[Row]
     note = f"{made:,} lines, {seen['lines']:,} to browsers"
     yield _row("X2", "lines lost, of the API and of the sockets", lost + seen["lost"], LINES_GOAL, note)
     yield _row("X2", "lines doubled, of the API and of the sockets", doubled + seen["doubled"], LINES_GOAL, note)
+
+
+def cost_of_calls(loud: list[Window]) -> str:
+    """Return what a call of an agent costs, and the cores that all calls of the full row would take. Pure."""
+    costs = [(one.web + one.database) / max(1e-9, one.calls) for one in loud]
+    rates = " and ".join(
+        f"{1000 * cost:.0f} ms at {one.calls:.0f} calls/s" for cost, one in zip(costs, loud, strict=True)
+    )
+    cores = min(costs) * CALLS_A_JOB * FULL_JOBS
+    return f"CPU of web and PostgreSQL a call: {rates}; {CALLS_A_JOB * FULL_JOBS:,.0f} calls/s take {cores:.0f} cores"
 
 
 def _compare(stack: Stack) -> tuple[int, int, int]:

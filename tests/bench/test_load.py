@@ -130,3 +130,9 @@ def test_the_straight_line_through_two_sizes_is_extrapolated() -> None:
 )
 def test_a_percentile_of_nothing_is_no_good_figure(values: list[float], expected: float) -> None:
     assert at_scale.percentile(values, 0.99) == expected
+
+
+def test_the_cost_of_the_full_row_follows_from_that_of_a_call() -> None:
+    """Not from the number of jobs: a machine that is too slow makes fewer calls than they would."""
+    slow = at_scale.Window(1, 10.0, 0.0, 1.0, 0.06, 0.0, 0.04, {})
+    assert at_scale.cost_of_calls([slow]).endswith("10 ms at 10 calls/s; 14,833 calls/s take 148 cores")
