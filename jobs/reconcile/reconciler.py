@@ -48,6 +48,7 @@ from jobs.spec.quantities import span
 from portal.common.clock import now as wall_clock
 from portal.common.monitoring import log_context
 from quota.selectors import recall_of
+from rbac.audit import restorations
 from rbac.models import User
 from runtime import contract
 
@@ -375,9 +376,10 @@ def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
         return
     changed = 0
     never_started = ReplicaState.WAITING if loaded.view.state is JobState.STOPPING else None
+    # Of a restored database; other starts are adopted while the job runs (``cluster_starts``).
     seen = {replica.name: replica.start_number for replica in facts.view.replicas}
     for row, fact in zip(loaded.replicas, merge(facts.replicas, facts.view), strict=True):
-        if (number := seen.get(row.name, 0)) > row.start_number:
+        if (number := seen.get(row.name, 0)) > row.start_number and restorations.EPOCH.current():
             adopt_start(row, number)
             changed += 1
             continue

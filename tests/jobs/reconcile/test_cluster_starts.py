@@ -130,7 +130,7 @@ def test_an_adoption_of_a_job_that_another_process_changed_writes_nothing(
     loaded = reconciler.load(job.pk)
     assert loaded is not None
     assert loaded.attempt is not None
-    view = reconciler._observe(loaded)
+    view = reconciler._observe(loaded, unlaunched=False)
     due = adoptions(loaded.view, [reconciler.replica_fact(one) for one in loaded.replicas], view)
     Job.objects.filter(pk=job.pk).update(revision=99)
     cluster_starts.adopt(loaded.job, loaded.attempt, due, now())

@@ -19,6 +19,7 @@ from jobs.reconcile import reconciler, restoration
 from jobs.services import replica_reports
 from jobs.streams import store
 from jobs.streams.entries import Gap
+from jobs.streams.fencing import StartNotAdopted
 from portal.common.clock import now as wall_clock
 from quota.models import Reservation
 from rbac.audit import restorations
@@ -180,23 +181,44 @@ def test_the_audit_log_has_what_was_found(backend: ObedientBackend, submit: Subm
 
 
 # --- Replicas --------------------------------------------------------------------------------------------------------
-def test_a_restart_that_the_database_does_not_know_is_adopted(backend: ObedientBackend, submit: Submit) -> None:
+@pytest.fixture
+def restored(backend: ObedientBackend, submit: Submit, monkeypatch: pytest.MonkeyPatch) -> Attempt:
+    """Return the attempt of a running job, whose database was restored since."""
     attempt = running(submit)
-    backend.becomes(str(attempt.pk), "trainer-0", Phase.RUNNING, start_number=3)
-    reconciler.reconcile(attempt.job_id)
-    assert Replica.objects.get(attempt=attempt, name="trainer-0").start_number == 3
-    report(attempt, "trainer-0", "registered", start_number=3)
-    row = Replica.objects.get(attempt=attempt, name="trainer-0")
-    assert (row.start_number, row.state, row.restarts) == (3, "registered", 0)
+    after_restore()
+    monkeypatch.setattr(restorations, "EPOCH", restorations.Epoch())
+    return attempt
+
+
+def test_restarts_that_the_database_does_not_know_are_adopted_and_counted(
+    backend: ObedientBackend, restored: Attempt
+) -> None:
+    backend.becomes(str(restored.pk), "trainer-0", Phase.RUNNING, start_number=3)
+    reconciler.reconcile(restored.job_id)
+    report(restored, "trainer-0", "registered", start_number=3)
+    row = Replica.objects.get(attempt=restored, name="trainer-0")
+    assert (row.start_number, row.state, row.restarts) == (3, "registered", 2)
     assert not any(call.startswith("restart") for call in backend.calls)
 
 
-def test_a_report_of_a_later_start_is_adopted_too(backend: ObedientBackend, submit: Submit) -> None:
-    attempt = running(submit)
-    Replica.objects.filter(attempt=attempt, name="trainer-0").update(state="exited", flushed=True, code=1)
-    report(attempt, "trainer-0", "registered", start_number=2)
-    row = Replica.objects.get(attempt=attempt, name="trainer-0")
+def test_a_report_of_a_later_start_is_adopted_too(restored: Attempt) -> None:
+    Replica.objects.filter(attempt=restored, name="trainer-0").update(state="exited", flushed=True, code=1)
+    report(restored, "trainer-0", "registered", start_number=2)
+    row = Replica.objects.get(attempt=restored, name="trainer-0")
     assert (row.start_number, row.state, row.flushed, row.code) == (2, "registered", False, None)
+
+
+def test_a_start_of_a_replica_that_registers_is_adopted(backend: ObedientBackend, restored: Attempt) -> None:
+    Job.objects.filter(pk=restored.job_id).update(state=JobState.REGISTERING)
+    backend.becomes(str(restored.pk), "trainer-0", Phase.RUNNING, start_number=2)
+    reconciler.reconcile(restored.job_id)
+    assert Replica.objects.get(attempt=restored, name="trainer-0").start_number == 2
+
+
+def test_without_a_restoration_a_later_start_waits_for_its_adoption(backend: ObedientBackend, submit: Submit) -> None:
+    attempt = running(submit)
+    with pytest.raises(StartNotAdopted):
+        report(attempt, "trainer-0", "registered", start_number=2)
 
 
 def test_a_trainer_that_was_added_since_is_stopped(backend: ObedientBackend, submit: Submit) -> None:
