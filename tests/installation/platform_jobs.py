@@ -52,7 +52,6 @@ calls = {
     "KV/Range": etcdrpc.RangeRequest(key=b"/", range_end=b"0"),
     "KV/Compact": etcdrpc.CompactionRequest(revision=1),
     "Lease/LeaseGrant": etcdrpc.LeaseGrantRequest(TTL=60),
-    "Lease/LeaseLeases": etcdrpc.LeaseLeasesRequest(),
     "Cluster/MemberList": etcdrpc.MemberListRequest(),
     "Maintenance/Status": etcdrpc.StatusRequest(),
 }

@@ -141,8 +141,8 @@ class Volumes:
 
 def _server(namespace: str, name: str, image: str, **container: Any) -> dict[str, Any]:
     labels = {"app.kubernetes.io/name": name}
-    volumes = container.pop("volumes")
-    spec = {"containers": [{"name": name, "image": image, **container}], "volumes": volumes, **container.pop("pod", {})}
+    pod = {"volumes": container.pop("volumes"), **container.pop("pod", {})}
+    spec = {"containers": [{"name": name, "image": image, **container}], **pod}
     return {
         "apiVersion": "apps/v1",
         "kind": "Deployment",
@@ -191,6 +191,7 @@ class Ingress:
                 ],
             ),
         )
+        self._kubectl("-n", _INGRESS, "rollout", "restart", "deployment/nginx")  # it reads its configuration once
         self._kubectl("-n", _INGRESS, "rollout", "status", "deployment/nginx", "--timeout=3m")
 
     def address(self) -> str:

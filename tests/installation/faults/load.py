@@ -25,7 +25,7 @@ process = os.environ["REGATTA_REPLICA"] + "/" + uuid.uuid4().hex[:6]
 job = dist.init()
 p = job.params({"w": np.zeros((64, 10), "f4")}, opt=dist.Momentum(0.1, 0.9))
 number = 0
-for x, y in job.steps(job.reader("public/digits", batch=64), passes=1_000_000):
+for x, y in job.steps(job.reader("public/digits", batch=64), passes=100_000):
     z = x @ p["w"]
     z -= z.max(1, keepdims=True)
     s = np.exp(z)
@@ -50,7 +50,7 @@ def specification(name: str) -> dict[str, Any]:
         "entrypoint": "train.py",
         "files": {"train.py": _CODE},
         "dataset": "public/digits",
-        "passes": 1_000_000,
+        "passes": 100_000,
         "retries": 3,
         "roles": {"trainer": {"replicas": 2, "min": 1, **_ROLE}, "pserver": {"replicas": 2, **_ROLE}},
     }
