@@ -193,6 +193,16 @@ class Installation:
         self.volumes.remove()
         self._own.stop()
 
+    def back_up(self) -> None:
+        """Follow section Back up: the dump and the contents."""
+        self.run(self.page.section("Back up").command("pg_dump", "storage.tar"))
+
+    def restore(self) -> None:
+        """Follow section Restore, for a dump."""
+        section = self.page.section("Restore")
+        for words in ("storage.tar", "--for=delete", "pg_restore", "command_pod.py", "--replicas=2"):
+            self.run(section.command(words))
+
     def uninstall(self) -> None:
         """Follow section Uninstall."""
         for command in self.page.section("Uninstall").blocks():
