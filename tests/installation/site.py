@@ -23,6 +23,8 @@ _VOLUMES = {
     "data-etcd-2": ("regatta-system", 10001, "ReadWriteOnce", "8Gi"),
 }
 _INGRESS, _MONITORING = "ingress-nginx", "monitoring"
+_MONITORING_FILES = ROOT / "deploy" / "monitoring"
+_SCRAPE, _PORT = "prometheus.io/scrape", "prometheus.io/port"
 # One request goes to another pod if a pod refuses the connection, as ingress-nginx does.
 _NGINX = """\
 daemon off;
@@ -200,54 +202,63 @@ class Ingress:
 
 
 class Prometheus:
-    """Prometheus with the files in ``deploy/monitoring``, in the namespace that the policies admit."""
+    """Prometheus with the rules in ``deploy/monitoring``, in a namespace.
 
-    def __init__(self, kubectl: Kubectl, image: str) -> None:
-        self._kubectl, self._image = kubectl, image
+    Debian's Prometheus has no discovery of Kubernetes pods. The targets are found here, by the annotations that the
+    example configuration in ``deploy/monitoring`` reads.
+    """
 
-    def start(self, namespace: str = _MONITORING) -> None:
-        files = {
-            name: (ROOT / "deploy" / "monitoring" / name).read_text() for name in ("prometheus.yaml", "alerts.yaml")
-        }
-        files["prometheus.yaml"] = files["prometheus.yaml"].replace("scrape_interval: 15s", "scrape_interval: 2s")
-        where = {"name": "prometheus", "namespace": namespace}
-        account = {"kind": "ServiceAccount", "name": "prometheus", "namespace": namespace}
-        rule = {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": where["name"] + "-" + namespace}
-        bound = {"name": role["name"], "namespace": "regatta-system"}
-        labels = {"kubernetes.io/metadata.name": namespace}
+    def __init__(self, kubectl: Kubectl, image: str, namespace: str = _MONITORING) -> None:
+        self._kubectl, self._image, self._namespace = kubectl, image, namespace
+
+    def start(self) -> None:
+        where = {"name": "prometheus", "namespace": self._namespace}
+        names = {"name": self._namespace, "labels": {"kubernetes.io/metadata.name": self._namespace}}
+        files = {"prometheus.yaml": self._config(), "alerts.yaml": (_MONITORING_FILES / "alerts.yaml").read_text()}
         self._kubectl.apply(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace, "labels": labels}},
-            {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": where},
-            {"apiVersion": f"{role['apiGroup']}/v1", "kind": "Role", "metadata": bound, "rules": [rule]},
-            {
-                "apiVersion": f"{role['apiGroup']}/v1",
-                "kind": "RoleBinding",
-                "metadata": bound,
-                "roleRef": role,
-                "subjects": [account],
-            },
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": names},
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": where, "data": files},
             _server(
-                namespace,
+                self._namespace,
                 "prometheus",
                 self._image,
                 command=["prometheus", "--config.file=/config/prometheus.yaml", "--storage.tsdb.path=/tmp/data"],
                 readinessProbe={"httpGet": {"path": "/-/ready", "port": 9090}, "periodSeconds": 1},
                 volumeMounts=[{"name": "config", "mountPath": "/config"}],
-                pod={"serviceAccountName": "prometheus"},
                 volumes=[{"name": "config", "configMap": {"name": "prometheus"}}],
             ),
         )
-        self._kubectl("-n", namespace, "rollout", "status", "deployment/prometheus", "--timeout=3m")
+        self._kubectl("-n", self._namespace, "rollout", "status", "deployment/prometheus", "--timeout=3m")
 
-    def targets(self, namespace: str = _MONITORING) -> list[dict[str, Any]]:
+    def _config(self) -> str:
+        """Return the example configuration with one target for each annotated pod."""
+        config = yaml.safe_load((_MONITORING_FILES / "prometheus.yaml").read_text())
+        config["global"]["scrape_interval"] = "2s"
+        config["global"]["scrape_timeout"] = "2s"
+        (job,) = [each for each in config["scrape_configs"] if each["job_name"] == "regatta"]
+        for discovery in ("kubernetes_sd_configs", "relabel_configs"):
+            del job[discovery]
+        job["static_configs"] = list(map(_target, self._annotated_pods()))
+        return yaml.safe_dump(config)
+
+    def _annotated_pods(self) -> list[dict[str, Any]]:
+        pods = self._kubectl.json("-n", "regatta-system", "get", "pods")["items"]
+        annotated = [pod for pod in pods if (pod["metadata"].get("annotations") or {}).get(_SCRAPE) == "true"]
+        return [pod for pod in annotated if pod["status"].get("phase") == "Running"]
+
+    def targets(self) -> list[dict[str, Any]]:
         """Return the active targets of the job ``regatta``, as Prometheus sees them."""
-        pods = self._kubectl.json("-n", namespace, "get", "pods", "-l", "app.kubernetes.io/name=prometheus")
-        (name,) = [pod["metadata"]["name"] for pod in pods["items"] if not pod["metadata"].get("deletionTimestamp")]
-        path = f"/api/v1/namespaces/{namespace}/pods/{name}:9090/proxy/api/v1/targets?state=active"
+        pods = self._kubectl.json("-n", self._namespace, "get", "pods", "-l", "app.kubernetes.io/name=prometheus")
+        (name,) = [pod["metadata"]["name"] for pod in pods["items"] if "deletionTimestamp" not in pod["metadata"]]
+        path = f"/api/v1/namespaces/{self._namespace}/pods/{name}:9090/proxy/api/v1/targets?state=active"
         found = json.loads(self._kubectl("get", "--raw", path))["data"]["activeTargets"]
         return [target for target in found if target["labels"]["job"] == "regatta"]
+
+
+def _target(pod: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = pod["metadata"]
+    labels = {"app": metadata["labels"]["app.kubernetes.io/name"], "pod": metadata["name"]}
+    return {"targets": [f"{pod['status']['podIP']}:{metadata['annotations'][_PORT]}"], "labels": labels}
 
 
 def remove_all(kubectl: Kubectl) -> None:
