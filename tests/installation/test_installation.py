@@ -177,7 +177,7 @@ def test_a_rotation_of_all_passwords_keeps_a_running_job(installation: Installat
     job = training(installation, "rotation")
     before = installation.secrets()
     section = installation.page.section("Rotate secrets")
-    installation.run(section.command("--rotate"))
+    installation.run(section.command("--rotate secrets.json"))
     installation.run("bash rotate.sh && cp new-secrets.json secrets.json")
     changed = {name for name, value in installation.secrets().items() if value != before[name]}
     assert {"POSTGRES_PASSWORD", "REDIS_PASSWORD", "ETCD_PASSWORD"} <= changed

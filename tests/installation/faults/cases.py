@@ -34,7 +34,7 @@ def _upgrade(scene: Scene) -> None:
 
 def _rotate(scene: Scene) -> None:
     section = scene.installation.page.section("Rotate secrets")
-    scene.installation.run(section.command("--rotate"))
+    scene.installation.run(section.command("--rotate secrets.json"))
     scene.installation.run("bash rotate.sh && cp new-secrets.json secrets.json")
 
 
