@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,17 @@ def story(portal: Client, job: Job) -> str:
     return "\n".join([f"{job.state}: {job.why}", *events, *lines])
 
 
-def training(installation: Installation, name: str) -> Job:
-    """Submit a job that trains without end, and return it when both trainers print steps."""
+@contextmanager
+def training(installation: Installation, name: str) -> Iterator[Job]:
+    """Run a job that trains without end. The block begins when both trainers print steps; then it is cancelled."""
     with installation.client() as portal:
         job = portal.jobs.submit(load.specification(name))
-        until("both trainers print steps", lambda: len(processes(installation, job)) == 2, _JOB_SECONDS, every=0.5)
-    return job
+        try:
+            until("both trainers print steps", lambda: len(processes(installation, job)) == 2, _JOB_SECONDS, every=0.5)
+            yield job
+        finally:
+            portal.jobs.cancel(job.id)
+            portal.jobs.wait(job.id, _JOB_SECONDS)
 
 
 def steps_of(installation: Installation, job: Job) -> list[measurements.Step]:
@@ -73,12 +79,6 @@ def goes_on(installation: Installation, job: Job) -> None:
     until("the job makes steps", lambda: len(steps_of(installation, job)) > before + 8, 120, every=0.5)
     found = steps_of(installation, job)
     assert measurements.continuity(found) == measurements.Continuity(0, 0, 0)
-
-
-def end(installation: Installation, job: Job) -> None:
-    with installation.client() as portal:
-        portal.jobs.cancel(job.id)
-        portal.jobs.wait(job.id, _JOB_SECONDS)
 
 
 @pytest.mark.invariant("The commands of the installation page install a portal that runs the example job.")
@@ -164,26 +164,24 @@ def test_a_job_cannot_command_the_coordination_store_without_an_account(installa
 
 @pytest.mark.invariant("An upgrade with a migration loses no line of a running job.")
 def test_an_upgrade_with_a_migration_keeps_a_running_job(installation: Installation) -> None:
-    job = training(installation, "upgrade")
-    upgrades.to(installation, "0.2.0")
-    assert installation.image_of("portal-web").endswith(installation.tag_of("0.2.0"))
-    assert upgrades.migrated(installation)
-    goes_on(installation, job)
-    end(installation, job)
+    with training(installation, "upgrade") as job:
+        upgrades.to(installation, "0.2.0")
+        assert installation.image_of("portal-web").endswith(installation.tag_of("0.2.0"))
+        assert upgrades.migrated(installation)
+        goes_on(installation, job)
 
 
 @pytest.mark.invariant("A rotation of all passwords loses no line of a running job.")
 def test_a_rotation_of_all_passwords_keeps_a_running_job(installation: Installation) -> None:
-    job = training(installation, "rotation")
     before = installation.secrets()
-    section = installation.page.section("Rotate secrets")
-    installation.run(section.command("--rotate secrets.json"))
-    installation.run("bash rotate.sh && cp new-secrets.json secrets.json")
+    rotate = installation.page.section("Rotate secrets").command("--rotate secrets.json")
+    with training(installation, "rotation") as job:
+        installation.run(rotate)
+        installation.run("bash rotate.sh && cp new-secrets.json secrets.json")
+        until("the portal answers", installation.answers, 60)
+        goes_on(installation, job)
     changed = {name for name, value in installation.secrets().items() if value != before[name]}
     assert {"POSTGRES_PASSWORD", "REDIS_PASSWORD", "ETCD_PASSWORD"} <= changed
-    until("the portal answers", installation.answers, 60)
-    goes_on(installation, job)
-    end(installation, job)
 
 
 @pytest.mark.invariant("A restored backup has the jobs, logs and models that were deleted after it.")
