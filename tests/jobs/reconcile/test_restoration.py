@@ -212,7 +212,8 @@ def test_a_start_of_a_replica_that_registers_is_adopted(backend: ObedientBackend
     Job.objects.filter(pk=restored.job_id).update(state=JobState.REGISTERING)
     backend.becomes(str(restored.pk), "trainer-0", Phase.RUNNING, start_number=2)
     reconciler.reconcile(restored.job_id)
-    assert Replica.objects.get(attempt=restored, name="trainer-0").start_number == 2
+    row = Replica.objects.get(attempt=restored, name="trainer-0")
+    assert (row.start_number, row.restarts) == (2, 0)
 
 
 def test_without_a_restoration_a_later_start_waits_for_its_adoption(backend: ObedientBackend, submit: Submit) -> None:
