@@ -103,9 +103,8 @@ class Scene:
 
     def _job_is_whole(self) -> bool:
         pods = self.replica_pods()
-        expected = 1 + sum(
-            int(role["replicas"]) for role in self.client.jobs.specification(self.job.id)["roles"].values()
-        )
+        roles = self.client.jobs.specification(self.job.id)["roles"]
+        expected = sum(int(role["replicas"]) for role in roles.values())
         return len(pods) == expected and all(pod["status"].get("phase") == "Running" for pod in pods)
 
     def wait_until_ready(self) -> float:
