@@ -39,7 +39,7 @@ TRUSTED_PROXIES = env.networks("REGATTA_TRUSTED_PROXIES", ["127.0.0.1", "::1"] i
 if CLUSTER_BACKEND == "kubernetes" and not AGENT_PORT:
     env.require_narrow("REGATTA_TRUSTED_PROXIES", TRUSTED_PROXIES)
 # How long a web process that has lost its database stays ready (portal.readiness).
-READY_SECONDS = env.number("REGATTA_READY_SECONDS", 30.0)
+READY_SECONDS = env.number("REGATTA_READY_SECONDS", 300.0)
 
 # Port of metrics and health of each process (docs/metrics.md); 0: none. `manage.py up` uses the next two for worker and
 # sweep.

@@ -9,7 +9,7 @@ from tests.installation import upgrades
 from tests.installation.faults.scene import Scene
 from tests.installation.installation import SYSTEM
 
-# How long a server is away, in seconds; longer than REGATTA_READY_SECONDS.
+# How long a server is away, in seconds.
 _AWAY, _HALF_OPEN = 60.0, 300.0
 
 
