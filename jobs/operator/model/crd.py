@@ -136,8 +136,8 @@ def _spec() -> Schema:
             "maxStarts": {
                 "type": "object",
                 "additionalProperties": _integer(1, None),
-                "description": "With starts: maximum number of pods for each place up to which the controller replaces a "
-                "lost pod itself if starts is not raised in time. Default: none.",
+                "description": "With starts: maximum number of pods for each place up to which the controller replaces "
+                "a lost pod itself if starts is not raised in time. Default: none.",
             },
             "successPolicy": _object(
                 {
