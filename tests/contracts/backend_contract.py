@@ -55,7 +55,7 @@ class BackendContract:
     def test_a_launched_attempt_is_listed_until_it_is_removed(self, backend: ClusterBackend, plan: Any) -> None:
         attempt = plan(self.SHORT)
         backend.launch(attempt)
-        assert attempt.ref in list(backend.attempts({"team"}))
+        assert attempt.ref in list(backend.attempts({attempt.namespace}))
         wait_until(backend, attempt.ref, all_exited)
 
         def removed() -> bool:
@@ -63,7 +63,7 @@ class BackendContract:
             return backend.observe(attempt.ref).gone
 
         until("it is removed", removed)
-        assert attempt.ref not in list(backend.attempts({"team"}))
+        assert attempt.ref not in list(backend.attempts({attempt.namespace}))
 
     def test_a_second_launch_starts_nothing_again(self, backend: ClusterBackend, plan: Any, marker: Path) -> None:
         attempt = plan(self.SHORT)
