@@ -20,6 +20,7 @@ from contextlib import suppress
 from django.db import connection
 from django.db.models import F
 
+from portal.common import outages
 from portal.common.monitoring import heartbeat
 from portal.common.rows import ensure
 from portal.models import SweepLease
@@ -136,7 +137,8 @@ def _quietly(access: Callable[[], object]) -> None:
     """Access the database. A failure costs at most the lease: the next turn tries again."""
     try:
         access()
-    except Exception:  # noqa: BLE001  whatever a database may raise
-        _log.warning("The lease of the sweeps could not be renewed.", exc_info=True)
+    except Exception as error:  # noqa: BLE001  whatever a database may raise
+        if not outages.is_lost(error):  # which the loop of the sweep reports
+            _log.warning("The lease of the sweeps could not be renewed.", exc_info=True)
     finally:
         connection.close()
