@@ -86,7 +86,7 @@ kube-setup: environment-dev
 test-kube: kube-setup
 	@# In parallel: they mostly wait for pods. Then those that need the whole cluster or compare times. (5: ARGS selected none.)
 	$(BIN)/python -m pytest -m "kube and not frameworks and not alone and not timed" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS) tests || [ $$? = 5 ]
-	$(BIN)/python -m pytest -m "kube and (alone or timed)" --numprocesses 0 $(ARGS) tests || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m "kube and (alone or timed)$(if $(SHORT), and not lengthy)" --numprocesses 0 $(ARGS) tests || [ $$? = 5 ]
 
 test-faults: kube-setup
 	$(BIN)/python -m tests.installation.faults $(WORDS)

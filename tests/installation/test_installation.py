@@ -162,6 +162,7 @@ def test_a_job_cannot_command_the_coordination_store_without_an_account(installa
     assert "obeyed" not in answers.values()
 
 
+@pytest.mark.lengthy
 @pytest.mark.invariant("An upgrade with a migration loses no line of a running job.")
 def test_an_upgrade_with_a_migration_keeps_a_running_job(installation: Installation) -> None:
     with training(installation, "upgrade") as job:
@@ -171,6 +172,7 @@ def test_an_upgrade_with_a_migration_keeps_a_running_job(installation: Installat
         goes_on(installation, job)
 
 
+@pytest.mark.lengthy
 @pytest.mark.invariant("A rotation of all passwords loses no line of a running job.")
 def test_a_rotation_of_all_passwords_keeps_a_running_job(installation: Installation) -> None:
     before = installation.secrets()
@@ -184,6 +186,7 @@ def test_a_rotation_of_all_passwords_keeps_a_running_job(installation: Installat
     assert {"POSTGRES_PASSWORD", "REDIS_PASSWORD", "ETCD_PASSWORD"} <= changed
 
 
+@pytest.mark.lengthy
 @pytest.mark.invariant("A restored backup has the jobs, logs and models that were deleted after it.")
 def test_a_restored_backup_has_what_was_deleted_after_it(installation: Installation, tmp_path: Path) -> None:
     with installation.client() as portal:
