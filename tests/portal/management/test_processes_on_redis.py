@@ -23,10 +23,10 @@ from tests.ports import free_port
 from tests.servers.redis_server import RedisServer
 from tests.waiting import until
 
-pytestmark = [pytest.mark.redis, pytest.mark.processes]
+pytestmark = [pytest.mark.redis, pytest.mark.processes, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[3]
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 FRAME_SECONDS = 20.0
 # A submission takes 0.1 s on an idle machine, and at most one second more for counters that do not answer. A Redis
 # that a request waits for without a limit would take far longer.

@@ -20,10 +20,10 @@ from tests.ports import free_port
 from tests.servers.redis_server import RedisServer
 from tests.waiting import until
 
-pytestmark = pytest.mark.processes
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).resolve().parents[3]
-START_SECONDS = 60
+START_SECONDS = 120
 
 
 class Portal:
