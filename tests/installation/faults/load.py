@@ -115,4 +115,5 @@ class LogReader:
         """Stop, and return the number of cursors that are missing or doubled."""
         self._ended.set()
         self._thread.join()
-        return len(set(range(1, self.cursors[-1] + 1)) ^ set(self.cursors)) + len(self.cursors) - len(set(self.cursors))
+        read = set(self.cursors)
+        return len(set(range(1, max(read, default=0) + 1)) - read) + len(self.cursors) - len(read)
