@@ -72,6 +72,13 @@ def _record(job: Job, adoption: Adoption, now: datetime) -> None:
     )
 
 
+def adopt_after_restore(row: Replica, start_number: int) -> Replica:
+    """Take over a start of the replica that the database does not know, since it was restored to an earlier state."""
+    Replica.objects.filter(pk=row.pk, start_number__lt=start_number).update(start_number=start_number, **FRESH)
+    row.refresh_from_db()
+    return row
+
+
 def grant(
     backend: ClusterBackend, ref: AttemptRef, job: JobView, replicas: Sequence[ReplicaFact], view: AttemptView
 ) -> None:

@@ -191,13 +191,6 @@ def _write_staff(
     effects.publish(job)
 
 
-def adopt_start(row: Replica, start_number: int) -> Replica:
-    """Take over a start of the replica that the database does not know, since it was restored to an earlier state."""
-    Replica.objects.filter(pk=row.pk, start_number__lt=start_number).update(start_number=start_number, **FRESH)
-    row.refresh_from_db()
-    return row
-
-
 def _rehearse(loaded: Loaded, facts: Facts, now: datetime) -> bool:
     """Kill the replica that is due in a rehearsal of failure. Return True if a replica was killed."""
     job = loaded.job
@@ -380,7 +373,7 @@ def _note(loaded: Loaded, facts: Facts, now: datetime) -> None:
     seen = {replica.name: replica.start_number for replica in facts.view.replicas}
     for row, fact in zip(loaded.replicas, merge(facts.replicas, facts.view), strict=True):
         if (number := seen.get(row.name, 0)) > row.start_number and restorations.EPOCH.current():
-            adopt_start(row, number)
+            cluster_starts.adopt_after_restore(row, number)
             changed += 1
             continue
         if fact.state == row.state and fact.why != row.why and not fact.ended:

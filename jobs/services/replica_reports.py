@@ -18,7 +18,7 @@ from jobs.lifecycle.states import ENDED, ReplicaState
 from jobs.messages import jobs as job_messages
 from jobs.models import Artifact, Attempt, Job, JobEvent, Replica
 from jobs.models.streams import Source
-from jobs.reconcile import reconciler
+from jobs.reconcile import cluster_starts, reconciler
 from jobs.services.notifications import happened, notify
 from jobs.streams import fencing
 from jobs.streams.entries import EventRow, Gap
@@ -71,7 +71,7 @@ def record_report(attempt: Attempt, report: ReplicaReport) -> None:
         return
     if report.start_number > row.start_number and restorations.EPOCH.current():
         # The database was restored to its state of an earlier start.
-        row = reconciler.adopt_start(row, report.start_number)
+        row = cluster_starts.adopt_after_restore(row, report.start_number)
     fencing.compare(attempt, row.name, report.start_number, row.start_number)
     text = _PHASES[report.phase](row, report, wall_clock())
     row.save()
