@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
@@ -24,6 +24,9 @@ from portal.operations import tracing
 from portal.operations.serving import serve
 from portal.operations.sweep_lease import Lease, LeaseKeeper, identity
 from portal.system.heartbeats import HeartbeatPruning, Reporter
+
+if TYPE_CHECKING:
+    from jobs.maintenance.periodic import Task
 
 _log = logging.getLogger(__name__)
 LONGEST_PAUSE = 30.0
@@ -42,43 +45,10 @@ class Command(BaseCommand):
         parser.add_argument("--operations-port", type=int, help="instead of REGATTA_OPERATIONS_PORT")
 
     def handle(self, *args: Any, operations_port: int | None, **options: Any) -> None:
-        from datasets.garbage_collection import Maintenance
-        from jobs.elastic.controller.controller import Controller
-        from jobs.launch.cluster_namespaces import NamespaceUpdates
-        from jobs.launch.coordination_accounts import AccountCleanup
-        from jobs.lifecycle.steadiness import Watch
-        from jobs.log_follower.pool import Following
-        from jobs.maintenance.garbage_collection import Pruning
-        from jobs.maintenance.periodic import Periodic, Task
-        from jobs.maintenance.retention import Retaining
-        from jobs.maintenance.statistics import Statistics
-        from jobs.maintenance.stream_compaction import seal_due
-        from jobs.reconcile.admission import Explanations
-        from jobs.reconcile.sweep import sweep
-        from jobs.selectors.jobs import versions_in_use
-        from jobs.storage_usage import Accounting
-        from rbac.emails.outbox import Outbox
-        from rbac.sign_in.password_guessing import SignInAttempts
+        from jobs.maintenance.periodic import Periodic
 
         stop = threading.Event()
-        # The numbers of trainers first: waiting jobs then find the capacity that was freed for them.
-        tasks = (
-            Task("elastic", Controller().when_due),
-            Task("jobs", partial(sweep, watch=Watch(), explanations=Explanations())),
-            Task("sealing", seal_due),
-            Task("following", Following().when_due),
-            Task("pruning", Pruning().when_due),
-            Task("retention", Retaining().when_due),
-            Task("coordination", AccountCleanup().when_due),
-            Task("storage", Accounting().when_due),
-            Task("datasets", Maintenance(versions_in_use).when_due),
-            Task("namespaces", NamespaceUpdates().when_due),
-            Task("e-mail", Outbox().when_due),
-            Task("sign-in attempts", SignInAttempts().when_due),
-            Task("statistics", Statistics().when_due, everywhere=True),
-            Task("heartbeats", HeartbeatPruning().when_due),
-        )
-        periodic = Periodic(tasks, every=settings.SWEEP_SECONDS)
+        periodic = Periodic(_tasks(), every=settings.SWEEP_SECONDS)
         passes = Passes()
         metrics.computed(metrics.SWEEP_AGE, passes.age)
         serve(Process.SWEEP, (heartbeat.OF_PROCESS.last,), port=operations_port)
@@ -108,6 +78,45 @@ class Command(BaseCommand):
             lease.stop()
             reporter.stop()
             stop_tracing()
+
+
+def _tasks() -> tuple[Task, ...]:
+    """Return the periodic tasks in the order of a pass."""
+    from datasets.garbage_collection import Maintenance
+    from jobs.elastic.controller.controller import Controller
+    from jobs.launch.cluster_namespaces import NamespaceUpdates
+    from jobs.launch.coordination_accounts import AccountCleanup
+    from jobs.lifecycle.steadiness import Watch
+    from jobs.log_follower.pool import Following
+    from jobs.maintenance.garbage_collection import Pruning
+    from jobs.maintenance.periodic import Task
+    from jobs.maintenance.retention import Retaining
+    from jobs.maintenance.statistics import Statistics
+    from jobs.maintenance.stream_compaction import seal_due
+    from jobs.reconcile.admission import Explanations
+    from jobs.reconcile.sweep import sweep
+    from jobs.selectors.jobs import versions_in_use
+    from jobs.storage_usage import Accounting
+    from rbac.emails.outbox import Outbox
+    from rbac.sign_in.password_guessing import SignInAttempts
+
+    # The numbers of trainers first: waiting jobs then find the capacity that was freed for them.
+    return (
+        Task("elastic", Controller().when_due),
+        Task("jobs", partial(sweep, watch=Watch(), explanations=Explanations())),
+        Task("sealing", seal_due),
+        Task("following", Following().when_due),
+        Task("pruning", Pruning().when_due),
+        Task("retention", Retaining().when_due),
+        Task("coordination", AccountCleanup().when_due),
+        Task("storage", Accounting().when_due),
+        Task("datasets", Maintenance(versions_in_use).when_due),
+        Task("namespaces", NamespaceUpdates().when_due),
+        Task("e-mail", Outbox().when_due),
+        Task("sign-in attempts", SignInAttempts().when_due),
+        Task("statistics", Statistics().when_due, everywhere=True),
+        Task("heartbeats", HeartbeatPruning().when_due),
+    )
 
 
 class Passes:
