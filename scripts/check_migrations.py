@@ -174,7 +174,7 @@ def main() -> int:
     for problem in found:
         print(problem)
     if not found:
-        print(f"{len(checked)} migrations since {baseline.version} run beside its code and hold no long lock.")
+        print(f"{len(checked)} migrations since {baseline.version} allow its code to run and hold no long lock.")
     return bool(found)
 
 

@@ -1,4 +1,4 @@
-"""Rules for migrations that run beside the portal of the last release. Pure: SQL and findings in, problems out.
+"""Rules for migrations while the portal of the last release runs. Pure: SQL and findings in, problems out.
 
 Two things go wrong during a rolling upgrade: a statement holds a lock for a time that grows with the rows of its table,
 or the code of the last release meets a schema that it does not know. squawk finds the statements of both kinds; these

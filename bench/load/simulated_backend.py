@@ -1,7 +1,7 @@
 """Backend of jobs whose replicas are simulated in another process: ``bench.load.replicas``.
 
 The portal's processes launch, observe and stop attempts over a Unix socket, one line of JSON per request. Observations
-are cached for ``FRESH_SECONDS`` and only changes are transferred, so that the backend costs little beside the portal.
+are cached for ``FRESH_SECONDS`` and only changes are transferred, so the backend costs little.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ FRESH: Mapping[str, Any] = {
 
 @transaction.atomic
 def adopt(job: Job, attempt: Attempt, adoptions: Sequence[Adoption], now: datetime) -> None:
-    """Write the starts of the cluster to the rows. Write nothing if another process has changed the job meanwhile."""
+    """Write the starts of the cluster to the rows. Write nothing if another process has changed the job since."""
     if not Job.objects.filter(pk=job.pk, revision=job.revision).update(revision=F("revision") + 1):
         return
     for adoption in adoptions:

@@ -140,7 +140,7 @@ def _turn(loaded: Loaded, clock: Clock) -> bool:
 
 
 def skip_numbers(job: Job, last: int) -> bool:
-    """Give the next attempt of a queued job the number after ``last``. Return False if the job has changed meanwhile.
+    """Give the next attempt of a queued job the number after ``last``. Return False if the job has changed since.
 
     For a database that was restored to an earlier state: attempts that it does not know have used the numbers.
     """

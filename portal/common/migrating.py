@@ -1,7 +1,7 @@
-"""Operations for migrations that run beside the portal: none holds a lock that stops readers or writers for longer
+"""Operations for migrations while the portal runs: none holds a lock that stops readers or writers for longer
 than an instant, however many rows a table has.
 
-On the embedded database each is the ordinary operation: nothing runs beside its migrations. A migration with
+On the embedded database each is the ordinary operation: nothing else runs during its migrations. A migration with
 ``AddIndexConcurrently``, ``AddUniqueConcurrently`` or ``InBatches`` has ``atomic = False`` and can be run again after
 an interruption.
 """
@@ -99,7 +99,7 @@ class InBatches(migrations.RunPython):
     """Call ``change`` with ``size`` rows of a model at a time, each time in a transaction of its own.
 
     ``change`` gets a QuerySet of the migration's model and can be called again with the same rows: an interrupted
-    migration begins again. Rows that are added meanwhile are changed too, as far as their keys are above those so far;
+    migration begins again. Rows that are added during it are changed too, as far as their keys are above those so far;
     the running release must write the others correctly.
     """
 
@@ -126,7 +126,7 @@ def _batches(objects: Any, size: int) -> Iterator[list[Any]]:
 @contextmanager
 def _patient(schema_editor: Any) -> Iterator[None]:
     """Wait for a lock without limit inside the block: building an index waits for all transactions that began before,
-    and stops nobody meanwhile."""
+    and blocks nobody."""
     if schema_editor.collect_sql:
         yield
         return

@@ -1,4 +1,4 @@
-"""Migration of the database beside running processes.
+"""Migration of the database while processes run.
 
 On PostgreSQL a statement that waits for a lock stops all queries of its table behind it, readers too. Such a wait ends
 after ``LOCK_SECONDS``; the migration is rolled back and tried again after a pause, in which the queries go on.
@@ -71,6 +71,6 @@ def _oldest_transaction() -> str:
         cursor.execute(_OLDEST)
         row = cursor.fetchone()
     if row is None:
-        return "It has ended meanwhile."
+        return "It has ended since."
     pid, name, seconds = row
     return f"The oldest transaction is that of process {pid} of PostgreSQL ({name}); it began {seconds:.0f} s ago."

@@ -4,7 +4,7 @@ The creator of a job with ``spec.starts`` decides about restarts. While it canno
 a lost pod would stay away. ``spec.maxStarts`` grants starts in advance. A place is lost when its last allowed pod was
 deleted or is being deleted, or has failed for a reason that the failure policy restarts. The controller waits first,
 so that a creator that is up decides, and then grants the next start. The status records the grant before the pod is
-created, with the version of the job that was read: a job that was stopped meanwhile gets no grant.
+created, with the version of the job that was read: a job that was stopped since gets no grant.
 """
 
 from __future__ import annotations

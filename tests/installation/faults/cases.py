@@ -15,7 +15,7 @@ _AWAY, _HALF_OPEN = 60.0, 300.0
 
 @dataclass(frozen=True)
 class Fault:
-    """``harm`` returns when the fault is over. ``may_refuse``: the API may answer 503 meanwhile."""
+    """``harm`` returns when the fault is over. ``may_refuse``: the API may answer 503 until it is over."""
 
     name: str
     harm: Callable[[Scene], None]

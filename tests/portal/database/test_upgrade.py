@@ -83,7 +83,7 @@ def upgraded(server: PostgresServer, tmp_path_factory: pytest.TempPathFactory) -
     return Upgraded(server.url, environment, load, output, columns, before)
 
 
-@pytest.mark.invariant("An upgrade beside running jobs stops no query for longer than a second.")
+@pytest.mark.invariant("An upgrade while jobs run stops no query for longer than a second.")
 def test_no_query_of_a_running_portal_waits_for_long(upgraded: Upgraded) -> None:
     assert upgraded.load.failed == []
     assert min(upgraded.load.done.values()) > 100
