@@ -165,13 +165,15 @@ def test_the_sweep_waits_for_the_database_and_writes_two_lines(web: Web, kind: s
 
 
 def leave_a_mark(web: Web) -> None:
-    """Insert the failure of a task, which the first whole sweep removes."""
+    """Insert the failure of a task, which the first whole sweep removes.
+
+    A sweep that ended during an outage may have left the same failure.
+    """
+    statement = "INSERT INTO jobs_failedtask (name, since, last, failures, error) VALUES (%s, now(), now(), 1, '')"
     with psycopg.connect(web.server.url) as connection:
-        connection.execute(
-            "INSERT INTO jobs_failedtask (name, since, last, failures, error) VALUES (%s, now(), now(), 1, '')", [LAST]
-        )
+        connection.execute(f"{statement} ON CONFLICT (name) DO NOTHING", [LAST])
 
 
 def is_marked(web: Web) -> bool:
     with psycopg.connect(web.server.url) as connection:
-        return connection.execute("SELECT 1 FROM jobs_failedtask").fetchone() is not None
+        return connection.execute("SELECT 1 FROM jobs_failedtask WHERE name = %s", [LAST]).fetchone() is not None
