@@ -1,7 +1,7 @@
 """Threads for the synchronous work of requests: Django's views and middleware, and their queries.
 
 ``asgiref`` starts a thread for each request and passes every synchronous part of it there and back. Django's handler
-takes six such turns for a request. Each costs about as much as a query, and SQLite is opened anew in each thread. Here
+takes six such turns for a request. Each costs about as much as a query, and SQLite is opened again in each thread. Here
 the threads are kept, with their connections to SQLite, and a request takes one turn.
 """
 
