@@ -110,6 +110,7 @@ def _restored() -> Mapping[str, str]:
 
 def _pace() -> Mapping[str, float]:
     seconds = request_load.OF_PROCESS.batch_seconds()
+    measured.INGEST_BATCH_SECONDS.set(seconds)
     return {contract.PACE: seconds} if seconds > contract.BATCH_SECONDS else {}
 
 
