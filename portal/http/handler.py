@@ -68,7 +68,8 @@ class Handler(ASGIHandler):
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=self.__class__, scope=scope)
         request, refusal = self.create_request(scope, body)
-        response: HttpResponseBase = refusal if request is None else self.get_response(request)
+        response: HttpResponseBase | None = refusal if request is None else self.get_response(request)
+        assert response is not None  # noqa: S101  one of both is
         response._handler_class = self.__class__  # type: ignore[attr-defined]  # the sender of request_finished
         if response.streaming:
             return_connections()
