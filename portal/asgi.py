@@ -17,13 +17,13 @@ from django.conf import settings  # noqa: E402
 from jobs.live.routing import websocket_urlpatterns  # noqa: E402
 from portal.http.access import Access  # noqa: E402
 from portal.http.agent_port import separated  # noqa: E402
-from portal.http.request_streaming import StreamingHandler  # noqa: E402
+from portal.http.handler import Handler  # noqa: E402
 
 application = Access(
     separated(
         ProtocolTypeRouter(
             {
-                "http": StreamingHandler(),
+                "http": Handler(),
                 # Sockets look up their account themselves (jobs.live.authentication): a middleware that did so before
                 # them would fail the handshake without a database, and browsers hide the reason of that.
                 "websocket": CookieMiddleware(URLRouter(websocket_urlpatterns)),

@@ -172,7 +172,7 @@ _POSTGRES_TIMEOUTS: Mapping[str, str] = {
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "3",
-    "tcp_user_timeout": "20000",
+    "tcp_user_timeout": "12000",
 }
 
 

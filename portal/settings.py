@@ -123,6 +123,8 @@ TEMPLATES = [
 _EMBEDDED_DATABASE: dict[str, Any] = {
     "ENGINE": "django.db.backends.sqlite3",
     "NAME": DATA_DIR / "regatta.sqlite3",
+    # A thread keeps its connection: to open one costs as much as several queries.
+    "CONN_MAX_AGE": None,
     "OPTIONS": {
         "transaction_mode": "IMMEDIATE",
         "timeout": 20,

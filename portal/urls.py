@@ -8,6 +8,8 @@ from drf_spectacular.views import SpectacularAPIView
 from portal import health
 
 urlpatterns = [
+    # First: agents make most requests, and routes are tried in this order.
+    path("ingest/v1/", include("jobs.ingest.urls")),
     path("healthz", health.alive, name="healthz"),
     path("readyz", health.ready, name="readyz"),
     path("", include("rbac.urls")),
@@ -19,7 +21,6 @@ urlpatterns = [
     path("api/v1/", include("quota.api_urls")),
     path("api/v1/", include("datasets.api.urls")),
     path("api/v1/", include("jobs.api.urls")),
-    path("ingest/v1/", include("jobs.ingest.urls")),
     path("api/schema", SpectacularAPIView.as_view(), name="schema"),
 ]
 

@@ -153,7 +153,8 @@ EXIT_RESUME = 76  # the training state cannot be restored in this attempt; the n
 # --- Limits of the contract ------------------------------------------------------------------------------------------
 LINE_LIMIT = 64 * 1024  # bytes of one log line; the rest is cut and the cut is marked
 BATCH_BYTES = 64 * 1024  # the agent sends a batch at this size ...
-BATCH_SECONDS = 0.2  # ... or at this age
+BATCH_SECONDS = 0.2  # ... or at this age, or at the one of the portal's last answer
+BATCH_SECONDS_LIMIT = 10.0  # the longest age that an agent accepts from the portal
 LEASE_SECONDS: Mapping[str, float] = {MASTER: 15.0, PSERVER: 10.0, TRAINER: 10.0}
 OUTAGE_SECONDS = 120.0
 GATHER_SECONDS = 60.0
@@ -373,7 +374,10 @@ FENCED = "fenced"  # {"op": "fenced", "why": "..."}: the lease is lost; stop wri
 # cluster has made and the portal has not recorded yet. After "begin" it takes nothing of earlier starts.
 # EPOCH in an answer to a POST names the state to which the portal's database was last restored; it is absent if that
 # never happened. When it changes, the agent sends its reports again.
+# PACE in an answer to a POST is the age in seconds at which the agent should send batches and heartbeats from now on;
+# it is absent while the portal can take them at BATCH_SECONDS.
 EPOCH = "epoch"
+PACE = "batch_seconds"
 
 
 def own_address(environ: Mapping[str, str] = os.environ) -> str:

@@ -2,8 +2,9 @@
 
 The portal launches and observes them through ``bench.load.simulated_backend``. Each sends what an agent sends, over
 one connection of its own to a web process chosen at random, as by a Service of Kubernetes: ``begin``, reports of its
-phases, lines and points in numbered batches, and heartbeats. Batches are due at the age of ``contract.BATCH_SECONDS``
-and are repeated until they are accepted (``runtime.agent.delivery.shipping``).
+phases, lines and points in numbered batches, and heartbeats. Batches are due at the age of ``contract.BATCH_SECONDS``,
+or the one that the portal named in its last answer, and are repeated until they are accepted
+(``runtime.agent.delivery.shipping``).
 
 The trainers of a job print ``Pace.lines`` lines a second in total, in turn, and the first trainer reports
 ``Pace.points`` points a second. The first ``speaking`` jobs have the full pace and the others the quiet one; both may
@@ -83,6 +84,7 @@ class Replica:
         headers = {"Authorization": f"Bearer {attempt.token}"}
         self._connection = Connection(random.choice(world.ports), headers)
         self._last_call = 0.0
+        self._age = contract.BATCH_SECONDS
 
     async def run(self) -> None:
         with suppress(_Ended):
@@ -91,7 +93,7 @@ class Replica:
             self._seen("running")
             await self._report("registered", incarnation=random.randrange(1, 1 << 40))
             async for _ in self._turns():
-                await self._send_due(contract.BATCH_SECONDS)
+                await self._send_due(self._age)
             await self._send_due(0.0)
             await self._report("exited", code=0)
         self.code = 0
@@ -114,12 +116,15 @@ class Replica:
                     next_entry[kind] += pause
                 next_entry[kind] = min(next_entry[kind], now + pause)
             yield
-            due = [*next_entry.values(), self._last_call + self._pace().heartbeat]
-            due += [stream.oldest + contract.BATCH_SECONDS for stream in self.streams.values() if stream.waiting]
+            due = [*next_entry.values(), self._heartbeat_due()]
+            due += [stream.oldest + self._age for stream in self.streams.values() if stream.waiting]
             await self._sleep(min(due) - time.monotonic())
 
     def _pace(self) -> Pace:
         return self._world.pace_of(self._attempt)
+
+    def _heartbeat_due(self) -> float:
+        return self._last_call + max(self._pace().heartbeat, self._age)
 
     def _pause(self, kind: str) -> float:
         """Return the seconds between two entries of this replica."""
@@ -149,7 +154,7 @@ class Replica:
         for kind, stream in self.streams.items():
             while stream.waiting and now >= stream.oldest + age:
                 await self._send_batch(kind, stream)
-        if now >= self._last_call + self._pace().heartbeat:
+        if now >= self._heartbeat_due():
             await self._call("heartbeat", {"replica": self.name})
 
     async def _send_batch(self, kind: str, stream: Stream) -> None:
@@ -161,17 +166,19 @@ class Replica:
     async def _report(self, phase: str, **facts: Any) -> None:
         await self._call("report", {"replica": self.name, "start_number": 1, "phase": phase, **facts})
 
-    async def _call(self, call: str, body: Any) -> Any:
+    async def _call(self, call: str, request: Any) -> Any:
         """Repeat a call until the portal accepts it. Raises _Ended once the attempt is over."""
         counts, path = self._world.counts, f"/ingest/v1/attempts/{self._attempt.id}/{call}"
         while True:
             began = time.monotonic()
-            answer = await self._try("POST", path, body)
+            answer = await self._try("POST", path, request)
             self._last_call = time.monotonic()
             counts.calls += 1
             counts.late.append(self._last_call - began)
             if answer is not None and answer.status == 200:
-                return answer.json()
+                body = answer.json()
+                self._age = body.get(contract.PACE, contract.BATCH_SECONDS)
+                return body
             if answer is not None and _is_over(answer):
                 raise _Ended
             counts.retries += 1

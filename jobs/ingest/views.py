@@ -5,13 +5,13 @@ Every view loads the attempt by its id and compares the digest of the agent's to
 that was replaced, of a superseded start of a replica (``jobs.streams.fencing``), for a replica that the attempt does
 not have, or long after the end. The last output often arrives after the job has ended, but not a day later.
 
-If the database was restored, every answer to a POST names the state to which it last was (``contract.EPOCH``).
+If the database was restored, every answer to a POST names the state to which it last was (``contract.EPOCH``). If
+this process is overloaded, the answer names the age at which agents should send batches (``contract.PACE``).
 """
 
 from __future__ import annotations
 
 import functools
-import hmac
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
@@ -26,19 +26,20 @@ from django.views.decorators.csrf import csrf_exempt
 from django.views.decorators.http import require_GET, require_POST
 
 from jobs.ingest import bootstrap, payloads
+from jobs.ingest.attempts import authentic
 from jobs.messages import jobs as messages
 from jobs.models import Attempt, Replica
 from jobs.reconcile import job_spans
 from jobs.services import replica_reports
 from jobs.streams import fencing, store
 from jobs.streams.entries import Gap
+from portal.common import request_load
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, NotFound, NotSignedIn, RegattaError, StaleAttempt, TooLarge
 from portal.common.monitoring import log_context
 from portal.common.monitoring import metrics as measured
 from rbac import throttle
 from rbac.audit import restorations
-from rbac.selectors import digest_of
 from runtime import contract
 
 BODY_LIMIT = 1024 * 1024  # bytes of a JSON body
@@ -85,7 +86,7 @@ def _authentic(view: Handler) -> View:
     @functools.wraps(view)
     def authenticated(request: HttpRequest, attempt_id: UUID) -> JsonResponse:
         answer = view(request, _present_attempt(request, attempt_id))
-        return JsonResponse({**answer, **_restored()})
+        return JsonResponse({**answer, **_restored(), **_pace()})
 
     return authenticated
 
@@ -107,8 +108,14 @@ def _restored() -> Mapping[str, str]:
     return {contract.EPOCH: epoch} if epoch else {}
 
 
+def _pace() -> Mapping[str, float]:
+    seconds = request_load.OF_PROCESS.batch_seconds()
+    measured.INGEST_BATCH_SECONDS.set(seconds)
+    return {contract.PACE: seconds} if seconds > contract.BATCH_SECONDS else {}
+
+
 def _present_attempt(request: HttpRequest, attempt_id: UUID) -> Attempt:
-    attempt = _attempt(attempt_id, _bearer(request))
+    attempt = authentic(attempt_id, _bearer(request))
     log_context.note(job=str(attempt.job_id), attempt=attempt.number)
     if trace := job_spans.trace_of(attempt.job):
         log_context.note(trace_id=trace.trace_id)
@@ -161,16 +168,6 @@ def _bearer(request: HttpRequest) -> str:
     if scheme.lower() != "bearer" or not token.strip():
         raise NotSignedIn("Send the attempt's token as 'Authorization: Bearer <token>'.")
     return token.strip()
-
-
-def _attempt(attempt_id: UUID, token: str) -> Attempt:
-    attempt = Attempt.objects.select_related("job").filter(pk=attempt_id).first()
-    digest = digest_of(token)
-    if attempt is not None and hmac.compare_digest(attempt.token_digest, digest):
-        return attempt
-    if attempt is None or Attempt.objects.filter(token_digest=digest).exists():
-        raise NotFound("There is no such attempt, or this token belongs to another one.")
-    raise NotSignedIn("This token is not the attempt's. An agent gets the right one when it is started.")
 
 
 def _body(request: HttpRequest, kind: str) -> Answer:

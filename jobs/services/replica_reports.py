@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, BinaryIO, Protocol
 from uuid import uuid4
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Max, Min
 
 from datasets.storage import default_storage
@@ -121,7 +121,13 @@ _PHASES = {"starting": _started, "registered": _registered, "exited": _exited}
 
 def heartbeat(attempt: Attempt, *, replica: str) -> None:
     """Store the time of a heartbeat of a replica's agent."""
-    Replica.objects.filter(attempt=attempt, name=replica).update(heartbeat=wall_clock())
+    at = connection.ops.adapt_datetimefield_value(wall_clock())
+    with connection.cursor() as cursor:
+        cursor.execute(_HEARTBEAT, [at, Attempt._meta.pk.get_db_prep_value(attempt.pk, connection), replica])
+
+
+# Plain: the most frequent write. Through the ORM it takes three times as long.
+_HEARTBEAT = f"UPDATE {Replica._meta.db_table} SET heartbeat = %s WHERE attempt_id = %s AND name = %s"  # noqa: S608
 
 
 @transaction.atomic

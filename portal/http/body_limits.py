@@ -14,12 +14,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from http.cookies import CookieError, SimpleCookie
 from typing import IO, Any
 
-from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.core.exceptions import RequestAborted, RequestDataTooBig
 from django.db import DatabaseError
 
 from portal.common.clock import now
+from portal.common.postgresql.returning import return_connections
+from portal.http.request_threads import in_thread
 from rbac.selectors import token_behind
 from rbac.sign_in.sessions import is_signed_in
 
@@ -117,16 +118,25 @@ async def _limit_of(scope: Message, length: int | None) -> int:
     """Return how many bytes the caller may send. Credentials are read only for a body that anonymous callers may not
     send."""
     is_small = not _header(scope, b"transfer-encoding") if length is None else length <= ANONYMOUS_LIMIT
-    if is_small or not await sync_to_async(_is_known)(scope):
+    if is_small or not await in_thread(_is_known, scope):
         return ANONYMOUS_LIMIT
     return int(settings.DATA_UPLOAD_MAX_MEMORY_SIZE)
 
 
 def _is_known(scope: Message) -> bool:
     """Return whether the request carries a valid token or session. Reads the database."""
+    try:
+        return _has_token(scope) or _has_session(scope)
+    finally:
+        return_connections()
+
+
+def _has_token(scope: Message) -> bool:
     scheme, _, secret = _header(scope, b"authorization").partition(" ")
-    if scheme.lower() == "bearer":
-        return token_behind(secret.strip(), now()) is not None
+    return scheme.lower() == "bearer" and token_behind(secret.strip(), now()) is not None
+
+
+def _has_session(scope: Message) -> bool:
     try:
         cookie = SimpleCookie(_header(scope, b"cookie")).get(settings.SESSION_COOKIE_NAME)
     except CookieError:

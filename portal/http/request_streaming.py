@@ -13,20 +13,12 @@ import asyncio
 import re
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from http import HTTPStatus
-from typing import Any, Protocol
+from typing import Protocol
 
-from asgiref.sync import sync_to_async
-from django.core.handlers.asgi import ASGIHandler
-from django.http import HttpRequest
-from django.http.response import HttpResponseBase
-from django.urls import ResolverMatch
-
-from portal.common.monitoring import log_context
 from portal.common.postgresql.returning import return_connections
-from portal.http.body_limits import ANONYMOUS_LIMIT, Incoming, Message, Receive, TooSlow, content_length
+from portal.http.body_limits import ANONYMOUS_LIMIT, Message, Receive, content_length
 
 # (method, path) of the requests that are read as they arrive.
 STREAMED = (
@@ -41,8 +33,6 @@ WAITING_LIMIT = 1 << 20  # bytes that wait to be read
 SILENCE_SECONDS = 60.0
 # The extension of a scope that lends the rest of a body: a call that returns one, or None.
 DIRECT_BODY = "regatta.straight"
-
-Send = Callable[[Message], Awaitable[None]]
 
 
 class Interrupted(OSError):
@@ -59,7 +49,7 @@ class Lent(Protocol):
     def release(self) -> None: ...
 
 
-def _nothing() -> None:
+def lends_nothing() -> None:
     return None
 
 
@@ -168,7 +158,7 @@ class Body:
     One thread calls ``read``; the event loop calls everything else.
     """
 
-    def __init__(self, receive: Receive, lend: Callable[[], Lent | None] = _nothing) -> None:
+    def __init__(self, receive: Receive, lend: Callable[[], Lent | None] = lends_nothing) -> None:
         self._receive = receive
         self._lend = lend
         self._lent: Lent | None = None
@@ -229,38 +219,6 @@ class Body:
 def _release(returned: asyncio.Event, lent: Lent) -> None:
     lent.release()
     returned.set()
-
-
-class StreamingHandler(ASGIHandler):
-    """Django's handler; views read streamed bodies themselves, all others are read within ``body_limits``."""
-
-    async def handle(self, scope: dict[str, Any], receive: Receive, send: Send) -> None:
-        if is_streamed(scope):
-            receive = Body(receive, (scope.get("extensions") or {}).get(DIRECT_BODY, _nothing))
-        else:
-            receive = Incoming(scope, receive)
-        try:
-            await super().handle(scope, receive, send)
-        except TooSlow:
-            headers = [(b"connection", b"close"), (b"content-length", b"0")]
-            await send({"type": "http.response.start", "status": HTTPStatus.REQUEST_TIMEOUT, "headers": headers})
-            await send({"type": "http.response.body"})
-
-    async def get_response_async(self, request: HttpRequest) -> HttpResponseBase:
-        """Return the response. A client that reads one slowly holds no connection to the database."""
-        response: HttpResponseBase = await super().get_response_async(request)
-        if response.streaming:
-            await sync_to_async(return_connections)()
-        return response
-
-    def resolve_request(self, request: HttpRequest) -> ResolverMatch:
-        """Resolve the route, and name it in log lines and metrics."""
-        match: ResolverMatch = super().resolve_request(request)
-        log_context.note(route=match.view_name, template=match.route, job=str(match.kwargs.get("job_id", "")))
-        return match
-
-    async def read_body(self, receive: Receive) -> Any:
-        return await receive.body() if isinstance(receive, Incoming) else receive
 
 
 def is_streamed(scope: Message) -> bool:

@@ -189,7 +189,8 @@ class Installation:
         remove_all(self.kubectl)
 
     def close(self) -> None:
-        """Remove what the installation has on this machine."""
+        """Remove what is left of the installation, on the cluster and on this machine."""
+        self._remove_leftovers()
         self.volumes.remove()
         self._own.stop()
 

@@ -132,6 +132,11 @@ WEBSOCKET_CLOSES = _counter(
 )
 INGEST_LINES = _counter("ingest_lines_total", "Lines of output that agents have sent.", of=_WEB)
 INGEST_POINTS = _counter("ingest_points_total", "Metric points that agents have sent.", of=_WEB)
+INGEST_BATCH_SECONDS = _gauge(
+    "ingest_batch_seconds",
+    "Age at which agents are asked to send batches: 0.2 unless the process is overloaded.",
+    of=_WEB,
+)
 INGEST_BYTES = _counter("ingest_bytes_total", "Bytes of bodies that agents have sent, by kind.", "kind", of=_WEB)
 STREAM_LAG = _histogram(
     "stream_lag_seconds",

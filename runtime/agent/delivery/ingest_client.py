@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 import socket
 import time
 from collections.abc import Callable, Mapping
@@ -32,6 +33,14 @@ class Taken:
     def epoch(self) -> str:
         """Return ``contract.EPOCH``; empty if the portal's database was never restored."""
         return _text(self.body.get(contract.EPOCH))
+
+    @property
+    def pace(self) -> float:
+        """Return ``contract.PACE`` in seconds, at most BATCH_SECONDS_LIMIT; 0 if the portal names no age."""
+        given = self.body.get(contract.PACE)
+        if not isinstance(given, int | float) or math.isnan(given):
+            return 0.0
+        return min(contract.BATCH_SECONDS_LIMIT, max(0.0, given))
 
 
 @dataclass(frozen=True)

@@ -80,6 +80,7 @@ class Sender:
         self._reported: list[Mapping[str, Any]] = []  # accepted reports
         self._epoch: str | None = None  # contract.EPOCH of the last answer
         self._repeats = False  # the accepted reports are to be sent again
+        self._pace = 0.0  # age of batches that the last answer named
         self._woken = False
         self._finishing = False
         self._complained: set[str] = set()
@@ -153,11 +154,14 @@ class Sender:
         if self._reports or self._repeats or not self._numbered:
             return 0.0
         waits = [wait for kind in self._spools if (wait := self._due(kind, now)) is not None]
-        return min([*waits, max(0.0, self._backoff.last_call + contract.HEARTBEAT_SECONDS - now)])
+        return min([*waits, max(0.0, self._heartbeat_due() - now)])
+
+    def _heartbeat_due(self) -> float:
+        return self._backoff.last_call + max(contract.HEARTBEAT_SECONDS, self._pace)
 
     def _due(self, kind: str, now: float) -> float | None:
         """Return the seconds until a batch of the kind should be sent, or None when nothing is queued."""
-        wait = self._spools[kind].due(now)
+        wait = self._spools[kind].due(now, self._pace)
         return None if wait is None else max(wait, self._unreadable.get(kind, now) - now)
 
     def _send_due(self) -> None:
@@ -172,7 +176,7 @@ class Sender:
         for kind, spool in self._spools.items():
             if self._due(kind, now) == 0.0 and not self._send_kept(kind, spool):
                 return
-        if now >= self._backoff.last_call + contract.HEARTBEAT_SECONDS:
+        if now >= self._heartbeat_due():
             self._call("heartbeat", {"replica": self._replica})
 
     def _begin(self) -> bool:
@@ -320,12 +324,15 @@ class Sender:
         return self._settled(self._ingest.post_json(call, json.dumps({**body, **self._fence}).encode()))
 
     def _settled(self, answer: Answer) -> Answer:
-        """Handle what follows from any answer. After a restoration of the portal's database, repeat all reports."""
+        """Handle what follows from any answer. After a restoration of the portal's database, repeat all reports. Send
+        batches at the age that an overloaded portal names."""
         answer = self._backoff.settled(answer)
         if isinstance(answer, Taken | Gap):
             if self._epoch not in (None, answer.epoch):
                 self._repeats = True
             self._epoch = answer.epoch
+        if isinstance(answer, Taken):
+            self._pace = answer.pace
         return answer
 
     def _sleep(self, seconds: float) -> None:

@@ -85,14 +85,17 @@ class Spool:
         if first or before < contract.BATCH_BYTES <= before + len(block):
             self._wake()
 
-    def due(self, now: float) -> float | None:
-        """Return the seconds until a batch should be sent: 0 for at once, None when nothing is queued."""
+    def due(self, now: float, age: float = 0.0) -> float | None:
+        """Return the seconds until a batch should be sent: 0 for at once, None when nothing is queued.
+
+        ``age``: how old its first entry may become, in seconds, but at least BATCH_SECONDS.
+        """
         with self._lock:
             if self._waiting_since is None:
                 return None
             if self._size - self.sent.offset >= contract.BATCH_BYTES:
                 return 0.0
-            return max(0.0, self._waiting_since + contract.BATCH_SECONDS - now)
+            return max(0.0, self._waiting_since + max(contract.BATCH_SECONDS, age) - now)
 
     def batch(self) -> Batch:
         """Return the entries after the last one sent, at most a batch."""

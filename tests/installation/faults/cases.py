@@ -11,6 +11,7 @@ from tests.installation.installation import SYSTEM
 
 # How long a server is away, in seconds.
 _AWAY, _HALF_OPEN = 60.0, 300.0
+_AGENTS_PORT = 8001
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,12 @@ def _drop(policy: str, seconds: float) -> Callable[[Scene], None]:
     return harm
 
 
+def _cut_off_agents(scene: Scene) -> None:
+    scene.drop_traffic_to_port("portal-web", _AGENTS_PORT)
+    scene.hold(_HALF_OPEN)
+    scene.admit_traffic_again()
+
+
 def _kill_leader(scene: Scene) -> None:
     scene.kill(SYSTEM, scene.leader())
 
@@ -102,12 +109,12 @@ FAULTS = (
     Fault("PostgreSQL killed", lambda scene: scene.kill(SYSTEM, "postgresql-0"), may_refuse=True),
     Fault("PostgreSQL away 60 s", _stop_database, may_refuse=True),
     Fault("network to PostgreSQL half-open 300 s", _drop("postgresql", _HALF_OPEN), may_refuse=True),
-    Fault("network of the agents half-open 300 s", _drop("portal-web", _HALF_OPEN), may_refuse=True),
+    Fault("network of the agents half-open 300 s", _cut_off_agents),
     Fault("trainer killed", lambda scene: scene.kill_replica("trainer-0")),
     Fault("trainer killed while PostgreSQL is away", _kill_trainer_without_database, may_refuse=True),
     Fault("parameter server killed", lambda scene: scene.kill_replica("pserver-0")),
     Fault("master killed", lambda scene: scene.kill_replica("master-0")),
-    Fault("upgrade with a migration", _upgrade),
+    Fault("upgrade with a migration", _upgrade, may_refuse=True),
     Fault("rotation of all passwords", _rotate, may_refuse=True),
     Fault("node dies for 120 s", _end_node, may_refuse=True, needs_node=True),
 )

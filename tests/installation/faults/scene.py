@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 import subprocess
@@ -52,6 +53,14 @@ class Scene:
     def drop_traffic_to(self, policy: str) -> None:
         """Remove what a network policy admits: packets are dropped, and no connection ends."""
         self.kubectl("-n", SYSTEM, "delete", "networkpolicy", policy)
+
+    def drop_traffic_to_port(self, policy: str, port: int) -> None:
+        """Remove what a network policy admits to one port."""
+        rules = self.kubectl.json("-n", SYSTEM, "get", "networkpolicy", policy)["spec"]["ingress"]
+        kept = [rule for rule in rules if all(one["port"] != port for one in rule["ports"])]
+        assert len(kept) < len(rules), f"{policy} does not name port {port}"
+        patch = json.dumps({"spec": {"ingress": kept}})
+        self.kubectl("-n", SYSTEM, "patch", "networkpolicy", policy, "--type=merge", f"--patch={patch}")
 
     def admit_traffic_again(self) -> None:
         self.installation.run("kubectl apply -f manifests.yaml")

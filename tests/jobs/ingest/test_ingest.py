@@ -20,8 +20,10 @@ from jobs.lifecycle.reasons import Reason
 from jobs.lifecycle.states import JobState
 from jobs.models import Artifact, Attempt, CodeSnapshot, JobEvent, Replica
 from jobs.streams import store
+from portal.common import request_load
 from portal.common.clock import now
 from portal.common.errors import TooLarge
+from runtime import contract
 from tests.answers import whole
 from tests.factories import make_attempt, make_job
 
@@ -54,6 +56,23 @@ def logs(first: int, *texts: str) -> dict[str, Any]:
 
 def metrics(*points: list[Any]) -> dict[str, Any]:
     return {"replica": "trainer-0", "first": 1, "points": list(points)}
+
+
+# --- Load ------------------------------------------------------------------------------------------------------------
+class Overloaded:
+    """Load of a process that is overloaded."""
+
+    def batch_seconds(self) -> float:
+        return 3.0
+
+
+def test_the_answer_of_an_overloaded_portal_names_the_age_of_batches(
+    attempt: Attempt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert contract.PACE not in post(attempt, "heartbeat", {"replica": "trainer-0"}).json()
+    monkeypatch.setattr(request_load, "OF_PROCESS", Overloaded())
+    assert post(attempt, "heartbeat", {"replica": "trainer-0"}).json()[contract.PACE] == 3.0
+    assert post(attempt, "logs", logs(1, "a")).json() == {"last": 1, contract.PACE: 3.0}
 
 
 # --- Authentication --------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from pytest_django import Settings
 
 from portal.common.trusted_proxies import network
 from portal.http.agent_port import separated
-from portal.http.request_streaming import StreamingHandler
+from portal.http.handler import Handler
 from rbac.models import AuditEntry
 from runtime.agent.delivery import ingest_client as agent
 
@@ -115,11 +115,11 @@ def test_they_are_left_to_the_trusted_proxies_on_the_other() -> None:
 @pytest.mark.invariant("Nobody signs in, or claims another address, on the agents' port.")
 def test_a_wrong_password_on_the_agents_port_is_counted_for_nobody(settings: Settings) -> None:
     settings.TRUSTED_PROXIES = (network("10.0.0.0/8"),)
-    assert request(AGENTS, "/sign-in", application=StreamingHandler(), method="POST")[0] == 404
+    assert request(AGENTS, "/sign-in", application=Handler(), method="POST")[0] == 404
     assert not AuditEntry.objects.exists()
 
 
 @pytest.mark.django_db(transaction=True)
 def test_https_is_not_asked_of_agents(settings: Settings) -> None:
     settings.SECURE_SSL_REDIRECT = True
-    assert request(AGENTS, INGEST, application=StreamingHandler())[0] == 405  # the view's own: it takes POST alone
+    assert request(AGENTS, INGEST, application=Handler())[0] == 405  # the view's own: it takes POST alone

@@ -13,7 +13,8 @@ from asgiref.sync import async_to_sync
 
 from portal.http import body_limits
 from portal.http.body_limits import ANONYMOUS_LIMIT
-from portal.http.request_streaming import StreamingHandler, is_streamed
+from portal.http.handler import Handler
+from portal.http.request_streaming import is_streamed
 from tests.factories import make_attempt, make_job, make_token, make_user
 from tests.personas import session_of
 
@@ -77,7 +78,7 @@ def ask(path: str, length: int | None, *, method: str = "POST", pieces: int = 0,
 
     async def scenario() -> Sender:
         sender = Sender(pieces)
-        handler: Callable[..., Awaitable[None]] = StreamingHandler()
+        handler: Callable[..., Awaitable[None]] = Handler()
         await asyncio.wait_for(handler(scope, sender.receive, sender.send), 30)
         return sender
 
@@ -165,7 +166,7 @@ def test_a_body_that_arrives_too_late_is_refused(monkeypatch: pytest.MonkeyPatch
 
     async def scenario() -> int:
         sender = Sender(0, hangs=True)
-        await asyncio.wait_for(StreamingHandler()(scope, sender.receive, sender.send), 30)
+        await asyncio.wait_for(Handler()(scope, sender.receive, sender.send), 30)
         return sender.status
 
     assert async_to_sync(scenario)() == 408

@@ -355,3 +355,61 @@ def test_a_spool_that_can_be_read_again_is_sent_whole(tmp_path: Path, monkeypatc
         shop.sender._send_due()
     assert shop.finish()
     assert shop.ingest.has(METRICS) == [[1.0, 1, "cost", 1.0]]
+
+
+# --- Overloaded portal -----------------------------------------------------------------------------------------------
+def paced(seconds: Any) -> Reply:
+    """Reply as a portal that names an age of batches."""
+
+    def reply(call: str, message: Any) -> Answer:
+        answer = takes(call, message)
+        assert isinstance(answer, Taken)
+        return Taken({**answer.body, contract.PACE: seconds})
+
+    return reply
+
+
+def age_after(shop: Shop) -> float:
+    """Return the age at which a batch is due after an answer of the portal, in seconds."""
+    shop.sender._call("heartbeat", {"replica": "trainer-0"})
+    shop.sender.append(LOGS, ['[1.0, "stdout", "two"]'])
+    due = shop.sender._due(LOGS, 0.0)
+    since = shop.sender._spools[LOGS]._waiting_since
+    assert due is not None and since is not None
+    return due - since
+
+
+@pytest.mark.invariant("An agent sends batches at the age that the portal names in its last answer.")
+@pytest.mark.parametrize(
+    ("named", "age"),
+    [
+        (3.0, 3.0),
+        (3600, contract.BATCH_SECONDS_LIMIT),
+        (0.0, contract.BATCH_SECONDS),
+        ("3", contract.BATCH_SECONDS),
+        (float("nan"), contract.BATCH_SECONDS),
+    ],
+)
+def test_batches_wait_for_as_long_as_the_portal_says_within_limits(tmp_path: Path, named: Any, age: float) -> None:
+    assert age_after(Shop(tmp_path, paced(named))) == pytest.approx(age)
+
+
+def test_batches_are_sent_early_again_when_the_portal_names_no_age(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, paced(3.0))
+    age_after(shop)
+    shop.ingest.reply = takes
+    assert age_after(shop) == pytest.approx(contract.BATCH_SECONDS)
+
+
+def test_a_whole_batch_is_sent_at_once_to_an_overloaded_portal(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, paced(3.0))
+    shop.sender._call("heartbeat", {"replica": "trainer-0"})
+    shop.sender.append(LOGS, [json.dumps([1.0, "stdout", "x" * contract.BATCH_BYTES])])
+    assert shop.sender._due(LOGS, 0.0) == 0.0
+
+
+def test_the_end_of_a_replica_does_not_wait_for_the_age_of_its_batches(tmp_path: Path) -> None:
+    shop = Shop(tmp_path, paced(contract.BATCH_SECONDS_LIMIT))
+    shop.sender.append(LOGS, ['[1.0, "stdout", "one"]'])
+    assert shop.finish()
+    assert shop.ingest.has(LOGS) == [[1.0, "stdout", "one"]]

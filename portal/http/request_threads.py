@@ -1,0 +1,39 @@
+"""Threads for the synchronous work of requests: Django's views and middleware, and their queries.
+
+``asgiref`` starts a thread for each request and passes every synchronous part of it there and back. Django's handler
+takes six such turns for a request. Each costs about as much as a query, and SQLite is opened again in each thread. Here
+the threads are kept, with their connections to SQLite, and a request takes one turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from typing import ParamSpec, TypeVar
+
+from django.conf import settings
+
+from portal.common import request_load
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+# A thread is started when all others are busy. Each connection has one request at a time, so no request waits for a
+# thread, although a slow upload occupies one for minutes.
+_threads = ThreadPoolExecutor(settings.CONNECTIONS, thread_name_prefix="request")
+
+
+async def in_thread(
+    work: Callable[_Parameters, _Result], *args: _Parameters.args, **kwargs: _Parameters.kwargs
+) -> _Result:
+    """Call ``work`` in one of the threads and return its result.
+
+    It sees the context variables of the caller; those that it sets are its own. It must leave no connection to
+    PostgreSQL behind. Cancelling the wait does not end it.
+    """
+    context = copy_context()
+    loop = asyncio.get_running_loop()
+    with request_load.OF_PROCESS.request():
+        return await loop.run_in_executor(_threads, lambda: context.run(work, *args, **kwargs))
