@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -61,15 +60,10 @@ def _download(job: Job, artifact: Artifact) -> Path:
     """Return the path of the file in the user's cache; it is fetched if it is not there with the same content."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     target = tree.place_of(base / "regatta" / "models" / job.id, artifact.name)
-    if not (target.is_file() and _sha256(target) == artifact.sha256):
+    if not (target.is_file() and tree.sha256_of(target) == artifact.sha256):
         target.parent.mkdir(parents=True, exist_ok=True)
         job.download(artifact.name, target)
     return target
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _arrays(path: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ _KNOWN = {
 
 
 def of(value: Any) -> str:
-    """Return the end of a sentence that begins with the name: what the object is, and the next step."""
+    """Return the end of a message that begins with the name: what the object is, and the next step."""
     kind = type(value)
     top = kind.__module__.split(".")[0]
     if isinstance(value, io.IOBase):

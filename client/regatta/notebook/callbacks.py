@@ -72,7 +72,12 @@ class Callbacks:
     def _explain(self, error: Exception, iteration: Iteration) -> None:
         """Print the traceback without the frame of this module."""
         behind = error.__traceback__.tb_next if error.__traceback__ is not None else None
-        print("".join(traceback.format_exception(type(error), error, behind)), file=sys.stderr)
+        summary = traceback.TracebackException(type(error), error, behind)
+        label = here.cells({}).label
+        for frame in summary.stack:
+            _ = frame.line  # is read from the file before that gets another name
+            frame.filename = label(frame.filename)
+        print("".join(summary.format()), file=sys.stderr)
         print(
             f"The callback raised at step {iteration.step:g} and is not called again. The job keeps running. To go on "
             f"with a corrected callback: job.watch(callback, after={self.cursor})",

@@ -32,7 +32,7 @@ _OF_IPYTHON = frozenset({"display", "get_ipython", "In", "Out", "exit", "quit", 
 class Captured:
     """What code uses, ready to be written above it.
 
-    ``definitions`` are in an order in which each can run. ``problems``: a sentence for each name that cannot be sent.
+    ``definitions`` are in an order in which each can run. ``problems``: a message for each name that cannot be sent.
     """
 
     imports: set[str] = field(default_factory=set)
@@ -68,7 +68,9 @@ class Capture:
 
         ``where`` names the code in problems, such as ``the cell``.
         """
-        wanted = names.needs(tree)
+        futures = (node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__")
+        postponed = any(alias.name == "annotations" for node in futures for alias in node.names)
+        wanted = names.needs(tree, postponed=postponed)
         self._take(wanted.all, Place(tree, where, namespace, wanted.own | given, wanted.star), given)
 
     def root(self, name: str, function: Any) -> None:
@@ -86,7 +88,7 @@ class Capture:
             self.found.problems.append(f"`{name}` {error}")
             return
         namespace = getattr(inspect.unwrap(value), "__globals__", None) or self._cells.namespace
-        wanted = names.needs(source.tree)
+        wanted = names.needs(source.tree, postponed=source.future_annotations)
         place = Place(source.tree, f"`{name}`", namespace, wanted.own, wanted.star)
         # What runs at once, such as a decorator, has to stand above the definition.
         self._take(wanted.now, place)

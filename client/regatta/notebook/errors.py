@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class CaptureError(BadFile):
-    """Code of a notebook that cannot become a job. ``problems`` has one sentence for each reason."""
+    """Code of a notebook that cannot become a job. ``problems`` has one message for each reason."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("\n".join(problems))

@@ -12,7 +12,7 @@ from regatta.commands.options import PAIR, overrides
 from regatta.errors import QuotaExceeded
 from regatta.job import Job
 from regatta.notebook import here, program, submission
-from regatta.notebook.errors import CaptureError
+from regatta.notebook.errors import CaptureError, JobFailed
 
 _RESULT = "job"
 
@@ -79,9 +79,14 @@ def _train(
         return None
     job = submission.signed_in().jobs.submit(spec, namespace=namespace)
     shell.user_ns[variable] = job
-    ended = submission.watched(job, on_iteration, wait=not no_wait, made=made)
-    shell.user_ns[variable] = ended
-    return ended
+    try:
+        job = submission.watched(job, on_iteration, wait=not no_wait, made=made)
+    except JobFailed as failure:
+        job = failure.job
+        raise
+    finally:
+        shell.user_ns[variable] = job
+    return job
 
 
 def options_of(line: str) -> dict[str, Any]:

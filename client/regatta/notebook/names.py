@@ -15,8 +15,8 @@ class Needs:
     """Names in the order of their first use.
 
     ``now``: read while the code itself runs. ``later``: read only inside functions, when these are called.
-    ``star``: the code contains ``import *``, so any other name may come from there. ``own``: names that its functions
-    bind by ``global``.
+    ``star``: the code contains ``import *``, so any other name may come from there. ``own``: names that may be missing
+    outside: functions bind them by ``global``, or only annotations that are not evaluated have them.
     """
 
     now: tuple[str, ...]
@@ -29,13 +29,17 @@ class Needs:
         return (*self.now, *self.later)
 
 
-def needs(tree: ast.Module) -> Needs:
-    """Return the names that a module reads and does not bind before."""
+def needs(tree: ast.Module, *, postponed: bool = False) -> Needs:
+    """Return the names that a module reads and does not bind before. ``postponed``: annotations are not evaluated."""
     top = _TopLevel()
     top.run(tree.body)
     inside = [symbol for child in _table(tree).get_children() for symbol in _global_symbols(child)]
     inner = {symbol.get_name() for symbol in inside if symbol.is_referenced()} - _bound_anywhere(tree)
     own = frozenset(symbol.get_name() for symbol in inside if symbol.is_assigned())
+    if postponed:
+        evaluated = _TopLevel(annotations=False)
+        evaluated.run(tree.body)
+        own |= top.needed - evaluated.needed - inner
     places = first_uses(tree)
     now = sorted(top.needed, key=places.__getitem__)
     later = sorted(inner - top.needed, key=lambda name: places.get(name, (0, 0)))
@@ -100,9 +104,10 @@ def _global_symbols(table: symtable.SymbolTable) -> Iterator[symtable.Symbol]:
 class _TopLevel(ast.NodeVisitor):
     """Visits the top level in the order of evaluation. Bodies of functions do not run there, and are left out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, annotations: bool = True) -> None:
         self.bound: set[str] = set()
         self.needed: set[str] = set()
+        self._annotations = annotations
 
     def run(self, nodes: Iterable[ast.AST | None]) -> None:
         for node in nodes:
@@ -119,7 +124,7 @@ class _TopLevel(ast.NodeVisitor):
         self.run([node.value, *node.targets])
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> None:
-        self.visit(node.annotation)
+        self._annotation(node.annotation)
         if node.value is not None:
             self.run([node.value, node.target])
 
@@ -155,7 +160,7 @@ class _TopLevel(ast.NodeVisitor):
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self.run(node.decorator_list)
         self._signature(node)
-        self.run([node.returns])
+        self._annotation(node.returns)
         self.bound.add(node.name)
 
     visit_AsyncFunctionDef = visit_FunctionDef
@@ -167,11 +172,16 @@ class _TopLevel(ast.NodeVisitor):
         arguments = node.args
         self.run([*arguments.defaults, *arguments.kw_defaults])
         every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
-        self.run(each.annotation for each in every if each is not None)
+        for each in every:
+            self._annotation(each.annotation if each is not None else None)
+
+    def _annotation(self, node: ast.expr | None) -> None:
+        if self._annotations:
+            self.run([node])
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
         self.run([*node.decorator_list, *node.bases, *(keyword.value for keyword in node.keywords)])
-        body = _TopLevel()
+        body = _TopLevel(annotations=self._annotations)
         body.bound |= self.bound
         body.run(node.body)
         self.needed |= body.needed

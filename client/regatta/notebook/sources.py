@@ -30,7 +30,7 @@ class Source:
 
 
 class NoSource(Exception):
-    """Why the source of an object is not known, as the end of a sentence that begins with its name."""
+    """Why the source of an object is not known, as the end of a message that begins with its name."""
 
 
 def _named(file: str) -> str:
