@@ -47,6 +47,11 @@ class PortalError(Exception):
         errors = self.body.get("errors", {})
         return dict(errors) if isinstance(errors, Mapping) else {}
 
+    def _render_traceback_(self) -> list[str]:
+        """Lines that a notebook shows instead of the frames of this package."""
+        fields = (f"  {name}: {' '.join(messages)}" for name, messages in self.fields.items())
+        return [f"{type(self).__name__}: {self.detail}", *fields]
+
 
 class NotSignedIn(PortalError):
     exit_code = 3

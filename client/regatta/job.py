@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from regatta.errors import EXIT_NOT_FINISHED, EXIT_OF_STATE
-from regatta.models import Artifact, Line, Point, Replica
+from regatta.models import Artifact, Line, Point, PointPage, Replica
 from regatta.series import Series
 
 if TYPE_CHECKING:
+    from regatta.notebook.callbacks import Callback
     from regatta.resources.jobs import Jobs
     from regatta.terminal.watch import Watch
 
@@ -70,6 +71,22 @@ class Job:
             raise ValueError("This job was not created by a Client and has no portal to query.")
         return self.jobs
 
+    @property
+    def url(self) -> str:
+        """Address of the job's page."""
+        return self._jobs.page_url(self)
+
+    @property
+    def code(self) -> str:
+        """Program of the job, as it was submitted. Empty for a job that runs an image or a command without files."""
+        spec = self._jobs.specification(self.id)
+        entrypoint, files = spec.get("entrypoint"), spec.get("files") or {}
+        words = entrypoint.split() if isinstance(entrypoint, str) else list(entrypoint or ())
+        return next((str(files[word]) for word in words if word in files), "")
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(f"Job {self.name} in {self.namespace}: {self.state}. Page: {self.url}")
+
     # --- Control -----------------------------------------------------------------------------------------------------
     def refresh(self) -> Job:
         """Return the job in its current state."""
@@ -113,6 +130,24 @@ class Job:
         read = self._jobs.metrics.follow if follow else self._jobs.metrics.points
         return read(self.id, after, keys=key)
 
+    def point_pages(self, after: int = 0) -> Iterator[PointPage]:
+        """Yield the pages of points that exist now, at least one."""
+        return self._jobs.metrics.pages(self.id, after)
+
+    def last_lines(self, count: int) -> list[Line]:
+        """Return the last lines of the log so far."""
+        return self._jobs.logs.tail(self.id, count)
+
+    def watch(self, on_iteration: Callback | None = None, *, after: int = 0, wait: bool = True) -> Job:
+        """Show the job below the cell until it ends, and call ``on_iteration`` with each Iteration after a cursor.
+
+        Ctrl-C ends the watching, not the job. With ``wait=False`` it returns at once, and a thread watches. Raises
+        JobFailed if the job ends without success.
+        """
+        from regatta.notebook.submission import watched
+
+        return watched(self, on_iteration, after=after, wait=wait)
+
     def on(self, key: str, deed: Callable[[Point], object]) -> Watch[Point]:
         """Call ``deed`` with each value of a metric, past ones first, in a separate thread.
 
@@ -141,3 +176,14 @@ class Job:
     def download(self, name: str, target: Path | str) -> Artifact:
         """Download an artifact: completely and with the right hash, or not at all."""
         return self._jobs.artifacts.download(self.id, name, Path(target))
+
+    def model(self, name: str = "") -> Any:
+        """Download the model and load it: a dict of arrays for ``.npz``; nothing is unpickled.
+
+        ``name`` is the artifact; it may be left out if only one of them is a model. A ``.pt`` file is loaded with
+        ``weights_only=True`` if PyTorch is installed. Of other files the path of the download is returned. Raises
+        Missing if there is no model.
+        """
+        from regatta.trained_model import load
+
+        return load(self, name)

@@ -23,6 +23,18 @@ _NATIVE, _COMMAND = "native", "command"
 # Package that scripts of the native framework import.
 _RUNTIME = "runtime"
 REQUIREMENTS_FILE = "requirements.txt"
+# Keys of the specification for the options that are not at its top level.
+_PLACES: Mapping[str, Sequence[str]] = {
+    "trainers": ("roles", "trainer", "replicas"),
+    "min_trainers": ("roles", "trainer", "min"),
+    "max_trainers": ("roles", "trainer", "max"),
+    "pservers": ("roles", "pserver", "replicas"),
+    "cpu": ("roles", "trainer", "cpu"),
+    "memory": ("roles", "trainer", "memory"),
+    "gpu": ("roles", "trainer", "gpu"),
+    "pserver_cpu": ("roles", "pserver", "cpu"),
+    "pserver_memory": ("roles", "pserver", "memory"),
+}
 
 
 def load(file: Path, *, with_code: bool = False) -> dict[str, Any]:
@@ -68,6 +80,19 @@ def requirements_of(file: Path) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
+def changed(spec: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the specification with the values of the options; those that are None are left out."""
+    for name, value in given.items():
+        if value is None:
+            continue
+        *way, last = _PLACES.get(name, (name,))
+        target = spec
+        for step in way:
+            target = target.setdefault(step, {})
+        target[last] = value
+    return spec
+
+
 def add(spec: dict[str, Any], *, code: Sequence[Path], requirements: Sequence[str], env: Mapping[str, str]) -> None:
     """Add the values of the flags to the specification."""
     if code:
@@ -87,18 +112,18 @@ def _named_files(program: Sequence[str]) -> dict[str, str]:
     relative = [word for word in program if not Path(word).is_absolute() and ".." not in Path(word).parts]
     files = {word: _text(Path(word)) for word in relative if Path(word).is_file()}
     for script in [path for path in files if path.endswith(".py")]:
-        _add_modules(files, script, Path(script).parent)
+        with_modules(files, script, Path(script).parent)
     return files
 
 
-def _add_modules(files: dict[str, str], path: str, folder: Path) -> None:
+def with_modules(files: dict[str, str], path: str, folder: Path) -> None:
     """Add the modules below ``folder`` that a file imports, recursively. ``folder`` is the script's, as in sys.path."""
     for module in _imported(files[path]):
         for found in _sources(folder, module):
             name = found.as_posix()
             if name not in files:
                 files[name] = _text(found)
-                _add_modules(files, name, folder)
+                with_modules(files, name, folder)
 
 
 def _sources(folder: Path, module: str) -> list[Path]:
@@ -116,10 +141,11 @@ def _script(program: Sequence[str]) -> str:
 
 
 def _is_native(files: Mapping[str, str]) -> bool:
-    return any(_imports_runtime(text) for path, text in files.items() if path.endswith(".py"))
+    return any(imports_runtime(text) for path, text in files.items() if path.endswith(".py"))
 
 
-def _imports_runtime(source: str) -> bool:
+def imports_runtime(source: str) -> bool:
+    """Return whether a Python file uses the package of the native framework."""
     return any(name.split(".")[0] == _RUNTIME for name in _imported(source))
 
 

@@ -11,6 +11,7 @@ import click
 from regatta import jobfile, tree
 from regatta.api import Client
 from regatta.commands import stream
+from regatta.commands.options import PAIR, overrides
 from regatta.errors import QuotaExceeded
 from regatta.job import Job
 from regatta.session import Session, take
@@ -18,82 +19,6 @@ from regatta.terminal import output
 from regatta.terminal.output import Listing, print_message
 
 namespace_option = click.option("-n", "--namespace", default="", help="Namespace. Default: the current one.")
-
-
-class Pair(click.ParamType[tuple[str, str]]):
-    """Parameter ``name=value``."""
-
-    name = "name=value"
-
-    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> tuple[str, str]:
-        if isinstance(value, tuple):
-            return value
-        name, equals, rest = value.partition("=")
-        if not (name and equals):
-            self.fail(f"{value!r} is not in the form name=value.", param, context)
-        return name, rest
-
-
-PAIR = Pair()
-
-# Options that override the file, by key of the specification. A dot separates the keys of nested mappings.
-_OVERRIDES = (
-    click.option("--name", default=None, help="Name of the job."),
-    click.option("--framework", default=None, help="Framework: native, paddle, torch or command."),
-    click.option("--dataset", default=None, help="Dataset, such as public/digits."),
-    click.option("--passes", type=click.IntRange(min=1), default=None, help="Number of passes through the dataset."),
-    click.option("--mode", default=None, help="Update mode: sync, async, m_of_n(2), ssp(3) or outer(100)."),
-    click.option("--trainers", type=click.IntRange(min=1), default=None, help="Number of trainers."),
-    click.option(
-        "--pservers",
-        type=click.IntRange(min=0),
-        default=None,
-        help="Number of parameter servers; 0 for a plain program.",
-    ),
-    click.option("--cpu", type=click.FloatRange(min=0, min_open=True), default=None, help="CPU cores of each trainer."),
-    click.option("--memory", default=None, help="Memory of each trainer, such as 2Gi."),
-    click.option("--gpu", type=click.IntRange(min=0), default=None, help="GPUs of each trainer."),
-    click.option(
-        "--pserver-cpu",
-        type=click.FloatRange(min=0, min_open=True),
-        default=None,
-        help="CPU cores of each parameter server.",
-    ),
-    click.option("--pserver-memory", default=None, help="Memory of each parameter server, such as 2Gi."),
-    click.option(
-        "--priority", type=click.Choice(["low", "normal", "high"]), default=None, help="Priority in the queue."
-    ),
-    click.option("--timeout", default=None, help="Maximum run time, such as 2h."),
-    click.option("--retries", type=click.IntRange(min=0), default=None, help="Number of automatic retries."),
-)
-_PLACES: Mapping[str, Sequence[str]] = {
-    "trainers": ("roles", "trainer", "replicas"),
-    "pservers": ("roles", "pserver", "replicas"),
-    "cpu": ("roles", "trainer", "cpu"),
-    "memory": ("roles", "trainer", "memory"),
-    "gpu": ("roles", "trainer", "gpu"),
-    "pserver_cpu": ("roles", "pserver", "cpu"),
-    "pserver_memory": ("roles", "pserver", "memory"),
-}
-
-
-def overrides(command: Any) -> Any:
-    for decorate in reversed(_OVERRIDES):
-        command = decorate(command)
-    return command
-
-
-def _changed(spec: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the specification with the values of the flags."""
-    for name, value in given.items():
-        if value is None:
-            continue
-        *way, last = _PLACES.get(name, (name,))
-        target = spec
-        for step in way:
-            target = target.setdefault(step, {})
-        target[last] = value
-    return spec
 
 
 AFTER_DASHES = "regatta.after_dashes"
@@ -160,7 +85,7 @@ def submit(
         jobfile.add(spec, code=code, requirements=packages, env=dict(env))
         if program:
             spec = jobfile.with_program(spec, program, given["framework"])
-        spec = _changed(spec, given)
+        spec = jobfile.changed(spec, given)
         _offer_requirements(spec, program, code)
         if dry_run:
             _show_preview(portal.jobs.preview(spec, namespace=namespace), form)
@@ -311,7 +236,7 @@ def _show(job: Job) -> None:
 def clone(session: Session, /, job_id: str, again: bool, namespace: str, **given: Any) -> None:
     """Print the specification of a job, including its code. With --submit, submit a copy instead."""
     with session.portal() as portal:
-        spec = _changed(portal.jobs.specification(job_id), given)
+        spec = jobfile.changed(portal.jobs.specification(job_id), given)
         if not again:
             click.echo(output.to_yaml(spec), nl=False)
             return

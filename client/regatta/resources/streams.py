@@ -137,7 +137,7 @@ class Metrics:
 
     def points(self, job_id: str, after: int = 0, *, keys: str | None = None) -> Iterator[Point]:
         """Yield every value that exists now, as reported. ``keys``: names of metrics, separated by commas."""
-        for page in self._point_pages(job_id, after, keys=keys):
+        for page in self.pages(job_id, after, keys=keys):
             yield from page.points
 
     def follow(
@@ -149,10 +149,11 @@ class Metrics:
         enough: Callable[[], bool] = lambda: False,
     ) -> Iterator[Point]:
         """Yield the values as they are reported, each once, until the job has ended or ``enough()`` is true."""
-        for page in self._follower.pages(job_id, partial(self._point_pages, job_id, keys=keys), after, enough):
+        for page in self._follower.pages(job_id, partial(self.pages, job_id, keys=keys), after, enough):
             yield from page.points
 
-    def _point_pages(self, job_id: str, after: int = 0, *, keys: str | None = None) -> Iterator[PointPage]:
+    def pages(self, job_id: str, after: int = 0, *, keys: str | None = None) -> Iterator[PointPage]:
+        """Yield the pages of points that exist now, at least one."""
         while True:
             body = self._http.get(f"/api/v1/jobs/{segment(job_id)}/metrics/points", after=after, limit=PAGE, keys=keys)
             page = PointPage.from_json(body)
