@@ -14,8 +14,11 @@ PROCESSES := processes or browser or faults or postgres
 # More workers than cores: many tests wait for processes, servers and browsers.
 WORKERS = $(shell echo $$((2 * $$(nproc))))
 IN_PARALLEL = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
-# Reading only these files saves the time of importing all others. tests/conftest.py checks that no other has such tests.
+# Reading only these files saves the time of importing all others, in each worker. tests/conftest.py checks that no other
+# has such tests.
 TIMED = $(shell grep -rlw --include='test_*.py' timed tests)
+WITH_PROCESSES = $(shell grep -rlE --include='test_*.py' 'mark\.(processes|browser|faults|postgres)\b' tests)
+ON_CLUSTER = $(shell grep -rlE --include='test_*.py' 'mark\.kube\b' tests)
 
 help:
 	@echo "make run       start the portal on this machine (PORT=8000, REGATTA_DATA_DIR=./data)"
@@ -57,7 +60,7 @@ test-untimed: test-packages
 
 # The two halves of test-untimed.
 test-processes: test-packages
-	$(IN_PARALLEL) -m "($(PROCESSES)) and not timed and $(APART)" $(ARGS)
+	$(IN_PARALLEL) -m "($(PROCESSES)) and not timed and $(APART)" $(or $(ARGS),$(WITH_PROCESSES))
 
 test-others: test-packages
 	$(IN_PARALLEL) -m "not ($(PROCESSES)) and not timed and $(APART)" $(ARGS)
@@ -85,8 +88,8 @@ kube-setup: environment-dev
 
 test-kube: kube-setup
 	@# In parallel: they mostly wait for pods. Then those that need the whole cluster or compare times. (5: ARGS selected none.)
-	$(BIN)/python -m pytest -m "kube and not frameworks and not alone and not timed" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS) tests || [ $$? = 5 ]
-	$(BIN)/python -m pytest -m "kube and (alone or timed)$(if $(SHORT), and not lengthy)" --numprocesses 0 $(ARGS) tests || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m "kube and not frameworks and not alone and not timed" --numprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS) $(ON_CLUSTER) || [ $$? = 5 ]
+	$(BIN)/python -m pytest -m "kube and (alone or timed)$(if $(SHORT), and not lengthy)" --numprocesses 0 $(ARGS) $(ON_CLUSTER) || [ $$? = 5 ]
 
 test-faults: kube-setup
 	$(BIN)/python -m tests.installation.faults $(WORDS)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -124,22 +125,42 @@ _LONGEST = (
 )
 
 
-def _place(item: pytest.Item) -> int:
-    """Return the place of a test's file in ``_LONGEST``; that of all others is the last."""
-    return next((place for place, path in enumerate(_LONGEST) if item.nodeid.startswith(path)), len(_LONGEST))
+@functools.cache
+def _place(path: str) -> int:
+    """Return the place of a test file in ``_LONGEST``; that of all others is the last."""
+    return next((place for place, start in enumerate(_LONGEST) if path.startswith(start)), len(_LONGEST))
 
 
-def _names_timed(path: Path) -> bool:
-    """Return whether the text of a file has the word by which ``make test-timed`` finds the files with timed tests."""
-    return re.search(r"\btimed\b", path.read_text(encoding="utf-8")) is not None
+# Targets of the Makefile that read only files with these words, and the markers of their tests.
+_BY_WORD: Mapping[str, tuple[re.Pattern[str], frozenset[str]]] = {
+    "test-timed": (re.compile(r"\btimed\b"), frozenset({"timed"})),
+    "test-processes": (
+        re.compile(r"mark\.(processes|browser|faults|postgres)\b"),
+        frozenset({"processes", "browser", "faults", "postgres"}),
+    ),
+    "test-kube": (re.compile(r"mark\.kube\b"), frozenset({"kube"})),
+}
+
+
+@functools.cache
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _not_found(items: Iterable[pytest.Item]) -> Iterator[str]:
+    """Yield an error for each target that would not read a file with one of its tests."""
+    for target, (word, markers) in _BY_WORD.items():
+        files = {item.path for item in items if not markers.isdisjoint(mark.name for mark in item.iter_markers())}
+        unnamed = sorted(str(path) for path in files if not word.search(_text(path)))
+        if unnamed:
+            yield f"make {target} would not find the tests of {', '.join(unnamed)}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # The longest files come first, so that every worker has short ones at the end.
-    items.sort(key=_place)
-    unnamed = sorted({item.path for item in items if item.get_closest_marker("timed") and not _names_timed(item.path)})
-    if unnamed:
-        raise pytest.UsageError(f"make test-timed would not find the timed tests of {', '.join(map(str, unnamed))}")
+    items.sort(key=lambda item: _place(item.nodeid.partition("::")[0]))
+    if errors := list(_not_found(items)):
+        raise pytest.UsageError("; ".join(errors))
     for group, why_not in _GROUPS.items():
         reason = why_not()
         for item in items:
