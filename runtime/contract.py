@@ -67,6 +67,8 @@ WIRE_SECRET = "REGATTA_WIRE_SECRET"  # noqa: S105  a variable's name
 # agents only. Unset: the agent does not listen.
 CONTROL_KEY = "REGATTA_CONTROL_KEY"
 CONTROL_PORT = "REGATTA_CONTROL_PORT"  # TCP port of the control channel in a pod; unset: a socket in REPLICA_DIR
+# Directory of the sockets by which the agent looks into Python processes (runtime.inspection).
+INSPECTION = "REGATTA_INSPECTION"
 CHECKPOINT_DIR = "REGATTA_CHECKPOINT_DIR"  # of the job, with a directory per attempt; empty: no checkpoints
 CHECKPOINT_SECONDS = "REGATTA_CHECKPOINT_SECONDS"  # between two checkpoints
 REPLICA_DIR = "REGATTA_REPLICA_DIR"  # the agent's own directory: state file, lock, spool
