@@ -41,11 +41,11 @@ class ControlConnection:
         self.replica = replica
         self._connection = connection
 
-    def call(self, name: str, seconds: float = CALL_SECONDS, **parameters: Any) -> dict[str, Any]:
-        """Make the call and return its answer, within ``seconds``. Raises Refused if the agent refuses."""
+    def call(self, name: str, timeout: float = CALL_SECONDS, **parameters: Any) -> dict[str, Any]:
+        """Make the call and return its answer, within ``timeout`` seconds. Raises Refused if the agent refuses."""
         self.begin(name, **parameters)
         try:
-            return _answer(self.replica, self._connection.receive_document(seconds))
+            return _answer(self.replica, self._connection.receive_document(timeout))
         except WireError as error:
             raise _unreachable(self.replica, error) from error
 
@@ -92,10 +92,10 @@ class AsyncControlConnection:
         self._reader, self._writer = reader, writer
         self._decoder = Decoder()
 
-    async def call(self, name: str, seconds: float = CALL_SECONDS, **parameters: Any) -> dict[str, Any]:
-        """Make the call and return its answer, within ``seconds``. Raises Refused if the agent refuses."""
+    async def call(self, name: str, timeout: float = CALL_SECONDS, **parameters: Any) -> dict[str, Any]:
+        """Make the call and return its answer, within ``timeout`` seconds. Raises Refused if the agent refuses."""
         await self.begin(name, **parameters)
-        frame = await self.receive(seconds)
+        frame = await self.receive(timeout)
         try:
             return _answer(self.replica, frame.document())
         except WireError as error:
