@@ -12,7 +12,7 @@ test("counts add up from the innermost function to the root", () => {
   assert.deepEqual(main?.children.map((node) => [node.name, node.count]), [["read", 1], ["step", 3]]);
 });
 
-test("several replicas are told apart by their names, and one is not", () => {
+test("stacks of several replicas begin with their names, and those of one do not", () => {
   const one = { replica: "trainer-0", stacks: { a: 1 } };
   assert.deepEqual({ ...merged([one]) }, { a: 1 });
   assert.deepEqual({ ...merged([one, { replica: "trainer-1", stacks: { a: 2 } }]) }, { "trainer-0;a": 1, "trainer-1;a": 2 });

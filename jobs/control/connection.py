@@ -4,7 +4,7 @@
         answer = agent.call("ping")
 
 ``connect_async`` gives the same for a consumer of Channels. A connection carries one call; to make another, connect
-again (under 2 ms on one machine).
+again.
 """
 
 from __future__ import annotations

@@ -24,5 +24,5 @@ def accepted(attempt_id: str) -> Iterator[str]:
         yield _derived(attempt_id, secret)
 
 
-def _derived(attempt_id: str, secret: str) -> str:
+def _derived(attempt_id: str, secret: str | bytes) -> str:
     return salted_hmac(_SALT, attempt_id, secret=secret, algorithm="sha256").hexdigest()

@@ -145,7 +145,7 @@ def _known_threads() -> dict[int, Any]:
     """Return name and native number of each thread that the program has started with ``threading``."""
     # A program that has not imported ``threading`` must not get it from here: it would take this for the main thread.
     module = sys.modules.get("threading")
-    known = {_main_thread: ("MainThread", os.getpid())}
+    known: dict[int, Any] = {_main_thread: ("MainThread", os.getpid())}
     for ident, thread in dict(getattr(module, "_active", {})).items():
         known[ident] = str(thread.name)[:_TEXT], getattr(thread, "native_id", None)
     return known

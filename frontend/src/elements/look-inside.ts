@@ -50,6 +50,8 @@ const STATES: Record<string, () => string> = {
 };
 
 class LookInside extends HTMLElement {
+  private busy = false;
+  private over = false;
   private readonly take = h("button", { class: "button", type: "button", onclick: () => void this.stacks() }, gettext("Take stacks"));
   private readonly record = h("button", { class: "button", type: "button", onclick: () => void this.flameGraph() }, fill(gettext("Record flame graph ({seconds} s)"), { seconds: SECONDS }));
   private readonly note = h("span", { class: "quiet", role: "status" });
@@ -57,15 +59,19 @@ class LookInside extends HTMLElement {
 
   connectedCallback(): void {
     this.replaceChildren(h("div", { class: "look-buttons" }, this.take, this.record, this.note), this.result);
-    document.addEventListener("regatta:job", (event) => this.enable(!isTerminal((event as CustomEvent<Job>).detail.state)));
+    document.addEventListener("regatta:job", (event) => {
+      this.over = isTerminal((event as CustomEvent<Job>).detail.state);
+      this.enable();
+    });
   }
 
-  private enable(possible: boolean): void {
-    this.take.disabled = this.record.disabled = !possible;
+  private enable(): void {
+    this.take.disabled = this.record.disabled = this.busy || this.over;
   }
 
   private async ask<Answer>(path: string, body: unknown, waiting: string): Promise<Answer | null> {
-    this.enable(false);
+    this.busy = true;
+    this.enable();
     this.note.textContent = waiting;
     try {
       const answer = await postJson<Answer>(`/api/v1/jobs/${this.getAttribute("job")}/${path}`, body);
@@ -75,7 +81,8 @@ class LookInside extends HTMLElement {
       this.note.textContent = messageOf(error);
       return null;
     } finally {
-      this.enable(true);
+      this.busy = false;
+      this.enable();
     }
   }
 

@@ -7,6 +7,7 @@ nothing else; connections without proof are few, short, and slow to begin, so th
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import sys
@@ -112,7 +113,7 @@ class ControlServer:
             connection = Connection(link, identity.PROOF_BYTES)
             others = self._add(connection)
             try:
-                _thread("control call", lambda connection=connection: self._serve(connection))
+                _thread("control call", functools.partial(self._serve, connection))
             except RuntimeError:  # no thread can be started
                 self._discard(connection)
                 connection.close()

@@ -122,7 +122,8 @@ def summary(looks: list[Look]) -> dict[str, Any]:
     if not python:
         return {"state": GONE, "note": "", "threads": [], "left_out": 0}
     worst = max(python, key=lambda one: _SEVERITY[one.state])
-    threads, size, left_out = [], 0, 0
+    threads: list[dict[str, Any]] = []
+    size = left_out = 0
     for thread in (thread for one in python for thread in one.threads):
         document = _thread_json(thread)
         size += len(json.dumps(document, ensure_ascii=False).encode("utf-8", "replace"))
