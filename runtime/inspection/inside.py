@@ -138,7 +138,7 @@ def _stacks(request: dict[str, Any]) -> dict[str, Any]:
             name, native = known.get(ident, ("", None))
             threads.append({"native_id": native, "name": name, "frames": list(islice(_walk(frame), _FRAMES))})
     threads.sort(key=lambda thread: thread["native_id"] or 0)
-    return {"threads": threads}
+    return {"threads": threads, "own": _thread.get_native_id()}
 
 
 def _known_threads() -> dict[int, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from runtime.agent.control import asking, processes
@@ -73,7 +73,7 @@ def look_into(call: Call, process: Process) -> Look:
         return Look(STOPPED, NOTE_STOPPED, natives)
     try:
         answer = asking.ask(call.settings.temporary, process, {"call": "stacks"}, ASK_SECONDS)
-        return Look(RUNNING, "", tuple(_answered(answer, process, names)))
+        return Look(RUNNING, "", tuple(_within_work(call, one) for one in _answered(answer, process, names)))
     except NotInspectable:
         # A forked child has no socket, and is not at fault; a program that is not Python has neither.
         state, silent = RUNNING, NOTE_NOT_PYTHON
@@ -90,12 +90,20 @@ def look_into(call: Call, process: Process) -> Look:
         return Look(state, silent, natives)
     dumped = [one for one in dumped if not (one.frames and one.frames[-1][0].endswith(_OWN_FILE))]
     note = NOTE_LOCK_HELD if state is UNRESPONSIVE else ""
-    return Look(state, note, tuple(Thread(one.identity, "", False, process.inner, one.frames) for one in dumped))
+    threads = (Thread(one.identity, "", False, process.inner, one.frames) for one in dumped)
+    return Look(state, note, tuple(_within_work(call, one) for one in threads))
+
+
+def _within_work(call: Call, thread: Thread) -> Thread:
+    """Name files of the job's code relative to its directory, which differs between the replicas of a machine."""
+    start = f"{call.settings.work}/"
+    return replace(thread, frames=tuple((file.removeprefix(start), line, name) for file, line, name in thread.frames))
 
 
 def _answered(answer: Mapping[str, Any], process: Process, names: Mapping[int, str]) -> Iterator[Thread]:
     """Yield the threads that Python knows, then the others, which have a name of the kernel alone."""
-    known: set[int] = set()
+    own = answer.get("own")  # the thread that answers is not the program's
+    known = {own} if isinstance(own, int) else set[int]()
     listed = answer.get("threads")
     for one in (listed if isinstance(listed, list) else [])[:THREADS]:
         if not isinstance(one, dict):
