@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from regatta.commands import account, data, job, notebook, settings, stream
+from regatta.commands import account, data, inspection, job, notebook, settings, stream
 from regatta.errors import EXIT_INTERRUPTED, EXIT_OK, PortalError
 from regatta.session import Outside, Session
 from regatta.terminal.output import print_message
@@ -29,6 +29,7 @@ def regatta(context: click.Context, asked: str) -> None:
 for command in (
     *account.COMMANDS,
     *job.COMMANDS,
+    *inspection.COMMANDS,
     *stream.COMMANDS,
     *data.COMMANDS,
     *notebook.COMMANDS,
