@@ -20,6 +20,7 @@ from datasets import selectors as datasets
 from datasets.selectors import Offer
 from datasets.storage.base import StorageError
 from jobs import examples
+from jobs.backends.local import isolation
 from jobs.builds import builders, code_snapshots
 from jobs.frameworks.definitions import COMMAND, usual_servers
 from jobs.frameworks.definitions import TABLE as FRAMEWORKS
@@ -164,6 +165,7 @@ def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
         "spec": job.spec,
         "ended": JobState(job.state) in TERMINAL,
         "may_write": may(user_of(request), Scope.JOB_WRITE, namespace),
+        "may_exec": may(user_of(request), Scope.JOB_EXEC, namespace) and not isolation.refusal(user_of(request)),
         "rehearsal": _offer(user_of(request), job),
         "job_data": localized_job(job_selectors.job_detail(job)),
         "code_data": {"files": _files(job), "entrypoint": job.spec.get("entrypoint", "train.py")},

@@ -1,9 +1,9 @@
 """Joiner of an isolated replica: starts a command with the rights of the replica's own, inside the same namespaces.
 
 ``start`` gets a descriptor with the order, a marshalled dictionary (``launch_request.JoinOrder``). There are two
-processes. The joiner enters the namespaces, starts the command and writes its wait status to ``status``; a SIGTERM makes
-it kill the command and what that started in its process group. The command is in the PID namespace of the replica and ends with it. It drops all privileges before
-it runs, and until then the replica's processes cannot inspect it: it is not dumpable.
+processes. The joiner enters the namespaces, starts the command and writes its wait status to ``status``; a SIGTERM
+makes it kill the command's process group. The command is in the PID namespace of the replica and ends with it. It drops
+all privileges before it runs, and until then the replica's processes cannot inspect it: it is not dumpable.
 
 The caller reads from the socket ``report``: STARTED, or else why the command could not be started. The command's
 standard streams are the joiner's.
@@ -79,8 +79,7 @@ def _kill(command: int) -> None:
     try:
         os.killpg(command, signal.SIGKILL)
     except OSError:
-        pass  # it has ended, or has not created its own group yet: it ends with this process
-        os._exit(_FAILED)
+        os._exit(_FAILED)  # it has ended, or has not created its own group yet: it ends with this process
 
 
 def _join(order: JoinOrder) -> None:

@@ -25,7 +25,7 @@ class Command:
         self._input_lock = threading.Lock()
 
     def start(self) -> None:
-        """Start the command in the calling thread, which must call ``relay`` and ``finish`` later. Raises NotLaunched."""
+        """Start the command in the calling thread, which then calls ``relay`` and ``finish``. Raises NotLaunched."""
         pipes = [os.pipe2(os.O_CLOEXEC) for _ in range(3)]
         (stdin, self._input), (out, stdout), (err, stderr) = pipes
         try:

@@ -95,5 +95,10 @@ class Guests:
         environment = child_process.environment(self._settings, temporary)
         if terminal:
             # Without a locale the shell would show every character beyond ASCII as a number.
-            return {"LC_CTYPE": "C.UTF-8", **environment, "TERM": TERMINAL_TYPE, "PS1": rf"{self._settings.replica}:\w\$ "}
+            return {
+                "LC_CTYPE": "C.UTF-8",
+                **environment,
+                "TERM": TERMINAL_TYPE,
+                "PS1": rf"{self._settings.replica}:\w\$ ",
+            }
         return environment

@@ -1,14 +1,15 @@
 """The calls ``terminal`` and ``exec``. Each keeps its connection until the program or the connection has ended.
 
 ``terminal``: ``{"session"?, "after"?, "columns", "rows"}``. Without a session, a new one is created. Answers
-``{"t": "session", "session", "from", "recent"}``, then output as bytes from the position ``from`` on,
+``{"t": "session", "session", "from"}``, then output as bytes from the position ``from`` on,
 ``{"t": "gap", "bytes"}`` for output that is no longer kept, and ``{"t": "exit", "code"}``. Accepts input as bytes,
 ``{"op": "resize", "columns", "rows"}`` and ``{"op": "end"}``.
 
 ``exec``: ``{"command": [...]}``. Answers ``{"t": "started"}``, then output as bytes after a byte for the stream (1:
 standard output, 2: standard error), and ``{"t": "exit", "code"}``. Accepts input as bytes and ``{"op": "end_input"}``.
 
-Both answer ``{"t": "error", "code", "detail"}`` to a call that they refuse.
+Both answer ``{"t": "error", "code", "detail"}`` to a call that they refuse. A replica that runs no user code refuses all
+of them: its process belongs to the platform.
 """
 
 from __future__ import annotations
