@@ -12,7 +12,7 @@ const argument = (name) => {
   return at < 0 ? undefined : process.argv[at + 1];
 };
 
-const shared = { bundle: true, format: "esm", logLevel: "warning", charset: "utf8", absWorkingDir: here };
+const shared = { bundle: true, format: "esm", logLevel: "warning", charset: "utf8", loader: { ".css": "text" }, absWorkingDir: here };
 
 async function buildTests() {
   const outdir = join(here, "build", "tests");
