@@ -26,9 +26,18 @@ class Guests:
     """
 
     def __init__(self, settings: Settings, command: Sequence[str], child: Child) -> None:
-        self._settings, self._command, self._child = settings, command, child
+        self._settings, self._command = settings, command
+        self._namespaces = child.namespaces
         self._lock = threading.Lock()
         self._running: dict[int, Joined] = {}
+        self._closed = False
+
+    def close(self) -> None:
+        """Start nothing more, because the replica ends, and leave its namespaces."""
+        with self._lock:
+            self._closed, namespaces, self._namespaces = True, self._namespaces, ()
+        for descriptor in namespaces:
+            os.close(descriptor)
 
     def pids(self) -> Collection[int]:
         """Return the processes whose descendants are the running programs, for the limits of the replica."""
@@ -40,9 +49,14 @@ class Guests:
 
         The caller calls ``end`` once the program has ended.
         """
-        settings, child = self._settings, self._child
+        settings = self._settings
         isolated = settings.sandbox == contract.NAMESPACES
-        descriptors: list[int] = []
+        with self._lock:
+            if self._closed:
+                raise NotLaunched("the replica ends")
+            # Copies, which stay open while the program starts.
+            namespaces = [os.dup(descriptor) for descriptor in self._namespaces]
+        descriptors = [*namespaces]
         try:
             entrance = ruleset = -1
             if settings.cgroup is not None:
@@ -59,7 +73,7 @@ class Guests:
                     limits=child_process.possible_limits(settings),
                     cgroup=entrance,
                     network=settings.network.namespaces if settings.network else (-1, -1),
-                    namespaces=child.namespaces,
+                    namespaces=namespaces,
                     ruleset=ruleset,
                     confined=settings.sandbox == contract.LANDLOCK,
                     terminal=terminal,
@@ -74,6 +88,9 @@ class Guests:
                     os.close(descriptor)
         with self._lock:
             self._running[joined.pid] = joined
+            ended = self._closed
+        if ended:
+            joined.terminate()
         return joined
 
     def end(self, joined: Joined) -> None:

@@ -8,8 +8,8 @@
 ``exec``: ``{"command": [...]}``. Answers ``{"t": "started"}``, then output as bytes after a byte for the stream (1:
 standard output, 2: standard error), and ``{"t": "exit", "code"}``. Accepts input as bytes and ``{"op": "end_input"}``.
 
-Both answer ``{"t": "error", "code", "detail"}`` to a call that they refuse. A replica that runs no user code refuses all
-of them: its process belongs to the platform.
+Both answer ``{"t": "error", "code", "detail"}`` to a call that they refuse. A replica that runs no user code refuses
+all of them: its process belongs to the platform.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from runtime.agent.control.calls import Call
 from runtime.agent.terminal.commands import Command
-from runtime.agent.terminal.frames import Connection, Frame
+from runtime.agent.terminal.frames import Connection, ControlFrames, Frame
 from runtime.agent.terminal.guest import Guests, NotLaunched
 from runtime.agent.terminal.session import Session, Size, Viewer
 from runtime.agent.terminal.sessions import MOST_SESSIONS, Sessions, TooManySessions
@@ -46,14 +47,19 @@ class Refused(Exception):
 class Handlers:
     """The calls of one replica."""
 
-    def __init__(self, guests: Guests, sessions: Sessions | None = None) -> None:
-        self._guests = guests
+    def __init__(self, guests: Guests, sessions: Sessions | None = None, *, user_code: bool = True) -> None:
+        """``user_code``: whether the replica runs code of a user. A process of the platform has no terminal."""
+        self._guests, self._user_code = guests, user_code
         self._sessions = sessions or Sessions(guests)
         self._commands = threading.BoundedSemaphore(MOST_COMMANDS)
 
     def table(self) -> Mapping[str, Handler]:
         """Return the handlers by the names of their calls."""
         return {"terminal": _answering(self.terminal), "exec": _answering(self.execute)}
+
+    def calls(self) -> Mapping[str, Callable[[Call], None]]:
+        """Return the calls of the control channel."""
+        return {name: _of_channel(handler) for name, handler in self.table().items()}
 
     # --- Terminals ---------------------------------------------------------------------------------------------------
     def terminal(self, connection: Connection, request: Request) -> None:
@@ -71,7 +77,12 @@ class Handlers:
         finally:
             viewer.leave()
 
+    def _check_user_code(self) -> None:
+        if not self._user_code:
+            raise Refused("no_user_code", messages.NO_USER_CODE())
+
     def _session(self, request: Request) -> Session:
+        self._check_user_code()
         size = _size(request)
         if name := request.get("session"):
             found = self._sessions.find(name) if isinstance(name, str) else None
@@ -89,6 +100,7 @@ class Handlers:
     # --- Commands ----------------------------------------------------------------------------------------------------
     def execute(self, connection: Connection, request: Request) -> None:
         """Run a command until it has ended. It is killed when the connection ends. Raises Refused."""
+        self._check_user_code()
         arguments = _arguments(request)
         if not self._commands.acquire(blocking=False):
             raise Refused("too_many_commands", messages.TOO_MANY_COMMANDS(most=MOST_COMMANDS))
@@ -108,6 +120,13 @@ class Handlers:
                 connection.send({"t": "exit", "code": code})
         finally:
             self._commands.release()
+
+
+def _of_channel(handler: Handler) -> Callable[[Call], None]:
+    def handle(call: Call) -> None:
+        handler(ControlFrames(call.connection), call.request)
+
+    return handle
 
 
 def _answering(call: Handler) -> Handler:
