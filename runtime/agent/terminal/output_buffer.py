@@ -11,16 +11,17 @@ class OutputBuffer:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._pieces: deque[bytes] = deque()
-        self.first = self.end = 0
+        self._kept = self.first = self.end = 0
 
     def append(self, data: bytes) -> None:
         """Store output, and drop whole pieces from the start that are beyond the capacity."""
-        data = data[-self._capacity :] if len(data) > self._capacity else data
         self.end += len(data)
         if data:
-            self._pieces.append(data)
-        while self.end - self.first > self._capacity:
-            self.first += len(self._pieces.popleft())
+            self._pieces.append(data[-self._capacity :])
+            self._kept += len(self._pieces[-1])
+        while self._kept > self._capacity:
+            self._kept -= len(self._pieces.popleft())
+        self.first = self.end - self._kept
 
     def read(self, after: int, most: int) -> tuple[int, bytes]:
         """Return the position of the next kept byte at or after the cursor, and at most ``most`` bytes from there.
