@@ -1,6 +1,7 @@
 /**
- * The document that xterm.js creates its elements with. The content security policy allows styles with the page's nonce
- * and through the object model. xterm.js adds style elements without a nonce and sets style attributes as text.
+ * The document that xterm.js creates its elements with (build.mjs). The content security policy allows styles with the
+ * page's nonce and through the object model. xterm.js adds style elements without a nonce and sets style attributes as
+ * text.
  */
 import { nonce } from "./dom";
 

@@ -123,7 +123,6 @@ function replicasTable(job: Job, terminals: boolean): HTMLElement {
     return h("p", { class: "quiet" }, gettext("No replicas yet. They appear here when the job is launched."));
   }
   const head = [gettext("Replica"), gettext("State"), gettext("What happened")].map((text) => h("th", { scope: "col" }, text));
-  if (terminals) head.push(h("td"));
   return h(
     "table",
     { class: "table replicas" },
@@ -139,8 +138,13 @@ function replicaRow(replica: Replica, terminals: boolean): HTMLElement {
     {},
     h("th", { scope: "row" }, replica.name),
     h("td", {}, chip),
-    h("td", { class: "quiet" }, replica.why, replica.start_number > 1 && h("div", {}, startInWords(replica.start_number))),
-    terminals && h("td", { class: "right" }, hasTerminal(replica) && terminalButton(replica.name)),
+    h(
+      "td",
+      { class: "quiet" },
+      replica.why,
+      replica.start_number > 1 && h("div", {}, startInWords(replica.start_number)),
+      terminals && hasTerminal(replica) && terminalButton(replica.name),
+    ),
   );
 }
 
