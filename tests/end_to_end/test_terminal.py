@@ -17,6 +17,7 @@ from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.browser, pytest.mark.timeout(300)]
 
+
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
     with browser.chromium() as started:
@@ -66,7 +67,9 @@ def test_a_shell_survives_a_reload_and_reaches_the_replica(
     page.get_by_role("button", name="Terminal trainer-0").click()
     screen = page.locator("terminal-view .xterm-rows")
     expect(screen).to_contain_text("trainer-0:")
-    page.keyboard.type("X=4$((1+1)); echo [$X] $(basename $PWD); printf '\\033[31mred\\033[38;2;10;160;90m rgb\\033[0m 训练\\n'\n")
+    page.keyboard.type(
+        "X=4$((1+1)); echo [$X] $(basename $PWD); printf '\\033[31mred\\033[38;2;10;160;90m rgb\\033[0m 训练\\n'\n"
+    )
     expect(screen).to_contain_text("[42] work")
     expect(screen).to_contain_text("red rgb 训练")
     ada.photograph("terminal")

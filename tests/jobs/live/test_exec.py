@@ -106,8 +106,8 @@ class Terminal(Socket):
         return "ready" if first["t"] == "ready" else f"{first['code']}:{await self.next()}"
 
 
-# The outcome for each: admin, owner, developer, viewer, stranger, nobody, then a disabled account, then tokens: revoked,
-# expired, of a disabled owner, of an owner without the scope, with it, and of a viewer with it.
+# The outcome for each: admin, owner, developer, viewer, stranger, nobody; then a disabled account; then tokens: revoked
+# and expired ones, of a disabled owner, of an owner without the scope, of an owner with it, of a viewer with it.
 EXPECTED = (
     "ready ready ready forbidden:4400 not_found:4400 4401 4401 4401 4401 4401 forbidden:4400 ready forbidden:4400"
 )
