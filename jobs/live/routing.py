@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path, re_path
 
 from jobs.live.consumers import NowhereConsumer, StreamConsumer
-from jobs.terminals.consumer import ExecConsumer
+from jobs.live.exec_consumer import ExecConsumer
 
 websocket_urlpatterns = [
     path("ws/v1/stream", StreamConsumer.as_asgi()),

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import httpx
 import pytest
 from playwright.sync_api import Browser, expect
 
-from regatta import Client
 from tests import browser
 from tests.end_to_end.support.browser import Person
 from tests.end_to_end.support.portal import RunningPortal

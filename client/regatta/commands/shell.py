@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 from typing import Any
@@ -45,8 +46,16 @@ class Shell:
     def _connect(self) -> None:
         context = self._session.context()
         columns, rows = raw.size()
-        query = {"replica": self._replica, "session": self.name, "after": self._after}
-        self._socket = ExecSocket(context.server, context.token, job=self._job, **query, columns=columns, rows=rows)
+        self._socket = ExecSocket(
+            context.server,
+            context.token,
+            job=self._job,
+            replica=self._replica,
+            session=self.name,
+            after=self._after,
+            columns=columns,
+            rows=rows,
+        )
 
     def _show(self) -> bool:
         """Print output until the connection ends. Return whether it showed a shell."""
@@ -145,7 +154,7 @@ def _run(socket: ExecSocket, command: tuple[str, ...]) -> int:
 
 def _feed(socket: ExecSocket) -> None:
     """Send the standard input."""
-    while data := sys.stdin.buffer.read1(INPUT_BYTES):
+    while data := os.read(sys.stdin.fileno(), INPUT_BYTES):
         socket.enter(data)
     socket.tell(op="end_input")
 

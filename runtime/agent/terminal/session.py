@@ -66,7 +66,7 @@ class Viewer:
 
 
 class Session:
-    """A shell. One thread starts it, reads its output, and lives until it has ended."""
+    """A shell. One thread starts it and reads its output until it has ended."""
 
     def __init__(
         self, guests: Guests, name: str, size: Size, ended: Callable[[Session], None], idle: float = IDLE_SECONDS

@@ -12,8 +12,8 @@ from django.test import Client
 
 from jobs.control.errors import ControlError
 from jobs.lifecycle.states import JobState, ReplicaState
+from jobs.live import exec_consumer as consumer
 from jobs.models import Job, Replica, TerminalRecording
-from jobs.terminals import consumer
 from portal.common.clock import now
 from rbac import services, tokens
 from rbac.models import AuditEntry, Membership, Role
