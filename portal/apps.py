@@ -11,6 +11,7 @@ CATALOGUES = (
     "jobs.messages.elastic",
     "jobs.messages.jobs",
     "jobs.messages.specification",
+    "jobs.messages.terminals",
     "portal.common.messages.requests",
     "portal.system.messages",
     "quota.messages",
@@ -18,6 +19,7 @@ CATALOGUES = (
     "runtime.messages.composition",
     "runtime.messages.data",
     "runtime.messages.isolation",
+    "runtime.messages.terminal",
     "runtime.messages.training",
 )
 

@@ -96,6 +96,8 @@ class Namespace(models.Model):
     )
     created = models.DateTimeField(auto_now_add=True)
     closed = models.DateTimeField(null=True, blank=True)
+    # Whether terminals of its jobs are recorded.
+    record_terminals = models.BooleanField(default=False, db_default=False)
     members = models.ManyToManyField(User, through="Membership", related_name="namespaces")
 
     def __str__(self) -> str:

@@ -17,6 +17,7 @@ class Scope(StrEnum):
     NAMESPACE_ADMIN = "namespace:admin"
     JOB_READ = "job:read"
     JOB_WRITE = "job:write"
+    JOB_EXEC = "job:exec"
     QUOTA_READ = "quota:read"
     DATASET_READ = "dataset:read"
     DATASET_WRITE = "dataset:write"
@@ -25,7 +26,7 @@ class Scope(StrEnum):
 
 
 _VIEWER = frozenset({Scope.NAMESPACE_READ, Scope.JOB_READ, Scope.QUOTA_READ, Scope.DATASET_READ})
-_DEVELOPER = _VIEWER | {Scope.JOB_WRITE, Scope.DATASET_WRITE}
+_DEVELOPER = _VIEWER | {Scope.JOB_WRITE, Scope.JOB_EXEC, Scope.DATASET_WRITE}
 _OWNER = _DEVELOPER | {Scope.NAMESPACE_ADMIN}
 
 SCOPES_OF_ROLE: Mapping[str, frozenset[Scope]] = {
@@ -40,6 +41,7 @@ DESCRIPTIONS: Mapping[Scope, str] = {
     Scope.NAMESPACE_ADMIN: _("Change the namespace, its members and its service tokens"),
     Scope.JOB_READ: _("See jobs, their logs, charts and models"),
     Scope.JOB_WRITE: _("Submit, scale, cancel and retry jobs"),
+    Scope.JOB_EXEC: _("Open terminals in running replicas and run commands there"),
     Scope.QUOTA_READ: _("See what the namespace may use and uses"),
     Scope.DATASET_READ: _("See and read datasets"),
     Scope.DATASET_WRITE: _("Upload, share and delete datasets"),
@@ -50,6 +52,7 @@ DESCRIPTIONS: Mapping[Scope, str] = {
 # Scopes that a token needs in addition, so that it can find what it may change.
 _BRINGS: Mapping[Scope, frozenset[Scope]] = {
     Scope.JOB_WRITE: frozenset({Scope.JOB_READ, Scope.QUOTA_READ, Scope.DATASET_READ}),
+    Scope.JOB_EXEC: frozenset({Scope.JOB_READ}),
     Scope.DATASET_WRITE: frozenset({Scope.DATASET_READ}),
 }
 

@@ -146,6 +146,17 @@ def remove_member(*, actor: User, namespace_name: str, username: str) -> None:
 
 
 @transaction.atomic
+def set_terminal_recording(*, actor: User, namespace_name: str, record: bool) -> None:
+    """Record the terminals of the namespace's jobs from now on, or stop. Raises NotFound and Forbidden."""
+    namespace = _locked(namespace_for(actor, namespace_name, Scope.NAMESPACE_ADMIN))
+    before = {"record_terminals": namespace.record_terminals}
+    namespace.record_terminals = record
+    namespace.save(update_fields=["record_terminals"])
+    after = {"record_terminals": record}
+    audit_log.record("namespace.change", namespace.name, actor=actor, namespace=namespace, before=before, after=after)
+
+
+@transaction.atomic
 def hand_over(*, actor: User, namespace_name: str, username: str) -> None:
     """Make another member the owner in place of the actor, who stays as a developer.
 

@@ -60,6 +60,7 @@ urlpatterns = [
     path("n/<str:ns>/abilities", namespaces.abilities, name="abilities"),
     path("n/<str:ns>/tokens", tokens.of_namespace, name="service-tokens"),
     path("n/<str:ns>/tokens/<uuid:token_id>/revoke", tokens.revoke_of_namespace, name="revoke-service-token"),
+    path("n/<str:ns>/record-terminals", namespaces.record_terminals, name="record-terminals"),
     path("n/<str:ns>/close", namespaces.close, name="close-namespace"),
     path("admin/users", admin.users, name="admin-users"),
     path("admin/new-user", admin.open_account, name="open-account"),

@@ -6,6 +6,7 @@ import { dateOf, isTerminal, stateLabel, type Job, type JobEvent } from "./core/
 import { happeningLabel, happeningsOf, type Happening } from "./core/happenings";
 import { bytes } from "./core/numbers";
 import { absolute } from "./core/time";
+import { startTerminals } from "./core/terminals";
 import { followTimeline, hasOlder, loadOlder } from "./core/timeline";
 
 interface ArtifactRow {
@@ -190,4 +191,5 @@ document.addEventListener("regatta:job", (event) => {
 });
 startTabs();
 startActions();
+startTerminals();
 followTimeline(showEvents);

@@ -4,6 +4,7 @@ from django.urls import path
 
 from jobs.api import inspection as inspection_api
 from jobs.api import jobs as job_api
+from jobs.api import recordings as recording_api
 from jobs.api import streams as stream_api
 
 urlpatterns = [
@@ -20,6 +21,12 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/files", job_api.FilesView.as_view(), name="api-job-files"),
     path("jobs/<uuid:job_id>/artifacts", job_api.ArtifactsView.as_view(), name="api-job-artifacts"),
     path("jobs/<uuid:job_id>/artifacts/<path:name>", job_api.ArtifactView.as_view(), name="api-job-artifact"),
+    path("jobs/<uuid:job_id>/recordings", recording_api.RecordingsView.as_view(), name="api-job-recordings"),
+    path(
+        "jobs/<uuid:job_id>/recordings/<uuid:recording_id>",
+        recording_api.RecordingView.as_view(),
+        name="api-job-recording",
+    ),
     path("jobs/<uuid:job_id>/metrics", stream_api.MetricsView.as_view(), name="job-metrics"),
     path("jobs/<uuid:job_id>/metrics/points", stream_api.PointsView.as_view(), name="job-points"),
     path("jobs/<uuid:job_id>/metrics.csv", stream_api.MetricsCsvView.as_view(), name="job-metrics-csv"),

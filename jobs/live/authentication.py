@@ -10,12 +10,14 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.contrib.auth import get_user
+from django.contrib.sessions.backends.base import SessionBase
 from django.http.request import HttpRequest, split_domain_port, validate_host
 from django.utils.translation import get_language_from_request
 
 from portal.common.clock import now
 from rbac.models import User
 from rbac.selectors import token_behind
+from rbac.sign_in.impersonation import IMPERSONATOR
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,17 @@ class Credentials:
             return found.user if found else None
         if not self.session:
             return None
-        store = import_module(settings.SESSION_ENGINE).SessionStore(self.session)
-        request: Any = SimpleNamespace(session=store)
+        request: Any = SimpleNamespace(session=self._store())
         user = get_user(request)
         return user if isinstance(user, User) and user.is_active else None
+
+    def is_impersonated(self) -> bool:
+        """Return whether an admin sees the portal as another account: nothing may be changed then."""
+        return bool(self.session) and IMPERSONATOR in self._store()
+
+    def _store(self) -> SessionBase:
+        store: SessionBase = import_module(settings.SESSION_ENGINE).SessionStore(self.session)
+        return store
 
 
 def credentials(scope: dict[str, Any]) -> Credentials:

@@ -138,7 +138,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
             await self._complain(error, ask.get("id"))
         except Exception as error:  # noqa: BLE001  any internal error, such as an unavailable database
             # If raised further, it would end this consumer without ``disconnect``: its tasks and its place would stay.
-            await self._end(_code_after(error, "An ask could not be answered."))
+            await self._end(code_after(error, "An ask could not be answered."))
 
     async def subscribe(self, ask: Ask) -> None:
         """Start a subscription. A repeated key restarts its subscription from the new cursor."""
@@ -175,7 +175,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
                     break
         except Exception as error:  # noqa: BLE001  any internal error
             # Without frames the reader would wait for ever. After the close it connects again, from its cursor.
-            await self._end(_code_after(error, f"The subscription {wanted.topic} has failed."))
+            await self._end(code_after(error, f"The subscription {wanted.topic} has failed."))
         self._running.pop(wanted.key, None)
 
     # --- Sending -----------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
         try:
             return await check
         except Exception as error:  # noqa: BLE001  any internal error
-            return _code_after(error, "The caller of a socket could not be checked.")
+            return code_after(error, "The caller of a socket could not be checked.")
 
     async def _recheck(self) -> int | None:
         """Drop the subscriptions that the caller may not see any more. Return a code if the socket must close."""
@@ -246,7 +246,7 @@ class StreamConsumer(AsyncWebsocketConsumer):
         return IDLE if time.monotonic() - self._busy_at > IDLE_SECONDS else None
 
 
-def _code_after(error: Exception, message: str) -> int:
+def code_after(error: Exception, message: str) -> int:
     """Log an error and return the code with which it closes the socket."""
     if outages.unavailable(error) is not None:
         return UNAVAILABLE

@@ -36,6 +36,7 @@ from jobs.selectors.jobs import job_for
 from jobs.services.notifications import happened, notify
 from jobs.spec.model import JobSpec
 from jobs.spec.quantities import span
+from jobs.terminals import recordings
 from portal.common.clock import now as wall_clock
 from portal.common.doorbell import ring
 from portal.common.errors import Conflict, Forbidden, NotFound, ValidationFailed
@@ -316,7 +317,7 @@ def delete_job(*, actor: User, job_id: UUID | str) -> None:
     job.refresh_from_db(fields=["state", "snapshot"])
     if job.state not in TERMINAL:
         raise Conflict(messages.JOB_NOT_ENDED(state=job.state))
-    keys = list(Artifact.objects.filter(job=job).values_list("key", flat=True))
+    keys = [*Artifact.objects.filter(job=job).values_list("key", flat=True), *recordings.keys_of(job)]
     detail = {"name": job.name, "owner": job.owner.username, "created": job.created.isoformat()}
     audit_log.record("job.delete", str(job.pk), actor=actor, namespace=job.namespace, detail=detail)
     pk, namespace = job.pk, job.namespace

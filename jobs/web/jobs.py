@@ -20,15 +20,17 @@ from datasets import selectors as datasets
 from datasets.selectors import Offer
 from datasets.storage.base import StorageError
 from jobs import examples
+from jobs.backends.local import isolation
 from jobs.builds import builders, code_snapshots
 from jobs.frameworks.definitions import COMMAND, usual_servers
 from jobs.frameworks.definitions import TABLE as FRAMEWORKS
 from jobs.lifecycle.states import TERMINAL, JobState
 from jobs.messages import jobs as messages
-from jobs.models import Job
+from jobs.models import Job, TerminalRecording
 from jobs.selectors import job_list as selectors_job_list
 from jobs.selectors import jobs as job_selectors
 from jobs.services import jobs as job_services
+from jobs.terminals import recordings
 from portal.common.errors import NotFound
 from portal.common.messages import localized, localized_job
 from rbac.access import may
@@ -164,11 +166,18 @@ def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
         "spec": job.spec,
         "ended": JobState(job.state) in TERMINAL,
         "may_write": may(user_of(request), Scope.JOB_WRITE, namespace),
+        "may_exec": may(user_of(request), Scope.JOB_EXEC, namespace) and not isolation.refusal(user_of(request)),
+        "recordings": _recordings(user_of(request), job),
         "rehearsal": _offer(user_of(request), job),
         "job_data": localized_job(job_selectors.job_detail(job)),
         "code_data": {"files": _files(job), "entrypoint": job.spec.get("entrypoint", "train.py")},
     }
     return render(request, "jobs/job.html", context)
+
+
+def _recordings(user: User, job: Job) -> list[TerminalRecording]:
+    """Return the recordings of the job's terminals for an owner of the namespace; none for others."""
+    return recordings.recordings_for(user, job.pk) if may(user, Scope.NAMESPACE_ADMIN, job.namespace) else []
 
 
 @require_POST

@@ -84,6 +84,19 @@ def remove_member(request: HttpRequest, ns: str, username: str) -> HttpResponse:
 
 @login_required
 @require_POST
+def record_terminals(request: HttpRequest, ns: str) -> HttpResponse:
+    """Begin or stop to record the terminals of the namespace's jobs."""
+    record = request.POST.get("record") == "1"
+
+    def action() -> None:
+        services.set_terminal_recording(actor=user_of(request), namespace_name=ns, record=record)
+
+    attempt(request, action, _("Terminals are recorded from now on.") if record else _("Terminals are not recorded."))
+    return redirect("members", ns=ns)
+
+
+@login_required
+@require_POST
 def hand_over(request: HttpRequest, ns: str, username: str) -> HttpResponse:
     """Make another member the owner in place of the actor."""
 

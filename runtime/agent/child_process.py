@@ -44,7 +44,7 @@ class Child:
     """A started process and the read ends of its output. It is the leader of its own process group.
 
     ``init``: the first process inside the namespaces, if the process is their launcher; the job's processes are below
-    it. ``shared_memory``: the directory of the job's own shared memory.
+    it. ``shared_memory``: the directory of the job's own shared memory. ``namespaces``: as in ``launch.Launched``.
     """
 
     process: subprocess.Popen[bytes]
@@ -52,6 +52,7 @@ class Child:
     stderr: int
     init: int | None = None
     shared_memory: int | None = None
+    namespaces: tuple[int, ...] = ()
 
     @property
     def pid(self) -> int:
@@ -91,7 +92,7 @@ def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | 
             stdout=stdout,
             stderr=stderr,
             cwd=settings.work,
-            env=_environment(settings, link, str(short_tmpdir.make(settings.temporary))),
+            env=environment(settings, str(short_tmpdir.make(settings.temporary))) | _address(link),
             pass_fds=(link,),
             process_group=0,
             preexec_fn=_before_exec(settings, ruleset, entrance),  # noqa: PLW1509  no other thread runs yet
@@ -109,15 +110,14 @@ def start(settings: Settings, command: Sequence[str], link: int, ruleset: int | 
 def _within_namespaces(
     settings: Settings, arguments: Sequence[str], link: int, entrance: int, pipes: tuple[int, int, int, int]
 ) -> Child:
-    own = [str(settings.work), str(settings.output), str(settings.temporary)]
     command = launch.Command(
         arguments=arguments,
-        environment=_environment(settings, link, launch_request.TEMPORARY),
+        environment=environment(settings, launch_request.TEMPORARY) | _address(link),
         directory=str(settings.work),
         uid=settings.run_as,
         view=sandbox.visible_tree(settings, arguments),
-        writable=own,
-        limits=[_possible(*limit) for limit in limits(settings)],
+        writable=writable(settings),
+        limits=possible_limits(settings),
         inherit=[link],
         shared_memory=settings.memory,
         cgroup=entrance,
@@ -130,7 +130,12 @@ def _within_namespaces(
         raise NotStarted(str(error), error.number) from None
     # None if it has ended already: then nothing is left to measure.
     init = next(iter(process_tree.children(launched.process.pid)), None)
-    return Child(launched.process, out, err, init, launched.shared_memory)
+    return Child(launched.process, out, err, init, launched.shared_memory, launched.namespaces)
+
+
+def writable(settings: Settings) -> list[str]:
+    """Return the replica's own directories."""
+    return [str(settings.work), str(settings.output), str(settings.temporary)]
 
 
 def limits(settings: Settings) -> Iterator[tuple[int, int, int]]:
@@ -153,10 +158,14 @@ def limits(settings: Settings) -> Iterator[tuple[int, int, int]]:
         yield resource.RLIMIT_NPROC, most, most
 
 
-def _environment(settings: Settings, link: int, temporary: str) -> dict[str, str]:
+def _address(link: int) -> dict[str, str]:
+    return {contract.AGENT_FD: str(link)}
+
+
+def environment(settings: Settings, temporary: str) -> dict[str, str]:
+    """Return the environment of the replica's processes, which holds no secret of the platform."""
     return {
         **settings.child_environment,
-        contract.AGENT_FD: str(link),
         contract.WORK_DIR: str(settings.work),
         contract.OUTPUT_DIR: str(settings.output),
         "HOME": str(settings.work),
@@ -178,7 +187,7 @@ def _inspection(settings: Settings, temporary: str) -> dict[str, str]:
 
 def _before_exec(settings: Settings, ruleset: int | None, entrance: int) -> Callable[[], None]:
     parent = os.getpid()
-    bounds = [_possible(*limit) for limit in limits(settings)]
+    bounds = possible_limits(settings)
 
     def prepare() -> None:
         if settings.network is not None:
@@ -199,6 +208,11 @@ def _before_exec(settings: Settings, ruleset: int | None, entrance: int) -> Call
             confinement.confine(ruleset, alone=False)
 
     return prepare
+
+
+def possible_limits(settings: Settings) -> list[tuple[int, int, int]]:
+    """Return the resource limits, each at most this process's own."""
+    return [_possible(*limit) for limit in limits(settings)]
 
 
 def _possible(which: int, soft: int, hard: int) -> tuple[int, int, int]:

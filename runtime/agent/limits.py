@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from runtime.agent import process_tree
 from runtime.agent.disk_usage import Disk
@@ -28,7 +28,7 @@ class Limits:
     """Comparison of the processes below the process ``root`` with the settings.
 
     ``shared_memory``: the directory of the replica's own /dev/shm, if it has one. Only such a replica is sure to be
-    readable from outside.
+    readable from outside. ``joined``: further processes whose descendants belong to the replica.
     """
 
     def __init__(
@@ -37,10 +37,12 @@ class Limits:
         root: int,
         shared_memory: int | None,
         clock: Callable[[], float] = time.monotonic,
+        joined: Callable[[], Collection[int]] = tuple,
     ) -> None:
         self._clock = clock
         self._unmeasured_since: float | None = None
         self._settings, self._root, self._shared_memory = settings, root, shared_memory
+        self._joined = joined
         self._isolated = shared_memory is not None
         self._device = os.fstat(shared_memory).st_dev if shared_memory is not None else -1
         self._held = process_tree.Held(0, 0)
@@ -72,7 +74,7 @@ class Limits:
 
     def _processes(self) -> Forced | None:
         most = self._settings.processes
-        self._census = process_tree.census(self._root, most)
+        self._census = process_tree.census(*self._roots(), enough=most)
         if most and self._census.tasks > most:
             return Forced(Force.PROCESSES, messages.TOO_MANY_PROCESSES(count=f"{most:,}"))
         return None
@@ -83,7 +85,7 @@ class Limits:
         files = self._in_shared_memory() + self._held.memory
         if not limit or _total(self._census.memory, files) <= limit:
             return None
-        used = _total(process_tree.shared_out(self._root), files)
+        used = _total(process_tree.shared_out(*self._roots()), files)
         if used <= limit:
             return None
         return Forced(Force.MEMORY, messages.OUT_OF_MEMORY_USED(used=mebibytes(used), limit=mebibytes(limit)))
@@ -103,8 +105,11 @@ class Limits:
     def _scan_descriptors(self) -> None:
         now = time.monotonic()
         if self._isolated and now >= self._next_scan:
-            self._held = process_tree.held(self._root, self._device)
+            self._held = process_tree.held(*self._roots(), counted=self._device)
             self._next_scan = time.monotonic() + max(_DESCRIPTORS_SECONDS, 5 * (time.monotonic() - now))
+
+    def _roots(self) -> tuple[int, ...]:
+        return self._root, *self._joined()
 
     def _in_shared_memory(self) -> int:
         if self._shared_memory is None:

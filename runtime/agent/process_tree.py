@@ -65,12 +65,12 @@ class Held:
     disk: int
 
 
-def descendants(root: int) -> Iterator[int]:
-    """Yield the processes below ``root``, parents first. Raises Unmeasurable.
+def descendants(*roots: int) -> Iterator[int]:
+    """Yield the processes below ``roots``, parents first. Raises Unmeasurable.
 
     A process that is just ending may or may not be among them.
     """
-    waiting = [root]
+    waiting = list(roots)
     while waiting:
         found = children(waiting.pop())
         yield from found
@@ -85,13 +85,13 @@ def children(pid: int) -> list[int]:
     return found
 
 
-def census(root: int, enough: int = 0) -> Census:
-    """Count the processes below ``root``. Stops once there are more tasks than ``enough`` (0: no bound).
+def census(*roots: int, enough: int = 0) -> Census:
+    """Count the processes below ``roots``. Stops once there are more tasks than ``enough`` (0: no bound).
 
     Raises Unmeasurable.
     """
     tasks, memory = 0, Memory()
-    for pid in descendants(root):
+    for pid in descendants(*roots):
         _, status = _living(pid)
         tasks += status.get(b"Threads", 0)
         memory += _resident(status)
@@ -100,20 +100,20 @@ def census(root: int, enough: int = 0) -> Census:
     return Census(tasks, memory)
 
 
-def shared_out(root: int) -> Memory:
-    """Return the memory mapped below ``root``, with every shared page divided among the processes that share it.
+def shared_out(*roots: int) -> Memory:
+    """Return the memory mapped below ``roots``, with every shared page divided among the processes that share it.
 
     Raises Unmeasurable.
     """
-    return sum((_proportional(pid) for pid in descendants(root)), Memory())
+    return sum((_proportional(pid) for pid in descendants(*roots)), Memory())
 
 
-def held(root: int, counted: int = -1) -> Held:
-    """Return what descriptors below ``root`` hold, except for files of the device ``counted``. Raises Unmeasurable."""
+def held(*roots: int, counted: int = -1) -> Held:
+    """Return what descriptors below ``roots`` hold, except for files of the device ``counted``. Raises Unmeasurable."""
     memory_device = _memory_device()
     memory: dict[int, int] = {}
     removed: dict[tuple[int, int], int] = {}
-    for pid in descendants(root):
+    for pid in descendants(*roots):
         for found in _opened(pid):
             if found.st_dev == memory_device:
                 memory[found.st_ino] = found.st_blocks * 512

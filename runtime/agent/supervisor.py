@@ -31,6 +31,7 @@ from runtime.messages import training as messages
 
 if TYPE_CHECKING:
     from runtime.agent.control.server import ControlServer
+    from runtime.agent.terminal.guest import Guests
 
 WATCH_SECONDS = 0.1
 # Time for data still in pipes and socket after the last process has ended.
@@ -63,6 +64,7 @@ class Supervisor:
         self._term_sent = False
         self._status: int | None = None
         self._control: ControlServer | None = None
+        self._guests: Guests | None = None
 
     # --- Run ---------------------------------------------------------------------------------------------------------
     def run(self) -> int:
@@ -105,14 +107,21 @@ class Supervisor:
             return None, messages.CONTROL_NOT_OPENED(problem=error.strerror)
 
     def _start_control(self, started: child_process.Child | Ending, listening: socket.socket | None) -> None:
+        from runtime.agent.control.calls import CALLS
         from runtime.agent.control.server import ControlServer
+        from runtime.agent.terminal.guest import Guests
+        from runtime.agent.terminal.handlers import Handlers
 
         if listening is None:
             return
         if not isinstance(started, child_process.Child):
             listening.close()
             return
-        self._control = ControlServer(self._settings, started, listening)
+        settings = self._settings
+        self._guests = Guests(settings, self._command, started)
+        user_code = settings.sandbox != contract.NO_SANDBOX or settings.role == contract.TRAINER
+        calls = {**CALLS, **Handlers(self._guests, user_code=user_code).calls()}
+        self._control = ControlServer(settings, started, listening, calls)
         self._control.start()
 
     def _start_child(self) -> tuple[child_process.Child | Ending, str]:
@@ -175,7 +184,8 @@ class Supervisor:
     def _watch_over(self, started: child_process.Child) -> None:
         """Watch the process until it has ended and been collected."""
         root = os.getpid() if started.init is None else started.init
-        limits = Limits(self._settings, root, started.shared_memory)
+        joined = self._guests.pids if self._guests is not None else tuple
+        limits = Limits(self._settings, root, started.shared_memory, joined=joined)
         try:
             poll = _Poll(os.pidfd_open(started.pid), self._wake)
         except OSError as error:
@@ -277,6 +287,8 @@ class Supervisor:
     # --- The end -----------------------------------------------------------------------------------------------------
     def _wind_down(self, started: child_process.Child) -> Ending:
         """End all processes, read all remaining output, and return how the process ended."""
+        if self._guests is not None:
+            self._guests.close()
         self._kill_all(started)
         if self._control is not None:
             self._control.close()

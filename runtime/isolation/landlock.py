@@ -18,7 +18,9 @@ _TRUNCATE, _DEVICE_CONTROL = 1 << 14, 1 << 15
 # Number of file access rights since each version. A newer kernel gets the rights of the last one.
 _RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
 # Signals and abstract sockets can be confined since version 6.
-SCOPES_SINCE, _SCOPES = 6, 0b11
+SCOPES_SINCE = 6
+ABSTRACT_SOCKETS, SIGNALS = 1, 2
+SCOPES = ABSTRACT_SOCKETS | SIGNALS
 
 READ_ONLY = _EXECUTE | _READ | _LIST
 DEVICE = _READ | _WRITE
@@ -34,17 +36,17 @@ class LandlockMissing(Exception):
     """The kernel has no Landlock. The message names the consequences."""
 
 
-def prepare(grants: Mapping[str, int]) -> int:
+def prepare(grants: Mapping[str, int], scopes: int = SCOPES) -> int:
     """Return the descriptor of a rule set that grants rights below these paths and nothing else.
 
-    Raises LandlockMissing if the kernel has none. Raises OSError if the rules could not be created: the process must
-    not run then.
+    ``scopes``: what stays among the processes under these rules, if the kernel supports that. Raises LandlockMissing
+    if the kernel has none. Raises OSError if the rules could not be created: the process must not run then.
     """
     version = syscalls.landlock_version()
     if not version:
         raise LandlockMissing(messages.NO_LANDLOCK())
     known = (1 << max(bits for since, bits in _RIGHTS.items() if since <= version)) - 1
-    ruleset = syscalls.landlock_ruleset(known, _SCOPES if version >= SCOPES_SINCE else 0)
+    ruleset = syscalls.landlock_ruleset(known, scopes if version >= SCOPES_SINCE else 0)
     try:
         for path, rights in grants.items():
             _allow(ruleset, path, rights & known)

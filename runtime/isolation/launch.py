@@ -10,15 +10,16 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from runtime.isolation import launcher
+from runtime.isolation.launch_request import NAMESPACES
 from runtime.isolation.view import View
 
 if TYPE_CHECKING:
     from runtime.isolation.launch_request import Order
 
-_ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 # A program text and not the launcher's file, which would be compiled at every start.
 _PROGRAM = """import sys; sys.path.insert(0, sys.argv[1])
 from runtime.isolation.launcher import start; start(int(sys.argv[2]))"""
@@ -39,10 +40,14 @@ class NotLaunched(Exception):
 
 @dataclass(frozen=True)
 class Launched:
-    """The launcher, which leads its own process group, and the directory of the command's own shared memory."""
+    """The launcher, which leads its own process group, and the directory of the command's own shared memory.
+
+    ``namespaces``: descriptors of the command's namespaces, in the order of ``launch_request.NAMESPACES``.
+    """
 
     process: subprocess.Popen[bytes]
     shared_memory: int
+    namespaces: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -70,10 +75,10 @@ class Command:
 def launch(command: Command, stdout: int, stderr: int) -> Launched:
     """Start the command. It is killed when the calling thread ends. Raises NotLaunched."""
     ours, theirs = socket.socketpair()
-    with ours, theirs, _written(_order(command, theirs.fileno())) as order:
+    with ours, theirs, written(_order(command, theirs.fileno())) as order:
         try:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, _ROOT, str(order)],
+                [sys.executable, "-I", "-S", "-B", "-c", _PROGRAM, ROOT, str(order)],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
@@ -86,7 +91,7 @@ def launch(command: Command, stdout: int, stderr: int) -> Launched:
             raise NotLaunched(str(error), error.errno) from None
         theirs.close()
         try:
-            return Launched(process, _await_start(ours))
+            return Launched(process, *_await_start(ours))
         except NotLaunched:
             process.kill()
             process.wait()
@@ -117,7 +122,7 @@ def _valid(*descriptors: int) -> tuple[int, ...]:
 
 
 @contextlib.contextmanager
-def _written(order: Order) -> Iterator[int]:
+def written(order: Mapping[str, Any]) -> Iterator[int]:
     """Write the order to memory and yield a descriptor for reading it."""
     descriptor = os.memfd_create("order", os.MFD_CLOEXEC)
     try:
@@ -129,27 +134,34 @@ def _written(order: Order) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _await_start(ours: socket.socket) -> int:
-    """Read the launcher's report and return the descriptor of the shared memory. Raises NotLaunched."""
+def _await_start(ours: socket.socket) -> tuple[int, tuple[int, ...]]:
+    """Read the launcher's report. Return the descriptors of shared memory and namespaces. Raises NotLaunched."""
     ours.settimeout(_SECONDS)
-    shared_memory, text = -1, b""
+    given, text = list[int](), b""
     with contextlib.suppress(ConnectionError):
         while len(text) < _LONGEST_REPORT:
             try:
-                piece, descriptors, _flags, _peer = socket.recv_fds(ours, _LONGEST_REPORT, 1)
+                piece, descriptors, _flags, _peer = socket.recv_fds(ours, _LONGEST_REPORT, 1 + len(NAMESPACES))
             except TimeoutError:
                 text = f"its isolation was not set up within {_SECONDS:g} s".encode()
                 break
-            shared_memory = descriptors[0] if descriptors else shared_memory
+            given += descriptors
             if not piece:
                 break
             text += piece
-    if text == launcher.SHARED_MEMORY_OPENED + launcher.STARTED and shared_memory >= 0:
-        return shared_memory
-    if shared_memory >= 0:
-        os.close(shared_memory)
+    for descriptor in given:
+        os.set_inheritable(descriptor, False)
+    if text == launcher.SHARED_MEMORY_OPENED + launcher.STARTED and len(given) == 1 + len(NAMESPACES):
+        return given[0], tuple(given[1:])
+    for descriptor in given:
+        os.close(descriptor)
     reason = text.removeprefix(launcher.SHARED_MEMORY_OPENED).removeprefix(launcher.STARTED)
-    number, refused, why = reason.decode("utf-8", "replace").partition(launcher.REFUSED)
+    raise refusal(reason)
+
+
+def refusal(report: bytes) -> NotLaunched:
+    """Return the error that a launcher or joiner has reported."""
+    number, refused, why = report.decode("utf-8", "replace").partition(launcher.REFUSED)
     if refused:
-        raise NotLaunched(why, int(number))
-    raise NotLaunched(number or "its launcher ended without a reason")
+        return NotLaunched(why, int(number))
+    return NotLaunched(number or "its launcher ended without a reason")

@@ -28,8 +28,34 @@ if TYPE_CHECKING:
         cgroup: int
         network: tuple[int, int]
 
+    class JoinOrder(TypedDict):
+        """What the joiner starts beside the command of an isolated replica.
+
+        ``namespaces``: descriptors in the order of NAMESPACES, or empty if the replica has none. ``ruleset``: Landlock
+        rules for a replica without namespaces, or -1. ``confined``: whether a replica without namespaces has a system
+        call filter. ``terminal``: the standard input is the controlling terminal. ``status``: the pipe for the exit.
+        """
+
+        parent: int
+        command: list[str]
+        environment: dict[str, str]
+        directory: str
+        uid: int
+        writable: list[str]
+        limits: list[tuple[int, int, int]]
+        report: int
+        status: int
+        cgroup: int
+        network: tuple[int, int]
+        namespaces: list[int]
+        ruleset: int
+        confined: bool
+        terminal: bool
+
 
 # Uses of a tree: read only; read only and shown as owned by the job's user; writable; a device.
 READ, GIVE, WRITE, DEVICE = "read", "give", "write", "device"
 TEMPORARY = "/tmp"  # noqa: S108  a directory of the view: the replica's own
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  likewise
+# Namespaces of an isolated command, in the order in which another process joins them.
+NAMESPACES = ("user", "cgroup", "ipc", "mnt", "pid")

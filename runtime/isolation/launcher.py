@@ -5,8 +5,8 @@ It ends with the command's exit code or signal and passes a SIGTERM on; killing 
 
 There are three processes. The launcher is outside. The init is the first process of the PID namespace: it builds the
 view, then only collects ended processes; the kernel ends all others with it. The third is the command. Its own data,
-above all its environment, reaches neither of the other two. The caller reads from the socket ``report``: the descriptor
-of the private /dev/shm, then STARTED, or else why the command could not be started.
+above all its environment, reaches neither of the other two. The caller reads from the socket ``report``: descriptors of
+the private /dev/shm and of the namespaces, then STARTED, or else why the command could not be started.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import select
 import struct
 import sys
 
-from runtime.isolation import landlock, syscalls
+from runtime.isolation import execution, syscalls
 from runtime.isolation.confinement import confine
-from runtime.isolation.launch_request import DEVICE, GIVE, READ, SHARED_MEMORY, TEMPORARY
+from runtime.isolation.launch_request import DEVICE, GIVE, NAMESPACES, READ, SHARED_MEMORY
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -36,11 +36,6 @@ STARTED = b"+"
 SHARED_MEMORY_OPENED = b"s"
 # Separator of a failed call's errno and its message.
 REFUSED = "!"
-# Makes a job the first process that the kernel ends when the machine runs out of memory.
-_OOM_SCORE = "500"
-# User id 0 is not privileged, programs gain no capabilities, and both settings are locked.
-_SECURE_BITS = 1 | 2 | 32 | 64 | 128
-_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 _FAILED = 1
 # Files of /proc that no namespace separates: the descriptions of all keys that the job's user may see.
 _MASKED = ("/proc/keys", "/proc/key-users")
@@ -53,7 +48,7 @@ def main(order: Order) -> int:
     os.set_inheritable(order["report"], False)  # its end signals that the command runs
     # The portal's umask is 077, with which the job's user could not enter the directories of the view.
     os.umask(0o022)
-    for number in _STOP_SIGNALS:
+    for number in execution.STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     reading, writing = os.pipe2(os.O_CLOEXEC)
@@ -66,16 +61,16 @@ def main(order: Order) -> int:
         userns = _map_of_owners(order["uid"]) if order["uid"] else 0
         _join_network(order)
         _unshare(order)
-        _end_with(order["parent"])
+        end_with(order["parent"])
     except OSError as error:
-        return _refuse(report, "isolate the process", error)
+        return refuse(report, "isolate the process", error)
     init = os.fork()
     if init == 0:
         os.close(reading)
         _Init(order, report, userns, writing).run()
     os.close(writing)
     report.close()
-    _forget(order["inherit"])
+    forget(order["inherit"])
     status = os.read(reading, 4)
     _, own = os.waitpid(init, 0)
     return _end_as(int.from_bytes(status, "little") if status else own)
@@ -102,9 +97,9 @@ def _unshare(order: Order) -> None:
         return
     uid, gid = os.geteuid(), os.getegid()
     syscalls.unshare(namespaces | syscalls.CLONE_NEWUSER)
-    _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{uid} {uid} 1")
-    _write("/proc/self/gid_map", f"{gid} {gid} 1")
+    execution.write("/proc/self/setgroups", "deny")
+    execution.write("/proc/self/uid_map", f"{uid} {uid} 1")
+    execution.write("/proc/self/gid_map", f"{gid} {gid} 1")
 
 
 def _map_of_owners(uid: int) -> int:
@@ -123,7 +118,7 @@ def _map_of_owners(uid: int) -> int:
         if not os.read(reading, 1):
             return 0
         for name, own in (("uid_map", os.geteuid()), ("gid_map", os.getegid())):
-            _write(f"/proc/{child}/{name}", f"{own} {uid} 1")
+            execution.write(f"/proc/{child}/{name}", f"{own} {uid} 1")
         return os.open(f"/proc/{child}/ns/user", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return 0  # then files keep their owners
@@ -133,7 +128,7 @@ def _map_of_owners(uid: int) -> int:
         os.waitpid(child, 0)
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(_FAILED)
@@ -162,23 +157,26 @@ class _Init:
             if _is_broken(self._status):
                 os._exit(_FAILED)  # the launcher ended before that call
             opened = build(self._order["view"], self._order["shared_memory"], self._userns)
-            descriptor = socket.SOL_SOCKET, socket.SCM_RIGHTS, struct.pack("i", opened)
-            self._report.sendmsg([SHARED_MEMORY_OPENED], [descriptor])
-            os.close(opened)
+            # The namespaces too: nobody but this process may open them once it is no longer dumpable.
+            given = [opened, *(os.open(f"/proc/self/ns/{name}", os.O_RDONLY | os.O_CLOEXEC) for name in NAMESPACES)]
+            packed = struct.pack(f"{len(given)}i", *given)
+            self._report.sendmsg([SHARED_MEMORY_OPENED], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, packed)])
+            for descriptor in given:
+                os.close(descriptor)
             # Block stop signals until there is a command that they can be passed on to.
-            signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+            signal.pthread_sigmask(signal.SIG_BLOCK, execution.STOP_SIGNALS)
             command = os.fork()
             if command == 0:
                 _run_command(self._order, self._report)
             self._guard(command)
         except OSError as error:
-            os._exit(_refuse(self._report, "build what the process may see", error))
+            os._exit(refuse(self._report, "build what the process may see", error))
         finally:
             os._exit(_FAILED)
 
     def _guard(self, command: int) -> None:
         """Pass stop signals on, collect all ended processes, and end with the command."""
-        for number in _STOP_SIGNALS:
+        for number in execution.STOP_SIGNALS:
             signal.signal(number, lambda number, frame: _pass_on(command, number))
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
@@ -186,7 +184,7 @@ class _Init:
         syscalls.drop_capabilities(1 << syscalls.CAP_KILL if self._order["uid"] else 0)
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
         self._report.close()
-        _forget(self._order["inherit"])
+        forget(self._order["inherit"])
         while True:
             pid, status = os.waitpid(-1, 0)
             if pid == command:
@@ -216,7 +214,7 @@ def build(shown: tuple[Any, ...], shared_memory: int, userns: int) -> int:
     copies = [(_copy(source, use, userns), target) for source, target, use in trees]
     syscalls.mount("tmpfs", _BASE, "tmpfs", syscalls.MS_NOSUID | syscalls.MS_NODEV, "size=4m,mode=755")
     for path, content in files:
-        _write(_place(path, directory=False), content)
+        execution.write(_place(path, directory=False), content)
     for path, target in links:
         os.symlink(target, _parent(path))
     for descriptor, target in copies:
@@ -278,61 +276,27 @@ def _is_directory(descriptor: int) -> bool:
 def _run_command(order: Order, report: socket.socket) -> NoReturn:
     step = "confine the process"
     try:
-        # Python ignores the last two, but programs expect to be ended by them.
-        for number in (*_STOP_SIGNALS, signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
-        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        execution.reset_signals()
         os.setsid()
-        _write("/proc/self/oom_score_adj", _OOM_SCORE)
+        execution.write("/proc/self/oom_score_adj", execution.OOM_SCORE)
         for which, soft, hard in order["limits"]:
             resource.setrlimit(which, (soft, hard))
-        _drop_privileges(order["uid"])
-        confine(_ruleset(order["writable"]), alone=True)
+        execution.drop_privileges(order["uid"])
+        confine(execution.ruleset(order["writable"]), alone=True)
         step = "start it"
         os.chdir(order["directory"])
         for descriptor in order["inherit"]:
             os.set_inheritable(descriptor, True)
         report.send(STARTED)
-        _execute(order["command"], order["environment"])
+        execution.execute(order["command"], order["environment"])
     except OSError as error:
-        os._exit(_refuse(report, step, error))
+        os._exit(refuse(report, step, error))
     finally:
         os._exit(_FAILED)
 
 
-def _drop_privileges(uid: int) -> None:
-    syscalls.drop_bounding_set()
-    syscalls.prctl(syscalls.PR_SET_SECUREBITS, _SECURE_BITS)
-    if uid:
-        os.setgroups([])
-        os.setresgid(uid, uid, uid)
-        os.setresuid(uid, uid, uid)
-    syscalls.drop_capabilities()
-
-
-def _ruleset(writable: list[str]) -> int | None:
-    """Return the Landlock rules: a second barrier besides the view, if the kernel has Landlock. Raises OSError."""
-    grants = {
-        "/": landlock.READ_ONLY,
-        **dict.fromkeys(landlock.DEVICES, landlock.DEVICE),
-        **dict.fromkeys([*writable, TEMPORARY, SHARED_MEMORY], landlock.EVERYTHING),
-    }
-    try:
-        return landlock.prepare(grants)
-    except landlock.LandlockMissing:
-        return None
-
-
-def _execute(command: list[str], environment: dict[str, str]) -> None:
-    """Execute the command, found by its own PATH as in a shell. Raises OSError that names the program."""
-    try:
-        os.execvpe(command[0], command, environment)  # noqa: S606  no shell is needed
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, command[0]) from None
-
-
 # --- Helpers ---------------------------------------------------------------------------------------------------------
-def _refuse(report: socket.socket, step: str, error: OSError) -> int:
+def refuse(report: socket.socket, step: str, error: OSError) -> int:
     text = str(error) if step == "start it" else f"the machine did not {step}: {error}"
     try:
         report.send(f"{error.errno or 0}{REFUSED}{text}".encode("utf-8", "replace"))
@@ -341,20 +305,12 @@ def _refuse(report: socket.socket, step: str, error: OSError) -> int:
     return _FAILED
 
 
-def _forget(descriptors: list[int]) -> None:
+def forget(descriptors: list[int]) -> None:
     """Close the command's own descriptors, its output too: a reader waits until no process holds them."""
     nothing = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
     for number in (0, 1, 2):
         os.dup2(nothing, number)
     for descriptor in (*descriptors, nothing):
-        os.close(descriptor)
-
-
-def _write(path: str, content: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        os.write(descriptor, content.encode())
-    finally:
         os.close(descriptor)
 
 

@@ -41,7 +41,7 @@ def test_completing_nothing_stays_nothing() -> None:
 
 @given(scopes)
 def test_completing_brings_no_power_over_others(chosen: frozenset[Scope]) -> None:
-    powers = {Scope.JOB_WRITE, Scope.NAMESPACE_ADMIN, Scope.ACCOUNT_ADMIN, Scope.PLATFORM_ADMIN}
+    powers = {Scope.JOB_WRITE, Scope.JOB_EXEC, Scope.NAMESPACE_ADMIN, Scope.ACCOUNT_ADMIN, Scope.PLATFORM_ADMIN}
     assert set(complete(chosen)) & powers == chosen & powers
 
 

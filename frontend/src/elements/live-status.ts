@@ -81,12 +81,19 @@ export class LiveStatus extends HTMLElement {
     for (const stepper of this.steppers) stepper.show(job);
     this.elastic.show(job);
     this.rehearsal?.show(job);
-    this.replicas.replaceChildren(replicasTable(job));
+    this.showReplicas(job);
     document.dispatchEvent(new CustomEvent("regatta:rendered"));
     document.dispatchEvent(new CustomEvent("regatta:heard"));
     const summary = [job.state, job.attempt, ...job.replicas.map(({ name }) => name)].join();
     if (summary !== this.announced) this.announce(job);
     this.announced = summary;
+  }
+
+  private showReplicas(job: Job): void {
+    // The rows are new at every change; a focused button of the old ones is focused again.
+    const focused = this.replicas.contains(document.activeElement) ? (document.activeElement as HTMLElement).dataset["terminal"] : undefined;
+    this.replicas.replaceChildren(replicasTable(job, this.hasAttribute("may-exec") && !isTerminal(job.state)));
+    if (focused) this.replicas.querySelector<HTMLElement>(`[data-terminal="${focused}"]`)?.focus();
   }
 
   private announce(job: Job): void {
@@ -111,7 +118,7 @@ export class LiveStatus extends HTMLElement {
   }
 }
 
-function replicasTable(job: Job): HTMLElement {
+function replicasTable(job: Job, terminals: boolean): HTMLElement {
   if (job.replicas.length === 0) {
     return h("p", { class: "quiet" }, gettext("No replicas yet. They appear here when the job is launched."));
   }
@@ -120,18 +127,38 @@ function replicasTable(job: Job): HTMLElement {
     "table",
     { class: "table replicas" },
     h("thead", {}, h("tr", {}, ...head)),
-    h("tbody", {}, ...job.replicas.map(replicaRow)),
+    h("tbody", {}, ...job.replicas.map((replica) => replicaRow(replica, terminals))),
   );
 }
 
-function replicaRow(replica: Replica): HTMLElement {
+function replicaRow(replica: Replica, terminals: boolean): HTMLElement {
   const chip = h("span", { class: "dot-label", "data-replica-state": replica.state }, stateLabel(replica.state));
   return h(
     "tr",
     {},
     h("th", { scope: "row" }, replica.name),
     h("td", {}, chip),
-    h("td", { class: "quiet" }, replica.why, replica.start_number > 1 && h("div", {}, startInWords(replica.start_number))),
+    h(
+      "td",
+      { class: "quiet" },
+      replica.why,
+      replica.start_number > 1 && h("div", {}, startInWords(replica.start_number)),
+      terminals && hasTerminal(replica) && terminalButton(replica.name),
+    ),
+  );
+}
+
+/** Masters and parameter servers run the platform's code, and have no terminal. */
+function hasTerminal({ role, state }: Replica): boolean {
+  return role === "trainer" && ["starting", "registered"].includes(state);
+}
+
+function terminalButton(name: string): HTMLElement {
+  return h(
+    "button",
+    { type: "button", class: "button small", "data-terminal": name },
+    gettext("Terminal"),
+    h("span", { class: "visually-hidden" }, ` ${name}`),
   );
 }
 

@@ -41,7 +41,7 @@ def test_where_private_data_cannot_be_shown_to_another_user_jobs_keep_the_portal
     text = broken.read_text()
     assert mapped in text
     broken.write_text(text.replace(mapped, 'raise OSError("no ID-mapped mounts")'))
-    monkeypatch.setattr(launch, "_ROOT", str(tmp_path))
+    monkeypatch.setattr(launch, "ROOT", str(tmp_path))
     (tmp_path / "data").mkdir()
     assert probe(ATTEMPTS_UID, [str(tmp_path / "data")]).mode is Mode.USER
 
@@ -78,5 +78,5 @@ def test_a_command_that_stays_on_the_network_of_the_machine_is_a_problem(
     call = "        _join_network(order)\n"
     assert call in broken.read_text()
     broken.write_text(broken.read_text().replace(call, ""))
-    monkeypatch.setattr(launch, "_ROOT", str(tmp_path))
+    monkeypatch.setattr(launch, "ROOT", str(tmp_path))
     assert mentions(network_problem(mode, ATTEMPTS_UID, str(tmp_path)), messages.NETWORK_NAMESPACES_UNAVAILABLE)

@@ -1,0 +1,1 @@
+var a=class{constructor(t){this.after=t}after;take(t,e=0){let s=[];for(let n of t)n.seq<=this.after||(this.after=n.seq,s.push(n));return this.after=Math.max(this.after,e),s}skipTo(t){this.after=Math.max(this.after,t)}},o=500,f=3e4,c=.3;function h(r,t){let e=Math.min(f,o*2**(Math.max(1,r)-1));return Math.round(e*(1+c*(2*t-1)))}export{a,h as b};

@@ -1,0 +1,1 @@
+import{a as r}from"./chunk-AFSDAQZF.js";var s=[],i=new Map,n=!1;function l(t){let e=!n;n=!0;for(let o of t)i.set(o.id,o);for(let o of s)o.onJobs(t,e)}function f(t,e){s.push(e),n&&e.onJobs([...i.values()],!0),!(s.length>1)&&r().subscribe({stream:"jobs",namespace:t,onFrame:o=>o.t==="jobs"&&l(o.jobs),poll:async()=>s.forEach(({look:o})=>o())})}export{f as a};

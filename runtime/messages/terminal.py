@@ -1,0 +1,13 @@
+"""Messages of terminals and commands beside the process of a replica."""
+
+from runtime.messages import Template as _
+from runtime.messages import register
+
+TERMINAL_ENDED = _("This terminal has ended. Open a new one.")
+TOO_MANY_TERMINALS = _("This replica has {most} terminals, which is the most. Close one first.")
+TOO_MANY_COMMANDS = _("This replica runs {most} commands at once, which is the most. Wait for one to end.")
+COMMAND_INVALID = _("Send the command as a list of 1 to {arguments} texts with at most {bytes} characters together.")
+COMMAND_NOT_STARTED = _("The program could not be started: {why}")
+NO_USER_CODE = _("This replica runs no code of yours, so it has no terminal.")
+
+register("terminal", globals())
