@@ -10,6 +10,7 @@ from typing import Any
 
 from regatta.notebook import here
 from regatta.notebook.iterations import Iteration
+from regatta.series import package
 
 REDRAW_SECONDS = 0.25
 Callback = Callable[[Iteration], object]
@@ -92,10 +93,8 @@ class _Slot:
         self._handle: Any = None
 
     def show(self, figure: Any) -> None:
-        from IPython.display import display
-
         if self._handle is None:
-            self._handle = display(figure, display_id=True)
+            self._handle = package("IPython.display").display(figure, display_id=True)
         else:
             self._handle.update(figure)
 

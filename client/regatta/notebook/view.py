@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from regatta.job import Job
 from regatta.notebook.curve import Curve
 from regatta.notebook.iterations import Poll
+from regatta.series import package
 
 REDRAW_SECONDS = 0.5
 _COST = "cost"
@@ -112,11 +113,9 @@ class CellScreen:
     """Shows pages in the output of a cell. With anywidget the browser gets the current page also after a reload."""
 
     def __init__(self) -> None:
-        from IPython.display import display
-
         self._widget = _widget() if importlib.util.find_spec("anywidget") else None
         first = self._widget if self._widget is not None else _Page("", "")
-        self._handle: Any = display(first, display_id=True)
+        self._handle: Any = package("IPython.display").display(first, display_id=True)
 
     def show(self, html: str, text: str, *, final: bool) -> None:
         if self._widget is not None:
