@@ -1,3 +1,5 @@
+import importlib
+
 import numpy as np
 import pytest
 
@@ -11,10 +13,14 @@ from runtime.trainer.job import Job
 from runtime.trainer.servers.server_store import ServerStore
 from tests.waiting import until
 
-torch = pytest.importorskip("torch", reason="group torch: torch is not installed (pip install torch==2.13.0)")
-dist_torch = pytest.importorskip("runtime.adapters.torch")
-
 pytestmark = pytest.mark.torch
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _torch():
+    """Import torch where these tests run: it takes seconds, which each process that only collects them would lose."""
+    global torch, dist_torch
+    torch, dist_torch = importlib.import_module("torch"), importlib.import_module("runtime.adapters.torch")
 
 
 @pytest.fixture
