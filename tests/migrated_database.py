@@ -10,7 +10,11 @@ from __future__ import annotations
 import ast
 import fcntl
 import hashlib
+import os
 import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,6 +76,12 @@ def provide() -> None:
         raise NotImplementedError(connection.vendor)
 
 
+def provide_for_portal(target: Path) -> None:
+    """Copy a migrated SQLite file to ``target``, readable by its owner alone, for a portal in processes of its own."""
+    provide_file(DIRECTORY, fingerprint(sources()), target, _migrate_in_process)
+    target.chmod(0o600)
+
+
 def provide_file(directory: Path, key: str, target: Path, make: Callable[[str], None]) -> None:
     """Copy the SQLite file for ``key`` in ``directory`` to ``target``.
 
@@ -103,6 +113,15 @@ def _migrate(name: str) -> None:
         teardown_databases(old, verbosity=0, keepdb=True)
     finally:
         test["NAME"] = former
+
+
+def _migrate_in_process(name: str) -> None:
+    """Make a migrated file without this process's connection, which its tests may not use."""
+    with tempfile.TemporaryDirectory(dir=Path(name).parent) as data:
+        own = {key: value for key, value in os.environ.items() if not key.startswith(("REGATTA_", "DJANGO_"))}
+        command = [sys.executable, "manage.py", "migrate", "--verbosity=0"]
+        subprocess.run(command, cwd=ROOT, env=own | {"REGATTA_DATA_DIR": data}, check=True)
+        shutil.move(Path(data) / "regatta.sqlite3", name)
 
 
 def _provide_in_server(template: str, target: str) -> None:

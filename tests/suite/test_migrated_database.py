@@ -130,3 +130,13 @@ def test_a_changed_migration_is_noticed_by_the_next_run(monkeypatch: pytest.Monk
     changed.write_text(changed.read_text() + "\n# changed\n")
     migrated_database.provide()
     assert len(made) == 2
+
+
+def test_a_portal_gets_a_migrated_file_that_only_its_owner_can_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrated_database, "DIRECTORY", tmp_path / "kept")
+    monkeypatch.setattr(migrated_database, "_migrate_in_process", Maker())
+    migrated_database.provide_for_portal(tmp_path / "regatta.sqlite3")
+    assert number(tmp_path / "regatta.sqlite3") == 1
+    assert (tmp_path / "regatta.sqlite3").stat().st_mode & 0o777 == 0o600
