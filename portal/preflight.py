@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
-from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
-
 from portal.common.redis_client import client_of, without_password
 from portal.private_files import repair
 
@@ -60,10 +58,13 @@ def check_redis(addresses: Mapping[str, str]) -> list[str]:
     Raises CannotStart when one refuses its password or the number of its database. Returns a line for each that does
     not answer: the portal works without, and uses it once it answers.
     """
+    servers = {name: url for name, url in addresses.items() if url.startswith(("redis://", "rediss://"))}
+    if not servers:
+        return []
+    from redis.exceptions import AuthenticationError, AuthorizationError, RedisError, ResponseError
+
     lines = []
-    for name, url in addresses.items():
-        if not url.startswith(("redis://", "rediss://")):
-            continue
+    for name, url in servers.items():
         server = without_password(url)
         try:
             client_of(url).ping()
