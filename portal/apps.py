@@ -8,6 +8,7 @@ from django.conf import settings
 CATALOGUES = (
     "datasets.messages",
     "jobs.messages.cluster",
+    "jobs.messages.control",
     "jobs.messages.elastic",
     "jobs.messages.jobs",
     "jobs.messages.specification",
