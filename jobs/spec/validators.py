@@ -44,6 +44,8 @@ MOST_MASTERS = 2
 MOST_PASSES = 100_000
 MOST_RETRIES = 10
 LONGEST = timedelta(days=30)
+# A shorter time could not be told from the intervals at which processes report.
+SHORTEST_STALL = timedelta(seconds=10)
 IMAGE_LENGTH = 300
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -214,6 +216,14 @@ def check_timeout(document: Document, path: str, value: timedelta) -> timedelta:
     if not timedelta(seconds=1) <= value <= LONGEST:
         document.fail(path, messages.TIME_OUT_OF_RANGE(least="1s", most=quantities.span_text(LONGEST)))
         return DEFAULT_TIMEOUT
+    return value
+
+
+def check_stall_timeout(document: Document, path: str, value: timedelta | None) -> timedelta | None:
+    if value is not None and not SHORTEST_STALL <= value <= LONGEST:
+        least, most = quantities.span_text(SHORTEST_STALL), quantities.span_text(LONGEST)
+        document.fail(path, messages.TIME_OUT_OF_RANGE(least=least, most=most))
+        return None
     return value
 
 
