@@ -199,6 +199,7 @@ FIELDS: tuple[Field, ...] = (
         kinds.choice(*stall_actions.NAMES),
         "What happens when a running job makes no progress: an event, a restart of the replica, or the attempt's end.",
         default=stall_actions.NOTIFY,
+        check=validators.check_on_stall,
         omits_default=True,
         later=True,
     ),

@@ -51,8 +51,9 @@ class Params(Mapping[str, Array]):
     """A model: arrays by name. References to the arrays stay valid; every pull writes into them.
 
     ``nonfinite`` is one of ``NONFINITE``. ``guard`` wraps calls that may detect that other processes are lost. ``seed``
-    is used for tables without their own. ``times`` measures the calls. With ``mapped`` the arrays are different from the given ones, and read-only.
-    For servers on this host, the arrays are in the servers' memory, and a pull copies nothing.
+    is used for tables without their own. ``times`` measures the calls. With ``mapped`` the arrays are different from
+    the given ones, and read-only. For servers on this host, the arrays are in the servers' memory, and a pull copies
+    nothing.
     """
 
     def __init__(

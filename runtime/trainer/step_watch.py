@@ -22,9 +22,10 @@ from runtime import contract
 from runtime.trainer.step_times import Emit, Part, StepTimes
 
 # A step is reported from this age on, at this interval; in between its thread is sampled.
-LONG_SECONDS: Final = 10.0
+LONG_SECONDS: Final = 5.0
 REPORT_SECONDS: Final = 5.0
 SAMPLE_SECONDS: Final = 0.05
+REST_SECONDS: Final = 1.0  # between two looks at short steps
 # Pages of memory that a thread must touch for the first time, between two samples, to count as moving.
 MOST_FAULTS: Final = 4
 _READING_THREAD = "reading"
@@ -103,12 +104,13 @@ class StepWatch:
 
     def _run(self) -> None:
         while True:
-            time.sleep(SAMPLE_SECONDS if self.look() else REPORT_SECONDS)
+            time.sleep(SAMPLE_SECONDS if self.look() else REST_SECONDS)
 
     def look(self) -> bool:
         """Sample the thread if the step is long, and report it if that is due. Return whether it is long."""
         if self._times.open_seconds() < LONG_SECONDS:
             self._reported, self._collected = self._clock(), self._collector.seconds()
+            self._stillness.note((), 0)
             return False
         self._stillness.note(*self._sample())
         now = self._clock()
@@ -152,5 +154,6 @@ def page_faults(thread: int | None) -> int:
     """Return the page faults of a thread, by its native identifier; 0 where the system does not say."""
     with suppress(OSError, ValueError, IndexError):
         text = Path(f"/proc/self/task/{thread}/stat").read_text()
-        return int(text.rpartition(")")[2].split()[7])  # proc(5): minflt is field 10, the state after the name is field 3
+        # proc(5): minflt is field 10; the state, the first after the name, is field 3
+        return int(text.rpartition(")")[2].split()[7])
     return 0
