@@ -7,7 +7,6 @@ STALLED_STEPS = _("No step ended for {length}: {diagnosis}.")
 STALLED_POINTS = _("No metric point arrived for {length}: {diagnosis}.")
 STALLED_LINES = _("No line was printed for {length}: {diagnosis}.")
 PROGRESS_AGAIN = _("The job makes progress again, after {length}.")
-RESTARTED_STALLED = _("{replica} made no progress; restarted ({restarts} of {most}).")
 RESTART_IMPOSSIBLE = _("{text} No replica is restarted: the diagnosis names none that has restarts left.")
 ATTEMPT_STALLED = _("The job made no progress.")
 
@@ -16,7 +15,6 @@ STRAGGLER_OVER = _("{replica} no longer takes longer than the others.")
 
 READING = _("reading")
 COMPUTING = _("computing")
-WAITING = _("waiting")
 PUSHING = _("pushing")
 
 # --- Parts of a diagnosis --------------------------------------------------------------------------------------------
@@ -24,7 +22,6 @@ STANDS_AT = _("{replica} stands at {file} line {line} ({function})")
 STANDS_AT_AND = _("{replica} stands at {file} line {line} ({function}) and {doing}")
 STANDS_IN_PART = _("{replica} has been {part} at the same instruction for {count} s")
 MOVES_IN_PART = _("{replica} has been {part} for {count} s; its instructions change")
-NATIVE = _("{replica} executes native code and runs no Python")
 DOES = _("{replica} {doing}")
 STOPPED = _("{replica} is stopped by a signal (SIGSTOP)")
 UNRESPONSIVE = _("{replica} does not respond: it is stopped, or native code holds the interpreter lock")

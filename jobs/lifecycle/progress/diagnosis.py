@@ -22,7 +22,7 @@ from runtime.messages import Template
 from runtime.messages.composition import clauses, enumerated
 
 STOPPED, GONE, UNRESPONSIVE, FULL, COLLECTS = "stopped", "gone", "unresponsive", "disk full", "collects"
-NATIVE, STANDS, MOVES = "native", "stands", "moves"
+STANDS, MOVES = "stands", "moves"
 OVERLOADED, UNREACHED, SWAPPED, ALL_WAIT, NOT_KNOWN = "overloaded", "unreached", "swapped", "all wait", "not known"
 # The surest cause first.
 RANK: Final = (
@@ -37,14 +37,12 @@ RANK: Final = (
     waits.FILE,
     waits.NETWORK,
     waits.QUEUE,
-    NATIVE,
     STANDS,
     MOVES,
 )
 _PARTS: Mapping[str, Template] = {
     "read": messages.READING,
     "compute": messages.COMPUTING,
-    "wait": messages.WAITING,
     "push": messages.PUSHING,
 }
 _STATES: Mapping[str, tuple[str, Template]] = {"stopped": (STOPPED, messages.STOPPED), "gone": (GONE, messages.GONE)}
@@ -128,10 +126,10 @@ def _from_signs(name: str, signs: TrainerSigns | None, now: float) -> _Finding |
         return None
     if signs.is_silent(now):
         return _Finding(name, UNRESPONSIVE, messages.UNRESPONSIVE(replica=name))
-    if signs.part not in _PARTS:
-        return None
     if signs.part == "wait":
         return _Finding(name, waits.SERVERS, messages.DOES(replica=name, doing=messages.WAITS_FOR_SERVERS()))
+    if signs.part not in _PARTS:
+        return None
     kind, text = (STANDS, messages.STANDS_IN_PART) if signs.still >= STILL_SECONDS else (MOVES, messages.MOVES_IN_PART)
     return _Finding(name, kind, text(replica=name, part=_PARTS[signs.part](), count=f"{signs.part_seconds:.0f}"))
 
