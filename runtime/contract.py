@@ -63,6 +63,12 @@ INGEST_URL = "REGATTA_INGEST_URL"  # the portal's address; never given to user c
 INGEST_TOKEN = "REGATTA_INGEST_TOKEN"  # noqa: S105  the attempt's token; never given to user code
 # Secret by which the processes of an attempt prove to each other that they belong to it (runtime.protocol.proof).
 WIRE_SECRET = "REGATTA_WIRE_SECRET"  # noqa: S105  a variable's name
+# Key by which the portal and the attempt's agents prove themselves on the control channel (runtime.control); for the
+# agents only. Unset: the agent does not listen.
+CONTROL_KEY = "REGATTA_CONTROL_KEY"
+CONTROL_PORT = "REGATTA_CONTROL_PORT"  # TCP port of the control channel in a pod; unset: a socket in REPLICA_DIR
+# Directory of the sockets by which the agent looks into Python processes (runtime.inspection).
+INSPECTION = "REGATTA_INSPECTION"
 CHECKPOINT_DIR = "REGATTA_CHECKPOINT_DIR"  # of the job, with a directory per attempt; empty: no checkpoints
 CHECKPOINT_SECONDS = "REGATTA_CHECKPOINT_SECONDS"  # between two checkpoints
 REPLICA_DIR = "REGATTA_REPLICA_DIR"  # the agent's own directory: state file, lock, spool
@@ -121,6 +127,8 @@ NETWORKS = ("root", "user")
 AGENT_ONLY = (
     INGEST_URL,
     INGEST_TOKEN,
+    CONTROL_KEY,
+    CONTROL_PORT,
     REPLICA_DIR,
     LOG_CAP,
     LEASE,

@@ -14,7 +14,15 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
-from jobs.backends.base import AttemptRef, AttemptView, BackendUnavailable, LaunchPlan, Phase, ReplicaView
+from jobs.backends.base import (
+    AttemptRef,
+    AttemptView,
+    BackendUnavailable,
+    ControlAddress,
+    LaunchPlan,
+    Phase,
+    ReplicaView,
+)
 
 FRESH_SECONDS = 0.2
 NAME = "simulated"
@@ -54,6 +62,9 @@ class SimulatedBackend:
             else:
                 views = (ReplicaView(name, Phase(phase), code) for name, phase, code in replicas)
                 self._views[attempt] = AttemptView(False, tuple(views))
+
+    def control_address(self, ref: AttemptRef, name: str) -> ControlAddress | None:
+        return None
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         self._ask(op="stop", attempt=ref.attempt_id)

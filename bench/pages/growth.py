@@ -30,7 +30,7 @@ from bench.report import Row, missed
 from bench.scale import scale
 
 if TYPE_CHECKING:
-    from jobs.backends.base import AttemptRef, AttemptView, LaunchPlan
+    from jobs.backends.base import AttemptRef, AttemptView, ControlAddress, LaunchPlan
 
 ROUNDS, JOBS_OF_A_ROUND, JOBS_BEFORE = 5, scale(10, 1), scale(10, 1)
 LINES, POINTS, BATCHES = 10_000, 10_000, 50  # batches of each replica
@@ -121,6 +121,9 @@ class PlayedBackend:
     def restart(self, ref: AttemptRef, name: str, start_number: int) -> None: ...
 
     def kill(self, ref: AttemptRef, name: str) -> None: ...
+
+    def control_address(self, ref: AttemptRef, name: str) -> ControlAddress | None:
+        return None
 
     def attempts(self, namespaces: Collection[str]) -> Iterator[AttemptRef]:
         return iter(())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from regatta.commands import account, data, job, settings, stream
+from regatta.commands import account, data, inspection, job, settings, stream
 from regatta.errors import EXIT_INTERRUPTED, EXIT_OK, PortalError
 from regatta.session import Outside, Session
 from regatta.terminal.output import print_message
@@ -26,7 +26,14 @@ def regatta(context: click.Context, asked: str) -> None:
     context.obj = Session(context.obj or Outside(), asked)
 
 
-for command in (*account.COMMANDS, *job.COMMANDS, *stream.COMMANDS, *data.COMMANDS, *settings.COMMANDS):
+for command in (
+    *account.COMMANDS,
+    *job.COMMANDS,
+    *inspection.COMMANDS,
+    *stream.COMMANDS,
+    *data.COMMANDS,
+    *settings.COMMANDS,
+):
     regatta.add_command(command)
 
 

@@ -64,9 +64,21 @@ class Http:
             if not cursor:
                 return
 
-    def post(self, path: str, body: Any = None, *, headers: Mapping[str, str] | None = None, **query: Any) -> Any:
-        """Return the body of the response. Retried like other requests: the portal accepts every such call twice."""
-        return self._json("POST", path, json=body, headers=headers, params=query)
+    def post(
+        self,
+        path: str,
+        body: Any = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        timeout: float | None = None,
+        **query: Any,
+    ) -> Any:
+        """Return the body of the response. Retried like other requests: the portal accepts every such call twice.
+
+        ``timeout``: seconds for a call that takes longer than others.
+        """
+        patience = {} if timeout is None else {"timeout": timeout}
+        return self._json("POST", path, json=body, headers=headers, params=query, **patience)
 
     def put(self, path: str, body: Any) -> Any:
         return self._json("PUT", path, json=body)

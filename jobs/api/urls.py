@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from jobs.api import inspection as inspection_api
 from jobs.api import jobs as job_api
 from jobs.api import streams as stream_api
 
@@ -12,6 +13,8 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/retry", job_api.RetryView.as_view(), name="api-job-retry"),
     path("jobs/<uuid:job_id>/scale", job_api.ScaleView.as_view(), name="api-job-scale"),
     path("jobs/<uuid:job_id>/rehearse", job_api.RehearseView.as_view(), name="api-job-rehearse"),
+    path("jobs/<uuid:job_id>/stacks", inspection_api.StacksView.as_view(), name="api-job-stacks"),
+    path("jobs/<uuid:job_id>/flamegraph", inspection_api.FlameGraphView.as_view(), name="api-job-flamegraph"),
     path("jobs/<uuid:job_id>/clone", job_api.CloneView.as_view(), name="api-job-clone"),
     path("jobs/<uuid:job_id>/events", job_api.EventsView.as_view(), name="api-job-events"),
     path("jobs/<uuid:job_id>/files", job_api.FilesView.as_view(), name="api-job-files"),

@@ -71,6 +71,8 @@ class LaunchPlan:
     # The attempt's processes prove to each other with it that they belong to the attempt (``runtime.protocol.proof``).
     # Of several launches of an attempt, the first decides. Empty where they do not use the native protocol.
     wire_secret: str = field(repr=False, default="")
+    # With it the portal and the agents prove themselves on the control channel (``jobs.control``).
+    control_key: str = field(repr=False, default="")
     # The container image with the job's code and requirements. Empty: the backend uses its base image, and the agents
     # fetch the code. Local processes have no image.
     image: str = ""
@@ -130,6 +132,19 @@ class ReplicaView:
 
 
 @dataclass(frozen=True)
+class ControlAddress:
+    """Where the agent of a running replica listens: a Unix socket, or host and port."""
+
+    socket: Path | None = None
+    host: str = ""
+    port: int = 0
+
+
+class ControlMissing(Exception):
+    """The replica runs, but its agent does not listen: it is older than the control channel, or there is no agent."""
+
+
+@dataclass(frozen=True)
 class AttemptView:
     """Observed state of an attempt. ``gone``: the backend has no record of it (never launched, or cleaned up)."""
 
@@ -168,6 +183,12 @@ class ClusterBackend(Protocol):
 
     def kill(self, ref: AttemptRef, name: str) -> None:
         """Kill a replica's process as a failure would, without notice. Does nothing where none runs."""
+
+    def control_address(self, ref: AttemptRef, name: str) -> ControlAddress | None:
+        """Return where the agent of a running replica listens (``jobs.control``); None where the replica does not run.
+
+        Raises ControlMissing. The agent may end at any time, so the address may be of one that is gone.
+        """
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         """Request every replica to stop, and kill those that still run after the grace.

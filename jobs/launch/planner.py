@@ -77,6 +77,7 @@ def make_plan(
     settings: LaunchSettings,
     token: str,
     wire_secret: str = "",
+    control_key: str = "",
 ) -> LaunchPlan:
     """Return the plan of one attempt. Deterministic."""
     return LaunchPlan(
@@ -89,6 +90,7 @@ def make_plan(
         framework=spec.framework,
         ingest_token=token,
         wire_secret=wire_secret if is_coordinated(spec.framework, spec.pserver.replicas) and not spec.image else "",
+        control_key="" if spec.image else control_key,
         image=build.image,
         agents=not spec.image,
     )

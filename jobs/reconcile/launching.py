@@ -11,6 +11,7 @@ from django.conf import settings
 from jobs.backends import factory as backend_factory
 from jobs.backends.base import LaunchFailed
 from jobs.builds import builders
+from jobs.control import keys
 from jobs.launch import cluster_namespaces, coordination_accounts, planner, roles
 from jobs.lifecycle import state_machine
 from jobs.lifecycle.state_machine import Event
@@ -38,7 +39,8 @@ def launch(job: Job) -> Event | None:
             return None
         arranged = replace(launch_settings(job), coordination=coordination_accounts.arrange(ref))
         secret = secrets.token_hex(WIRE_SECRET_BYTES)
-        plan = planner.make_plan(ref, job.namespace.name, spec, made, arranged, token_of(attempt), secret)
+        given = token_of(attempt), secret, keys.current(ref.attempt_id)
+        plan = planner.make_plan(ref, job.namespace.name, spec, made, arranged, *given)
         backend_factory.current().launch(replace(plan, trusted=job.owner.is_admin))
     except LaunchFailed as failure:
         return state_machine.LaunchFailed(job.attempt, failure.why, retryable=failure.retryable)

@@ -161,9 +161,19 @@ def _environment(settings: Settings, link: int, temporary: str) -> dict[str, str
         contract.OUTPUT_DIR: str(settings.output),
         "HOME": str(settings.work),
         "TMPDIR": temporary,
+        **_inspection(settings, temporary),
         # Otherwise each thread would reserve an arena of its own out of the limit.
         "MALLOC_ARENA_MAX": "2",
     }
+
+
+def _inspection(settings: Settings, temporary: str) -> dict[str, str]:
+    """Return the variables by which Python processes of the replica can be inspected (``runtime.inspection``)."""
+    if not settings.control_key:
+        return {}
+    startup = str(Path(contract.__file__).parent / "inspection" / "startup")
+    path = settings.child_environment.get("PYTHONPATH", "")
+    return {contract.INSPECTION: temporary, "PYTHONPATH": os.pathsep.join(filter(None, (startup, path)))}
 
 
 def _before_exec(settings: Settings, ruleset: int | None, entrance: int) -> Callable[[], None]:

@@ -57,6 +57,8 @@ class Settings:
     child_environment: Mapping[str, str] = field(repr=False)
     ingest_token: str = field(repr=False, default="")
     traceparent: str = ""
+    control_key: bytes = field(repr=False, default=b"")
+    control_port: int = 0
 
     @property
     def replica(self) -> str:
@@ -101,6 +103,8 @@ def read(environ: Mapping[str, str]) -> Settings:
         child_environment=_child_environment(environ),
         ingest_token=environ[contract.INGEST_TOKEN],
         traceparent=environ.get(contract.TRACEPARENT, ""),
+        control_key=environ.get(contract.CONTROL_KEY, "").encode(),
+        control_port=int(environ.get(contract.CONTROL_PORT, "0")),
     )
 
 

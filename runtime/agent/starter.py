@@ -20,6 +20,7 @@ from runtime.isolation import network
 
 # Imported for the forks, which all need them.
 from runtime.agent import membership, pipes  # noqa: F401  isort: skip
+from runtime.agent.control import server  # noqa: F401  isort: skip
 from runtime.agent.delivery import ingest_client, shipping  # noqa: F401  isort: skip
 
 

@@ -7,11 +7,13 @@ import json
 import os
 import select
 import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from runtime import contract
 from runtime.agent import child_process, line_splitter, process_tree, short_tmpdir
@@ -26,6 +28,9 @@ from runtime.contract import Member, ReplicaState
 from runtime.isolation import cgroup, landlock, syscalls
 from runtime.isolation.network import is_kept
 from runtime.messages import training as messages
+
+if TYPE_CHECKING:
+    from runtime.agent.control.server import ControlServer
 
 WATCH_SECONDS = 0.1
 # Time for data still in pipes and socket after the last process has ended.
@@ -57,6 +62,7 @@ class Supervisor:
         self._kill_at: float | None = None
         self._term_sent = False
         self._status: int | None = None
+        self._control: ControlServer | None = None
 
     # --- Run ---------------------------------------------------------------------------------------------------------
     def run(self) -> int:
@@ -66,9 +72,11 @@ class Supervisor:
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         # Protects the agent's environment, with the token in it, from other processes of the same user.
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
+        listening, problem = self._listen()
         started, remark = self._start_child()
         try:
-            self._start_services(started, remark)
+            self._start_services(started, " ".join(filter(None, (remark, problem))))
+            self._start_control(started, listening)
         except OSError as error:
             return self._end_unkept(started, error)
         if isinstance(started, child_process.Child):
@@ -86,6 +94,26 @@ class Supervisor:
             raise AlreadyRunning(
                 messages.AGENT_ALREADY_RUNNING(replica=self._settings.replica, directory=self._settings.directory)
             )
+
+    def _listen(self) -> tuple[socket.socket | None, str]:
+        """Open the socket of the control channel before user code runs. A replica also runs without one."""
+        from runtime.agent.control.server import listener
+
+        try:
+            return listener(self._settings), ""
+        except OSError as error:
+            return None, messages.CONTROL_NOT_OPENED(problem=error.strerror)
+
+    def _start_control(self, started: child_process.Child | Ending, listening: socket.socket | None) -> None:
+        from runtime.agent.control.server import ControlServer
+
+        if listening is None:
+            return
+        if not isinstance(started, child_process.Child):
+            listening.close()
+            return
+        self._control = ControlServer(self._settings, started, listening)
+        self._control.start()
 
     def _start_child(self) -> tuple[child_process.Child | Ending, str]:
         """Start the command before any thread runs, or return the ending if that fails; with a remark for the log."""
@@ -250,6 +278,8 @@ class Supervisor:
     def _wind_down(self, started: child_process.Child) -> Ending:
         """End all processes, read all remaining output, and return how the process ended."""
         self._kill_all(started)
+        if self._control is not None:
+            self._control.close()
         self._leave_cgroup()
         short_tmpdir.remove(self._settings.temporary)
         self._membership.leave()

@@ -7,6 +7,7 @@ import io
 import json
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import httpx
 import pytest
@@ -354,6 +355,57 @@ def test_scale_sends_each_role(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("argument", ["trainer", "trainer=", "trainer=many"])
 def test_a_scale_that_names_no_number_is_2(argument: str) -> None:
     assert regatta(f"scale j1 {argument}")[0] == 2
+
+
+STACKS = {
+    "attempt": 1,
+    "spread_ms": 1.5,
+    "replicas": [
+        {"replica": "trainer-0", "state": "running", "note": None, "threads": [], "left_out": 0},
+        {"replica": "trainer-1", "state": "stopped", "note": "The process is stopped.", "threads": [], "left_out": 0},
+    ],
+    "groups": [
+        {
+            "frames": [{"file": "train.py", "line": 7, "function": "step"}],
+            "members": [{"replica": "trainer-0", "thread": "MainThread"}],
+            "roles": {"trainer": 1},
+        }
+    ],
+}
+
+
+def test_stacks_are_printed_by_group_after_the_replicas_that_do_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    assert regatta("stacks j1", {"POST /api/v1/jobs/j1/stacks": [ok(STACKS)]})[0] == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "trainer-1: stopped. The process is stopped.",
+        "",
+        "1 x trainer",
+        "  trainer-0 MainThread",
+        "    step  train.py:7",
+    ]
+
+
+def flames(*replicas: str) -> dict[str, Any]:
+    stacks = {"MainThread;main;<step>": 3, "MainThread;main": 1}
+    one = {"note": None, "samples": 4, "stacks": stacks, "memory": []}
+    return {"attempt": 1, "seconds": 2.0, "replicas": [{"replica": name, **one} for name in replicas]}
+
+
+def test_a_flame_graph_is_folded_text_that_tells_replicas_apart(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {"POST /api/v1/jobs/j1/flamegraph": [ok(flames("trainer-0", "trainer-1"))]}
+    _, portal = regatta("flamegraph j1 -s 2 -r trainer-0 -r trainer-1", answer)
+    assert portal.bodies() == [{"seconds": 2.0, "replicas": ["trainer-0", "trainer-1"]}]
+    assert capsys.readouterr().out.splitlines()[:2] == [
+        "trainer-0;MainThread;main;<step> 3", "trainer-0;MainThread;main 1",
+    ]  # fmt: skip
+
+
+def test_a_flame_graph_in_a_file_that_ends_with_svg_is_a_drawing(tmp_path: Path) -> None:
+    place = tmp_path / "out.svg"
+    regatta(f"flamegraph j1 -o {place}", {"POST /api/v1/jobs/j1/flamegraph": [ok(flames("trainer-0"))]})
+    drawing = ElementTree.parse(place).getroot()
+    titles = [each.text for each in drawing.iter("{http://www.w3.org/2000/svg}title")]
+    assert "<step>: 3 (75.0 %)" in titles
 
 
 def test_open_prints_the_page_without_a_browser(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from jobs.backends.base import AttemptRef, AttemptView, ClusterBackend, LaunchPlan, Phase, ReplicaPlan, ReplicaView
+from jobs.backends.base import (
+    AttemptRef,
+    AttemptView,
+    ClusterBackend,
+    ControlMissing,
+    LaunchPlan,
+    Phase,
+    ReplicaPlan,
+    ReplicaView,
+)
 from tests.runtime.agent.ingest_server import IngestServer
 from tests.waiting import until
 
@@ -150,6 +159,33 @@ class BackendContract:
 
     def test_killing_a_missing_attempt_does_nothing(self, backend: ClusterBackend) -> None:
         backend.kill(NEVER, "trainer-0")
+
+    # --- Control channel -------------------------------------------------------------------------------------------
+    def test_a_running_replica_has_a_control_address_that_is_gone_with_it(
+        self, backend: ClusterBackend, plan: Any, marker: Path
+    ) -> None:
+        attempt = replace(plan(self.ENDLESS), control_key="key")
+        backend.launch(attempt)
+        wait_until(backend, attempt.ref, lambda view: all_running(view) and len(started(marker)) == 2)
+        names = [one.name for one in attempt.replicas]
+        assert len({backend.control_address(attempt.ref, name) for name in names} - {None}) == len(names)
+        backend.stop(attempt.ref, NO_GRACE)
+        wait_until(backend, attempt.ref, all_exited)
+        assert [backend.control_address(attempt.ref, name) for name in names] == [None, None]
+
+    def test_an_agent_without_a_key_has_no_control_address(
+        self, backend: ClusterBackend, plan: Any, marker: Path
+    ) -> None:
+        attempt = plan(self.ENDLESS)
+        backend.launch(attempt)
+        wait_until(backend, attempt.ref, lambda view: all_running(view) and len(started(marker)) == 2)
+        with pytest.raises(ControlMissing):
+            backend.control_address(attempt.ref, "trainer-0")
+        backend.stop(attempt.ref, NO_GRACE)
+        wait_until(backend, attempt.ref, all_exited)
+
+    def test_a_replica_that_never_was_has_no_control_address(self, backend: ClusterBackend) -> None:
+        assert backend.control_address(NEVER, "trainer-0") is None
 
     # --- Scaling ---------------------------------------------------------------------------------------------------
     def test_scaling_adds_replicas_and_removes_the_highest(

@@ -6,7 +6,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 
-from jobs.backends.base import AttemptRef, AttemptView, LaunchFailed, LaunchPlan, Machine, Phase, ReplicaView
+from jobs.backends.base import (
+    AttemptRef,
+    AttemptView,
+    ControlAddress,
+    LaunchFailed,
+    LaunchPlan,
+    Machine,
+    Phase,
+    ReplicaView,
+)
 
 
 class ObedientBackend:
@@ -49,6 +58,9 @@ class ObedientBackend:
 
     def kill(self, ref: AttemptRef, name: str) -> None:
         self.calls.append(f"kill {name}")
+
+    def control_address(self, ref: AttemptRef, name: str) -> ControlAddress | None:
+        return None
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         self.calls.append("stop")

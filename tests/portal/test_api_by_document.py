@@ -68,6 +68,7 @@ BODIES: Mapping[str, Any] = {
     PUT_PART: CONTENT,
     f"POST {FILE}/complete": {"sha256": SHA},
     "POST /api/v1/jobs/{job_id}/rehearse": {"kill": "trainer", "every": "10s"},
+    "POST /api/v1/jobs/{job_id}/flamegraph": {"seconds": 1, "replicas": None},
     "POST /api/v1/jobs/{job_id}/scale": {"trainer": 2},
     "POST /api/v1/namespaces": {"name": "vision"},
     "DELETE /api/v1/namespaces/{ns}": {"name": "spare"},

@@ -87,6 +87,20 @@ class Jobs:
         """Run a job that has ended again, as its next attempt."""
         return self._job(self._http.post(f"/api/v1/jobs/{segment(job_id)}/retry"))
 
+    def stacks(self, job_id: str) -> dict[str, Any]:
+        """Return the stacks of all threads of all running replicas: ``{"spread_ms", "replicas", "groups"}``."""
+        return dict(self._http.post(f"/api/v1/jobs/{segment(job_id)}/stacks"))
+
+    def flamegraph(
+        self, job_id: str, seconds: float = 10.0, replicas: builtins.list[str] | None = None
+    ) -> dict[str, Any]:
+        """Record where replicas spend their time, for 1 to 60 seconds; ``None``: all replicas.
+
+        Returns ``{"seconds", "replicas"}``, for each replica with ``stacks``: counts of folded stacks.
+        """
+        body = {"seconds": seconds, "replicas": replicas}
+        return dict(self._http.post(f"/api/v1/jobs/{segment(job_id)}/flamegraph", body, timeout=seconds + 30.0))
+
     def scale(self, job_id: str, **replicas: int) -> Job:
         """Change the desired replicas: ``scale(id, trainer=4)``, between the role's min and max."""
         return self._job(self._http.post(f"/api/v1/jobs/{segment(job_id)}/scale", replicas))

@@ -21,6 +21,7 @@ from jobs.backends.base import (
     AttemptView,
     BackendUnavailable,
     Container,
+    ControlAddress,
     LaunchFailed,
     LaunchPlan,
     Phase,
@@ -186,6 +187,16 @@ class KubernetesBackend:
 
     def _pod_path(self, ref: AttemptRef, name: str) -> str:
         return PODS.path(self._namespace(ref), manifests.pod_name(ref.attempt_id, name))
+
+    # --- Control channel ----------------------------------------------------------------------------------------------
+    def control_address(self, ref: AttemptRef, name: str) -> ControlAddress | None:
+        with _reachable():
+            try:
+                return views.control_address(self._api.call("GET", self._pod_path(ref, name)))
+            except Refusal as refusal:
+                if not self._is_missing(refusal, ref):
+                    raise
+                return None
 
     # --- Requesting changes ------------------------------------------------------------------------------------------
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:

@@ -22,6 +22,7 @@ from jobs.kubernetes_objects import pod_names
 from jobs.operator.model import names
 from jobs.operator.model.namespace_names import name_of
 from runtime import contract
+from runtime.control import identity
 
 Manifest = dict[str, Any]
 
@@ -50,9 +51,14 @@ FLUSH_SECONDS = 8
 # Seconds that a pod tolerates a node that is not ready or unreachable; then the replica starts elsewhere.
 _SILENCE = 30
 # Variables that go into the Secret. The user's variables may be confidential.
-SECRET = (contract.INGEST_TOKEN, contract.WIRE_SECRET, contract.COORDINATION, contract.USER_ENVIRONMENT)
+SECRET = (
+    *(contract.INGEST_TOKEN, contract.WIRE_SECRET, contract.CONTROL_KEY),
+    *(contract.COORDINATION, contract.USER_ENVIRONMENT),
+)
 # The name of a pod's one container.
 CONTAINER = "replica"
+# The container's port where its agent listens for the portal. A pod without it is of a release without the channel.
+CONTROL_PORT: Mapping[str, Any] = {"name": "control", "containerPort": identity.PORT, "protocol": "TCP"}
 # Label of a PaddleJob whose pods have no agent. Of the plan's variables they get these: size and work of the job.
 BARE_LABEL = "regatta/bare"
 BARE_VARIABLES = (contract.TRAINERS, contract.PASSES, contract.DATASET)
@@ -132,7 +138,11 @@ def secret(plan: LaunchPlan, cluster: Cluster) -> Manifest:
 
 def _secrets(plan: LaunchPlan, replica: ReplicaPlan) -> Iterator[tuple[str, str]]:
     if plan.agents:
-        given = {contract.INGEST_TOKEN: plan.ingest_token, contract.WIRE_SECRET: plan.wire_secret}
+        given = {
+            contract.INGEST_TOKEN: plan.ingest_token,
+            contract.WIRE_SECRET: plan.wire_secret,
+            contract.CONTROL_KEY: plan.control_key,
+        }
         variables = {**replica.environment, **given}
         yield from ((variable, variables[variable]) for variable in SECRET if variables.get(variable))
     else:
@@ -232,6 +242,7 @@ def _container(
         "name": CONTAINER,
         "image": plan.image or cluster.image,
         **_started(plan, replica),
+        **({"ports": [CONTROL_PORT]} if _has_control(plan) else {}),
         "env": list(_environment(plan, replica, cluster)),
         "resources": {"requests": held, "limits": limits},
         "securityContext": {
@@ -245,6 +256,10 @@ def _container(
             for name, (path, _, read_only) in volumes.items()
         ],
     }
+
+
+def _has_control(plan: LaunchPlan) -> bool:
+    return plan.agents and bool(plan.control_key)
 
 
 def _cores(cpu: float) -> str:
@@ -315,6 +330,8 @@ def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str
     }
     if stated.get(contract.DATASET) and not mounted:
         decided[contract.FETCH_DATA] = str(DATA)
+    if _has_control(plan):
+        decided[contract.CONTROL_PORT] = str(identity.PORT)
     if not coordination_url(replica):
         decided[contract.COORDINATION] = f"sqlite:///{WORKSPACE / 'coordination.sqlite3'}"
     if plan.image and replica.runs_user_code:

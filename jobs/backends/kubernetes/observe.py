@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from jobs.backends.base import AttemptView, Container, Phase, ReplicaView
-from jobs.backends.kubernetes.manifests import BARE_LABEL, ROLES, replica_of
+from jobs.backends.base import AttemptView, Container, ControlAddress, ControlMissing, Phase, ReplicaView
+from jobs.backends.kubernetes.manifests import BARE_LABEL, CONTROL_PORT, ROLES, replica_of
 from jobs.kubernetes_objects import pod_names
 from jobs.kubernetes_objects.kubelet_messages import CONFIG_ERROR, no_config_map
 from jobs.messages import cluster as messages
@@ -66,6 +66,18 @@ def container(pod: Object) -> Container:
     states: list[Mapping[str, Any]] = [entry.get("state") or {} for entry in status.get("containerStatuses") or ()]
     ended = phase_of(pod) in _OVER or any("terminated" in state for state in states)
     return Container(names.uid_of(pod), begun=ended or any("running" in state for state in states), ended=ended)
+
+
+def control_address(pod: Object) -> ControlAddress | None:
+    """Return where the agent of the pod listens; None if the pod does not run. Raises ControlMissing."""
+    host = (pod.get("status") or {}).get("podIP") or ""
+    if phase_of(pod) != "Running" or not host:
+        return None
+    ports = [port for each in (pod.get("spec") or {}).get("containers") or () for port in each.get("ports") or ()]
+    numbers = [int(port["containerPort"]) for port in ports if port.get("name") == CONTROL_PORT["name"]]
+    if not numbers:
+        raise ControlMissing
+    return ControlAddress(host=host, port=numbers[0])
 
 
 def _is_bare(job: Object) -> bool:

@@ -9,11 +9,13 @@ of its processes may call at once.
     <attempts>/<attempt>/plan.json       the launch plan without the token
     <attempts>/<attempt>/token           the ingest token, for replicas that are added later
     <attempts>/<attempt>/wire-secret     with which the processes prove to each other that they belong to the attempt
+    <attempts>/<attempt>/control-key     with which the portal and the agents prove themselves to each other
     <attempts>/<attempt>/uid             the user id of its processes, where each attempt has one (``uids``)
     <attempts>/<attempt>/network.socket  the socket from which agents get the network of the attempt, if any
     <attempts>/<attempt>/ports.json      the first port of each process, where its peers need it
     <attempts>/<attempt>/stop.json       the attempt was stopped; no replica is started again
     <attempts>/<attempt>/<replica>/      the agent's directory (runtime.contract), with work, output and tmp
+    <attempts>/<attempt>/<replica>/control.socket   where the agent listens for the portal (``runtime.control``)
     <attempts>/<attempt>/<replica>/cgroup   the cgroup of its process, if any (``cgroups``)
     <attempts>/<attempt>/<replica>/agent.log, agent.2.log ...     output of the agent of each start of the replica
 """
@@ -39,9 +41,12 @@ from typing import Literal
 from jobs.backends.base import (
     AttemptRef,
     AttemptView,
+    ControlAddress,
+    ControlMissing,
     LaunchFailed,
     LaunchPlan,
     Machine,
+    Phase,
     ReplicaPlan,
 )
 from jobs.backends.checkpoint_store import CheckpointStore
@@ -56,12 +61,14 @@ from jobs.messages import cluster as messages
 from portal.common.clock import now as wall_clock
 from runtime import contract
 from runtime.contract import AgentOrder, ReplicaState
+from runtime.control import identity
 
 _log = logging.getLogger(__name__)
 
 CHECKPOINTS = "checkpoints"
 TOKEN_FILE = "token"  # noqa: S105  a file's name
 WIRE_SECRET_FILE = "wire-secret"  # noqa: S105  a file's name
+CONTROL_KEY_FILE = "control-key"
 # Time after the grace in which an agent can send its last lines, before it is killed too.
 FLUSH_TIMEOUT = timedelta(seconds=5)
 
@@ -107,6 +114,7 @@ class LocalBackend:
             if not (attempt / PLAN_FILE).exists():
                 write_private(attempt / TOKEN_FILE, plan.ingest_token)
                 write_first(attempt / WIRE_SECRET_FILE, plan.wire_secret)
+                write_private(attempt / CONTROL_KEY_FILE, plan.control_key)
                 self._write_with_ports(attempt, plan)
             if (attempt / contract.STOP_FILE).exists():
                 return
@@ -178,6 +186,18 @@ class LocalBackend:
         state = state_of(self._directory(ref) / name)
         if state is not None:
             process_sessions.kill_children(state.pid, state.ticks)
+
+    def control_address(self, ref: AttemptRef, name: str) -> ControlAddress | None:
+        directory = self._directory(ref) / name
+        plan = read_plan(directory.parent)
+        if plan is None or all(one.name != name for one in plan.replicas):
+            return None
+        if view_of(directory, name, self._clock()).phase is not Phase.RUNNING:
+            return None
+        path = directory / identity.SOCKET_FILE
+        if not path.exists():
+            raise ControlMissing
+        return ControlAddress(socket=path)
 
     def stop(self, ref: AttemptRef, grace: timedelta) -> None:
         attempt = self._directory(ref)
@@ -307,6 +327,7 @@ class LocalBackend:
             contract.INDEX: str(replica.index),
             contract.INGEST_TOKEN: (attempt / TOKEN_FILE).read_text(encoding="utf-8"),
             contract.WIRE_SECRET: (attempt / WIRE_SECRET_FILE).read_text(encoding="utf-8"),
+            **_control_variables(attempt),
             contract.REPLICA_DIR: str(directory),
             contract.WORK_DIR: str(directory / "work"),
             contract.OUTPUT_DIR: str(directory / "output"),
@@ -416,6 +437,14 @@ def _start_agents(orders: Sequence[AgentOrder]) -> None:
         )
     finally:
         os.close(descriptor)
+
+
+def _control_variables(attempt: Path) -> dict[str, str]:
+    """Return the key of the control channel; nothing for an attempt that a release without the channel launched."""
+    try:
+        return {contract.CONTROL_KEY: (attempt / CONTROL_KEY_FILE).read_text(encoding="utf-8")}
+    except FileNotFoundError:
+        return {}
 
 
 # --- Files -----------------------------------------------------------------------------------------------------------

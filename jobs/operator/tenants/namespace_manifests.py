@@ -31,6 +31,7 @@ PULL_SECRET = "regatta-pull"  # noqa: S105  a name
 TENANT_ROLE = "regatta-tenant"  # ClusterRole of the portal, in each of its namespaces: deploy/kubernetes
 QUOTA, LIMITS, BINDING = "regatta-quota", "regatta-limits", "regatta-portal"
 DENY, ALLOW_OWN, ALLOW_DNS, ALLOW_PLATFORM = "deny-all", "allow-own-pods", "allow-dns", "allow-platform"
+ALLOW_CONTROL = "allow-portal-control"
 
 # Metadata services, from which clouds serve credentials: link-local addresses, and the IPv6 address of AWS.
 METADATA: tuple[Network, ...] = (ip_network("169.254.0.0/16"), ip_network("fe80::/10"), ip_network("fd00:ec2::/32"))
@@ -51,6 +52,11 @@ KINDS: Mapping[str, Resource] = {
 _API_OF = {kind: resource.prefix.removeprefix("/apis/").removeprefix("/api/") for kind, resource in KINDS.items()}
 # Creation order: the binding gives the portal the rights for the rest, and network policies exist before pods.
 ORDER = tuple(KINDS)
+# Where agents listen for the portal: ``runtime.control.identity.PORT``, which this package may not import. Only pods of
+# the portal's web process reach it, and no other pod of the namespace.
+CONTROL_PORT = 7071
+WEB_PODS = {"app.kubernetes.io/name": "portal-web"}
+_LAST_PORT = 65535
 _DNS_PORTS = ({"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53})
 # Requests and limits of a container without its own.
 _DEFAULTS = {"cpu": "500m", "memory": "268435456"}
@@ -212,11 +218,26 @@ def policies(name: str, cluster: ClusterConfig) -> Iterator[dict[str, Any]]:
     }
     both, out = ["Ingress", "Egress"], ["Egress"]
     yield _policy(name, DENY, **everybody, policyTypes=both)
-    yield _policy(name, ALLOW_OWN, **everybody, policyTypes=both, ingress=[{"from": own}], egress=[{"to": own}])
+    peers_ingress = {"from": own, "ports": list(_ports_of_peers())}
+    yield _policy(name, ALLOW_OWN, **everybody, policyTypes=both, ingress=[peers_ingress], egress=[{"to": own}])
     yield _policy(name, ALLOW_DNS, **everybody, policyTypes=out, egress=[{"to": [dns], "ports": list(_DNS_PORTS)}])
+    if cluster.account:
+        portal = {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": cluster.account.partition("/")[0]}},
+            "podSelector": {"matchLabels": dict(WEB_PODS)},
+        }
+        control = {"from": [portal], "ports": [{"protocol": "TCP", "port": CONTROL_PORT}]}
+        yield _policy(name, ALLOW_CONTROL, **everybody, policyTypes=["Ingress"], ingress=[control])
     rules = [_rule(reach, cluster.api) for reach in cluster.reach]
     if rules:
         yield _policy(name, ALLOW_PLATFORM, **everybody, policyTypes=out, egress=rules)
+
+
+def _ports_of_peers() -> Iterator[Mapping[str, Any]]:
+    """Yield the ports at which pods of a namespace reach each other: all but the control port."""
+    yield {"protocol": "TCP", "port": 1, "endPort": CONTROL_PORT - 1}
+    yield {"protocol": "TCP", "port": CONTROL_PORT + 1, "endPort": _LAST_PORT}
+    yield {"protocol": "UDP", "port": 1, "endPort": _LAST_PORT}
 
 
 def _policy(namespace: str, name: str, **spec: Any) -> dict[str, Any]:

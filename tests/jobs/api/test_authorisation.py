@@ -222,6 +222,9 @@ TABLE = {
     # Only for the owner of the job.
     f"POST {JOB}/rehearse": "403 403 422 403 404 401",
     f"DELETE {JOB}/rehearse": "403 403 202 403 404 401",
+    # No replica runs.
+    f"POST {JOB}/stacks": "409 409 409 403 404 401",
+    f"POST {JOB}/flamegraph": "409 409 409 403 404 401",
     f"POST {JOB}/retry": "409 409 409 403 404 401",
     f"POST {JOB}/clone": MEMBERS,
     f"GET {JOB}/events": MEMBERS,

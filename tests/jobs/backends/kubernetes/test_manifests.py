@@ -172,6 +172,21 @@ def test_every_role_gets_the_secret_of_the_wire_from_the_attempt_s_secret(role: 
     assert base64.b64decode(manifests.secret(plan(), CLUSTER)["data"][key]) == b"wired"
 
 
+def test_every_role_gets_the_key_of_the_control_channel_and_a_port_for_it() -> None:
+    made = plan(control_key="control")
+    for role, ours in (("master", "master"), ("ps", "pserver"), ("worker", "trainer")):
+        key = f"{ours}.{contract.CONTROL_KEY}"
+        reference = {"secretKeyRef": {"name": f"attempt-{ATTEMPT}", "key": key}}
+        assert environment(role, made)[contract.CONTROL_KEY] == reference
+        assert base64.b64decode(manifests.secret(made, CLUSTER)["data"][key]) == b"control"
+        assert environment(role, made)[contract.CONTROL_PORT] == "7071"
+
+
+def test_a_plan_without_a_control_key_has_no_control_port() -> None:
+    assert contract.CONTROL_PORT not in environment(made=plan(control_key=""))
+    assert "ports" not in manifests.template(plan(), plan().replicas[0], CLUSTER)["spec"]["containers"][0]
+
+
 def test_a_plan_with_another_protocol_has_no_wire_secret() -> None:
     assert contract.WIRE_SECRET not in environment(made=plan(wire_secret=""))
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from jobs.backends.base import Phase, ReplicaView
+from jobs.backends.base import ControlAddress, ControlMissing, Phase, ReplicaView
+from jobs.backends.kubernetes import observe
 from jobs.backends.kubernetes.observe import container, view
 from jobs.messages import cluster as messages
 
@@ -249,3 +250,27 @@ def test_a_pod_of_a_granted_start_is_observed_with_its_number() -> None:
 def test_the_limit_of_a_replica_without_a_grant_is_0_and_of_a_job_without_the_field_unknown() -> None:
     assert observed(granted(), name="trainer-1").granted == 0
     assert observed(job(), pod()).granted is None
+
+
+# --- Control channel -------------------------------------------------------------------------------------------------
+def listening(*ports: dict[str, Any], **status: Any) -> dict[str, Any]:
+    spec = {"containers": [{"name": "replica", "ports": list(ports)}]}
+    return {"spec": spec, "status": {"phase": "Running", "podIP": "10.1.2.3", **status}}
+
+
+CONTROL = {"name": "control", "containerPort": 7071}
+
+
+def test_a_running_pod_has_its_control_address() -> None:
+    found = observe.control_address(listening({"name": "http", "containerPort": 80}, CONTROL))
+    assert found == ControlAddress(host="10.1.2.3", port=7071)
+
+
+@pytest.mark.parametrize("status", [{"phase": "Pending"}, {"phase": "Failed"}, {"podIP": ""}])
+def test_a_pod_that_does_not_run_has_no_control_address(status: dict[str, str]) -> None:
+    assert observe.control_address(listening(CONTROL, **status)) is None
+
+
+def test_a_pod_of_a_release_without_the_channel_is_reported_as_such() -> None:
+    with pytest.raises(ControlMissing):
+        observe.control_address(listening())

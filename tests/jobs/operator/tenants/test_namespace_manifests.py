@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from jobs.operator.manifests.podgroup import amount_of
 from jobs.operator.tenants import namespace_manifests as manifests
 from jobs.operator.tenants.namespace_manifests import BadReach, ClusterConfig, Reach, Tenant
+from runtime.control import identity
 
 GIB = 1024**3
 TENANT = Tenant("team", {"cpu": 16.0, "memory": 16 * GIB, "gpu": 2, "jobs": 8, "storage": 1}, {"cpu": 4.0})
@@ -135,9 +136,27 @@ def test_everything_is_forbidden_first() -> None:
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
 
-def test_nobody_comes_in_but_the_namespace_s_own_pods() -> None:
-    inward = [rule for policy in of("NetworkPolicy") for rule in policy["spec"].get("ingress", ())]
-    assert inward == [{"from": [{"podSelector": {}}]}]
+def ingress_rules(config: ClusterConfig = CONFIG) -> list[Any]:
+    return [rule for policy in of("NetworkPolicy", config=config) for rule in policy["spec"].get("ingress", ())]
+
+
+def test_nobody_comes_in_but_the_namespace_s_own_pods_and_the_portal_s_web_pods() -> None:
+    own = {"podSelector": {}}
+    web = {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "regatta-system"}},
+        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "portal-web"}},
+    }
+    assert [rule["from"] for rule in ingress_rules()] == [[own], [web]]
+    assert [rule["from"] for rule in ingress_rules(replace(CONFIG, account=""))] == [[own]]
+
+
+@pytest.mark.invariant("On the cluster, only the portal's web pods reach the control port of a job's pod.")
+def test_pods_of_a_namespace_reach_each_other_at_every_port_but_the_control_port() -> None:
+    peers, web = (rule["ports"] for rule in ingress_rules())
+    ranges = [(each["port"], each["endPort"]) for each in peers if each["protocol"] == "TCP"]
+    reachable = {port for first, last in ranges for port in range(first, last + 1)}
+    assert set(range(1, 65536)) - reachable == {identity.PORT}
+    assert web == [{"protocol": "TCP", "port": identity.PORT}]
 
 
 @pytest.mark.invariant(

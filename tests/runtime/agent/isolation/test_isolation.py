@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from runtime.isolation import landlock, syscalls
-from tests.runtime.agent.cells import Cell
+from tests.runtime.agent.cells import HOSTILE, Cell
 
 pytestmark = pytest.mark.processes
 
@@ -47,6 +47,15 @@ def test_servers_that_trust_a_user_id_are_out_of_reach(cell: Cell) -> None:
     if syscalls.landlock_version() >= landlock.SCOPES_SINCE:
         assert output == "HELD"
     assert cell.control("sockets").count("answers secret") == 2
+
+
+@pytest.mark.invariant("On one machine, user code reaches no files, processes and servers but its own.")
+def test_the_control_socket_of_its_agent_is_out_of_reach(cell: Cell) -> None:
+    replica = cell.start((HOSTILE / "control_socket.py").read_text(), CONTROL_KEY="key")
+    replica.wait()
+    replica.end()
+    assert cell.portal.texts("stdout") == ["HELD"]
+    assert (replica.directory / "control.socket").exists(), "there was one"
 
 
 def test_calls_that_no_training_needs_are_refused_by_the_filter(cell: Cell) -> None:

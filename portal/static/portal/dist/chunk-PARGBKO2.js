@@ -1,1 +1,0 @@
-import{e as r}from"./chunk-NNXESKHI.js";import{a as t}from"./chunk-N3TSQAGE.js";function a(e){return e instanceof t?Object.values(e.problem.errors??{}).flat().join(" ")||e.problem.detail:r("The portal cannot be reached. Try again.")}export{a};

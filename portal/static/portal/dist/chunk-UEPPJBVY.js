@@ -1,0 +1,1 @@
+import{a as t}from"./chunk-N3TSQAGE.js";import{e as r}from"./chunk-NNXESKHI.js";function a(e){return e instanceof t?Object.values(e.problem.errors??{}).flat().join(" ")||e.problem.detail:r("The portal cannot be reached. Try again.")}export{a};

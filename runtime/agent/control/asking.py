@@ -1,0 +1,121 @@
+"""Asks one Python process of the replica (``runtime.inspection.inside``). Its answers are hostile input."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+from runtime.agent.control import processes
+from runtime.agent.control.processes import Process
+from runtime.inspection import inside
+
+_LONGEST_ANSWER = 4 * 2**20
+_LONGEST_DUMP = 512 * 1024
+_PIECE = 64 * 1024
+_POLL_SECONDS, _SETTLED_SECONDS = 0.005, 0.03
+
+
+class NoAnswer(Exception):
+    """The process does not answer in time, or its answer is of no use."""
+
+
+class NotInspectable(Exception):
+    """The process has no socket: it is not Python, or its Python was started without the path of the platform."""
+
+
+def ask(temporary: Path, process: Process, request: dict[str, Any], seconds: float) -> dict[str, Any]:
+    """Send the request and return the answer, a JSON object. Raises NoAnswer and NotInspectable."""
+    deadline = time.monotonic() + seconds
+    try:
+        link = _connected(temporary, process)
+    except OSError as error:
+        raise NotInspectable from error
+    try:
+        with link:
+            link.settimeout(seconds)
+            link.sendall(json.dumps(request).encode())
+            answer = bytearray()
+            while True:
+                link.settimeout(max(0.001, deadline - time.monotonic()))
+                piece = link.recv(_PIECE)
+                if not piece:
+                    break
+                answer += piece
+                if len(answer) > _LONGEST_ANSWER or time.monotonic() > deadline:
+                    raise NoAnswer
+        document = json.loads(answer)
+    except (OSError, ValueError, RecursionError) as error:
+        raise NoAnswer from error
+    if not isinstance(document, dict):
+        raise NoAnswer
+    return document
+
+
+def _connected(temporary: Path, process: Process) -> socket.socket:
+    """Connect to the socket of the process. It is in a directory of user code, so no link is followed."""
+    directory = os.open(temporary, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        place = os.open(
+            f"{inside.SOCKET_PREFIX}{process.inner}", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory
+        )
+    finally:
+        os.close(directory)
+    link = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        if not stat.S_ISSOCK(os.fstat(place).st_mode):
+            raise OSError("not a socket")
+        link.setblocking(False)
+        link.connect(f"/proc/self/fd/{place}")
+    except BaseException:
+        link.close()
+        raise
+    finally:
+        os.close(place)
+    return link
+
+
+def dump(process: Process, seconds: float) -> str:
+    """Make the process write its stacks by the signal, and return the text.
+
+    Raises NotInspectable if the process has no handler, or NoAnswer if nothing is written in time.
+    """
+    file = processes.memory_file(process)
+    if file is None:
+        raise NotInspectable
+    deadline = time.monotonic() + seconds
+    try:
+        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise NotInspectable from error
+    try:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+        processes.send_signal(process)
+        _wait_until_written(descriptor, deadline)
+        return os.pread(descriptor, _LONGEST_DUMP, 0).decode("utf-8", "replace")
+    except OSError as error:
+        raise NoAnswer from error
+    finally:
+        os.close(descriptor)
+
+
+def _wait_until_written(descriptor: int, deadline: float) -> None:
+    """Wait until the file has grown and then stays as it is for a moment. Raises NoAnswer."""
+    size, settled = 0, 0.0
+    while time.monotonic() < deadline:
+        now = os.fstat(descriptor).st_size
+        if now and now == size:
+            settled += _POLL_SECONDS
+            if settled >= _SETTLED_SECONDS:
+                return
+        else:
+            size, settled = now, 0.0
+        time.sleep(_POLL_SECONDS)
+    if not size:
+        raise NoAnswer
