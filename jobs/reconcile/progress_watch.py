@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -17,15 +17,20 @@ from uuid import UUID
 import numpy as np
 from django.db.models import F
 
+from datasets.storage.base import KeyNotFound, StorageError
 from jobs.backends import factory as backend_factory
 from jobs.backends.base import AttemptRef
+from jobs.builds import code_snapshots
+from jobs.control import stack_groups
 from jobs.lifecycle.progress import diagnosis, stalls, stragglers
 from jobs.lifecycle.progress.diagnosis import Diagnosis, Facts
 from jobs.lifecycle.progress.reported import Reported
 from jobs.lifecycle.progress.signs import Measure, Point, Signs
+from jobs.lifecycle.progress.stacks import Frame, ReplicaStack, Thread
 from jobs.lifecycle.replica_facts import RESTARTS
 from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.lifecycle.wording import in_words
+from jobs.messages import control as control_messages
 from jobs.messages import stalls as messages
 from jobs.models import Attempt, Job, Replica
 from jobs.models.streams import StreamHead, StreamKind
@@ -47,6 +52,10 @@ EVERY: Final = timedelta(seconds=5)
 TAIL: Final = 2000
 # Heartbeats come every 2 s. After this time without one, points may be on their way too.
 HEARD_WITHIN: Final = timedelta(seconds=15)
+# Stalls that one look diagnoses: taking stacks can last seconds, and the other tasks of the sweep wait for it.
+DIAGNOSES: Final = 4
+
+TakeStacks = Callable[[AttemptRef, Sequence[str]], tuple[Sequence[stack_groups.ReplicaStacks], float]]
 
 _STALLED: Mapping[Measure, Template] = {
     Measure.STEPS: messages.STALLED_STEPS,
@@ -128,11 +137,13 @@ class _Memory:
 
 
 class ProgressWatch:
-    """The watch of one sweeping process."""
+    """The watch of one sweeping process. ``take`` takes the stacks of the named replicas of an attempt."""
 
-    def __init__(self) -> None:
+    def __init__(self, take: TakeStacks) -> None:
+        self._take = take
         self._memories: dict[UUID, _Memory] = {}
         self._next: datetime | None = None
+        self._diagnoses = 0  # left in this look
 
     def when_due(self, now: datetime) -> None:
         """Look at all running jobs every ``EVERY``."""
@@ -143,6 +154,7 @@ class ProgressWatch:
     def look(self, now: datetime) -> None:
         """Look at all running jobs once. A job that fails is logged and does not delay the others."""
         rows = _rows()
+        self._diagnoses = DIAGNOSES
         for gone in self._memories.keys() - {row.job for row in rows}:
             del self._memories[gone]
         for row in rows:
@@ -169,7 +181,9 @@ class ProgressWatch:
             return
         quiet = stalls.quiet_seconds(memory.signs, at, row.stall_timeout(), heard=row.heard(now))
         if quiet is not None:
-            _begin_stall(row, memory.signs, quiet, now)
+            if self._diagnoses:
+                self._diagnoses -= 1
+                _begin_stall(row, memory.signs, quiet, now, self._take)
             return
         _note_straggler(row, memory.signs, now)
 
@@ -220,8 +234,9 @@ def _of_attempt(row: _Row, writer: WriterId, key: str, value: float) -> Iterator
 
 
 # --- Stalls ----------------------------------------------------------------------------------------------------------
-def _begin_stall(row: _Row, signs: Signs, quiet: float, now: datetime) -> None:
-    found = diagnosis.diagnose((), signs.trainers, row.names(), Facts(now.timestamp()))
+def _begin_stall(row: _Row, signs: Signs, quiet: float, now: datetime, take: TakeStacks) -> None:
+    facts = Facts(now.timestamp(), source=_source_of(row.job))
+    found = diagnosis.diagnose(_stacks(row, take), signs.trainers, row.names(), facts)
     template = _STALLED[signs.measure or Measure.LINES]
     text: str = template(length=in_words(timedelta(seconds=round(quiet))), diagnosis=found.text)
     victim = _victim(row, found)
@@ -234,6 +249,45 @@ def _begin_stall(row: _Row, signs: Signs, quiet: float, now: datetime) -> None:
         if victim is not None:
             _kill(row, victim.name)
         reconcile(row.job)
+
+
+def _stacks(row: _Row, take: TakeStacks) -> list[ReplicaStack]:
+    """Take the stacks of the replicas. One that could not be asked is left out: its steps say something too."""
+    if not row.replicas:
+        return []
+    return [
+        ReplicaStack(
+            one.replica,
+            one.state,
+            tuple(
+                Thread(thread.name, thread.native, tuple(Frame(*vars(frame).values()) for frame in thread.frames))
+                for thread in one.threads
+            ),
+        )
+        for one in take(row.ref(), row.names())[0]
+        if one.state == stack_groups.RUNNING or getattr(one.note, "code", "") in _ANSWERS
+    ]
+
+
+# Codes of the remarks of agents, which have looked; others say why an agent could not be asked.
+_ANSWERS: Final = frozenset(template.code for template in stack_groups.NOTES.values()) - {
+    control_messages.PROCESS_NOT_PYTHON.code
+}
+
+
+def _source_of(job: UUID) -> Callable[[str, int], str]:
+    """Return a function that finds a line of the job's own files, by the end of the file's path."""
+    snapshot = Job.objects.select_related("snapshot").get(pk=job).snapshot
+    try:
+        files = {name: text.splitlines() for name, text in code_snapshots.files_of(snapshot).items()}
+    except (KeyNotFound, StorageError):
+        files = {}
+
+    def line_of(path: str, line: int) -> str:
+        lines = next((lines for name, lines in files.items() if path.endswith(f"/{name}") or path == name), [])
+        return lines[line - 1] if 0 < line <= len(lines) else ""
+
+    return line_of
 
 
 def _victim(row: _Row, found: Diagnosis) -> _ReplicaRow | None:

@@ -97,6 +97,7 @@ def _tasks() -> tuple[Task, ...]:
     from jobs.reconcile.progress_watch import ProgressWatch
     from jobs.reconcile.sweep import sweep
     from jobs.selectors.jobs import versions_in_use
+    from jobs.services import inspection
     from jobs.storage_usage import Accounting
     from rbac.emails.outbox import Outbox
     from rbac.sign_in.password_guessing import SignInAttempts
@@ -105,7 +106,7 @@ def _tasks() -> tuple[Task, ...]:
     return (
         Task("elastic", Controller().when_due),
         Task("jobs", partial(sweep, watch=Watch(), explanations=Explanations())),
-        Task("progress", ProgressWatch().when_due),
+        Task("progress", ProgressWatch(inspection.stacks_of).when_due),
         Task("sealing", seal_due),
         Task("following", Following().when_due),
         Task("pruning", Pruning().when_due),

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
-from jobs.backends.base import Phase
+from jobs.backends.base import AttemptRef, Phase
+from jobs.control.stack_groups import ReplicaStacks, StackFrame, StackThread
 from jobs.lifecycle.progress.reported import Reported
 from jobs.lifecycle.progress.signs import WINDOWS
 from jobs.lifecycle.reasons import Reason
 from jobs.lifecycle.states import JobState
 from jobs.models import Attempt, Job, JobEvent, Replica
 from jobs.reconcile import progress_watch, reconciler
-from jobs.reconcile.progress_watch import ProgressWatch
+from jobs.reconcile.progress_watch import ProgressWatch, TakeStacks
 from jobs.streams import store
 from portal.common.clock import now
 from runtime import contract
@@ -27,11 +28,27 @@ Submit = Callable[..., Job]
 Values = tuple[str, str, float]  # replica, key, value
 
 
+FRAME = StackFrame("/work/code/train.py", 1, "step")
+
+
+def no_stacks(ref: AttemptRef, names: Sequence[str]) -> tuple[list[ReplicaStacks], float]:
+    """Answer as when no agent can be reached."""
+    return [ReplicaStacks(name, "unresponsive", "The agent cannot be reached.") for name in names], 0.0
+
+
+def stacks_of_a_hang(ref: AttemptRef, names: Sequence[str]) -> tuple[list[ReplicaStacks], float]:
+    """Answer for trainer-1 alone, which stands in the user's code."""
+    found, spread = no_stacks(ref, names)
+    thread = StackThread(1, "MainThread", native=False, frames=(FRAME,))
+    others = [one for one in found if one.replica != "trainer-1"]
+    return [*others, ReplicaStacks("trainer-1", "running", threads=(thread,))], spread
+
+
 class Run:
     """A running job whose trainers report, and the watch of it."""
 
-    def __init__(self, job: Job) -> None:
-        self.job, self.watch = job, ProgressWatch()
+    def __init__(self, job: Job, take: TakeStacks = no_stacks) -> None:
+        self.job, self.watch = job, ProgressWatch(take)
         self.now: datetime = now()
         self._sent: dict[str, int] = {}
         self.look()
@@ -79,18 +96,26 @@ def start(submit: Submit) -> Callable[..., Run]:
     return started
 
 
-STALLED = [
-    "No step ended for 61 seconds: trainer-1 has been computing at the same instruction for 60 s; "
-    "trainer-0 waits for it."
-]
+STALLED = "No step ended for 61 seconds: {}; trainer-0 waits for it.".format(
+    "trainer-1 has been computing at the same instruction for 60 s"
+)
 
 
 # --- Stalls ----------------------------------------------------------------------------------------------------------
 def test_a_stall_is_an_event_and_the_message_of_the_job(start: Callable[..., Run]) -> None:
     run = start()
     run.stand()
-    assert run.events("stalled") == STALLED
-    assert Job.objects.get().why == STALLED[0]
+    assert run.events("stalled") == [STALLED]
+    assert Job.objects.get().why == STALLED
+
+
+def test_the_diagnosis_names_the_line_of_the_stack(start: Callable[..., Run]) -> None:
+    run = start()
+    run.watch = ProgressWatch(stacks_of_a_hang)
+    run.look()
+    run.stand()
+    [text] = run.events("stalled")
+    assert text.endswith("trainer-1 stands at train.py line 1 (step); trainer-0 waits for it.")
 
 
 @pytest.mark.invariant("A stall is written to the timeline once, whichever process of the sweep decides")
@@ -98,7 +123,7 @@ def test_a_stall_is_said_once_also_by_a_new_process(start: Callable[..., Run]) -
     run = start()
     run.stand()
     run.look(5)
-    run.watch = ProgressWatch()
+    run.watch = ProgressWatch(no_stacks)
     run.look(5)
     run.look(300)
     assert len(run.events("stalled")) == 1
@@ -178,7 +203,7 @@ def test_the_kill_is_repeated_until_the_replica_is_started_again(
     run = start(on_stall="restart")
     run.stand()
     backend.calls.clear()
-    run.watch = ProgressWatch()
+    run.watch = ProgressWatch(no_stacks)
     run.look(5)
     assert "kill trainer-1" in backend.calls
     Replica.objects.filter(name="trainer-1").update(start_number=2)
