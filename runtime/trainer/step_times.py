@@ -62,14 +62,14 @@ class StepTimes:
         """Begin to measure: steps are expected from now on, from this thread."""
         self._thread = threading.get_ident()
         self._restart(Part.READ)
-        self._tell(contract.STEP_PAUSED, 0.0)
+        self._report(contract.STEP_PAUSED, 0.0)
 
     def end_loop(self) -> None:
         """Stop measuring: no step is expected any more."""
         if self._thread:
             self._thread = 0
             self._restart(Part.PAUSED)
-            self._tell(contract.STEP_PAUSED, 1.0)
+            self._report(contract.STEP_PAUSED, 1.0)
 
     def switch(self, part: Part) -> Part:
         """Begin a part; return the one before, to go back to. From another thread: do nothing."""
@@ -109,13 +109,13 @@ class StepTimes:
             yield
             return
         before = self.switch(Part.PAUSED)
-        self._tell(contract.STEP_PAUSED, 1.0)
+        self._report(contract.STEP_PAUSED, 1.0)
         try:
             yield
         finally:
             self.switch(before)
             self.began = self.since
-            self._tell(contract.STEP_PAUSED, 0.0)
+            self._report(contract.STEP_PAUSED, 0.0)
 
     def _restart(self, part: Part) -> None:
         self._seconds = [0.0] * len(Part)
@@ -123,7 +123,7 @@ class StepTimes:
         self._window = self.since = self.began = self._clock()
         self.part = part
 
-    def _tell(self, name: str, value: float) -> None:
+    def _report(self, name: str, value: float) -> None:
         if self._emit is not None:
             self._emit({name: value})
 

@@ -118,7 +118,7 @@ def test_the_diagnosis_names_the_line_of_the_stack(start: Callable[..., Run]) ->
     assert text.endswith("trainer-1 stands at train.py line 1 (step); trainer-0 waits for it.")
 
 
-@pytest.mark.invariant("A stall is written to the timeline once, whichever process of the sweep decides")
+@pytest.mark.invariant("A stall is written to the timeline once, whichever process of the sweep decides.")
 def test_a_stall_is_said_once_also_by_a_new_process(start: Callable[..., Run]) -> None:
     run = start()
     run.stand()
@@ -129,7 +129,7 @@ def test_a_stall_is_said_once_also_by_a_new_process(start: Callable[..., Run]) -
     assert len(run.events("stalled")) == 1
 
 
-def test_a_sweep_that_is_killed_between_decision_and_event_says_it_once(
+def test_a_sweep_that_is_killed_between_decision_and_event_writes_it_once(
     start: Callable[..., Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = start()

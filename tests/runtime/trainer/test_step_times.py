@@ -29,15 +29,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def told() -> list[Mapping[str, float]]:
+def emitted() -> list[Mapping[str, float]]:
     return []
 
 
 @pytest.fixture
-def times(clock: Clock, told: list[Mapping[str, float]]) -> StepTimes:
-    times = StepTimes(told.append, clock)
+def times(clock: Clock, emitted: list[Mapping[str, float]]) -> StepTimes:
+    times = StepTimes(emitted.append, clock)
     times.begin_loop()
-    told.clear()
+    emitted.clear()
     return times
 
 
@@ -54,24 +54,24 @@ STEP = {Part.READ: 0.25, Part.COMPUTE: 0.5, Part.PUSH: 0.125, Part.WAIT: 1.125}
 
 
 # --- Windows ---------------------------------------------------------------------------------------------------------
-def test_the_mean_of_each_part_is_reported(times: StepTimes, clock: Clock, told: list[Mapping[str, float]]) -> None:
+def test_the_mean_of_each_part_is_reported(times: StepTimes, clock: Clock, emitted: list[Mapping[str, float]]) -> None:
     spend(times, clock, STEP)
-    assert told == [
+    assert emitted == [
         {contract.STEP_READ: 0.25, contract.STEP_COMPUTE: 0.5, contract.STEP_WAIT: 1.125, contract.STEP_PUSH: 0.125}
     ]
 
 
-def test_short_steps_are_reported_together(times: StepTimes, clock: Clock, told: list[Mapping[str, float]]) -> None:
+def test_short_steps_are_reported_together(times: StepTimes, clock: Clock, emitted: list[Mapping[str, float]]) -> None:
     steps = 0
-    while not told:
+    while not emitted:
         spend(times, clock, {Part.COMPUTE: 0.25, Part.READ: 0.25})
         steps += 1
     assert steps * 0.5 == WINDOW_SECONDS
-    assert told[0][contract.STEP_COMPUTE] == 0.25
+    assert emitted[0][contract.STEP_COMPUTE] == 0.25
 
 
 def test_time_of_an_evaluation_is_no_part_of_a_step(
-    times: StepTimes, clock: Clock, told: list[Mapping[str, float]]
+    times: StepTimes, clock: Clock, emitted: list[Mapping[str, float]]
 ) -> None:
     times.switch(Part.COMPUTE)
     with times.evaluation():
@@ -79,29 +79,29 @@ def test_time_of_an_evaluation_is_no_part_of_a_step(
     clock.now += 3
     times.switch(Part.READ)
     times.end_step()
-    assert told[-1][contract.STEP_COMPUTE] == 3
+    assert emitted[-1][contract.STEP_COMPUTE] == 3
 
 
-def test_an_evaluation_is_announced_at_both_ends(times: StepTimes, told: list[Mapping[str, float]]) -> None:
+def test_an_evaluation_is_announced_at_both_ends(times: StepTimes, emitted: list[Mapping[str, float]]) -> None:
     with pytest.raises(ZeroDivisionError), times.evaluation():
-        told.append({"inside": 1 / 0})
-    assert told == [{contract.STEP_PAUSED: 1.0}, {contract.STEP_PAUSED: 0.0}]
+        emitted.append({"inside": 1 / 0})
+    assert emitted == [{contract.STEP_PAUSED: 1.0}, {contract.STEP_PAUSED: 0.0}]
 
 
-def test_the_end_of_the_loop_is_announced_once(times: StepTimes, told: list[Mapping[str, float]]) -> None:
+def test_the_end_of_the_loop_is_announced_once(times: StepTimes, emitted: list[Mapping[str, float]]) -> None:
     times.end_loop()
     times.end_loop()
-    assert told == [{contract.STEP_PAUSED: 1.0}]
+    assert emitted == [{contract.STEP_PAUSED: 1.0}]
 
 
 def test_an_evaluation_after_the_loop_does_not_expect_steps_afterwards(
-    times: StepTimes, told: list[Mapping[str, float]]
+    times: StepTimes, emitted: list[Mapping[str, float]]
 ) -> None:
     times.end_loop()
-    told.clear()
+    emitted.clear()
     with times.evaluation():
         pass
-    assert told == []
+    assert emitted == []
 
 
 def test_calls_of_another_thread_change_nothing(times: StepTimes, clock: Clock) -> None:
@@ -112,9 +112,9 @@ def test_calls_of_another_thread_change_nothing(times: StepTimes, clock: Clock) 
 
 
 # --- A long step -----------------------------------------------------------------------------------------------------
-def watch_of(times: StepTimes, clock: Clock, told: list[Mapping[str, float]]) -> Callable[[float], None]:
+def watch_of(times: StepTimes, clock: Clock, emitted: list[Mapping[str, float]]) -> Callable[[float], None]:
     """Return a function that lets a number of seconds pass under the watch, in small steps."""
-    watch = StepWatch(times, told.append, clock)
+    watch = StepWatch(times, emitted.append, clock)
 
     def go(seconds: float) -> None:
         for _ in range(int(seconds * 4)):
@@ -124,31 +124,31 @@ def watch_of(times: StepTimes, clock: Clock, told: list[Mapping[str, float]]) ->
     return go
 
 
-def test_a_short_step_is_not_reported(times: StepTimes, clock: Clock, told: list[Mapping[str, float]]) -> None:
-    watch_of(times, clock, told)(LONG_SECONDS - 0.5)
-    assert told == []
+def test_a_short_step_is_not_reported(times: StepTimes, clock: Clock, emitted: list[Mapping[str, float]]) -> None:
+    watch_of(times, clock, emitted)(LONG_SECONDS - 0.5)
+    assert emitted == []
 
 
 def test_the_part_of_a_long_step_is_reported_with_its_seconds(
-    times: StepTimes, clock: Clock, told: list[Mapping[str, float]]
+    times: StepTimes, clock: Clock, emitted: list[Mapping[str, float]]
 ) -> None:
     times.switch(Part.WAIT)
-    watch_of(times, clock, told)(12)
-    assert [point[contract.STEP_OPEN_WAIT] for point in told] == [9.75]
+    watch_of(times, clock, emitted)(12)
+    assert [point[contract.STEP_OPEN_WAIT] for point in emitted] == [9.75]
 
 
 def test_nothing_is_reported_during_an_evaluation(
-    times: StepTimes, clock: Clock, told: list[Mapping[str, float]]
+    times: StepTimes, clock: Clock, emitted: list[Mapping[str, float]]
 ) -> None:
-    go = watch_of(times, clock, told)
+    go = watch_of(times, clock, emitted)
     with times.evaluation():
-        told.clear()
+        emitted.clear()
         go(60)
-        assert told == []
+        assert emitted == []
 
 
-def test_a_thread_that_waits_for_ever_is_still(clock: Clock, told: list[Mapping[str, float]]) -> None:
-    times, begun, released = StepTimes(told.append, clock), threading.Event(), threading.Event()
+def test_a_thread_that_waits_for_ever_is_still(clock: Clock, emitted: list[Mapping[str, float]]) -> None:
+    times, begun, released = StepTimes(emitted.append, clock), threading.Event(), threading.Event()
 
     def loop() -> None:
         times.begin_loop()
@@ -159,10 +159,10 @@ def test_a_thread_that_waits_for_ever_is_still(clock: Clock, told: list[Mapping[
     thread = threading.Thread(target=loop)
     thread.start()
     begun.wait()
-    watch_of(times, clock, told)(40)
+    watch_of(times, clock, emitted)(40)
     released.set()
     thread.join()
-    assert told[-1][contract.STEP_STILL] > 25
+    assert emitted[-1][contract.STEP_STILL] > 25
 
 
 def test_a_thread_that_reaches_other_instructions_is_not_still(clock: Clock) -> None:

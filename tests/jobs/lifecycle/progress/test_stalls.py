@@ -179,7 +179,7 @@ def pass_time(signs: Signs, now: float, seconds: float, *, moves: bool) -> Itera
         passed += LOOK
 
 
-@pytest.mark.invariant("A healthy run with undeclared evaluations of five minutes raises no alarm")
+@pytest.mark.invariant("A healthy run with undeclared evaluations of five minutes raises no alarm.")
 @given(seed=st.integers(0, 2**32), declared=st.booleans())
 def test_a_healthy_run_with_long_evaluations_raises_no_alarm(seed: int, declared: bool) -> None:
     assert not any(alarm is not None for alarm in healthy_run(seed, declared=declared))
