@@ -44,7 +44,7 @@ MOST_MASTERS = 2
 MOST_PASSES = 100_000
 MOST_RETRIES = 10
 LONGEST = timedelta(days=30)
-# A shorter time could not be told from the intervals at which processes report.
+# Processes report at intervals of seconds: a shorter time would say nothing.
 SHORTEST_STALL = timedelta(seconds=20)
 IMAGE_LENGTH = 300
 

@@ -81,14 +81,9 @@ class StepTimes:
         self.since, self.part = now, part
         return before
 
-    @contextmanager
-    def during(self, part: Part) -> Iterator[None]:
+    def during(self, part: Part) -> _During:
         """Count the block as this part."""
-        before = self.switch(part)
-        try:
-            yield
-        finally:
-            self.switch(before)
+        return _During(self, part)
 
     def end_step(self) -> None:
         """Count a step. Report the means if the window is long enough."""
@@ -140,3 +135,18 @@ class StepTimes:
     def part_seconds(self) -> float:
         """Return for how long the present part has lasted."""
         return self._clock() - self.since
+
+
+class _During:
+    """The context of ``StepTimes.during``: a generator would take several times as long, in every step."""
+
+    __slots__ = ("_before", "_part", "_times")
+
+    def __init__(self, times: StepTimes, part: Part) -> None:
+        self._times, self._part, self._before = times, part, part
+
+    def __enter__(self) -> None:
+        self._before = self._times.switch(self._part)
+
+    def __exit__(self, *_: object) -> None:
+        self._times.switch(self._before)

@@ -1,4 +1,4 @@
-"""Diagnosis of a stall in one sentence: which process stands at which line, and who waits for it. Pure.
+"""Diagnosis of a stall in one message: which process stands at which line, and who waits for it. Pure.
 
 Each replica gets a finding from its stack, or from the last report of its step where there is none. The findings are
 ranked by how surely they are a cause (``RANK``): a stopped process before one that waits for a lock, and last those
