@@ -343,6 +343,21 @@ def values_key(job_id: str, attempt: int, index: int) -> str:
     return f"{attempt_prefix(job_id, attempt)}values/{index}"
 
 
+# --- Metrics that the runtime reports of a trainer's steps; names of users' metrics do not begin so -------------------
+STEP_METRICS = "step/"
+# Mean seconds of a step in each of its parts, over at least two seconds.
+STEP_READ, STEP_COMPUTE, STEP_WAIT, STEP_PUSH = "step/read", "step/compute", "step/wait", "step/push"
+STEP_PARTS = (STEP_READ, STEP_COMPUTE, STEP_WAIT, STEP_PUSH)
+# 1 when no step is expected any more (a declared evaluation, the end of the loop), 0 when steps are expected again.
+STEP_PAUSED = "step/paused"
+# Of a step that takes long: seconds in its present part, seconds for which its thread has not moved, and the share of
+# the time since the last report that full garbage collections took.
+STEP_OPEN = "step/open/"
+STEP_OPEN_READ, STEP_OPEN_COMPUTE = "step/open/read", "step/open/compute"
+STEP_OPEN_WAIT, STEP_OPEN_PUSH = "step/open/wait", "step/open/push"
+STEP_STILL, STEP_COLLECTING = "step/still", "step/collecting"
+
+
 # --- Messages between an agent and its child: one JSON object per line over AGENT_FD ---------------------------------
 # child -> agent
 # {"op": "hello", "address": "127.0.0.1:4567" | "", "release": RELEASE}: registers; sent by dist.init, master, pserver

@@ -40,12 +40,15 @@ _STARTED = (JobState.REGISTERING, JobState.RUNNING)
 class Facts:
     """Observations of a job beside its row.
 
-    ``recalled``: why the quota reclaims the capacity that the attempt borrowed; empty: it does not. ``view`` is None if
-    the backend was not queried or did not answer.
+    ``recalled``: why the quota reclaims the capacity that the attempt borrowed; empty: it does not. ``stalled``:
+    the message of a stall that was reported, or empty; ``fails_when_stalled``: the attempt ends with it. ``view`` is
+    None if the backend was not queried or did not answer.
     """
 
     cancelled_by: str = ""
     recalled: str = ""
+    stalled: str = ""
+    fails_when_stalled: bool = False
     replicas: tuple[ReplicaFact, ...] = ()
     view: AttemptView | None = None
 
@@ -83,11 +86,11 @@ def events_from(job: JobView, facts: Facts, now: datetime, policy: Policy) -> It
     if job.state is JobState.ADMITTED:
         yield BuildStarted(job.attempt)
     if job.state in _STARTED:
-        yield from _events_of_training(job, merged, now, policy)
+        yield from _events_of_training(job, facts, merged, now, policy)
 
 
 def _events_of_training(
-    job: JobView, replicas: Sequence[ReplicaFact], now: datetime, policy: Policy
+    job: JobView, facts: Facts, replicas: Sequence[ReplicaFact], now: datetime, policy: Policy
 ) -> Iterator[Event]:
     if job.state is JobState.REGISTERING and _all_registered(replicas):
         yield AllRegistered(job.attempt, _strength(replicas, ()))
@@ -102,8 +105,12 @@ def _events_of_training(
     elif job.state is JobState.REGISTERING and (message := _awaited(replicas)) != (job.why or message):
         if not _all_registered(replicas):
             yield StrengthChanged(job.attempt, message)
-    elif job.state is JobState.RUNNING and (message := _strength(replicas, recovering(job, replicas))) != job.why:
-        yield StrengthChanged(job.attempt, message)
+    elif job.state is JobState.RUNNING and facts.stalled and facts.fails_when_stalled:
+        yield AttemptEnded(job.attempt, facts.stalled, Reason.STALLED)
+    elif job.state is JobState.RUNNING:
+        message = facts.stalled or _strength(replicas, recovering(job, replicas))
+        if message != job.why:
+            yield StrengthChanged(job.attempt, message)
 
 
 def merge(replicas: Sequence[ReplicaFact], view: AttemptView | None) -> tuple[ReplicaFact, ...]:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from jobs.lifecycle.states import JobState
 from jobs.messages import jobs as messages
+from jobs.messages import stalls as stall_messages
 
 
 class Reason(StrEnum):
@@ -18,6 +19,7 @@ class Reason(StrEnum):
     USER_ERROR = "user_error"
     OUT_OF_MEMORY = "out_of_memory"
     DEADLINE = "deadline"
+    STALLED = "stalled"
     REGISTRATION_TIMEOUT = "registration_timeout"
     BUILD_FAILED = "build_failed"
 
@@ -58,6 +60,7 @@ RULES: Mapping[Reason, Rule] = {
     Reason.USER_ERROR: Rule(JobState.FAILED, Retry.BUDGET, messages.SCRIPT_FAILED()),
     Reason.OUT_OF_MEMORY: Rule(JobState.FAILED, Retry.BUDGET, messages.MEMORY_LIMIT_EXCEEDED()),
     Reason.DEADLINE: Rule(JobState.FAILED, Retry.NEVER, messages.TIMEOUT_EXCEEDED()),
+    Reason.STALLED: Rule(JobState.FAILED, Retry.BUDGET, stall_messages.ATTEMPT_STALLED()),
     Reason.REGISTRATION_TIMEOUT: Rule(JobState.FAILED, Retry.BUDGET, messages.REGISTRATION_TIMED_OUT()),
     Reason.BUILD_FAILED: Rule(JobState.FAILED, Retry.NEVER, messages.REQUIREMENTS_NOT_INSTALLED_2()),
     Reason.KILLED: Rule(JobState.FAILED, Retry.BUDGET, messages.TOO_FEW_TRAINERS()),

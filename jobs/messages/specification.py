@@ -12,6 +12,10 @@ NUMBER_INVALID = _("{value} is not valid: write a whole number from {least} to {
 VALUE_UNKNOWN = _("{value} is not valid. Choose one of {names}.")
 NOT_A_MAPPING_OF_NAMES = _("Must be a mapping of names to values.")
 NAME_MISSING = _("Name the job, for example digits.")
+STALL_RESTART_IMPOSSIBLE = _(
+    "The processes of a job of framework {framework} meet only once, so none can be restarted alone. Set notify or"
+    " fail."
+)
 TIME_OUT_OF_RANGE = _("Write a time from {least} to {most}.")
 MIN_ABOVE_REPLICAS = _("{least} is more than the {count} replicas that the job starts with.")
 MAX_BELOW_REPLICAS = _("{most} is less than the {count} replicas that the job starts with.")

@@ -114,6 +114,8 @@ class Attempt(models.Model):
     # When it was admitted; the job's timeout counts from here.
     created = models.DateTimeField()
     finished = models.DateTimeField(null=True, blank=True)
+    # jobs.lifecycle.progress.reported.Reported: stalls and stragglers that are on the timeline. Null: none yet.
+    progress = models.JSONField(null=True, blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "number"], name="one_attempt_per_number")]

@@ -25,6 +25,7 @@ from jobs.frameworks.definitions import meets_once
 from jobs.lifecycle import desired_replicas, fault_injection
 from jobs.lifecycle.cluster_starts import adoptions as adoptions_of
 from jobs.lifecycle.observations import Facts, Policy, events_from, merge
+from jobs.lifecycle.progress.reported import Reported
 from jobs.lifecycle.reasons import Reason
 from jobs.lifecycle.replica_facts import RESTARTS, ReplicaFact, ending
 from jobs.lifecycle.state_machine import (
@@ -44,6 +45,7 @@ from jobs.models import Attempt, Job, JobEvent, Replica, Transition
 from jobs.reconcile import cluster_starts, effects, job_spans, measurements, stopping
 from jobs.reconcile.cluster_starts import FRESH
 from jobs.selectors import attempts
+from jobs.spec import stall_actions
 from jobs.spec.quantities import span
 from portal.common.clock import now as wall_clock
 from portal.common.monitoring import log_context
@@ -317,6 +319,8 @@ def _facts(loaded: Loaded, *, unlaunched: bool) -> Facts:
     return Facts(
         cancelled_by=(job.cancelled_by.username if job.cancelled_by else "the platform") if requested else "",
         recalled=recall_of(job.pk, job.attempt) if loaded.view.state in HOLDS_QUOTA else "",
+        stalled=Reported.from_json(loaded.attempt.progress).stall if loaded.attempt else "",
+        fails_when_stalled=attempts.spec_of(job).on_stall == stall_actions.FAIL,
         replicas=tuple(replica_fact(row) for row in loaded.replicas),
         view=_observe(loaded, unlaunched=unlaunched),
     )

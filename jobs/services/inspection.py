@@ -79,6 +79,15 @@ def take_stacks(*, actor: User, job_id: UUID | str) -> Stacks:
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     ref, names = _running(job)
     audit_log.record("job.stacks", str(job.pk), actor=actor, namespace=job.namespace, detail={"replicas": len(names)})
+    found, spread = stacks_of(ref, names)
+    return Stacks(ref.number, spread, found, stack_groups.grouped(found))
+
+
+def stacks_of(ref: AttemptRef, names: Sequence[str]) -> tuple[list[ReplicaStacks], float]:
+    """Take the stacks of these replicas at the same moment; return also the spread of the questions in ms.
+
+    A replica that cannot be asked has a note and no threads.
+    """
     asked: list[float] = []
     together = threading.Barrier(len(names))
 
@@ -94,7 +103,7 @@ def take_stacks(*, actor: User, job_id: UUID | str) -> Stacks:
 
     found = stack_groups.bounded(_all_at_once(look, names))
     spread = (max(asked) - min(asked)) * 1000 if asked else 0.0
-    return Stacks(ref.number, round(spread, 1), found, stack_groups.grouped(found))
+    return list(found), round(spread, 1)
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from dataclasses import field as dataclass_field
 from typing import Any
 
 from jobs.frameworks import definitions as frameworks
-from jobs.spec import kinds, validators
+from jobs.spec import kinds, stall_actions, validators
 from jobs.spec.document import Document
 from jobs.spec.kinds import Kind
 from runtime import contract
@@ -193,6 +193,23 @@ FIELDS: tuple[Field, ...] = (
         "Maximum run time.",
         default=validators.DEFAULT_TIMEOUT,
         check=validators.check_timeout,
+    ),
+    Field(
+        "on_stall",
+        kinds.choice(*stall_actions.NAMES),
+        "What happens when a running job makes no progress: an event, a restart of the replica, or the attempt's end.",
+        default=stall_actions.NOTIFY,
+        check=validators.check_on_stall,
+        omits_default=True,
+        later=True,
+    ),
+    Field(
+        "stall_timeout",
+        kinds.SPAN,
+        "Time without progress after which the job is stalled. Default: 60 s or 20 steps, the longer of both.",
+        check=validators.check_stall_timeout,
+        omits_default=True,
+        later=True,
     ),
     Field(
         "retries",

@@ -8,6 +8,7 @@ from dataclasses import field as dataclass_field
 from datetime import timedelta
 from typing import Any
 
+from jobs.spec import stall_actions
 from jobs.spec.fields import FIELDS
 from jobs.spec.validators import DEFAULT_MEMORY, MASTER_CPU
 from runtime import contract
@@ -36,6 +37,7 @@ class JobSpec:
     * ``elastic``: the platform may change the number of trainers between their ``min`` and ``max``.
     * ``image``: a container image that runs unchanged, with nothing of the platform in it; empty: the platform builds
       one from the files.
+    * ``stall_timeout``: time without progress after which ``on_stall`` applies; None: it follows from the steps.
     """
 
     name: str
@@ -54,6 +56,8 @@ class JobSpec:
     env: Mapping[str, str] = dataclass_field(default_factory=dict)
     priority: str = "normal"
     timeout: timedelta = timedelta(hours=1)
+    on_stall: str = stall_actions.NOTIFY
+    stall_timeout: timedelta | None = None
     retries: int = 0
     elastic: bool = False
 

@@ -19,7 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from jobs.frameworks import definitions as frameworks
 from jobs.messages import jobs as job_messages
 from jobs.messages import specification as messages
-from jobs.spec import quantities
+from jobs.spec import quantities, stall_actions
 from jobs.spec.document import Document
 from jobs.spec.kinds import read_integer, read_text
 from jobs.spec.syntax_check import syntax_problems
@@ -44,6 +44,8 @@ MOST_MASTERS = 2
 MOST_PASSES = 100_000
 MOST_RETRIES = 10
 LONGEST = timedelta(days=30)
+# Processes report at intervals of seconds: a shorter time would say nothing.
+SHORTEST_STALL = timedelta(seconds=20)
 IMAGE_LENGTH = 300
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -214,6 +216,22 @@ def check_timeout(document: Document, path: str, value: timedelta) -> timedelta:
     if not timedelta(seconds=1) <= value <= LONGEST:
         document.fail(path, messages.TIME_OUT_OF_RANGE(least="1s", most=quantities.span_text(LONGEST)))
         return DEFAULT_TIMEOUT
+    return value
+
+
+def check_on_stall(document: Document, path: str, value: str) -> str:
+    """Refuse the restart of a replica where none can be replaced: the processes find one another only once."""
+    servers = document.values[f"roles.{contract.PSERVER}.replicas"]
+    if value == stall_actions.RESTART and frameworks.meets_once(document.framework.name, servers):
+        document.fail(path, messages.STALL_RESTART_IMPOSSIBLE(framework=document.framework.name))
+    return value
+
+
+def check_stall_timeout(document: Document, path: str, value: timedelta | None) -> timedelta | None:
+    if value is not None and not SHORTEST_STALL <= value <= LONGEST:
+        least, most = quantities.span_text(SHORTEST_STALL), quantities.span_text(LONGEST)
+        document.fail(path, messages.TIME_OUT_OF_RANGE(least=least, most=most))
+        return None
     return value
 
 

@@ -113,10 +113,14 @@ class Exchange:
             self._memory = next(self._reading)
 
 
-def converse(exchanges: Sequence[Exchange]) -> None:
-    """Continue until each exchange has its reply or has failed; ``result`` then returns or raises it."""
+def converse(exchanges: Sequence[Exchange], on_sent: Callable[[], object] = lambda: None) -> None:
+    """Continue until each exchange has its reply or has failed; ``result`` then returns or raises it.
+
+    ``on_sent`` is called once, when nothing is left to be sent.
+    """
     poll = select.poll()
     going = {exchange.connection.fileno(): exchange for exchange in exchanges}
+    unsent = True
     for number in going:
         poll.register(number, select.POLLIN | select.POLLOUT)
     while going:
@@ -130,3 +134,8 @@ def converse(exchanges: Sequence[Exchange]) -> None:
                 exchange.left = True
             elif sending and exchange.sent:
                 poll.modify(number, select.POLLIN)
+        if unsent and all(exchange.sent for exchange in going.values()):
+            unsent = False
+            on_sent()
+    if unsent:
+        on_sent()

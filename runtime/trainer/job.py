@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NoReturn
@@ -24,6 +26,8 @@ from runtime.trainer.environment import JobContext, end_for_restart, guard
 from runtime.trainer.events import Event, Handler, Listeners
 from runtime.trainer.metric_sinks import Reports
 from runtime.trainer.params import RAISE, Params
+from runtime.trainer.step_times import StepTimes
+from runtime.trainer.step_watch import StepWatch
 from runtime.trainer.task_loop import TaskLoop
 from runtime.trainer.tasks import loading
 from runtime.trainer.tasks.reader import AHEAD, FAIL_TASK, ON_BAD_RECORD, Decode, Reader
@@ -51,6 +55,8 @@ class Job:
         self._guard = guard(self._end)
         sys.excepthook = self._crashing(sys.excepthook)
         self._reports = Reports(context.sink, self._version)
+        self._watch: StepWatch | None = None
+        self._times = StepTimes(None if environment.alone else self._measured)
 
     @property
     def trainer(self) -> int:
@@ -145,7 +151,9 @@ class Job:
                 listeners=self._listeners,
                 reports=self._reports,
                 pause=self._context.wait,
+                times=self._times,
             )
+            self._watch_steps()
             for batch in loop.batches():
                 if why := self._context.why_leave():
                     self._end(why)
@@ -196,7 +204,9 @@ class Job:
             raise UsageError(f"wire is one of {', '.join(contract.WIRES)}, not {wire!r}.")
         with self._guard():
             store = self._context.store(wire)
-        self._parameters = Params(arrays, store, opt or SGD(), mode, nonfinite, self._guard, self.seed, mapped)
+        self._parameters = Params(
+            arrays, store, opt or SGD(), mode, nonfinite, self._guard, self.seed, mapped, self._times
+        )
         return self._parameters
 
     def _version(self) -> int | None:
@@ -206,6 +216,23 @@ class Job:
     def report(self, **values: object) -> None:
         """Put numbers on the job's charts, as in ``job.report(cost=cost)``. Raises UsageError for other values."""
         self._reports.report(values)
+
+    def evaluation(self) -> AbstractContextManager[None]:
+        """Announce that no step is expected, as in ``with job.evaluation(): ...``.
+
+        The job does not count as stalled meanwhile, and the time is no part of a step. Between passes and after the
+        loop no step is expected anyway.
+        """
+        return self._times.evaluation()
+
+    def _measured(self, values: Mapping[str, float]) -> None:
+        """Report what the runtime measured; the step is that of the values that the script reports."""
+        self._context.sink.take(time.time(), self._reports.step(), values)
+
+    def _watch_steps(self) -> None:
+        if self._watch is None and not self._environment.alone:
+            self._watch = StepWatch(self._times, self._measured)
+            self._watch.start()
 
     def on(self, event: type[Event], handler: Handler) -> None:
         """Call ``handler`` with every event of a kind, as in ``job.on(dist.EndPass, print)``."""

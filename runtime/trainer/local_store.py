@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ class LocalStore:
     """Everything in this process: the same optimiser as on the servers, and bit for bit the same results."""
 
     def __init__(self) -> None:
+        self.on_sent: Callable[[], object] = lambda: None  # there is nobody to send to
         self._version = 0
         self._optimiser = Optimiser()
         self._values: Sequence[Array] = ()

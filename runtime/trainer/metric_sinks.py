@@ -59,9 +59,13 @@ class Reports:
         """Take values by name. Raises UsageError for a value that is no number."""
         numbers = {name: _number(name, value) for name, value in values.items()}
         self._count += 1
-        version = self._version()
         self.last.update(numbers)
-        self._sink.take(self._clock(), self._count if version is None else version, numbers)
+        self._sink.take(self._clock(), self.step(), numbers)
+
+    def step(self) -> int:
+        """Return the present step."""
+        version = self._version()
+        return self._count if version is None else version
 
 
 def _number(name: str, value: object) -> float:

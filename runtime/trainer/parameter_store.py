@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,7 +24,12 @@ def arrays_of(declaration: Declaration) -> Sequence[Array]:
 
 
 class Store(Protocol):
-    """The storage of parameters. Arrays are flat, in the order of the declaration; ``values`` are written in place."""
+    """The storage of parameters. Arrays are flat, in the order of the declaration; ``values`` are written in place.
+
+    ``on_sent`` is called in every request to other processes, once all of it has been sent.
+    """
+
+    on_sent: Callable[[], object]
 
     @property
     def version(self) -> int:

@@ -35,6 +35,7 @@ from runtime.trainer.argument_checks import (
 )
 from runtime.trainer.local_sgd import Rounds
 from runtime.trainer.parameter_store import NO_ROWS, Pushes, Store
+from runtime.trainer.step_times import Part, StepTimes
 from runtime.trainer.tables import SharedTable
 
 Array = NDArray[Any]
@@ -50,8 +51,9 @@ class Params(Mapping[str, Array]):
     """A model: arrays by name. References to the arrays stay valid; every pull writes into them.
 
     ``nonfinite`` is one of ``NONFINITE``. ``guard`` wraps calls that may detect that other processes are lost. ``seed``
-    is used for tables without their own. With ``mapped`` the arrays are different from the given ones, and read-only.
-    For servers on this host, the arrays are in the servers' memory, and a pull copies nothing.
+    is used for tables without their own. ``times`` measures the calls. With ``mapped`` the arrays are different from
+    the given ones, and read-only. For servers on this host, the arrays are in the servers' memory, and a pull copies
+    nothing.
     """
 
     def __init__(
@@ -64,10 +66,12 @@ class Params(Mapping[str, Array]):
         guard: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
         seed: int = 0,
         mapped: bool = False,
+        times: StepTimes | None = None,
     ) -> None:
         self._arrays = {name: writable_parameter(name, array) for name, array in named_arrays(arrays).items()}
         self._nonfinite = nonfinite
         self._guard = guard
+        self._times = times or StepTimes()
         self._pass: int | None = None
         self._buffers: dict[str, Array] | None = None
         self._position: Position | None = None  # of the current batch
@@ -86,6 +90,7 @@ class Params(Mapping[str, Array]):
         self._optimiser = optimiser
         self._seed = seed
         self._tables: dict[str, SharedTable] = {}
+        store.on_sent = lambda: self._times.switch(Part.WAIT)
         self._store = Rounds(store) if self._mode.local_steps else store
         values = self._mapped(declaration) if mapped else [array.reshape(-1) for array in self._arrays.values()]
         with self._guard(), refusals_as_usage_errors():
@@ -132,7 +137,8 @@ class Params(Mapping[str, Array]):
         used. Any other call of this object waits for that first. In every mode the outcome is ``push_pull``'s, bit for
         bit.
         """
-        gradients, samples, rows = self._prepared(grads, n)
+        with self._times.during(Part.PUSH):
+            gradients, samples, rows = self._prepared(grads, n)
         self._pushing = self._pusher.submit(self._store.push, gradients, samples, True, rows)
         return Pending(self._pushing, self.settle)
 
@@ -166,7 +172,7 @@ class Params(Mapping[str, Array]):
         """Wait for a push that was begun, if there is one; return the version."""
         pushing, self._pushing = self._pushing, None
         if pushing is not None:
-            with self._guard(), refusals_as_usage_errors():
+            with self._times.during(Part.WAIT), self._guard(), refusals_as_usage_errors():
                 pushing.result()
         return self.version
 
@@ -177,13 +183,13 @@ class Params(Mapping[str, Array]):
     def pull(self) -> int:
         """Fetch the present parameters into the arrays; return the version."""
         self.settle()
-        with self._guard(), refusals_as_usage_errors():
+        with self._times.during(Part.WAIT), self._guard(), refusals_as_usage_errors():
             self._store.pull()
         return self.version
 
     def _push(self, grads: Arrays, samples: int, pull: bool) -> int:
-        gradients, samples, rows = self._prepared(grads, samples)
-        with self._guard(), refusals_as_usage_errors():
+        with self._times.during(Part.PUSH), self._guard(), refusals_as_usage_errors():
+            gradients, samples, rows = self._prepared(grads, samples)
             self._store.push(gradients, samples, pull, rows)
         return self.version
 
@@ -278,7 +284,7 @@ class Params(Mapping[str, Array]):
 
     def _fetch(self, table: Table, ids: Array) -> Array:
         self.settle()  # without beginning a pass: reading between passes must not delay others
-        with self._guard(), refusals_as_usage_errors():
+        with self._times.during(Part.WAIT), self._guard(), refusals_as_usage_errors():
             return self._store.rows(table, ids)
 
     def _fetch_all(self, table: Table) -> Rows:
@@ -291,7 +297,7 @@ class Params(Mapping[str, Array]):
         """Announce pushes of pass ``number``, unless already done. The values are up to date afterwards."""
         self.settle()
         if self._pass != number:
-            with self._guard(), refusals_as_usage_errors():
+            with self._times.during(Part.WAIT), self._guard(), refusals_as_usage_errors():
                 self._store.begin_pass(number)
             self._pass = number
 
@@ -314,7 +320,7 @@ class Params(Mapping[str, Array]):
         """Announce that no push of pass ``number`` follows for now: the others need not wait."""
         self.settle()
         self._store_position()
-        with self._guard(), refusals_as_usage_errors():
+        with self._times.during(Part.WAIT), self._guard(), refusals_as_usage_errors():
             self._store.end_pass(number)
         self._pass = None
 

@@ -17,6 +17,7 @@ from runtime.messages import training as messages
 from runtime.trainer.events import Listeners
 from runtime.trainer.metric_sinks import Reports
 from runtime.trainer.params import Params
+from runtime.trainer.step_times import Part, StepTimes
 from runtime.trainer.tasks.current_task import CurrentTask
 from runtime.trainer.tasks.reader import RAISE, SKIP, BadRecord, Reader
 from runtime.trainer.tasks.task_client import Answer, JobDone, PassEnd, Task, TaskSource
@@ -52,6 +53,7 @@ class TaskLoop:
         listeners: Listeners,
         reports: Reports,
         pause: Callable[[float], None],
+        times: StepTimes | None = None,
     ) -> None:
         self._source = source
         self._on_bad_record = reader.on_bad_record
@@ -59,6 +61,7 @@ class TaskLoop:
         self._total = total
         self._stays = stays
         self._pause = pause
+        self._times = times or StepTimes()
         self._abandoned = False
         self._finished: Task | None = None  # the task that is done and not reported
         self._progress = TrainingProgress(params, listeners, reports)
@@ -68,6 +71,7 @@ class TaskLoop:
     def batches(self) -> Iterator[Any]:
         """Every batch of every task that this trainer is given."""
         left = False
+        self._times.begin_loop()
         try:
             while not isinstance(answer := self._next_task(), JobDone):
                 if isinstance(answer, Task):
@@ -79,12 +83,14 @@ class TaskLoop:
                         return
                 else:
                     self._progress.suspend_pass()
-                    self._pause(answer.seconds)
+                    with self._times.during(Part.WAIT):
+                        self._pause(answer.seconds)
             self._stays = False
         except GeneratorExit:
             left = True
             raise
         finally:
+            self._times.end_loop()
             self._reading.close()
             if not self._abandoned:
                 self._release_soon() if left else self.current.release()
@@ -93,7 +99,8 @@ class TaskLoop:
 
     def _next_task(self) -> Answer:
         finished, self._finished = self._finished, None
-        return self._source.next_task(*([finished] if finished else ()))
+        with self._times.during(Part.WAIT):
+            return self._source.next_task(*([finished] if finished else ()))
 
     def _work(self, task: Task) -> Iterator[Any]:
         """The batches of a task. What prevents them is reported, and raised if the script requests that."""
@@ -122,13 +129,17 @@ class TaskLoop:
     def _train(self, task: Task) -> Iterator[Any]:
         """The batches of a task, each between its two events, while the task is extended at intervals."""
         current, progress, reading, source = self.current, self._progress, self._reading, self._source
+        times = self._times
         with reading.batches(task) as batches:
             extended_at = time.monotonic()
             for count, (place, batch) in enumerate(islice(batches, task.skip, None), task.skip + 1):
                 current.place = place
                 progress.begin_batch(task, count)
                 reading.read_next(source)
+                times.switch(Part.COMPUTE)
                 yield batch
+                times.switch(Part.READ)
+                times.end_step()
                 if time.monotonic() - extended_at > EXTEND_SECONDS:
                     extended_at = time.monotonic()
                     source.extend(task)

@@ -12,6 +12,7 @@ import { fill, gettext, language } from "../core/i18n";
 import { dateOf, isTerminal, type Job, type JobEvent, type MetricPoint } from "../core/job";
 import { theLive } from "../core/live";
 import { stepAfter } from "../core/marks";
+import { inOrder } from "../core/metric-names";
 import { short } from "../core/numbers";
 import { followTimeline } from "../core/timeline";
 import { movesTrainers, trainersOverTime } from "../core/trainers";
@@ -667,10 +668,8 @@ export class MetricChart extends HTMLElement {
   }
 }
 
-/** Cost first, the rest by name. */
 function orderedKeys(history: History): string[] {
-  const keys = new Set([...history.values()].flatMap((series) => [...series.keys()]));
-  return [...keys].sort((a, b) => Number(b === "cost") - Number(a === "cost") || a.localeCompare(b));
+  return inOrder([...history.values()].flatMap((series) => [...series.keys()]));
 }
 
 function firstX(history: History): number {

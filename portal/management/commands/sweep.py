@@ -94,8 +94,10 @@ def _tasks() -> tuple[Task, ...]:
     from jobs.maintenance.statistics import Statistics
     from jobs.maintenance.stream_compaction import seal_due
     from jobs.reconcile.admission import Explanations
+    from jobs.reconcile.progress_watch import ProgressWatch
     from jobs.reconcile.sweep import sweep
     from jobs.selectors.jobs import versions_in_use
+    from jobs.services import inspection
     from jobs.storage_usage import Accounting
     from rbac.emails.outbox import Outbox
     from rbac.sign_in.password_guessing import SignInAttempts
@@ -104,6 +106,7 @@ def _tasks() -> tuple[Task, ...]:
     return (
         Task("elastic", Controller().when_due),
         Task("jobs", partial(sweep, watch=Watch(), explanations=Explanations())),
+        Task("progress", ProgressWatch(inspection.stacks_of).when_due),
         Task("sealing", seal_due),
         Task("following", Following().when_due),
         Task("pruning", Pruning().when_due),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,7 @@ class ServerStore:
         self._window: Window | None = None
         self._connections: list[ServerConnection] = []
         self._position: Position | None = None
+        self.on_sent: Callable[[], object] = lambda: None
 
     @property
     def version(self) -> int:
@@ -184,7 +185,8 @@ class ServerStore:
             connection.send(op, {**(body or {}), **_named_tables(some)}, gradients, base, pack(some.values()))
             for connection, base, some in zip(self._connections, self._bases, self._spread(rows), strict=True)
         ]
-        converse([connection.exchange for connection in self._connections if connection.exchange is not None])
+        exchanges = [connection.exchange for connection in self._connections if connection.exchange is not None]
+        converse(exchanges, self.on_sent)
         replies = [_reply(connection, message) for connection, message in zip(self._connections, asked, strict=True)]
         self._versions = [reply.head.version for reply in _whole(dict(enumerate(replies))).values()]
 

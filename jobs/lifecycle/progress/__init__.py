@@ -1,0 +1,1 @@
+"""Progress of running jobs: stalls with their diagnosis, and slow trainers. Pure."""
