@@ -1,7 +1,7 @@
 """Periodic look at the progress of all running jobs. The decisions are those of ``jobs.lifecycle.progress``.
 
 Signs are kept in memory: a process that takes over reads the newest points again and counts the time without progress
-from then on. What was reported is stored with the attempt, so an event is written once whoever decides.
+from then on. What was reported is stored with the attempt, so each event is written once, also with several sweeps.
 """
 
 from __future__ import annotations
