@@ -25,15 +25,16 @@ from regatta.terminal.watch import Watch
 from regatta.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from regatta.notebook.errors import CaptureError, JobFailed
-    from regatta.notebook.iterations import Iteration
+    from regatta.notebook.errors import CaptureError
     from regatta.notebook.submission import code_of, submit
+    from regatta.watching.errors import JobFailed
+    from regatta.watching.iterations import Iteration
 
 # Loaded on first use: they analyse code, which most programs and the command never do.
 _LATER = {
     "CaptureError": "regatta.notebook.errors",
-    "Iteration": "regatta.notebook.iterations",
-    "JobFailed": "regatta.notebook.errors",
+    "Iteration": "regatta.watching.iterations",
+    "JobFailed": "regatta.watching.errors",
     "code_of": "regatta.notebook.submission",
     "submit": "regatta.notebook.submission",
 }

@@ -12,9 +12,9 @@ from regatta.models import Artifact, Line, Point, PointPage, Replica
 from regatta.series import Series
 
 if TYPE_CHECKING:
-    from regatta.notebook.callbacks import Callback
     from regatta.resources.jobs import Jobs
     from regatta.terminal.watch import Watch
+    from regatta.watching.callbacks import Callback
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Job:
         Ctrl-C ends the watching, not the job. With ``wait=False`` it returns at once, and a thread watches. Raises
         JobFailed if the job ends without success.
         """
-        from regatta.notebook.submission import watched
+        from regatta.watching.watching import watched
 
         return watched(self, on_iteration, after=after, wait=wait)
 

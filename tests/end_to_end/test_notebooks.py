@@ -9,7 +9,7 @@ import nbformat
 import pytest
 
 from regatta import Client, Iteration
-from regatta.notebook.watching import Watching
+from regatta.watching.watching import Watching
 from tests.end_to_end.support import code, kernel
 from tests.end_to_end.support.portal import ROOT, RunningPortal
 from tests.waiting import until

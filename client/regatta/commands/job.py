@@ -11,9 +11,9 @@ import click
 from regatta import jobfile, tree
 from regatta.api import Client
 from regatta.commands import stream
-from regatta.commands.options import PAIR, overrides
 from regatta.errors import QuotaExceeded
 from regatta.job import Job
+from regatta.options import PAIR, overrides
 from regatta.session import Session, take
 from regatta.terminal import output
 from regatta.terminal.output import Listing, print_message

@@ -8,11 +8,14 @@ from typing import Any
 
 import click
 
-from regatta.commands.options import PAIR, overrides
 from regatta.errors import QuotaExceeded
 from regatta.job import Job
 from regatta.notebook import here, program, submission
-from regatta.notebook.errors import CaptureError, JobFailed
+from regatta.notebook.errors import CaptureError
+from regatta.options import PAIR, overrides
+from regatta.watching import kernel
+from regatta.watching.errors import JobFailed
+from regatta.watching.watching import watched
 
 _RESULT = "job"
 
@@ -65,10 +68,10 @@ def _train(
 
     The job is in the variable `job`. Ctrl-C, or Interrupt in the menu, ends the watching and not the job.
     """
-    shell = here.shell()
+    shell = kernel.shell()
     values = {name: submission.parameter(value) for name, value in params}
     cells = here.cells(shell.user_ns)
-    made = program.of_cell(cell, cells, values, label=here.cell_label())
+    made = program.of_cell(cell, cells, values, label=kernel.cell_label())
     on_iteration = _function(shell.user_ns, callback)
     spec = submission.specification(made, given, requirements=requirements, env=dict(env))
     if show or dry_run:
@@ -80,7 +83,7 @@ def _train(
     job = submission.signed_in().jobs.submit(spec, namespace=namespace)
     shell.user_ns[variable] = job
     try:
-        job = submission.watched(job, on_iteration, wait=not no_wait, made=made)
+        job = watched(job, on_iteration, wait=not no_wait, translate=made.at_cells)
     except JobFailed as failure:
         job = failure.job
         raise

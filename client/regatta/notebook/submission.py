@@ -11,14 +11,14 @@ from regatta import jobfile
 from regatta.errors import NotSignedIn
 from regatta.notebook import here, program
 from regatta.notebook.program import FILE, Program, Scalar
-from regatta.notebook.watching import Watching, checked
+from regatta.watching.watching import watched
 
 if TYPE_CHECKING:
     from typing import Unpack
 
     from regatta.api import Client
     from regatta.job import Job
-    from regatta.notebook.callbacks import Callback
+    from regatta.watching.callbacks import Callback
 
 _COMMAND, _NATIVE = "command", "native"
 _DEFAULT_NAME = "notebook"
@@ -70,7 +70,7 @@ def submit(
     given = {"name": name, **fields}
     spec = specification(made, given, requirements=requirements, env=env or {})
     job = signed_in(client).jobs.submit(spec, namespace=namespace)
-    return watched(job, on_iteration, wait=wait, made=made)
+    return watched(job, on_iteration, wait=wait, translate=made.at_cells)
 
 
 def code_of(function: Callable[..., object], *, params: Mapping[str, Scalar] | None = None) -> str:
@@ -110,17 +110,6 @@ def specification(
     if env or made.env:
         spec["env"] = {**env, **made.env}
     return jobfile.changed(spec, {**given, "framework": framework})
-
-
-def watched(
-    job: Job, on_iteration: Callback | None = None, *, after: int = 0, wait: bool = True, made: Program | None = None
-) -> Job:
-    """Watch a job, see ``Job.watch``. ``made``: its program, which knows the lines of the cells."""
-    watching = Watching(job, on_iteration, after=after)
-    if not wait:
-        watching.start()
-        return job
-    return checked(watching.wait(), made)
 
 
 def signed_in(client: Client | None = None) -> Client:

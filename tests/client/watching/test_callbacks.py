@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from regatta.notebook.callbacks import REDRAW_SECONDS, Callbacks
-from regatta.notebook.iterations import Iteration
+from regatta.watching.callbacks import REDRAW_SECONDS, Callbacks
+from regatta.watching.iterations import Iteration
 
 
 def iteration(seq: int) -> Iteration:
@@ -47,7 +47,7 @@ def test_an_exception_is_shown_once_with_its_traceback(capsys: pytest.CaptureFix
         callbacks.take(iteration(seq))
     shown = capsys.readouterr().err
     assert (shown.count("ZeroDivisionError: by nothing"), shown.count("in divides")) == (1, 1)
-    assert "regatta/notebook/callbacks.py" not in shown
+    assert "regatta/watching/callbacks.py" not in shown
 
 
 def test_after_an_exception_the_message_has_the_cursor_to_go_on_from(capsys: pytest.CaptureFixture[str]) -> None:

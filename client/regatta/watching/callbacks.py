@@ -8,9 +8,9 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from regatta.notebook import here
-from regatta.notebook.iterations import Iteration
 from regatta.series import package
+from regatta.watching import kernel
+from regatta.watching.iterations import Iteration
 
 REDRAW_SECONDS = 0.25
 Callback = Callable[[Iteration], object]
@@ -35,7 +35,7 @@ class Callbacks:
     ) -> None:
         self._callback = callback
         self._clock = clock
-        self._show = show or (_Slot().show if here.in_kernel() else None)
+        self._show = show or (_Slot().show if kernel.in_kernel() else None)
         self._waiting: Any = None
         self._shown = -REDRAW_SECONDS
         self._pyplot = _Pyplot()
@@ -74,10 +74,9 @@ class Callbacks:
         """Print the traceback without the frame of this module."""
         behind = error.__traceback__.tb_next if error.__traceback__ is not None else None
         summary = traceback.TracebackException(type(error), error, behind)
-        label = here.cells({}).label
         for frame in summary.stack:
             _ = frame.line  # is read from the file before that gets another name
-            frame.filename = label(frame.filename)
+            frame.filename = kernel.label(frame.filename)
         print("".join(summary.format()), file=sys.stderr)
         print(
             f"The callback raised at step {iteration.step:g} and is not called again. The job keeps running. To go on "

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from regatta import Job
 from regatta.errors import Missing
 from regatta.models import Point
-from regatta.notebook.iterations import Reports, polls
+from regatta.watching.iterations import Reports, polls
 from tests.client.portal import Answer, client, job, ok, problem
 
 JOB, POINTS = "GET /api/v1/jobs/j1", "GET /api/v1/jobs/j1/metrics/points"

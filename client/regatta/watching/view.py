@@ -7,12 +7,15 @@ import sys
 import time
 from collections.abc import Callable
 from html import escape
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from regatta.job import Job
-from regatta.notebook.curve import Curve
-from regatta.notebook.iterations import Poll
 from regatta.series import package
+from regatta.watching import kernel
+from regatta.watching.curve import Curve
+from regatta.watching.iterations import Poll
+
+if TYPE_CHECKING:
+    from regatta.job import Job
 
 REDRAW_SECONDS = 0.5
 _COST = "cost"
@@ -146,6 +149,4 @@ def _widget() -> Any:
 
 def screen_here() -> Screen:
     """Return the screen of this process: the cell of a kernel, or lines on standard error."""
-    from regatta.notebook import here
-
-    return CellScreen() if here.in_kernel() else PlainScreen()
+    return CellScreen() if kernel.in_kernel() else PlainScreen()

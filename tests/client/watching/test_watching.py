@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from regatta import Iteration, Job, JobFailed
-from regatta.notebook.watching import Watching, checked
-from tests.client.notebook.test_iterations import JOB, POINTS, page, point
+from regatta.watching.watching import Watching, checked
 from tests.client.portal import client, job, ok
+from tests.client.watching.test_iterations import JOB, POINTS, page, point
 
 LOGS = "GET /api/v1/jobs/j1/logs"
 

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from regatta import Job
-from regatta.notebook.curve import Curve
-from regatta.notebook.iterations import Iteration, Poll
-from regatta.notebook.view import JobView, PlainScreen
+from regatta.watching.curve import Curve
+from regatta.watching.iterations import Iteration, Poll
+from regatta.watching.view import JobView, PlainScreen
 from tests.client.portal import job
 
 

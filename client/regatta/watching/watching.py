@@ -9,11 +9,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from regatta.errors import EXIT_OF_STATE, EXIT_OK
-from regatta.notebook.callbacks import Callback, Callbacks
-from regatta.notebook.errors import JobFailed
-from regatta.notebook.iterations import polls
-from regatta.notebook.program import Program
-from regatta.notebook.view import JobView, Screen, screen_here
+from regatta.watching.callbacks import Callback, Callbacks
+from regatta.watching.errors import JobFailed
+from regatta.watching.iterations import polls
+from regatta.watching.view import JobView, Screen, screen_here
 
 if TYPE_CHECKING:
     from regatta.job import Job
@@ -81,11 +80,27 @@ class Watching:
         )
 
 
-def checked(job: Job, program: Program | None = None) -> Job:
+def watched(
+    job: Job,
+    on_iteration: Callback | None = None,
+    *,
+    after: int = 0,
+    wait: bool = True,
+    translate: Callable[[str], str] = str,
+) -> Job:
+    """Watch a job, see ``Job.watch``. ``translate``: of a line of its traceback, for the person who wrote a cell."""
+    watching = Watching(job, on_iteration, after=after)
+    if not wait:
+        watching.start()
+        return job
+    return checked(watching.wait(), translate)
+
+
+def checked(job: Job, translate: Callable[[str], str] = str) -> Job:
     """Return a job that has succeeded or still runs. Raises JobFailed, with the traceback of its log, for others."""
     if EXIT_OF_STATE.get(job.state, EXIT_OK) == EXIT_OK:
         return job
-    raise JobFailed(job, traceback_of(job, program.at_cells if program else str))
+    raise JobFailed(job, traceback_of(job, translate))
 
 
 def traceback_of(job: Job, translate: Callable[[str], str]) -> str:
