@@ -15,8 +15,6 @@ from typing import ParamSpec, TypeVar
 
 from django.conf import settings
 
-from portal.common import request_load
-
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
 
@@ -35,5 +33,4 @@ async def in_thread(
     """
     context = copy_context()
     loop = asyncio.get_running_loop()
-    with request_load.OF_PROCESS.request():
-        return await loop.run_in_executor(_threads, lambda: context.run(work, *args, **kwargs))
+    return await loop.run_in_executor(_threads, lambda: context.run(work, *args, **kwargs))
