@@ -229,7 +229,7 @@ def is_upload(scope: Message) -> bool:
 
 def is_streamed(scope: Message) -> bool:
     """Return whether the request's body is read as it arrives."""
-    return is_upload(scope) or _fits(scope, STREAMED_IF_LARGE) and (content_length(scope) or 0) > ANONYMOUS_LIMIT
+    return is_upload(scope) or (_fits(scope, STREAMED_IF_LARGE) and (content_length(scope) or 0) > ANONYMOUS_LIMIT)
 
 
 def _fits(scope: Message, route: tuple[str, re.Pattern[str]]) -> bool:

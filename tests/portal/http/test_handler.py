@@ -19,7 +19,7 @@ from django.views.decorators.csrf import csrf_exempt
 from pytest_django import Settings
 
 from portal.common import request_load
-from portal.http import body_limits
+from portal.http import body_limits, request_threads
 from portal.http.handler import Handler
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -43,10 +43,12 @@ class Trace:
 
 
 TRACE = Trace()
+USED: list[Any] = []  # connections of views
 
 
 def plain(request: HttpRequest) -> HttpResponse:
     TRACE.note("view")
+    USED.append(connections["default"])
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
     return HttpResponse("done")
@@ -62,9 +64,6 @@ def endless(request: HttpRequest) -> StreamingHttpResponse:
             TRACE.note("closed")
 
     return StreamingHttpResponse(pieces())
-
-
-USED: list[Any] = []  # connections of views
 
 
 def queries(request: HttpRequest) -> StreamingHttpResponse:
@@ -94,6 +93,7 @@ urlpatterns += [path(UPLOAD, counts), path(BATCH, counts)]
 def _traced(settings: Settings) -> Iterator[None]:
     settings.ROOT_URLCONF = __name__
     TRACE.steps.clear()
+    USED.clear()
     receivers = {
         request_started: lambda **_: TRACE.note("started"),
         request_finished: lambda **_: TRACE.note("finished"),
@@ -168,6 +168,16 @@ def test_a_thread_opens_one_connection_to_sqlite_for_all_of_its_requests() -> No
     assert TRACE.order.count("connected") <= len(TRACE.threads("view"))
 
 
+def test_threads_of_a_burst_keep_no_connection_to_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_threads, "_keeping", set())
+    request("/plain")
+    monkeypatch.setattr(request_threads, "KEEPING", 0)
+    monkeypatch.setattr(request_threads, "_keeping", set())
+    kept = [each.connection is not None for each in USED]
+    request("/plain")
+    assert (kept, USED[-1].connection) == ([True], None)
+
+
 def test_a_streamed_response_ends_when_its_client_disconnects() -> None:
     request("/endless", pieces=3)
     assert {"closed", "finished"} <= set(TRACE.order)
@@ -187,7 +197,6 @@ def _unpooled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_unpooled")
 def test_a_streamed_response_leaves_no_connection_in_the_thread_of_its_view() -> None:
-    USED.clear()
     request("/queries", pieces=100)
     assert [each.connection for each in USED] == [None]
 
