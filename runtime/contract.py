@@ -166,7 +166,8 @@ BATCH_SECONDS_LIMIT = 10.0  # the longest age that an agent accepts from the por
 LEASE_SECONDS: Mapping[str, float] = {MASTER: 15.0, PSERVER: 10.0, TRAINER: 10.0}
 OUTAGE_SECONDS = 120.0
 GATHER_SECONDS = 60.0
-HEARTBEAT_SECONDS = 2.0
+HEARTBEAT_SECONDS = 2.0  # the agent sends a heartbeat at this time after its last call ...
+HEARTBEAT_LIMIT_SECONDS = 10.0  # ... and at this time after its last heartbeat, whatever else it sends
 
 # --- Files in the replica's directory --------------------------------------------------------------------------------
 STATE_FILE = "state.json"  # ReplicaState, replaced atomically

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from regatta.job import Job
 
 _SAVE = 'A script saves one with job.save_model("model.npz").'
+# Before it, a file could run code in spite of ``weights_only=True`` (CVE-2025-32434).
+_SAFE_TORCH = 2, 6
 # Ends of names that are models, in the order of preference.
 _KINDS = (".npz", ".safetensors", ".pt", ".pth", ".pdparams", ".onnx", ".npy", ".pkl", ".joblib")
 
@@ -30,7 +32,8 @@ def load(job: Job, name: str = "") -> Any:
         return path
     try:
         return read(path)
-    except (ValueError, OSError, EOFError, RuntimeError) as error:
+    except Exception as error:
+        # Of a damaged file, readers raise errors of their own, such as zipfile.BadZipFile.
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise PortalError(f"{artifact.name} cannot be loaded safely: {reason}. The file is at {path}") from error
 
@@ -81,8 +84,12 @@ def _weights(path: Path) -> Any:
         return path
     import pickle
 
+    torch = package("torch")
+    major, minor = (int(part) for part in torch.__version__.split(".")[:2])
+    if (major, minor) < _SAFE_TORCH:
+        raise ValueError(f"the reader of PyTorch {torch.__version__} can run code. Install PyTorch 2.6 or newer")
     try:
-        return package("torch").load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise ValueError("it contains more than weights. Save model.state_dict() instead of the model") from error
 

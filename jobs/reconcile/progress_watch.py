@@ -50,8 +50,8 @@ _log = logging.getLogger(__name__)
 EVERY: Final = timedelta(seconds=5)
 # Points that a new process reads of each job: those of the last windows.
 TAIL: Final = 2000
-# Heartbeats come every 2 s. After this time without one, points may be on their way too.
-HEARD_WITHIN: Final = timedelta(seconds=15)
+# After this time without a heartbeat, points may be on their way too.
+HEARD_WITHIN: Final = timedelta(seconds=1.5 * contract.HEARTBEAT_LIMIT_SECONDS)
 # Stalls that one look diagnoses: taking stacks can last seconds, and the other tasks of the sweep wait for it.
 DIAGNOSES: Final = 4
 

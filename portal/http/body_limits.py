@@ -16,10 +16,9 @@ from typing import IO, Any
 
 from django.conf import settings
 from django.core.exceptions import RequestAborted, RequestDataTooBig
-from django.db import DatabaseError
+from django.db import DatabaseError, close_old_connections
 
 from portal.common.clock import now
-from portal.common.postgresql.returning import return_connections
 from portal.http.request_threads import in_thread
 from rbac.selectors import token_behind
 from rbac.sign_in.sessions import is_signed_in
@@ -128,7 +127,7 @@ def _is_known(scope: Message) -> bool:
     try:
         return _has_token(scope) or _has_session(scope)
     finally:
-        return_connections()
+        close_old_connections()
 
 
 def _has_token(scope: Message) -> bool:

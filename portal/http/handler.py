@@ -8,6 +8,7 @@ between happens in a thread, including the signals by which Django returns conne
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
@@ -17,14 +18,15 @@ from django.core import signals
 from django.core.exceptions import RequestAborted
 from django.core.handlers.asgi import ASGIHandler, get_script_prefix
 from django.core.handlers.base import BaseHandler
-from django.http import HttpRequest
+from django.db import close_old_connections
+from django.http import FileResponse, HttpRequest
 from django.http.response import HttpResponseBase
 from django.urls import ResolverMatch, set_script_prefix
 
+from portal.common import request_load
 from portal.common.monitoring import log_context
-from portal.common.postgresql.returning import return_connections
 from portal.http.body_limits import Incoming, Message, Receive, TooSlow
-from portal.http.request_streaming import DIRECT_BODY, Body, is_streamed, lends_nothing
+from portal.http.request_streaming import DIRECT_BODY, Body, is_streamed, is_upload, lends_nothing
 from portal.http.request_threads import in_thread
 
 Send = Callable[[Message], Awaitable[None]]
@@ -55,7 +57,9 @@ class Handler(ASGIHandler):
             await send({"type": "http.response.body"})
             return
         try:
-            response = await in_thread(self._response, scope, body)
+            # An upload is not counted as load: its thread mostly waits for the client.
+            with contextlib.nullcontext() if is_upload(scope) else request_load.OF_PROCESS.request():
+                response = await in_thread(self._response, scope, body)
             if response.streaming:
                 await self._stream(response, incoming, send)
             else:
@@ -71,8 +75,10 @@ class Handler(ASGIHandler):
         response: HttpResponseBase | None = refusal if request is None else self.get_response(request)
         assert response is not None  # noqa: S101  one of both is
         response._handler_class = self.__class__  # type: ignore[attr-defined]  # the sender of request_finished
+        if isinstance(response, FileResponse):
+            response.block_size = self.chunk_size
         if response.streaming:
-            return_connections()
+            close_old_connections()  # at its end, the signal of Django runs in another thread
         else:
             response.close()  # its content stays
         return response

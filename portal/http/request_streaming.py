@@ -212,6 +212,7 @@ class Body:
 
     def _end(self) -> None:
         self._pump.cancel()
+        self._buffer.put(b"", disconnected=True)  # a thread may still read, when the server shuts down
         if self._lent is not None:
             _release(self._returned, self._lent)
 
@@ -221,11 +222,14 @@ def _release(returned: asyncio.Event, lent: Lent) -> None:
     returned.set()
 
 
+def is_upload(scope: Message) -> bool:
+    """Return whether the request sends a file, which may take minutes."""
+    return any(_fits(scope, route) for route in STREAMED)
+
+
 def is_streamed(scope: Message) -> bool:
     """Return whether the request's body is read as it arrives."""
-    if any(_fits(scope, route) for route in STREAMED):
-        return True
-    return _fits(scope, STREAMED_IF_LARGE) and (content_length(scope) or 0) > ANONYMOUS_LIMIT
+    return is_upload(scope) or (_fits(scope, STREAMED_IF_LARGE) and (content_length(scope) or 0) > ANONYMOUS_LIMIT)
 
 
 def _fits(scope: Message, route: tuple[str, re.Pattern[str]]) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import builtins
 import inspect
+import itertools
 import os.path
 import sys
 from collections.abc import Iterable, Mapping
@@ -26,6 +27,8 @@ from regatta.notebook.sources import Cells, NoSource, Source
 MAIN = "__main__"
 # Names that IPython adds to a notebook and that no job has.
 _OF_IPYTHON = frozenset({"display", "get_ipython", "In", "Out", "exit", "quit", "_", "__", "___"})
+# Names that the program has, as every module.
+_OF_MODULES = frozenset({"__name__", "__file__", "__doc__", "__builtins__"})
 
 
 @dataclass
@@ -87,6 +90,7 @@ class Capture:
         except NoSource as error:
             self.found.problems.append(f"`{name}` {error}")
             return
+        self._check_definition(name, value, source)
         namespace = getattr(inspect.unwrap(value), "__globals__", None) or self._cells.namespace
         wanted = names.needs(source.tree, postponed=source.future_annotations)
         place = Place(source.tree, f"`{name}`", namespace, wanted.own, wanted.star)
@@ -95,9 +99,23 @@ class Capture:
         self.found.definitions.append(source)
         self._take(wanted.later, place)
 
+    def _check_definition(self, name: str, value: Any, source: Source) -> None:
+        """Refuse a definition that would replace another object, or would lose its wrapper."""
+        function = inspect.unwrap(value)
+        own = function.__name__
+        if own.isidentifier() and self._seen.setdefault(own, value) is not value:
+            self.found.problems.append(
+                f"`{name}` was defined as `{own}`, which means another object now. Give each of the two its own name."
+            )
+        if function is not value and not getattr(source.tree.body[0], "decorator_list", ()):
+            self.found.problems.append(
+                f"`{name}` was wrapped after its definition, and a job would not have the wrapper. Write it as a "
+                "decorator above the definition."
+            )
+
     def _take(self, wanted: Iterable[str], place: Place, given: frozenset[str] = frozenset()) -> None:
         for name in wanted:
-            if name in given:
+            if name in given or name in _OF_MODULES:
                 continue
             if name in place.namespace and name not in _OF_IPYTHON:
                 self._name(name, place.namespace[name], place)
@@ -130,13 +148,16 @@ class Capture:
 
     def _import_from(self, name: str, value: Any) -> str:
         """Return the statement that imports an object of an installed module; empty if there is none."""
-        module = getattr(value, "__module__", None)
-        own = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-        if not isinstance(module, str) or not isinstance(own, str) or module in self._home:
-            return ""
-        if getattr(sys.modules.get(module), own, None) is not value:
-            return ""
-        return f"from {module} import {own}" + (f" as {name}" if name != own else "")
+        # The functions of ``random`` are methods of an object; one of them does not name its module.
+        owner = getattr(value, "__self__", None)
+        modules = getattr(value, "__module__", None), None if owner is None else type(owner).__module__
+        owns = getattr(value, "__qualname__", None), getattr(value, "__name__", None)
+        for module, own in itertools.product(modules, owns):
+            if not isinstance(module, str) or not isinstance(own, str) or module in self._home:
+                continue
+            if getattr(sys.modules.get(module), own, None) is value:
+                return f"from {module} import {own}" + (f" as {name}" if name != own else "")
+        return ""
 
     def _problem(self, name: str, place: Place, what: str) -> None:
         line = names.first_uses(place.tree).get(name, (0, 0))[0]

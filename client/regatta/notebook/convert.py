@@ -14,7 +14,7 @@ from typing import Any
 
 from regatta.errors import BadFile
 from regatta.notebook import names, program, submission
-from regatta.notebook.errors import CaptureError, CellSyntaxError
+from regatta.notebook.errors import CaptureError
 from regatta.notebook.magic import options_of
 from regatta.notebook.sources import Cells
 
@@ -132,17 +132,10 @@ def _is_python(text: str) -> bool:
     return True
 
 
-def _parsed(cell: Cell, first_line: int = 1) -> ast.Module:
-    try:
-        return ast.parse("\n" * (first_line - 1) + cell.text)
-    except SyntaxError as error:
-        raise CellSyntaxError(error, cell.label) from None
-
-
 def _used_by(main: Cell, above: Sequence[Cell], params: set[str]) -> list[Cell]:
     """Return the statements of the cells above that the cell needs, directly or through another one."""
-    statements = [(cell, node) for cell in above for node in _parsed(cell).body]
-    needed = set(names.needs(_parsed(main, 2)).all) - params
+    statements = [(cell, node) for cell in above for node in program.parsed(cell.text, cell.label).body]
+    needed = set(names.needs(program.parsed(main.text, main.label, 2)).all) - params
     kept: set[int] = set()
     before = -1
     while before != len(kept):
@@ -178,7 +171,7 @@ def _program(cells: Sequence[Cell], params: Mapping[str, program.Scalar], notebo
     """Return the cells one after another. Raises CaptureError for names that exist only in a notebook."""
     parts, previous = [], 0
     for cell in cells:
-        _parsed(cell)
+        program.parsed(cell.text, cell.label)
         parts += [f"\n\n# {cell.label} of {notebook}"] if cell.number != previous else [""]
         parts.append(cell.text.strip("\n"))
         previous = cell.number

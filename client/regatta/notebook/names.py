@@ -157,6 +157,10 @@ class _TopLevel(ast.NodeVisitor):
 
     visit_MatchStar = visit_MatchAs
 
+    def visit_MatchMapping(self, node: ast.MatchMapping) -> None:
+        self.bound |= {node.rest} if node.rest else set()
+        self.generic_visit(node)
+
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         self.run(node.decorator_list)
         self._signature(node)

@@ -21,6 +21,7 @@ Scalar = bool | int | float | str | None
 
 _FRAME = re.compile(r'^(\s*)File "(?:[^"]*/)?' + re.escape(FILE) + r'", line (\d+)')
 _MAGIC = re.compile(r"^\s*[%!]")
+_AWAIT = re.compile(r"'(?:await|async with|async for)' outside")
 
 
 @dataclass
@@ -47,7 +48,7 @@ def of_cell(
 
     Raises CellSyntaxError, and CaptureError for names that cannot be sent.
     """
-    tree = _parsed(body, label, first_line)
+    tree = parsed(body, label, first_line)
     capture = Capture(cells)
     given = frozenset(params)
     capture.take(tree, label, cells.namespace, given)
@@ -127,15 +128,25 @@ def _define(writer: _Writer, source: Source) -> None:
         writer.add("", "", source.after)
 
 
-def _parsed(body: str, label: str, first_line: int) -> ast.Module:
+def parsed(body: str, label: str, first_line: int = 1) -> ast.Module:
     """Return the tree with the line numbers of the cell. Raises CellSyntaxError."""
     lines = "\n" * (first_line - 1) + body
     try:
-        return ast.parse(lines)
+        tree = ast.parse(lines)
+        # Some errors are found only here, such as `return` outside a function.
+        compile(_without_futures(lines, tree)[0], label, "exec", dont_inherit=True)
     except SyntaxError as error:
-        magic = _MAGIC.match(error.text or "")
-        hint = ". Magics and shell commands run only in a notebook: leave them out of the job" if magic else ""
-        raise CellSyntaxError(error, label, hint) from None
+        error.text = error.text or lines.split("\n")[(error.lineno or 1) - 1]
+        raise CellSyntaxError(error, label, _hint(error)) from None
+    return tree
+
+
+def _hint(error: SyntaxError) -> str:
+    if _MAGIC.match(error.text or ""):
+        return ". Magics and shell commands run only in a notebook: leave them out of the job"
+    if _AWAIT.match(error.msg):
+        return ". Only a notebook allows this. Put it into an `async def`, and call that with asyncio.run()"
+    return ""
 
 
 def _without_futures(body: str, tree: ast.Module) -> tuple[str, set[str]]:

@@ -15,13 +15,15 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.5
 LONGEST_PAUSE = 10.0  # seconds between two tries while the portal cannot be reached
 _TRAINER = "trainer"
+_OF_RUNTIME = "step/"  # metrics that no script reports
 
 
 @dataclass(frozen=True)
 class Iteration:
     """What one trainer reported at one step. ``seq`` is the cursor: later iterations have larger numbers.
 
-    ``metrics`` has every value of that report by name; ``time`` is in seconds since 1970.
+    ``metrics`` has every value of that report by name, without the parts of steps (``step/...``) that the runtime
+    measures. ``time`` is in seconds since 1970.
     """
 
     seq: int
@@ -89,7 +91,7 @@ class Reports:
         """Return the reports that are complete. Without new points, the last one is complete, too."""
         done: list[Iteration] = []
         for point in points:
-            if not point.replica.startswith(_TRAINER):
+            if not point.replica.startswith(_TRAINER) or point.key.startswith(_OF_RUNTIME):
                 continue
             if self._open and not self._continues(point):
                 done += self.rest()

@@ -81,6 +81,7 @@ class Sender:
         self._epoch: str | None = None  # contract.EPOCH of the last answer
         self._repeats = False  # the accepted reports are to be sent again
         self._pace = 0.0  # age of batches that the last answer named
+        self._last_heartbeat = time.monotonic()
         self._woken = False
         self._finishing = False
         self._complained: set[str] = set()
@@ -157,7 +158,8 @@ class Sender:
         return min([*waits, max(0.0, self._heartbeat_due() - now)])
 
     def _heartbeat_due(self) -> float:
-        return self._backoff.last_call + max(contract.HEARTBEAT_SECONDS, self._pace)
+        quiet = self._backoff.last_call + max(contract.HEARTBEAT_SECONDS, self._pace)
+        return min(quiet, self._last_heartbeat + contract.HEARTBEAT_LIMIT_SECONDS)
 
     def _due(self, kind: str, now: float) -> float | None:
         """Return the seconds until a batch of the kind should be sent, or None when nothing is queued."""
@@ -178,6 +180,7 @@ class Sender:
                 return
         if now >= self._heartbeat_due():
             self._call("heartbeat", {"replica": self._replica})
+            self._last_heartbeat = time.monotonic()
 
     def _begin(self) -> bool:
         """Request the numbers of the entries of earlier starts. Until they are known, entries wait in the spools.

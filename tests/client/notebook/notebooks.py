@@ -16,5 +16,5 @@ def ran(*texts: str, **values: Any) -> Cells:
         file = f"<cell {number} of {id(namespace)}>"
         labels[file] = f"Cell In[{number}]"
         linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
-        exec(compile(text, file, "exec"), namespace)
+        exec(compile(text, file, "exec", dont_inherit=True), namespace)
     return Cells(namespace, list(zip(labels.values(), texts, strict=True)), labels.__getitem__)

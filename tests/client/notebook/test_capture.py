@@ -22,7 +22,7 @@ def result_of(made: program.Program, name: str = "result", monkeypatch: pytest.M
         assert monkeypatch is not None
         monkeypatch.setenv(variable, value)
     namespace: dict[str, Any] = {"__name__": "__main__"}
-    exec(compile(made.text, FILE, "exec"), namespace)
+    exec(compile(made.text, FILE, "exec", dont_inherit=True), namespace)
     return namespace[name]
 
 
@@ -93,6 +93,19 @@ def test_a_future_import_of_the_cell_moves_to_the_top() -> None:
 def test_the_program_is_the_same_each_time() -> None:
     before = 'import math, json, os\nNAMES = {"b", "a", "c"}\ndef f(): return math, json, os, NAMES'
     assert len({cell("f()", before).text for _ in range(5)}) == 1
+
+
+def test_methods_that_a_module_offers_as_functions_are_imported() -> None:
+    made = cell("result = randint(1, 1), rnd() < 1", "from random import randint, random as rnd")
+    assert result_of(made) == (1, True)
+
+
+def test_a_function_that_reads_the_name_of_its_module_leaves_that_of_the_program(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cells = ran("seen = []\ndef train():\n    seen.append(__name__)")
+    cells.namespace["train"].__globals__["__name__"] = "elsewhere"
+    assert result_of(program.of_function(cells.namespace["train"], cells, {}), "seen", monkeypatch) == ["__main__"]
 
 
 # --- Parameters ------------------------------------------------------------------------------------------------------
@@ -173,6 +186,22 @@ def test_a_lambda_inside_another_statement_is_named() -> None:
     assert "is a lambda without a statement of its own" in problem
 
 
+def test_a_function_that_uses_an_earlier_one_of_its_name_is_refused() -> None:
+    (problem,) = problems("f()", "def f(): return 1", "g = f\ndef f(): return g() + 1")
+    assert problem.startswith("`g` was defined as `f`, which means another object now.")
+
+
+def test_a_name_that_a_captured_definition_replaces_is_refused() -> None:
+    (problem,) = problems("print(g(), f)", "def f(): return 1", "g = f\nf = 5")
+    assert problem == "`f` (line 2 of the cell) means another object there than elsewhere. Rename one of the two."
+
+
+@pytest.mark.parametrize("name", ["f", "fast"])
+def test_a_function_that_was_wrapped_after_its_definition_is_refused(name: str) -> None:
+    (problem,) = problems(f"{name}()", f"import functools\ndef f(): return 1\n{name} = functools.cache(f)")
+    assert problem.startswith(f"`{name}` was wrapped after its definition, and a job would not have the wrapper.")
+
+
 @pytest.mark.parametrize("name", ["unknown", "display"])
 def test_a_name_that_a_job_does_not_have_is_named(name: str) -> None:
     (problem,) = problems(f"print(1)\n{name}(1)")
@@ -193,6 +222,20 @@ def test_a_syntax_error_has_the_line_of_the_cell_whose_first_line_is_the_magic()
     with pytest.raises(CellSyntaxError) as refused:
         cell("a = 1\nb = = 2")
     assert refused.value.line == 3
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("a = 1\nreturn a", "'return' outside function"),
+        ("a = 1\nawait a", r"'await' outside function. .* asyncio.run\(\)"),
+        ("a = 1\nnonlocal a", "nonlocal declaration"),
+    ],
+)
+def test_a_statement_that_no_program_can_have_is_refused_with_its_line(body: str, said: str) -> None:
+    with pytest.raises(CellSyntaxError, match=said) as refused:
+        cell(body)
+    assert (refused.value.line, refused.value.problems[1].strip()) == (3, body.split("\n")[1])
 
 
 def test_a_magic_in_the_cell_is_explained() -> None:

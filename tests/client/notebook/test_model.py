@@ -5,7 +5,10 @@ from __future__ import annotations
 import hashlib
 import io
 import pickle
+import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import httpx
@@ -65,6 +68,26 @@ def test_an_unknown_kind_is_a_path_and_a_pickle_is_not_opened(monkeypatch: pytes
     content = pickle.dumps(Harm())
     path = saved(monkeypatch, tmp_path, model_pkl=content).model()
     assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", pickle.dumps(Harm())])
+def test_a_file_that_is_none_of_its_kind_is_refused(
+    content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with pytest.raises(PortalError, match=r"model\.npz cannot be loaded safely: .* The file is at"):
+        saved(monkeypatch, tmp_path, model_npz=content).model()
+
+
+@pytest.mark.parametrize("version", ["1.13.1", "2.5.1+cu124"])
+def test_a_torch_whose_restricted_reader_runs_code_is_not_used(
+    version: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    old = ModuleType("torch")
+    old.__spec__ = ModuleSpec("torch", None)
+    old.__dict__["__version__"] = version
+    monkeypatch.setitem(sys.modules, "torch", old)
+    with pytest.raises(PortalError, match=r"can run code\. Install PyTorch 2\.6 or newer\. The file is at"):
+        saved(monkeypatch, tmp_path, model_pt=b"").model()
 
 
 @pytest.mark.torch

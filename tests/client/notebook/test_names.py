@@ -29,6 +29,7 @@ CASES = {
     "try:\n    pass\nexcept E as e:\n    e": ["E"],
     "with open(p) as f:\n    f": ["open", "p"],
     "match v:\n    case [a, *b]:\n        a, b": ["v"],
+    "match v:\n    case {'k': a, **rest}:\n        a, rest": ["v"],
     "if (m := get()):\n    m": ["get"],
     "def f():\n    return later\nlater = 1": [],
     "f'{a!r:{b}}'": ["a", "b"],

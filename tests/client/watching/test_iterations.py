@@ -67,6 +67,12 @@ def test_points_of_servers_are_left_out() -> None:
     assert found == [(1, {"cost": 2.0})]
 
 
+def test_the_parts_of_steps_that_the_runtime_measures_are_left_out() -> None:
+    points = [point(1, 1, "step/paused"), point(2, 1), point(3, 1, "step/read"), point(4, 1, "accuracy")]
+    found, _, _ = followed([ok(job("SUCCEEDED"))], [page(*points)])
+    assert found == [(1, {"cost": 2.0, "accuracy": 4.0})]
+
+
 def test_an_outage_between_two_pages_loses_and_doubles_nothing() -> None:
     pages = [page(point(1, 1), more=True), *[AWAY] * (TRIES + 1), page(point(2, 2))]
     found, cursors, said = followed([ok(job()), ok(job("SUCCEEDED"))], pages)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -10,12 +11,15 @@ from typing import Any
 import pytest
 from asgiref.sync import async_to_sync
 from django.core.signals import request_finished, request_started
-from django.db import connection
+from django.db import connection, connections
 from django.db.backends.signals import connection_created
-from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.http import FileResponse, HttpRequest, HttpResponse, StreamingHttpResponse
 from django.urls import path
+from django.views.decorators.csrf import csrf_exempt
 from pytest_django import Settings
 
+from portal.common import request_load
+from portal.http import body_limits, request_threads
 from portal.http.handler import Handler
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -39,10 +43,12 @@ class Trace:
 
 
 TRACE = Trace()
+USED: list[Any] = []  # connections of views
 
 
 def plain(request: HttpRequest) -> HttpResponse:
     TRACE.note("view")
+    USED.append(connections["default"])
     with connection.cursor() as cursor:
         cursor.execute("SELECT 1")
     return HttpResponse("done")
@@ -60,13 +66,34 @@ def endless(request: HttpRequest) -> StreamingHttpResponse:
     return StreamingHttpResponse(pieces())
 
 
-urlpatterns = [path("plain", plain), path("endless", endless)]
+def queries(request: HttpRequest) -> StreamingHttpResponse:
+    USED.append(connections["default"])
+    connection.close()  # that of an earlier request
+    connection.ensure_connection()
+    return StreamingHttpResponse([b"piece"])
+
+
+def file(request: HttpRequest) -> FileResponse:
+    return FileResponse(io.BytesIO(bytes(3 * Handler.chunk_size)))
+
+
+@csrf_exempt
+def counts(request: HttpRequest) -> HttpResponse:
+    TRACE.note(f"{request_load.OF_PROCESS._in_progress} in progress")
+    return HttpResponse()
+
+
+UPLOAD = "ingest/v1/attempts/1/artifacts"
+BATCH = "ingest/v1/attempts/1/logs"
+urlpatterns = [path("plain", plain), path("endless", endless), path("queries", queries), path("file", file)]
+urlpatterns += [path(UPLOAD, counts), path(BATCH, counts)]
 
 
 @pytest.fixture(autouse=True)
 def _traced(settings: Settings) -> Iterator[None]:
     settings.ROOT_URLCONF = __name__
     TRACE.steps.clear()
+    USED.clear()
     receivers = {
         request_started: lambda **_: TRACE.note("started"),
         request_finished: lambda **_: TRACE.note("finished"),
@@ -103,10 +130,10 @@ class Client:
         await asyncio.sleep(0)
 
 
-def request(url: str, *, pieces: int = 1, times: int = 1) -> None:
+def request(url: str, *, method: str = "GET", pieces: int = 1, times: int = 1) -> None:
     scope = {
         "type": "http",
-        "method": "GET",
+        "method": method,
         "path": url,
         "query_string": b"",
         "headers": [(b"host", b"testserver")],
@@ -141,6 +168,46 @@ def test_a_thread_opens_one_connection_to_sqlite_for_all_of_its_requests() -> No
     assert TRACE.order.count("connected") <= len(TRACE.threads("view"))
 
 
+def test_threads_of_a_burst_keep_no_connection_to_sqlite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(request_threads, "_keeping", set())
+    request("/plain")
+    monkeypatch.setattr(request_threads, "KEEPING", 0)
+    monkeypatch.setattr(request_threads, "_keeping", set())
+    kept = [each.connection is not None for each in USED]
+    request("/plain")
+    assert (kept, USED[-1].connection) == ([True], None)
+
+
 def test_a_streamed_response_ends_when_its_client_disconnects() -> None:
     request("/endless", pieces=3)
     assert {"closed", "finished"} <= set(TRACE.order)
+
+
+def test_a_file_is_sent_in_large_pieces() -> None:
+    request("/file", pieces=100)
+    assert TRACE.order.count("http.response.body") == 3 + 1
+
+
+@pytest.fixture
+def _unpooled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections as to PostgreSQL without a pool: one for each request in progress."""
+    monkeypatch.setitem(connections.settings["default"], "CONN_MAX_AGE", 0)
+    connection.close()
+
+
+@pytest.mark.usefixtures("_unpooled")
+def test_a_streamed_response_leaves_no_connection_in_the_thread_of_its_view() -> None:
+    request("/queries", pieces=100)
+    assert [each.connection for each in USED] == [None]
+
+
+@pytest.mark.usefixtures("_unpooled")
+def test_the_look_at_the_sender_of_a_large_body_leaves_no_connection_in_its_thread() -> None:
+    assert not body_limits._is_known({"headers": [(b"authorization", b"Bearer unknown")]})
+    assert connection.connection is None
+
+
+@pytest.mark.parametrize(("url", "counted"), [(BATCH, 1), (UPLOAD, 0)])
+def test_a_batch_counts_as_load_and_an_upload_that_waits_for_its_client_does_not(url: str, counted: int) -> None:
+    request(f"/{url}", method="POST")
+    assert f"{counted} in progress" in TRACE.order

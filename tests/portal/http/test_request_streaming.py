@@ -95,6 +95,20 @@ def test_a_silent_sender_counts_as_disconnected(monkeypatch: pytest.MonkeyPatch)
     in_loop(test)
 
 
+def test_a_reader_does_not_wait_for_more_once_the_request_has_ended() -> None:
+    """The server cancels requests in progress at its shutdown, and their threads cannot be cancelled."""
+
+    async def test() -> None:
+        body = Body(Sender([b"half"], ends=False))
+        reading = asyncio.create_task(asyncio.to_thread(body.read, 8))
+        body.close()
+        assert await asyncio.wait_for(reading, 10) == b"half"
+        with pytest.raises(Interrupted):
+            await asyncio.to_thread(body.read, 8)
+
+    in_loop(test)
+
+
 def test_small_pieces_are_handed_over_together() -> None:
     async def test() -> None:
         body = Body(Sender([b"ab", b"cd", b"ef"], ends=False))

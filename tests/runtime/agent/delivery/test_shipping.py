@@ -357,6 +357,15 @@ def test_a_spool_that_can_be_read_again_is_sent_whole(tmp_path: Path, monkeypatc
     assert shop.ingest.has(METRICS) == [[1.0, 1, "cost", 1.0]]
 
 
+def test_a_replica_that_always_has_something_to_send_sends_heartbeats_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contract, "HEARTBEAT_LIMIT_SECONDS", 0.0)
+    shop = Shop(tmp_path, takes)
+    shop.sender._send_due()
+    assert [call for call, _ in shop.ingest.sent][-1:] == ["heartbeat"]
+
+
 # --- Overloaded portal -----------------------------------------------------------------------------------------------
 def paced(seconds: Any) -> Reply:
     """Reply as a portal that names an age of batches."""
