@@ -319,9 +319,15 @@ def _stacks(ref: AttemptRef, names: Sequence[str], take: TakeStacks) -> list[Rep
             one.replica,
             one.state,
             tuple(
-                Thread(thread.name, thread.native, tuple(Frame(*vars(frame).values()) for frame in thread.frames))
+                Thread(
+                    thread.name,
+                    thread.native,
+                    tuple(Frame(*vars(each).values()) for each in thread.frames),
+                    thread.process,
+                )
                 for thread in one.threads
             ),
+            one.full,
         )
         for one in take(ref, names)[0]
         if one.state == stack_groups.RUNNING or getattr(one.note, "code", "") in _ANSWERS
