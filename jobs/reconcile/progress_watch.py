@@ -264,8 +264,8 @@ def _rows() -> list[_Row]:
     for job, kind, last in StreamHead.objects.filter(job__in=running).values_list("job_id", "kind", "last"):
         heads[job][kind] = last
     return [
-        _Row(job, pk, *columns, Reported.from_json(progress), tuple(replicas[pk]), pk in restarting, heads[job])
-        for job, pk, *columns, progress in found
+        _Row(job, pk, *values, Reported.from_json(progress), tuple(replicas[pk]), pk in restarting, heads[job])
+        for job, pk, *values, progress in found
     ]
 
 
