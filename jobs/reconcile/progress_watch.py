@@ -13,14 +13,13 @@ import logging
 import sys
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
 
-import numpy as np
 from django.db.models import F
 
 from datasets.storage.base import KeyNotFound, StorageError
@@ -45,7 +44,6 @@ from jobs.reconcile.stalls import PROGRESS, STALLED, STRAGGLER, Entry, record
 from jobs.spec import stall_actions
 from jobs.spec.quantities import span
 from jobs.streams import store
-from jobs.streams.block_codec import WriterId
 from portal.common.monitoring import heartbeat
 from portal.common.outages import is_lost
 from runtime import contract
@@ -60,7 +58,7 @@ TAIL: Final = 2000
 HEARD_WITHIN: Final = timedelta(seconds=15)
 # CPU time of one pass.
 PORTION_SECONDS: Final = 0.1
-# After this time without a look, or if the clock went back, all signs are read again: entries may be on their way.
+# After this time without a pass, or if the clock went back, all signs are read again: entries may be on their way.
 AWAY: Final = timedelta(seconds=60)
 # Jobs whose stacks are taken at the same time. It can last seconds.
 DIAGNOSES: Final = 4
@@ -174,12 +172,14 @@ class ProgressWatch:
         self._pool = pool or ThreadPoolExecutor(DIAGNOSES, thread_name_prefix="stacks")
         self._spent = spent
         self._memories: dict[UUID, _Memory] = {}
+        self._called: datetime | None = None  # the last pass
         self._looked: datetime | None = None  # when the rows of the present look were read
         self._left: deque[_Row] = deque()  # rows of the present look
 
     def when_due(self, now: datetime) -> None:
         """Go on with the present look, or begin one every ``EVERY``."""
-        if self._looked is None or not timedelta(0) <= now - self._looked < AWAY:
+        called, self._called = self._called, now
+        if self._looked is None or called is None or not timedelta(0) <= now - called < AWAY:
             self._memories.clear()
             self._begin(now)
         elif not self._left and now - self._looked >= EVERY:
@@ -270,26 +270,31 @@ def _rows() -> list[_Row]:
 
 
 def _points(row: _Row, after: int, upto: int) -> Iterable[Point]:
-    """Yield the points of the attempt after a number: those of the runtime, and one of each writer's others."""
+    """Yield the points of the attempt after a number: those of the runtime, and one of each writer's others.
+
+    Most blocks are small: loops take a fraction of the time of operations on arrays.
+    """
     for lo, points in store.read_point_columns(row.job, after=after, upto=upto):
         new = points.skip(max(0, after + 1 - lo))
         after = max(after, lo + len(points) - 1)
-        reserved = np.array([key.startswith(contract.STEP_METRICS) for key in new.keys], bool)
-        chosen = reserved[new.key] if len(new) else np.zeros(0, bool)
-        for source in np.unique(new.source[~chosen]).tolist():
-            yield from _of_attempt(row, new.sources[source], _USERS, 0.0)
-        for place in np.flatnonzero(chosen).tolist():
-            key, value = sys.intern(new.keys[new.key[place]]), float(new.values[place])
-            yield from _of_attempt(row, new.sources[new.source[place]], key, value)
+        reserved = {
+            index: sys.intern(key) for index, key in enumerate(new.keys) if key.startswith(contract.STEP_METRICS)
+        }
+        replicas = [writer.replica if writer.attempt == row.number else "" for writer in new.sources]
+        others: set[str] = set()
+        for key, source, value in zip(new.key.tolist(), new.source.tolist(), new.values.tolist(), strict=True):
+            if not replicas[source]:
+                continue
+            if key in reserved:
+                yield Point(replicas[source], reserved[key], value)
+            else:
+                others.add(replicas[source])
+        for replica in others:
+            yield Point(replica, _USERS, 0.0)
 
 
 # Any name that is not reserved.
 _USERS: Final = "metric"
-
-
-def _of_attempt(row: _Row, writer: WriterId, key: str, value: float) -> Iterator[Point]:
-    if writer.attempt == row.number:
-        yield Point(writer.replica, key, value)
 
 
 # --- Stalls ----------------------------------------------------------------------------------------------------------

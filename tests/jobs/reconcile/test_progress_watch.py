@@ -21,7 +21,7 @@ from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.models import Attempt, Job, JobEvent, Replica
 from jobs.models.streams import Block, StreamHead
 from jobs.reconcile import progress_watch, reconciler
-from jobs.reconcile.progress_watch import EVERY, PORTION_SECONDS, ProgressWatch, TakeStacks
+from jobs.reconcile.progress_watch import AWAY, EVERY, PORTION_SECONDS, ProgressWatch, TakeStacks
 from jobs.streams import store
 from portal.common.clock import now
 from runtime import contract
@@ -33,6 +33,7 @@ Submit = Callable[..., Job]
 Values = tuple[str, str, float]  # replica, key, value
 
 
+READING = 3  # queries of a look at any number of jobs
 FRAME = StackFrame("/work/code/train.py", 1, "step")
 
 
@@ -346,6 +347,25 @@ def test_a_pass_looks_at_a_portion_of_the_jobs_and_the_next_goes_on(
         sweep.when_due(begun + timedelta(seconds=second))
         counts.append(len(seen))
     assert (counts, sorted(seen)) == ([1, 2, 3, 3], sorted(jobs))
+
+
+def test_a_look_that_takes_many_passes_keeps_the_signs(submit: Submit) -> None:
+    jobs = [running(submit, stall_timeout="30s") for _ in range(2)]
+    time = itertools.count(0.0, PORTION_SECONDS / 2)  # one job in each pass
+    sweep = ProgressWatch(no_stacks, AtOnce(), spent=lambda: next(time))
+    begun = now()
+    for number in range(8):
+        sweep.when_due(begun + number * AWAY / 2)
+    assert JobEvent.objects.filter(kind="stalled", job__in=jobs).count() == 2
+
+
+def test_the_new_points_of_a_job_take_one_query(
+    start: Callable[..., Run], django_assert_num_queries: Callable[[int], Any]
+) -> None:
+    run = start()
+    run.step("trainer-0")
+    with django_assert_num_queries(READING + 1):
+        run.look(5)
 
 
 # --- Stragglers ------------------------------------------------------------------------------------------------------
