@@ -16,6 +16,7 @@ LETTERS = {
     "P": "Portal",
     "K": "Kubernetes",
     "E": "Elastic jobs",
+    "N": "Notebooks and looking into processes",
     "X": "One portal at scale",
 }
 
@@ -64,6 +65,8 @@ GOALS: Mapping[str, str] = {
     "E7": "<= 10 ms / <= 1 s",
     "E8": "better than all on every trace",
     "E9": "1; 0",
+    "N4": "<= 1 s; <= 2 %",
+    "N5": ">= 11; 0",
     "X1": "<= 500 ms; <= 5 s",
     "X2": "<= 300 ms; lines lost or doubled: 0",
     "X3": "<= 1.05 x",
@@ -127,6 +130,8 @@ MEASUREMENTS: Sequence[Measurement] = (
     Measurement("kubernetes.admission_database", ("K5",), 1800),
     Measurement("elasticity.targets", ("E1", "E2", "E3", "E4", "E5", "E6", "E7"), 900),
     Measurement("elasticity.open_traces", ("E8", "E9"), 7200),
+    Measurement("inspection.looks", ("N4",), 900),
+    Measurement("inspection.hangs", ("N5",), 3600),
     Measurement("load.at_scale", ("X1", "X2", "X3"), 7200),
     Measurement("pages.growth", ("X5",), 1200),
 )

@@ -6,7 +6,7 @@ Agents pass on what the processes of user code say, so everything here is hostil
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from jobs.messages import control as messages
@@ -52,13 +52,17 @@ class StackThread:
 
 @dataclass(frozen=True)
 class ReplicaStacks:
-    """``note``: a message about the state, or empty. ``left_out``: the number of threads beyond the limits."""
+    """``note``: a message about the state, or empty. ``left_out``: the number of threads beyond the limits.
+
+    ``full``: a file system of the replica's directories has no space left.
+    """
 
     replica: str
     state: str
     note: str = ""
     threads: tuple[StackThread, ...] = ()
     left_out: int = 0
+    full: bool = False
 
 
 @dataclass(frozen=True)
@@ -81,6 +85,7 @@ def read(replica: str, answer: Mapping[str, Any]) -> ReplicaStacks:
         NOTES[note]() if isinstance(note, str) and note in NOTES else "",
         threads,
         _number(answer.get("left_out")),
+        answer.get("full") is True,
     )
 
 
@@ -128,7 +133,7 @@ def _within(stacks: ReplicaStacks, share: int) -> ReplicaStacks:
             break
         kept.append(thread)
     left_out = stacks.left_out + len(stacks.threads) - len(kept)
-    return ReplicaStacks(stacks.replica, stacks.state, stacks.note, tuple(kept), left_out)
+    return replace(stacks, threads=tuple(kept), left_out=left_out)
 
 
 def grouped(all_stacks: Iterable[ReplicaStacks]) -> list[Group]:

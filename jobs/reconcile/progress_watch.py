@@ -2,19 +2,24 @@
 
 Signs are kept in memory: a process that takes over reads the newest points again and counts the time without progress
 from then on. What was reported is stored with the attempt, so each event is written once, also with several sweeps.
+
+A pass of the sweep spends ``PORTION_SECONDS`` on it: a look at many jobs goes on in the next passes, and all of it is
+judged at the time at which the jobs were read. Stacks are taken by other threads, for use in the next look.
 """
 
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
-import numpy as np
 from django.db.models import F
 
 from datasets.storage.base import KeyNotFound, StorageError
@@ -39,7 +44,6 @@ from jobs.reconcile.stalls import PROGRESS, STALLED, STRAGGLER, Entry, record
 from jobs.spec import stall_actions
 from jobs.spec.quantities import span
 from jobs.streams import store
-from jobs.streams.block_codec import WriterId
 from portal.common.monitoring import heartbeat
 from portal.common.outages import is_lost
 from runtime import contract
@@ -50,10 +54,16 @@ _log = logging.getLogger(__name__)
 EVERY: Final = timedelta(seconds=5)
 # Points that a new process reads of each job: those of the last windows.
 TAIL: Final = 2000
-# After this time without a heartbeat, points may be on their way too.
-HEARD_WITHIN: Final = timedelta(seconds=1.5 * contract.HEARTBEAT_LIMIT_SECONDS)
-# Stalls that one look diagnoses: taking stacks can last seconds, and the other tasks of the sweep wait for it.
+# Heartbeats come every 2 s. After this time without one, points may be on their way too.
+HEARD_WITHIN: Final = timedelta(seconds=15)
+# CPU time of one pass.
+PORTION_SECONDS: Final = 0.1
+# After this time without a pass, or if the clock went back, all signs are read again: entries may be on their way.
+AWAY: Final = timedelta(seconds=60)
+# Jobs whose stacks are taken at the same time. It can last seconds.
 DIAGNOSES: Final = 4
+# Interval at which the trainers of a job are compared: their windows take longer to change.
+COMPARE_SECONDS: Final = 15.0
 
 TakeStacks = Callable[[AttemptRef, Sequence[str]], tuple[Sequence[stack_groups.ReplicaStacks], float]]
 
@@ -84,10 +94,12 @@ class _Row:
     attempt: UUID
     number: int
     revision: int
-    spec: Mapping[str, Any]
+    on_stall: str | None
+    timeout: str | None
     namespace: str
     reported: Reported
-    replicas: tuple[_ReplicaRow, ...]
+    replicas: tuple[_ReplicaRow, ...]  # that run
+    restarting: bool  # a server does not run: it is started again, or the attempt ends
     heads: Mapping[str, int]
 
     def names(self) -> list[str]:
@@ -97,8 +109,7 @@ class _Row:
         return next((one for one in self.replicas if one.name == name), None)
 
     def stall_timeout(self) -> float | None:
-        text = self.spec.get("stall_timeout")
-        return span(text).total_seconds() if text is not None else None
+        return span(self.timeout).total_seconds() if self.timeout is not None else None
 
     def heard(self, now: datetime) -> bool:
         """Return whether the agents of all replicas were heard lately; a replica without an agent has no heartbeat."""
@@ -117,6 +128,8 @@ class _Memory:
         self._points = max(0, row.heads.get(StreamKind.METRICS, 0) - TAIL)
         self._lines = row.heads.get(StreamKind.LOGS, 0)
         self._starts: dict[str, int] = {}
+        self.stacks: Future[list[ReplicaStack]] | None = None  # while they are taken
+        self.compared = 0.0  # when the trainers were last compared
         self.read(row, now)
 
     def read(self, row: _Row, now: float) -> bool:
@@ -127,6 +140,9 @@ class _Memory:
                 self._starts[replica.name] = replica.start_number
                 self.signs.restart(replica.name, now)
         self.signs.keep_only(row.names())
+        # A restored database has fewer entries; the agents send the others again.
+        self._points = min(self._points, row.heads.get(StreamKind.METRICS, 0))
+        self._lines = min(self._lines, row.heads.get(StreamKind.LOGS, 0))
         if (last := row.heads.get(StreamKind.METRICS, 0)) > self._points:
             moved = self.signs.note_points(_points(row, self._points, last), now)
             self._points = last
@@ -135,32 +151,54 @@ class _Memory:
             self._lines = last
         return moved
 
+    def forget_stacks(self) -> None:
+        """Drop the stacks that are being taken."""
+        if self.stacks is not None:
+            self.stacks.cancel()
+            self.stacks = None
+
 
 class ProgressWatch:
-    """The watch of one sweeping process. ``take`` takes the stacks of the named replicas of an attempt."""
+    """The watch of one sweeping process.
 
-    def __init__(self, take: TakeStacks) -> None:
+    ``take`` takes the stacks of the named replicas of an attempt, in a thread of ``pool``. ``spent`` is a clock of the
+    CPU time, in seconds.
+    """
+
+    def __init__(
+        self, take: TakeStacks, pool: Executor | None = None, spent: Callable[[], float] = time.thread_time
+    ) -> None:
         self._take = take
+        self._pool = pool or ThreadPoolExecutor(DIAGNOSES, thread_name_prefix="stacks")
+        self._spent = spent
         self._memories: dict[UUID, _Memory] = {}
-        self._next: datetime | None = None
-        self._diagnoses = 0  # left in this look
+        self._called: datetime | None = None  # the last pass
+        self._looked: datetime | None = None  # when the rows of the present look were read
+        self._left: deque[_Row] = deque()  # rows of the present look
 
     def when_due(self, now: datetime) -> None:
-        """Look at all running jobs every ``EVERY``."""
-        if self._next is None or now >= self._next:
-            self._next = now + EVERY
-            self.look(now)
+        """Go on with the present look, or begin one every ``EVERY``."""
+        called, self._called = self._called, now
+        if self._looked is None or called is None or not timedelta(0) <= now - called < AWAY:
+            self._memories.clear()
+            self._begin(now)
+        elif not self._left and now - self._looked >= EVERY:
+            self._begin(now)
+        self._go_on(self._spent() + PORTION_SECONDS)
 
-    def look(self, now: datetime) -> None:
-        """Look at all running jobs once. A job that fails is logged and does not delay the others."""
-        rows = _rows()
-        self._diagnoses = DIAGNOSES
-        for gone in self._memories.keys() - {row.job for row in rows}:
-            del self._memories[gone]
-        for row in rows:
+    def _begin(self, now: datetime) -> None:
+        self._left = deque(_rows())
+        self._looked = now
+        for gone in self._memories.keys() - {row.job for row in self._left}:
+            self._memories.pop(gone).forget_stacks()
+
+    def _go_on(self, until: float) -> None:
+        """Look at further jobs. A job that fails is logged and does not delay the others."""
+        while self._left and self._looked is not None and self._spent() < until:
+            row = self._left.popleft()
             heartbeat.OF_PROCESS.beat()
             try:
-                self._look_at(row, now)
+                self._look_at(row, self._looked)
             except Exception as error:
                 if is_lost(error):
                     raise
@@ -179,13 +217,29 @@ class ProgressWatch:
         if row.reported.stall:
             _end_stall(row, moved, now)
             return
-        quiet = stalls.quiet_seconds(memory.signs, at, row.stall_timeout(), heard=row.heard(now))
+        if row.restarting or not row.heard(now):
+            memory.signs.postpone(at)
+        quiet = stalls.quiet_seconds(memory.signs, at, row.stall_timeout())
         if quiet is not None:
-            if self._diagnoses:
-                self._diagnoses -= 1
-                _begin_stall(row, memory.signs, quiet, now, self._take)
+            stacks = self._stacks(row, memory)
+            if stacks is not None:
+                _begin_stall(row, memory.signs, quiet, now, stacks)
             return
-        _note_straggler(row, memory.signs, now)
+        memory.forget_stacks()
+        if not 0 <= at - memory.compared < COMPARE_SECONDS:
+            memory.compared = at
+            _note_straggler(row, memory.signs, now)
+
+    def _stacks(self, row: _Row, memory: _Memory) -> list[ReplicaStack] | None:
+        """Begin to take the stacks of the replicas; return them in a later look, once they are there."""
+        if memory.stacks is None:
+            if sum(one.stacks is not None for one in self._memories.values()) >= DIAGNOSES:
+                return None
+            memory.stacks = self._pool.submit(_stacks, row.ref(), row.names(), self._take)
+        if not memory.stacks.done():
+            return None
+        taken, memory.stacks = memory.stacks, None
+        return taken.result()
 
 
 # --- Reading ---------------------------------------------------------------------------------------------------------
@@ -193,54 +247,64 @@ def _rows() -> list[_Row]:
     """Read all running jobs, in three queries."""
     running = Job.objects.filter(state=JobState.RUNNING, cancel_requested=None)
     current = Attempt.objects.filter(job__in=running, number=F("job__attempt"))
-    columns = ("job_id", "pk", "number", "job__revision", "job__spec", "job__namespace__name", "progress")
+    spec = ("job__spec__on_stall", "job__spec__stall_timeout")
+    columns = ("job_id", "pk", "number", "job__revision", *spec, "job__namespace__name", "progress")
     found = list(current.values_list(*columns))
     if not found:
         return []
     replicas: dict[UUID, list[_ReplicaRow]] = defaultdict(list)
-    alive = Replica.objects.filter(attempt__in=current, state=ReplicaState.REGISTERED, dismissed=False).order_by("pk")
-    for attempt, *values in alive.values_list("attempt_id", *_ReplicaRow._fields):
-        replicas[attempt].append(_ReplicaRow(*values))
+    restarting: set[UUID] = set()
+    present = Replica.objects.filter(attempt__in=current, dismissed=False).order_by("pk")
+    for attempt, role, state, *values in present.values_list("attempt_id", "role", "state", *_ReplicaRow._fields):
+        if state == ReplicaState.REGISTERED:
+            replicas[attempt].append(_ReplicaRow(*values))
+        elif role != contract.TRAINER:
+            restarting.add(attempt)
     heads: dict[UUID, dict[str, int]] = defaultdict(dict)
     for job, kind, last in StreamHead.objects.filter(job__in=running).values_list("job_id", "kind", "last"):
         heads[job][kind] = last
     return [
-        _Row(job, pk, number, revision, spec, namespace, Reported.from_json(progress), tuple(replicas[pk]), heads[job])
-        for job, pk, number, revision, spec, namespace, progress in found
+        _Row(job, pk, *values, Reported.from_json(progress), tuple(replicas[pk]), pk in restarting, heads[job])
+        for job, pk, *values, progress in found
     ]
 
 
 def _points(row: _Row, after: int, upto: int) -> Iterable[Point]:
-    """Yield the points of the attempt after a number: those of the runtime, and one of each writer's others."""
+    """Yield the points of the attempt after a number: those of the runtime, and one of each writer's others.
+
+    Most blocks are small: loops take a fraction of the time of operations on arrays.
+    """
     for lo, points in store.read_point_columns(row.job, after=after, upto=upto):
         new = points.skip(max(0, after + 1 - lo))
         after = max(after, lo + len(points) - 1)
-        reserved = np.array([key.startswith(contract.STEP_METRICS) for key in new.keys], bool)
-        chosen = reserved[new.key] if len(new) else np.zeros(0, bool)
-        for source in np.unique(new.source[~chosen]).tolist():
-            yield from _of_attempt(row, new.sources[source], _USERS, 0.0)
-        for place in np.flatnonzero(chosen).tolist():
-            key, value = new.keys[new.key[place]], float(new.values[place])
-            yield from _of_attempt(row, new.sources[new.source[place]], key, value)
+        reserved = {
+            index: sys.intern(key) for index, key in enumerate(new.keys) if key.startswith(contract.STEP_METRICS)
+        }
+        replicas = [writer.replica if writer.attempt == row.number else "" for writer in new.sources]
+        others: set[str] = set()
+        for key, source, value in zip(new.key.tolist(), new.source.tolist(), new.values.tolist(), strict=True):
+            if not replicas[source]:
+                continue
+            if key in reserved:
+                yield Point(replicas[source], reserved[key], value)
+            else:
+                others.add(replicas[source])
+        for replica in others:
+            yield Point(replica, _USERS, 0.0)
 
 
 # Any name that is not reserved.
 _USERS: Final = "metric"
 
 
-def _of_attempt(row: _Row, writer: WriterId, key: str, value: float) -> Iterator[Point]:
-    if writer.attempt == row.number:
-        yield Point(writer.replica, key, value)
-
-
 # --- Stalls ----------------------------------------------------------------------------------------------------------
-def _begin_stall(row: _Row, signs: Signs, quiet: float, now: datetime, take: TakeStacks) -> None:
+def _begin_stall(row: _Row, signs: Signs, quiet: float, now: datetime, stacks: Sequence[ReplicaStack]) -> None:
     facts = Facts(now.timestamp(), source=_source_of(row.job))
-    found = diagnosis.diagnose(_stacks(row, take), signs.trainers, row.names(), facts)
+    found = diagnosis.diagnose(stacks, signs.trainers, row.names(), facts)
     template = _STALLED[signs.measure or Measure.LINES]
     text: str = template(length=in_words(timedelta(seconds=round(quiet))), diagnosis=found.text)
     victim = _victim(row, found)
-    if row.spec.get("on_stall") == stall_actions.RESTART and victim is None:
+    if row.on_stall == stall_actions.RESTART and victim is None:
         text = messages.RESTART_IMPOSSIBLE(text=text)
     after = replace(row.reported, stall=text, since=now.timestamp() - quiet)
     if victim is not None:
@@ -251,20 +315,26 @@ def _begin_stall(row: _Row, signs: Signs, quiet: float, now: datetime, take: Tak
         reconcile(row.job)
 
 
-def _stacks(row: _Row, take: TakeStacks) -> list[ReplicaStack]:
+def _stacks(ref: AttemptRef, names: Sequence[str], take: TakeStacks) -> list[ReplicaStack]:
     """Take the stacks of the replicas. One that could not be asked is left out: its steps say something too."""
-    if not row.replicas:
+    if not names:
         return []
     return [
         ReplicaStack(
             one.replica,
             one.state,
             tuple(
-                Thread(thread.name, thread.native, tuple(Frame(*vars(frame).values()) for frame in thread.frames))
+                Thread(
+                    thread.name,
+                    thread.native,
+                    tuple(Frame(*vars(each).values()) for each in thread.frames),
+                    thread.process,
+                )
                 for thread in one.threads
             ),
+            one.full,
         )
-        for one in take(row.ref(), row.names())[0]
+        for one in take(ref, names)[0]
         if one.state == stack_groups.RUNNING or getattr(one.note, "code", "") in _ANSWERS
     ]
 
@@ -292,7 +362,7 @@ def _source_of(job: UUID) -> Callable[[str, int], str]:
 
 def _victim(row: _Row, found: Diagnosis) -> _ReplicaRow | None:
     """Return the replica to be started again; None if it is not to be, or has no restarts left."""
-    if row.spec.get("on_stall") != stall_actions.RESTART:
+    if row.on_stall != stall_actions.RESTART:
         return None
     replica = row.replica(found.replica)
     if replica is None or replica.restarts >= RESTARTS[replica.name.rpartition("-")[0]]:

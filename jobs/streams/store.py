@@ -333,6 +333,8 @@ def _blocks(job_id: JobId, kind: str, after: int, upto: int | None = None) -> It
         for block in page:
             yield block
             after = block.hi
+        if len(page) < _BLOCKS_A_QUERY:
+            return  # these were all
 
 
 def _blocks_backwards(job_id: JobId, kind: str, after: int, before: int) -> Iterator[Block]:

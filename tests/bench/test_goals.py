@@ -53,6 +53,8 @@ JUDGED_BY: Mapping[str, Sequence[str]] = {
     "E6": ["RECOVERY_GOAL"],
     "E7": ["DECISION_GOAL_MS", "LARGE_DECISION_GOAL"],
     "E9": ["MOST_STOPS", "0"],
+    "N4": ["STACKS_GOAL_S", "SLOWER_GOAL_PERCENT"],
+    "N5": ["HANGS_GOAL", "ALARMS_GOAL"],
     "X1": ["SWEEP_MS", "RUNNING_SECONDS"],
     "X2": ["API_MS", "LINES_GOAL"],
     "X3": ["GROWTH"],

@@ -40,6 +40,7 @@ GOALS = {
     "P": "P1 P2 P3 P4 P5",
     "K": "K1 K2 K3 K4 K5",
     "E": "E1 E2 E3 E4 E5 E6 E7 E8 E9",
+    "N": "N4 N5",
     "X": "X1 X2 X3 X5",
 }
 

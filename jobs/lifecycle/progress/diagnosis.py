@@ -50,13 +50,12 @@ _STATES: Mapping[str, tuple[str, Template]] = {"stopped": (STOPPED, messages.STO
 
 @dataclass(frozen=True)
 class Facts:
-    """Facts beside the stacks. ``now`` is a unix time; ``full``: replicas whose disk is full.
+    """Facts beside the stacks. ``now`` is a unix time.
 
     ``source`` returns the text of a line of the job's own files by file name and number; empty if it is unknown.
     """
 
     now: float
-    full: frozenset[str] = frozenset()
     source: Callable[[str, int], str] = field(default=lambda file, line: "")
 
 
@@ -99,13 +98,12 @@ def _finding(name: str, stack: ReplicaStack | None, signs: TrainerSigns | None, 
     main = stack.main if stack is not None else None
     if stack is not None and stack.state != waits.RUNNING:
         return _Finding(name, UNRESPONSIVE, _placed(main, name, messages.UNRESPONSIVE, messages.UNRESPONSIVE_AT))
-    if name in facts.full:
+    standing = _standing(name, stack, main, facts) if stack is not None and main is not None and main.frames else None
+    if stack is not None and stack.full and (standing is None or standing.kind not in waits.OF_OTHERS):
         return _Finding(name, FULL, _placed(main, name, messages.DISK_FULL, messages.DISK_FULL_AT))
     if signs is not None and signs.collecting >= COLLECTING and not signs.is_silent(facts.now):
         return _Finding(name, COLLECTS, _collects(main, name, signs.collecting))
-    if stack is not None and main is not None and main.frames:
-        return _standing(name, stack, main, facts)
-    return _from_signs(name, signs, facts.now)
+    return standing or _from_signs(name, signs, facts.now)
 
 
 def _standing(name: str, stack: ReplicaStack, main: Thread, facts: Facts) -> _Finding:

@@ -100,6 +100,10 @@ class Signs:
     def restart(self, name: str, now: float) -> None:
         """Forget what is known of a replica that is started again, and wait for progress from now on."""
         self.trainers.pop(name, None)
+        self.postpone(now)
+
+    def postpone(self, now: float) -> None:
+        """Count the time without progress from now on: entries are on their way, or a server is started again."""
         self.progressed = now
 
     def keep_only(self, names: Iterable[str]) -> None:

@@ -1,15 +1,11 @@
-"""Stacks of replicas, and what a thread waits for by the place where it stands. Pure.
-
-The stacks come as JSON: ``{"replica", "state": "running|stopped|unresponsive|gone", "note", "threads": [{"id", "name",
-"native", "frames": [{"file", "line", "function"}]}]}``, innermost frame first.
-"""
+"""Stacks of replicas, and what a thread waits for by the place where it stands. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from jobs.messages import stalls as messages
 from runtime.messages import Template
@@ -27,9 +23,12 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Thread:
+    """``native``: Python does not know it. ``frames``: innermost first. ``process``: number of its process."""
+
     name: str
     native: bool
     frames: tuple[Frame, ...]
+    process: int = 0
 
     @property
     def user_frame(self) -> Frame | None:
@@ -39,28 +38,23 @@ class Thread:
 
 @dataclass(frozen=True)
 class ReplicaStack:
+    """``state``: ``running``, ``stopped``, ``unresponsive`` or ``gone``. ``full``: its disk is full."""
+
     replica: str
     state: str
     threads: tuple[Thread, ...]
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Any]) -> ReplicaStack:
-        """Read an element of the answer. Raises KeyError or TypeError for another shape."""
-        threads = (
-            Thread(
-                str(thread["name"]),
-                bool(thread["native"]),
-                tuple(Frame(str(one["file"]), int(one["line"]), str(one["function"])) for one in thread["frames"]),
-            )
-            for thread in body["threads"]
-        )
-        return cls(str(body["replica"]), str(body["state"]), tuple(threads))
+    full: bool = False
 
     @property
     def main(self) -> Thread | None:
-        """The thread on which the script runs: it is named so, or it is the first that is not native."""
+        """The thread on which the script runs.
+
+        It has its name, except in a dump, where no thread has one: there it is the oldest thread, and the last of its
+        process.
+        """
         python = [thread for thread in self.threads if not thread.native]
-        return next((thread for thread in python if thread.name == MAIN_THREAD), python[0] if python else None)
+        named = next((thread for thread in python if thread.name == MAIN_THREAD), None)
+        return named or next((thread for thread in reversed(python) if thread.process == python[0].process), None)
 
     def named(self, name: str) -> Thread | None:
         return next((thread for thread in self.threads if thread.name == name), None)

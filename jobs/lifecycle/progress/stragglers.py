@@ -35,7 +35,7 @@ class Straggler(NamedTuple):
 
 def find(trainers: Sequence[TrainerSigns], present: str = "") -> Straggler | None:
     """Return the straggler, or None. ``present``: the trainer that is one already; it stays one until ``LEAVE``."""
-    ready = [one for one in trainers if len(one.windows) == WINDOWS]
+    ready = [_summary(one) for one in trainers if len(one.windows) == WINDOWS]
     if len(ready) < 2:
         return None
     found = [straggler for one in ready if (straggler := _compared(one, ready, kept=one.name == present)) is not None]
@@ -43,18 +43,31 @@ def find(trainers: Sequence[TrainerSigns], present: str = "") -> Straggler | Non
     return kept or max(found, key=lambda one: one.ratio, default=None)
 
 
-def _compared(one: TrainerSigns, ready: Sequence[TrainerSigns], *, kept: bool) -> Straggler | None:
+class _Summary(NamedTuple):
+    """``own``: seconds of each window without waiting, and ``middle`` their median. ``step``: median with waiting."""
+
+    name: str
+    own: Sequence[float]
+    middle: float
+    step: float
+    signs: TrainerSigns
+
+
+def _summary(one: TrainerSigns) -> _Summary:
+    own = [_own(parts) for _, parts in one.windows]
+    return _Summary(one.name, own, median(own), median(sum(parts.values()) for _, parts in one.windows), one)
+
+
+def _compared(one: _Summary, ready: Sequence[_Summary], *, kept: bool) -> Straggler | None:
     others = [other for other in ready if other is not one]
-    usual = median(_own(parts) for other in others for _, parts in other.windows)
-    step = median(sum(parts.values()) for other in others for _, parts in other.windows)
-    mine = [_own(parts) for _, parts in one.windows]
-    middle = median(mine)
-    if usual <= 0 or middle - usual < RELEVANT * step:
+    usual = median(other.middle for other in others)
+    if usual <= 0 or one.middle - usual < RELEVANT * median(other.step for other in others):
         return None
-    consistent = sum(seconds > FACTOR * usual for seconds in mine) >= CONSISTENT * len(mine)
-    if middle / usual < (LEAVE if kept else ENTER) or not (kept or consistent):
+    consistent = sum(seconds > FACTOR * usual for seconds in one.own) >= CONSISTENT * len(one.own)
+    if one.middle / usual < (LEAVE if kept else ENTER) or not (kept or consistent):
         return None
-    return Straggler(one.name, middle / usual, max(OWN, key=lambda part: _excess(one, others, part)))
+    signs = [other.signs for other in others]
+    return Straggler(one.name, one.middle / usual, max(OWN, key=lambda part: _excess(one.signs, signs, part)))
 
 
 def _own(parts: Mapping[str, float]) -> float:

@@ -7,9 +7,12 @@ also works while a thread holds the interpreter's lock in native code.
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from runtime.agent.control import asking, processes
@@ -24,6 +27,8 @@ ASK_SECONDS, DUMP_SECONDS = 0.4, 0.4
 _OWN_FILE = "runtime/inspection/inside.py"
 # Bytes of the answer: one frame of the control channel, with some to spare.
 _LONGEST = 900 * 1024
+# A file system with less free space is full, in bytes.
+_FULL_BYTES = 1024 * 1024
 
 RUNNING, STOPPED, UNRESPONSIVE, GONE = "running", "stopped", "unresponsive", "gone"
 # Codes of the remarks about a replica; the portal has the messages.
@@ -63,7 +68,17 @@ def stacks(call: Call) -> Mapping[str, Any]:
         asker.start()
     for asker in askers:
         asker.join(ASK_SECONDS + DUMP_SECONDS + 1.0)
-    return summary([looks[process.pid] for process in found if process.pid in looks])
+    directories = (call.settings.work, call.settings.output, call.settings.temporary)
+    answer = summary([looks[process.pid] for process in found if process.pid in looks])
+    return {**answer, "full": any(map(is_full, directories))}
+
+
+def is_full(directory: Path) -> bool:
+    """Return whether the file system of a directory has no space left, or no files; False if that is unknown."""
+    with suppress(OSError):
+        found = os.statvfs(directory)
+        return found.f_bavail * found.f_frsize < _FULL_BYTES or (found.f_files > 0 and found.f_favail == 0)
+    return False
 
 
 def look_into(call: Call, process: Process) -> Look:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
+from django.db.models import F
 
 from jobs.backends.base import AttemptRef, Phase
 from jobs.control.stack_groups import ReplicaStacks, StackFrame, StackThread
 from jobs.lifecycle.progress.reported import Reported
 from jobs.lifecycle.progress.signs import WINDOWS
 from jobs.lifecycle.reasons import Reason
-from jobs.lifecycle.states import JobState
+from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.models import Attempt, Job, JobEvent, Replica
+from jobs.models.streams import Block, StreamHead
 from jobs.reconcile import progress_watch, reconciler
-from jobs.reconcile.progress_watch import ProgressWatch, TakeStacks
+from jobs.reconcile.progress_watch import AWAY, EVERY, PORTION_SECONDS, ProgressWatch, TakeStacks
 from jobs.streams import store
 from portal.common.clock import now
 from runtime import contract
@@ -28,6 +33,7 @@ Submit = Callable[..., Job]
 Values = tuple[str, str, float]  # replica, key, value
 
 
+READING = 3  # queries of a look at any number of jobs
 FRAME = StackFrame("/work/code/train.py", 1, "step")
 
 
@@ -44,18 +50,47 @@ def stacks_of_a_hang(ref: AttemptRef, names: Sequence[str]) -> tuple[list[Replic
     return [*others, ReplicaStacks("trainer-1", "running", threads=(thread,))], spread
 
 
+class AtOnce(Executor):
+    """Calls the function in ``submit``."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(fn(*args, **kwargs))
+        return done
+
+
+class Later(Executor):
+    """Calls no function; ``futures`` are what ``submit`` returned."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future[Any]] = []
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.futures.append(Future())
+        return self.futures[-1]
+
+
+def watch(take: TakeStacks = no_stacks) -> ProgressWatch:
+    return ProgressWatch(take, AtOnce(), spent=lambda: 0.0)
+
+
 class Run:
     """A running job whose trainers report, and the watch of it."""
 
     def __init__(self, job: Job, take: TakeStacks = no_stacks) -> None:
-        self.job, self.watch = job, ProgressWatch(take)
+        self.job, self.watch = job, watch(take)
         self.now: datetime = now()
         self._sent: dict[str, int] = {}
         self.look()
 
     def look(self, after: float = 0.0) -> None:
-        self.now += timedelta(seconds=after)
-        self.watch.look(self.now)
+        """Let a time pass, with a look every five seconds and at its end."""
+        end = self.now + timedelta(seconds=after)
+        while self.now < end - EVERY:
+            self.now += EVERY
+            self.watch.when_due(self.now)
+        self.now = end
+        self.watch.when_due(self.now)
 
     def report(self, *values: Values) -> None:
         attempt = Attempt.objects.get(job=self.job)
@@ -69,13 +104,14 @@ class Run:
 
     def stand(self) -> None:
         """Let a minute pass in which trainer-0 waits for trainer-1, which stands."""
-        self.report(
-            ("trainer-0", contract.STEP_OPEN_WAIT, 60.0),
-            ("trainer-0", contract.STEP_STILL, 60.0),
-            ("trainer-1", contract.STEP_OPEN_COMPUTE, 60.0),
-            ("trainer-1", contract.STEP_STILL, 60.0),
-        )
-        self.look(61)
+        for _ in range(12):
+            self.report(
+                ("trainer-0", contract.STEP_OPEN_WAIT, 60.0),
+                ("trainer-0", contract.STEP_STILL, 60.0),
+                ("trainer-1", contract.STEP_OPEN_COMPUTE, 60.0),
+                ("trainer-1", contract.STEP_STILL, 60.0),
+            )
+            self.look(5)
 
     def events(self, kind: str) -> list[str]:
         return list(JobEvent.objects.filter(job=self.job, kind=kind).order_by("pk").values_list("text", flat=True))
@@ -96,7 +132,7 @@ def start(submit: Submit) -> Callable[..., Run]:
     return started
 
 
-STALLED = "No step ended for 61 seconds: {}; trainer-0 waits for it.".format(
+STALLED = "No step ended for 1 minute: {}; trainer-0 waits for it.".format(
     "trainer-1 has been computing at the same instruction for 60 s"
 )
 
@@ -111,7 +147,7 @@ def test_a_stall_is_an_event_and_the_message_of_the_job(start: Callable[..., Run
 
 def test_the_diagnosis_names_the_line_of_the_stack(start: Callable[..., Run]) -> None:
     run = start()
-    run.watch = ProgressWatch(stacks_of_a_hang)
+    run.watch = watch(stacks_of_a_hang)
     run.look()
     run.stand()
     [text] = run.events("stalled")
@@ -123,9 +159,9 @@ def test_a_stall_is_said_once_also_by_a_new_process(start: Callable[..., Run]) -
     run = start()
     run.stand()
     run.look(5)
-    run.watch = ProgressWatch(no_stacks)
+    run.watch = watch()
     run.look(5)
-    run.look(300)
+    run.look(120)
     assert len(run.events("stalled")) == 1
 
 
@@ -153,7 +189,7 @@ def test_a_decision_about_a_job_that_another_process_changed_writes_nothing(
 
     def outdated() -> Sequence[Any]:
         found = rows()
-        Job.objects.update(revision=10_000)
+        Job.objects.update(revision=F("revision") + 1)
         return found
 
     monkeypatch.setattr(progress_watch, "_rows", outdated)
@@ -167,7 +203,7 @@ def test_the_end_of_a_stall_is_said_once_and_the_message_returns(start: Callable
     run.step("trainer-0")
     run.look(5)
     run.look(5)
-    assert run.events("progress") == ["The job makes progress again, after 66 seconds."]
+    assert run.events("progress") == ["The job makes progress again, after 65 seconds."]
     assert Job.objects.get().why == "Training with 2 trainers."
 
 
@@ -203,7 +239,7 @@ def test_the_kill_is_repeated_until_the_replica_is_started_again(
     run = start(on_stall="restart")
     run.stand()
     backend.calls.clear()
-    run.watch = ProgressWatch(no_stacks)
+    run.watch = watch()
     run.look(5)
     assert "kill trainer-1" in backend.calls
     Replica.objects.filter(name="trainer-1").update(start_number=2)
@@ -224,8 +260,8 @@ def test_a_replica_without_restarts_is_not_killed(start: Callable[..., Run], bac
 
 def test_a_job_without_steps_or_points_is_stalled_when_it_prints_nothing(submit: Submit) -> None:
     run = Run(running(submit, stall_timeout="30s"))
-    run.look(31)
-    assert run.events("stalled") == ["No line was printed for 31 seconds: the processes do not say where they are."]
+    run.look(30)
+    assert run.events("stalled") == ["No line was printed for 30 seconds: the processes do not say where they are."]
 
 
 def test_nothing_is_decided_while_an_agent_is_not_heard(start: Callable[..., Run]) -> None:
@@ -233,6 +269,103 @@ def test_nothing_is_decided_while_an_agent_is_not_heard(start: Callable[..., Run
     Replica.objects.filter(name="trainer-0").update(heartbeat=run.now)
     run.stand()
     assert run.events("stalled") == []
+
+
+def test_the_points_of_an_agent_that_is_heard_again_are_awaited(start: Callable[..., Run]) -> None:
+    run = start()
+    Replica.objects.filter(name="trainer-0").update(heartbeat=run.now)
+    run.look(120)
+    Replica.objects.filter(name="trainer-0").update(heartbeat=run.now)
+    run.look(10)
+    assert run.events("stalled") == []
+
+
+@pytest.mark.parametrize("seconds", [3600, -3600])
+def test_a_jump_of_the_clock_is_no_time_without_progress(start: Callable[..., Run], seconds: int) -> None:
+    run = start()
+    run.now += timedelta(seconds=seconds)
+    run.look(10)
+    assert run.events("stalled") == []
+    run.stand()
+    assert len(run.events("stalled")) == 1
+
+
+def test_a_job_that_waits_for_a_server_to_start_again_is_not_stalled(start: Callable[..., Run]) -> None:
+    run = start()
+    Replica.objects.filter(role="pserver").update(state=ReplicaState.LOST)
+    run.stand()
+    assert run.events("stalled") == []
+
+
+def test_steps_after_the_restoration_of_an_older_database_are_progress(start: Callable[..., Run]) -> None:
+    run = start()
+    run.report(*[("trainer-0", "loss", 0.5)] * 100)
+    run.look(5)
+    Block.objects.all().delete()
+    StreamHead.objects.update(last=0)
+    run.look(5)
+    for _ in range(13):
+        run.step("trainer-0")
+        run.look(5)
+    assert run.events("stalled") == []
+
+
+# --- Passes of the sweep ---------------------------------------------------------------------------------------------
+def test_stacks_are_taken_by_another_thread_and_used_in_a_later_look(start: Callable[..., Run]) -> None:
+    run, pool = start(), Later()
+    run.watch = ProgressWatch(no_stacks, pool)
+    run.look()
+    run.stand()
+    assert (len(pool.futures), run.events("stalled")) == (1, [])
+    pool.futures[0].set_result([])
+    run.look(5)
+    assert len(run.events("stalled")) == 1
+
+
+def test_stacks_of_a_job_that_moves_again_are_dropped(start: Callable[..., Run]) -> None:
+    run, pool = start(), Later()
+    run.watch = ProgressWatch(no_stacks, pool)
+    run.look()
+    run.stand()
+    run.step("trainer-0")
+    run.look(5)
+    assert pool.futures[0].cancelled()
+    run.stand()
+    assert len(pool.futures) == 2
+
+
+def test_a_pass_looks_at_a_portion_of_the_jobs_and_the_next_goes_on(
+    submit: Submit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [running(submit).pk for _ in range(3)]
+    seen: list[UUID] = []
+    time = itertools.count(0.0, PORTION_SECONDS / 2)
+    sweep = ProgressWatch(no_stacks, AtOnce(), spent=lambda: next(time))
+    monkeypatch.setattr(sweep, "_look_at", lambda row, at: seen.append(row.job))
+    begun, counts = now(), []
+    for second in range(4):
+        sweep.when_due(begun + timedelta(seconds=second))
+        counts.append(len(seen))
+    assert (counts, sorted(seen)) == ([1, 2, 3, 3], sorted(jobs))
+
+
+def test_a_look_that_takes_many_passes_keeps_the_signs(submit: Submit) -> None:
+    jobs = [running(submit, stall_timeout="30s") for _ in range(2)]
+    time = itertools.count(0.0, PORTION_SECONDS / 2)  # one job in each pass
+    sweep = ProgressWatch(no_stacks, AtOnce(), spent=lambda: next(time))
+    begun = now()
+    for number in range(8):
+        sweep.when_due(begun + number * AWAY / 2)
+    assert JobEvent.objects.filter(kind="stalled", job__in=jobs).count() == 2
+
+
+def test_the_new_points_of_a_job_take_one_query(
+    start: Callable[..., Run], django_assert_num_queries: Callable[[int], Any]
+) -> None:
+    run = start()
+    run.step("trainer-0")
+    with django_assert_num_queries(READING + 1):
+        run.look(5)
 
 
 # --- Stragglers ------------------------------------------------------------------------------------------------------

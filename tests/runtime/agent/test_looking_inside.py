@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from runtime.agent.control.stacks import is_full
 from runtime.inspection import inside
 from tests.runtime.agent.conftest import Replica
 from tests.runtime.agent.test_control import KEY, called
@@ -57,6 +59,22 @@ def test_the_threads_of_a_program_are_shown_with_file_line_and_function(replica:
     (main,) = [one for one in answer["threads"] if one["name"] == "MainThread"]
     assert main["frames"][0] == {"file": "train.py", "line": 5, "function": "inner"}
     assert [(one["name"], one["native"]) for one in answer["threads"]] == [("MainThread", False), ("helper", False)]
+
+
+def test_the_answer_says_whether_a_file_system_of_the_replica_is_full(replica: Replica) -> None:
+    assert stacks(begun(replica, WAITS))["full"] is False
+
+
+@pytest.mark.parametrize(
+    ("free", "files", "free_files", "full"),
+    [(4096, 0, 0, False), (255, 0, 0, True), (4096, 10, 0, True), (4096, 10, 1, False)],
+)
+def test_a_file_system_without_space_or_files_is_full(
+    monkeypatch: pytest.MonkeyPatch, free: int, files: int, free_files: int, full: bool
+) -> None:
+    found = SimpleNamespace(f_bavail=free, f_frsize=4096, f_files=files, f_favail=free_files)
+    monkeypatch.setattr(os, "statvfs", lambda directory: found)
+    assert is_full(Path("/work")) is full
 
 
 def test_a_stopped_process_is_reported_as_stopped_at_once(replica: Replica) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from jobs.lifecycle.progress import diagnosis, stacks
 from jobs.lifecycle.progress.diagnosis import Diagnosis, Facts, diagnose
 from jobs.lifecycle.progress.signs import TrainerSigns
-from jobs.lifecycle.progress.stacks import ReplicaStack
+from jobs.lifecycle.progress.stacks import Frame, ReplicaStack, Thread
 
 NOW = 1000.0
 LIB = "/usr/lib/python3.11"
@@ -27,24 +28,18 @@ BUSY_SERVER = [("/x/runtime/pserver/shard.py", 210, "push"), *IDLE_SERVER]
 
 
 def stack(
-    replica: str, *frames: tuple[str, int, str], state: str = "running", **more: list[tuple[str, int, str]]
+    replica: str,
+    *frames: tuple[str, int, str],
+    state: str = "running",
+    full: bool = False,
+    **more: list[tuple[str, int, str]],
 ) -> ReplicaStack:
-    threads = {"MainThread": list(frames), **more}
-    body: dict[str, Any] = {
-        "replica": replica,
-        "state": state,
-        "note": None,
-        "threads": [
-            {
-                "id": number,
-                "name": name,
-                "native": False,
-                "frames": [{"file": file, "line": line, "function": function} for file, line, function in listed],
-            }
-            for number, (name, listed) in enumerate(threads.items(), 1)
-        ],
-    }
-    return ReplicaStack.from_json(body)
+    threads = {"MainThread": list(frames), **more}.items()
+    return ReplicaStack(replica, state, tuple(thread(name, *listed) for name, listed in threads), full)
+
+
+def thread(name: str, *frames: tuple[str, int, str], process: int = 1) -> Thread:
+    return Thread(name, native=False, frames=tuple(Frame(*frame) for frame in frames), process=process)
 
 
 def waiter(replica: str, line: int = 14) -> ReplicaStack:
@@ -108,8 +103,21 @@ def test_a_garbage_collection_storm_is_named_with_its_share() -> None:
 
 
 def test_a_full_disk_is_named() -> None:
-    result = found(waiter("trainer-0"), stack("trainer-1", USER), facts=Facts(NOW, full=frozenset({"trainer-1"})))
+    result = found(waiter("trainer-0"), stack("trainer-1", USER, full=True))
     assert (result.replica, result.cause) == ("trainer-1", diagnosis.FULL)
+
+
+def test_of_replicas_on_one_full_disk_the_one_that_waits_is_not_the_cause() -> None:
+    result = found(replace(waiter("trainer-0"), full=True), stack("trainer-1", USER, full=True))
+    assert (result.replica, result.cause) == ("trainer-1", diagnosis.FULL)
+
+
+def test_the_main_thread_of_a_dump_is_the_oldest_of_the_first_process() -> None:
+    """No thread of a dump has a name. A process dumps its newest thread first, and children come after their parent."""
+    watch = thread("", ("/x/runtime/trainer/step_watch.py", 101, "_run"))
+    child = thread("", ("/work/code/train.py", 99, "child"), process=2)
+    result = found(ReplicaStack("trainer-1", "unresponsive", (watch, thread("", USER), child)))
+    assert "does not respond at train.py line 14 (step)" in result.text
 
 
 # --- Hangs in which every trainer waits -----------------------------------------------------------------------------

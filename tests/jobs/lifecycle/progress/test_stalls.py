@@ -40,8 +40,8 @@ def trained(step: float = 0.5, seconds: float = 100.0) -> Signs:
     return signs
 
 
-def quiet(signs: Signs, after: float, *, timeout: float | None = None, heard: bool = True) -> float | None:
-    return quiet_seconds(signs, signs.progressed + after, timeout, heard=heard)
+def quiet(signs: Signs, after: float, *, timeout: float | None = None) -> float | None:
+    return quiet_seconds(signs, signs.progressed + after, timeout)
 
 
 def stand(signs: Signs, after: float, part: str = "wait", **how: float) -> None:
@@ -81,11 +81,18 @@ def test_a_process_that_shows_nothing_has_no_limit_of_its_own() -> None:
     assert limit(Signs(since=0.0), None) is None
 
 
-def test_points_count_where_no_steps_are_reported() -> None:
+@pytest.mark.parametrize(("interval", "seconds"), [(10, PATIENCE_SECONDS), (100, 2000.0)])
+def test_points_count_where_no_steps_are_reported(interval: int, seconds: float) -> None:
     signs = Signs(since=0.0)
-    for now in range(0, 100, 10):
+    for now in range(0, 10 * interval, interval):
         signs.note_points([Point("trainer-0", "loss", 0.0)], now)
-    assert (signs.measure, limit(signs, None)) == (Measure.POINTS, 200.0)
+    assert (signs.measure, limit(signs, None)) == (Measure.POINTS, seconds)
+
+
+def test_a_single_point_says_nothing_about_when_the_next_is_due() -> None:
+    signs = Signs(since=0.0)
+    signs.note_points([Point("trainer-0", "loss", 0.0)], 600.0)
+    assert limit(signs, None) is None
 
 
 def test_points_of_a_script_are_no_progress_once_steps_are_known() -> None:
@@ -135,8 +142,10 @@ def test_a_silent_process_is_not_at_work() -> None:
     assert quiet(signs, 60) == 60
 
 
-def test_nothing_is_decided_while_an_agent_is_not_heard() -> None:
-    assert quiet(trained(), 300, heard=False) is None
+def test_a_postponed_job_gets_the_whole_time() -> None:
+    signs = trained()
+    signs.postpone(signs.progressed + 300)
+    assert (quiet(signs, 59), quiet(signs, 60)) == (None, 60)
 
 
 def test_a_replica_that_is_started_again_gets_the_whole_time() -> None:
@@ -175,7 +184,7 @@ def pass_time(signs: Signs, now: float, seconds: float, *, moves: bool) -> Itera
         signs.note_points(open_step("trainer-0", "compute", still=0.0 if moves else passed), now + passed)
         for name in TRAINERS[1:]:
             signs.note_points(open_step(name, "wait", still=passed), now + passed)
-        yield quiet_seconds(signs, now + passed, None, heard=True)
+        yield quiet_seconds(signs, now + passed, None)
         passed += LOOK
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -58,6 +59,13 @@ def test_a_straggler_remains_one_until_it_is_clearly_faster(read: float, remains
     trainers = [steady("trainer-0"), steady("trainer-1", read=read)]
     assert find(trainers) is None
     assert (find(trainers, "trainer-1") is not None) is remains
+
+
+def test_many_trainers_are_compared_in_little_time() -> None:
+    trainers = [steady(f"trainer-{index}") for index in range(300)]
+    begun = time.process_time()
+    find(trainers)
+    assert time.process_time() - begun < 1
 
 
 @pytest.mark.parametrize("seed", range(5))

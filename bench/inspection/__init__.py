@@ -1,0 +1,1 @@
+"""N: looking into running processes."""
