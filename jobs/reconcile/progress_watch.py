@@ -54,8 +54,8 @@ _log = logging.getLogger(__name__)
 EVERY: Final = timedelta(seconds=5)
 # Points that a new process reads of each job: those of the last windows.
 TAIL: Final = 2000
-# Heartbeats come every 2 s. After this time without one, points may be on their way too.
-HEARD_WITHIN: Final = timedelta(seconds=15)
+# After this time without a heartbeat, points may be on their way too.
+HEARD_WITHIN: Final = timedelta(seconds=1.5 * contract.HEARTBEAT_LIMIT_SECONDS)
 # CPU time of one pass.
 PORTION_SECONDS: Final = 0.1
 # After this time without a pass, or if the clock went back, all signs are read again: entries may be on their way.
