@@ -168,3 +168,16 @@ def has_started(replica: Replica) -> bool:
         return caller.take() == {"t": "started"}
     finally:
         caller.leave()
+
+
+def test_processes_of_a_command_without_namespaces_count_once(replica: Replica) -> None:
+    replica.start(ENDLESS, CONTROL_KEY=KEY, SANDBOX="landlock", LIMIT_PROCESSES=30)
+    until("it runs", lambda: replica.portal.texts("stdout"))
+    starts = "for n in $(seq 18); do sleep 0.7 & done; wait; echo fine"
+    caller = Caller(replica.directory, call="exec", command=["sh", "-c", starts])
+    assert caller.streams() == ("fine\n", "", 0)
+
+
+def test_a_command_has_no_descriptors_but_its_streams(running: Replica) -> None:
+    caller = Caller(running.directory, call="exec", command=["sh", "-c", "ls -1 /proc/$$/fd"])
+    assert caller.streams()[0].split() == ["0", "1", "2"]
