@@ -151,7 +151,9 @@ def test_nobody_comes_in_but_the_namespace_s_own_pods_and_the_portal_s_web_and_s
     assert [rule["from"] for rule in ingress_rules(replace(CONFIG, account=""))] == [[own]]
 
 
-@pytest.mark.invariant("Of other namespaces, only the portal's web and sweep pods reach the control port of a job's pod.")
+@pytest.mark.invariant(
+    "Of other namespaces, only the portal's web and sweep pods reach the control port of a job's pod."
+)
 def test_the_portal_s_web_and_sweep_pods_reach_the_control_port_alone() -> None:
     own, portal = ingress_rules()
     assert "ports" not in own
