@@ -53,8 +53,8 @@ _API_OF = {kind: resource.prefix.removeprefix("/apis/").removeprefix("/api/") fo
 # Creation order: the binding gives the portal the rights for the rest, and network policies exist before pods.
 ORDER = tuple(KINDS)
 # Where agents listen for the portal: ``runtime.control.identity.PORT``, which this package may not import. From other
-# namespaces only the portal's web and sweep pods reach it: the sweep takes the stacks of a stalled job. Pods of the same
-# namespace do too, because port ranges need Kubernetes 1.22; they hold no key of the handshake.
+# namespaces only the portal's web and sweep pods reach it: the sweep takes the stacks of a stalled job. Pods of the
+# same namespace do too, because port ranges need Kubernetes 1.22; they hold no key of the handshake.
 CONTROL_PORT = 7071
 CONTROLLING_PODS = ("portal-web", "portal-sweep")
 _DNS_PORTS = ({"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53})
