@@ -21,7 +21,8 @@ def shown(directory: Path, program: str, before: str = "") -> str:
     (directory / "program.py").write_text(program)
     (directory / "sockets").mkdir()
     environment = {
-        **{"PATH": os.environ["PATH"], contract.INSPECTION: str(directory / "sockets")},
+        "PATH": os.environ["PATH"],
+        contract.INSPECTION: str(directory / "sockets"),
         "PYTHONPATH": os.pathsep.join((str(STARTUP), str(ROOT))),
     }
     command = ["sh", "-c", f'{before} exec "$@"', "sh", sys.executable, "program.py"]
