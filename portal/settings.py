@@ -13,6 +13,8 @@ BASE_DIR = Path(__file__).resolve().parent.parent
 # --- Location of state -----------------------------------------------------------------------------------------------
 DATA_DIR = env.directory("REGATTA_DATA_DIR", BASE_DIR / "data")
 SECRET_KEY = env.secret_key(DATA_DIR / "secret-key")
+# Earlier keys: what they signed stays valid, and the agents of running attempts stay reachable.
+SECRET_KEY_FALLBACKS = env.words("REGATTA_SECRET_KEY_FALLBACKS", [])
 
 # The backend that runs jobs.
 CLUSTER_BACKEND = env.choice("REGATTA_BACKEND", "local", ("local", "kubernetes"))

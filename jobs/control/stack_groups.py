@@ -162,20 +162,36 @@ def _roles(replicas: Iterable[str]) -> dict[str, int]:
 _STACKS, _STACK_TEXT, _PROCESSES, _TYPES = 5000, 20_000, 64, 50
 
 
-def read_folded(answer: Mapping[str, Any]) -> dict[str, int]:
-    """Return the folded stacks of the agent's call ``samples``: frames joined by semicolons, with their counts."""
+def read_folded(answer: Mapping[str, Any], characters: int = CHARACTERS) -> dict[str, int]:
+    """Return the folded stacks of the agent's call ``samples``: frames joined by semicolons, with their counts.
+
+    The agent puts the most frequent ones first; those beyond so many characters are left out.
+    """
     stacks = answer.get("stacks")
     items = list(stacks.items())[:_STACKS] if isinstance(stacks, dict) else []
-    return {
-        "".join(letter if letter.isprintable() else "�" for letter in stack[:_STACK_TEXT]): _number(count)
-        for stack, count in items
-        if _number(count)
-    }
+    kept: dict[str, int] = {}
+    for stack, count in items:
+        if not _number(count):
+            continue
+        characters -= len(stack[:_STACK_TEXT])
+        if characters < 0:
+            break
+        kept["".join(letter if letter.isprintable() else "�" for letter in stack[:_STACK_TEXT])] = count
+    return kept
 
 
-def read_memory(answer: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the processes of the agent's call ``objects``: memory in bytes, and objects by type."""
-    return list(_processes(answer.get("processes")))
+def read_memory(answer: Mapping[str, Any], characters: int = CHARACTERS) -> list[dict[str, Any]]:
+    """Return the processes of the agent's call ``objects``: memory in bytes, and objects by type.
+
+    Processes beyond so many characters are left out.
+    """
+    kept = []
+    for process in _processes(answer.get("processes")):
+        characters -= len(process["name"]) + sum(len(kind["type"]) for kind in process["types"])
+        if characters < 0:
+            break
+        kept.append(process)
+    return kept
 
 
 def _processes(listed: object) -> Iterator[dict[str, Any]]:

@@ -246,7 +246,7 @@ class ExecConsumer(AsyncWebsocketConsumer):
 
     # --- While it is open --------------------------------------------------------------------------------------------
     async def _beat(self) -> None:
-        """Send a heartbeat, so that proxies keep the connection, and store what was recorded."""
+        """Send a heartbeat, so that proxies keep the connection."""
         while await self._send({"t": "hb"}):
             await asyncio.sleep(HEARTBEAT_SECONDS)
 

@@ -38,8 +38,13 @@ _SLACK_SECONDS, _OBJECTS_SECONDS = 6.0, 8.0
 # Recordings at a time in one process of the portal: each holds a thread for its length.
 RECORDINGS = 4
 _RETRY_SECONDS = 10
+# Looks at stacks at a time in one process of the portal: each holds a thread for each replica, for seconds.
+LOOKS = 8
+# Characters of all stacks, and of all types, in the answer of a recording. Each replica has an equal share.
+RECORDED_CHARACTERS = 16 * 2**20
 
 _recordings = threading.BoundedSemaphore(RECORDINGS)
+_looks = threading.BoundedSemaphore(LOOKS)
 _Result = TypeVar("_Result")
 
 
@@ -74,12 +79,14 @@ class FlameGraph:
 def take_stacks(*, actor: User, job_id: UUID | str) -> Stacks:
     """Take the stacks of all threads of all running replicas at the same moment.
 
-    Raises NotFound, Forbidden, and Conflict if no replica runs.
+    Raises NotFound, Forbidden, Conflict if no replica runs, and TooManyRequests.
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     ref, names = _running(job)
-    audit_log.record("job.stacks", str(job.pk), actor=actor, namespace=job.namespace, detail={"replicas": len(names)})
-    found, spread = stacks_of(ref, names)
+    with _place(_looks):
+        detail = {"replicas": len(names)}
+        audit_log.record("job.stacks", str(job.pk), actor=actor, namespace=job.namespace, detail=detail)
+        found, spread = stacks_of(ref, names)
     return Stacks(ref.number, spread, found, stack_groups.grouped(found))
 
 
@@ -133,28 +140,36 @@ def record(*, actor: User, job_id: UUID | str, wanted: object) -> FlameGraph:
     if unknown := sorted(set(chosen or ()) - set(running)):
         raise ValidationFailed({"replicas": [messages.REPLICA_NOT_OF_JOB(name=unknown[0][:100])]})
     names = [name for name in running if chosen is None or name in chosen]
-    if not _recordings.acquire(blocking=False):
-        raise TooManyRequests(messages.RECORDINGS_BUSY(seconds=_RETRY_SECONDS), retry_after=_RETRY_SECONDS)
-    try:
+    with _place(_recordings):
         detail = {"replicas": len(names), "seconds": seconds}
         audit_log.record("job.flamegraph", str(job.pk), actor=actor, namespace=job.namespace, detail=detail)
-        found = _all_at_once(lambda name: _record_one(ref, name, seconds), names)
-    finally:
-        _recordings.release()
+        share = RECORDED_CHARACTERS // len(names)
+        found = _all_at_once(lambda name: _record_one(ref, name, seconds, share), names)
     return FlameGraph(ref.number, seconds, found)
 
 
-def _record_one(ref: AttemptRef, name: str, seconds: float) -> Recording:
+@contextlib.contextmanager
+def _place(places: threading.BoundedSemaphore) -> Iterator[None]:
+    """Take one of the places. Raises TooManyRequests if none is free."""
+    if not places.acquire(blocking=False):
+        raise TooManyRequests(messages.RECORDINGS_BUSY(seconds=_RETRY_SECONDS), retry_after=_RETRY_SECONDS)
+    try:
+        yield
+    finally:
+        places.release()
+
+
+def _record_one(ref: AttemptRef, name: str, seconds: float, characters: int) -> Recording:
     try:
         with connect(ref, name, CONNECT_SECONDS) as agent:
             sampled = agent.call("samples", seconds + _SLACK_SECONDS, seconds=seconds)
+        taken, stacks = sampled.get("samples"), stack_groups.read_folded(sampled, characters)
+        del sampled  # up to a mebibyte of each replica
         with connect(ref, name, CONNECT_SECONDS) as agent:
-            counted = agent.call("objects", _OBJECTS_SECONDS)
+            memory = stack_groups.read_memory(agent.call("objects", _OBJECTS_SECONDS), characters)
     except ControlError as error:
         return Recording(name, str(error), 0, {}, [])
-    stacks = stack_groups.read_folded(sampled)
-    taken = sampled.get("samples")
-    return Recording(name, "", taken if isinstance(taken, int) else 0, stacks, stack_groups.read_memory(counted))
+    return Recording(name, "", taken if isinstance(taken, int) else 0, stacks, memory)
 
 
 def _checked(wanted: object) -> tuple[float, list[str] | None]:

@@ -38,11 +38,12 @@ def closed(visit: Visit, seconds: float, shown: int, code: int | None) -> None:
 
 def _record(visit: Visit, verb: str, detail: dict[str, float | int | None]) -> None:
     target = visit.target
+    recorded = target.recorded and not visit.command  # commands are not recorded
     audit_log.record(
         f"{_ACTIONS[visit.command]}.{verb}",
         f"{target.job.pk} {target.replica}",
         actor=visit.user,
         namespace=target.job.namespace,
-        detail={"job": target.job.name, "replica": target.replica, "recorded": target.recorded, **detail},
+        detail={"job": target.job.name, "replica": target.replica, "recorded": recorded, **detail},
         context=visit.context,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import Any
 
@@ -26,6 +27,7 @@ class Recorder:
         self._writer = Writer(max(columns, 1), max(rows, 1), title, int(time.time()))
         self._recording: TerminalRecording | None = None
         self._open, self._size = True, 0
+        self._storing: asyncio.Task[None] | None = None
 
     async def output(self, data: bytes) -> None:
         """Record output, and store a part if it is due."""
@@ -37,18 +39,27 @@ class Recorder:
             await self._store()
 
     def resize(self, columns: Any, rows: Any) -> None:
-        """Record a change of the size."""
+        """Record a change of the size. One beyond a full part is left out: a part is stored at output only."""
+        if self._writer.pending > PART_CHARACTERS:
+            return
         if self._open and type(columns) is int and type(rows) is int:
             self._writer.resize(time.monotonic() - self._begun, columns, rows)
 
     async def close(self) -> None:
-        """Store the rest."""
+        """Store the rest, after a part whose storing was cancelled meanwhile: both would have the same number."""
+        if self._storing is not None:
+            await asyncio.wait([self._storing])
         if self._open:
             await self._store()
         if self._recording is not None:
             await in_thread(recordings.end, self._recording)
 
     async def _store(self) -> None:
+        """Store a part. It is stored to its end also if the caller is cancelled."""
+        self._storing = asyncio.ensure_future(self._store_part())
+        await asyncio.shield(self._storing)
+
+    async def _store_part(self) -> None:
         self._stored_at = time.monotonic()
         if self._recording is None:
             job = self._target.job

@@ -37,6 +37,7 @@ DECIDED: Mapping[str, str] = {
 # Settings with a password or key, and the value that names their Secret.
 SECRET: Mapping[str, str] = {
     "REGATTA_SECRET_KEY": "existingSecret",
+    "REGATTA_SECRET_KEY_FALLBACKS": "extraSecrets",
     "REGATTA_ADMIN_PASSWORD": "existingSecret",
     "REGATTA_DATABASE_URL": "externalPostgresql.existingSecret",
     "REGATTA_DATABASE_PREPARE_URL": "extraSecrets",

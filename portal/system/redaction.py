@@ -61,6 +61,7 @@ def _from_settings() -> Iterator[str]:
     for database in settings.DATABASES.values():
         yield str(database.get("PASSWORD") or "")
         yield from (str(value) for name, value in database.get("OPTIONS", {}).items() if _SECRET_NAME.search(name))
+    yield from settings.SECRET_KEY_FALLBACKS
     for name in filter(str.isupper, dir(settings)):
         value = getattr(settings, name)
         if not isinstance(value, str) or name in _PUBLIC:

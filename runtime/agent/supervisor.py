@@ -183,8 +183,10 @@ class Supervisor:
     # --- While it runs -----------------------------------------------------------------------------------------------
     def _watch_over(self, started: child_process.Child) -> None:
         """Watch the process until it has ended and been collected."""
-        root = os.getpid() if started.init is None else started.init
-        joined = self._guests.pids if self._guests is not None else tuple
+        root, joined = os.getpid(), tuple
+        if started.init is not None:
+            # Terminals are beside the namespaces' first process; otherwise they are below this process already.
+            root, joined = started.init, self._guests.pids if self._guests is not None else tuple
         limits = Limits(self._settings, root, started.shared_memory, joined=joined)
         try:
             poll = _Poll(os.pidfd_open(started.pid), self._wake)

@@ -25,8 +25,11 @@ import sys
 import time
 from collections import Counter
 from itertools import islice
-from types import CodeType, FrameType
-from typing import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # ``typing`` takes milliseconds to import, in each Python process
+    from types import CodeType, FrameType
+    from typing import Any
 
 # A real-time signal, which libraries do not use by default.
 SIGNAL = 57
@@ -86,9 +89,10 @@ def _register_signal() -> None:
 
 
 def _high(descriptor: int) -> int:
-    number = fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
-    os.close(descriptor)
-    return number
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR)
+    finally:
+        os.close(descriptor)
 
 
 def _after_fork() -> None:

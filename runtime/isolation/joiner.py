@@ -131,6 +131,8 @@ def _confine(order: JoinOrder) -> None:
         except OSError:
             pass  # an ordinary user has no capabilities to drop
         confine(order["ruleset"] if order["ruleset"] >= 0 else None, alone=False)
+    if order["ruleset"] >= 0:
+        os.close(order["ruleset"])  # it would stay open in the command
 
 
 def start(descriptor: int) -> NoReturn:

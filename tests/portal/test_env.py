@@ -305,3 +305,20 @@ def test_a_wide_network_of_proxies_needs_a_port_for_agents_on_kubernetes(tmp_pat
         command, cwd=ROOT, env={**inherited, **ours}, capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode == 0, "REGATTA_TRUSTED_PROXIES" in done.stderr) == (starts, not starts), done.stderr
+
+
+def test_earlier_secret_keys_are_read_from_a_list(tmp_path: Path) -> None:
+    written = {
+        "REGATTA_DATA_DIR": str(tmp_path),
+        "REGATTA_SECRET_KEY": "new",
+        "REGATTA_SECRET_KEY_FALLBACKS": "old, older",
+    }
+    shown = subprocess.run(
+        [sys.executable, "-c", "from portal import settings; print(settings.SECRET_KEY_FALLBACKS)"],
+        cwd=ROOT,
+        env={**os.environ, **written},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert shown.stdout.strip() == "['old', 'older']"

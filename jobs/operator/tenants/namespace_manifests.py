@@ -53,10 +53,10 @@ _API_OF = {kind: resource.prefix.removeprefix("/apis/").removeprefix("/api/") fo
 # Creation order: the binding gives the portal the rights for the rest, and network policies exist before pods.
 ORDER = tuple(KINDS)
 # Where agents listen for the portal: ``runtime.control.identity.PORT``, which this package may not import. From other
-# namespaces only pods of the portal's web process reach it. Pods of the same namespace do too, because port ranges need
-# Kubernetes 1.22; they hold no key of the handshake.
+# namespaces only the portal's web and sweep pods reach it: the sweep takes the stacks of a stalled job. Pods of the
+# same namespace do too, because port ranges need Kubernetes 1.22; they hold no key of the handshake.
 CONTROL_PORT = 7071
-WEB_PODS = {"app.kubernetes.io/name": "portal-web"}
+CONTROLLING_PODS = ("portal-web", "portal-sweep")
 _DNS_PORTS = ({"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53})
 # Requests and limits of a container without its own.
 _DEFAULTS = {"cpu": "500m", "memory": "268435456"}
@@ -221,9 +221,10 @@ def policies(name: str, cluster: ClusterConfig) -> Iterator[dict[str, Any]]:
     yield _policy(name, ALLOW_OWN, **everybody, policyTypes=both, ingress=[{"from": own}], egress=[{"to": own}])
     yield _policy(name, ALLOW_DNS, **everybody, policyTypes=out, egress=[{"to": [dns], "ports": list(_DNS_PORTS)}])
     if cluster.account:
+        pods = {"key": "app.kubernetes.io/name", "operator": "In", "values": list(CONTROLLING_PODS)}
         portal = {
             "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": cluster.account.partition("/")[0]}},
-            "podSelector": {"matchLabels": dict(WEB_PODS)},
+            "podSelector": {"matchExpressions": [pods]},
         }
         control = {"from": [portal], "ports": [{"protocol": "TCP", "port": CONTROL_PORT}]}
         yield _policy(name, ALLOW_CONTROL, **everybody, policyTypes=["Ingress"], ingress=[control])

@@ -85,14 +85,8 @@ def dump(process: Process, seconds: float) -> str:
 
     Raises NotInspectable if the process has no handler, or NoAnswer if nothing is written in time.
     """
-    file = processes.memory_file(process)
-    if file is None:
-        raise NotInspectable
     deadline = time.monotonic() + seconds
-    try:
-        descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise NotInspectable from error
+    descriptor = _memory_file(process)
     try:
         with contextlib.suppress(OSError):
             os.ftruncate(descriptor, 0)
@@ -103,6 +97,27 @@ def dump(process: Process, seconds: float) -> str:
         raise NoAnswer from error
     finally:
         os.close(descriptor)
+
+
+def _memory_file(process: Process) -> int:
+    """Open the process's memory file. Raises NotInspectable.
+
+    The process may put another file in its place at any moment, such as one that it may only read and that this
+    process could write. What was found is checked after it is held, before it is opened for writing.
+    """
+    file = processes.memory_file(process)
+    if file is None:
+        raise NotInspectable
+    try:
+        held = os.open(file, os.O_PATH | os.O_CLOEXEC)
+        try:
+            if not processes.is_memory_file(Path(f"/proc/self/fd/{held}"), file.name):
+                raise NotInspectable
+            return os.open(f"/proc/self/fd/{held}", os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        finally:
+            os.close(held)
+    except OSError as error:
+        raise NotInspectable from error
 
 
 def _wait_until_written(descriptor: int, deadline: float) -> None:

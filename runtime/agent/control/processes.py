@@ -79,10 +79,14 @@ def memory_file(process: Process) -> Path | None:
     with contextlib.suppress(OSError):
         for descriptor in islice(Path(f"/proc/{process.pid}/fd").iterdir(), _DESCRIPTORS):
             with contextlib.suppress(OSError):
-                expected = f"/memfd:{inside.MEMORY_FILE_PREFIX}{descriptor.name} (deleted)"
-                if os.readlink(descriptor) == expected:  # noqa: PTH115
+                if is_memory_file(descriptor, descriptor.name):
                     return descriptor
     return None
+
+
+def is_memory_file(descriptor: Path, number: str) -> bool:
+    """Return whether the descriptor is of a file that is named after this number. Raises OSError."""
+    return os.readlink(descriptor) == f"/memfd:{inside.MEMORY_FILE_PREFIX}{number} (deleted)"  # noqa: PTH115
 
 
 def send_signal(process: Process) -> None:

@@ -32,6 +32,8 @@ CALL_LIMIT = 16
 _BACKLOG = 128  # connections that the kernel holds until they are accepted
 # The pause after an accepted connection while others have no proof: a flood of connections takes few cycles.
 _FLOOD_PAUSE = 0.01
+# Seconds until the first probe of a silent connection, seconds between probes, and probes without an answer.
+_KEEPALIVE = {socket.TCP_KEEPIDLE: 60, socket.TCP_KEEPINTVL: 10, socket.TCP_KEEPCNT: 3}
 # The time limit of the request after the proof, and of an answer.
 REQUEST_SECONDS, ANSWER_SECONDS = 5.0, 10.0
 
@@ -47,7 +49,12 @@ def listener(settings: Settings) -> socket.socket | None:
     if settings.control_port:
         host = contract.own_address()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, settings.control_port), family=family, backlog=_BACKLOG)
+        listening = socket.create_server((host, settings.control_port), family=family, backlog=_BACKLOG)
+        # Of accepted connections too: after the loss of a portal's node, a call would keep its place for ever.
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            listening.setsockopt(socket.IPPROTO_TCP, option, value)
+        return listening
     return _unix_listener(settings.directory)
 
 

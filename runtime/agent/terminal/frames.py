@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import select
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -27,6 +28,9 @@ class Connection(Protocol):
     def send(self, frame: Frame) -> None:
         """Send a frame; waits while the other side does not read. Raises OSError."""
 
+    def fileno(self) -> int:
+        """Return the descriptor, to poll for the end of the connection."""
+
 
 class ControlFrames:
     """A connection of the control channel."""
@@ -45,6 +49,10 @@ class ControlFrames:
             except WireError:
                 return None
 
+    def fileno(self) -> int:
+        """Return the descriptor, to poll for the end of the connection."""
+        return self._control.fileno()
+
     def send(self, frame: Frame) -> None:
         """Send a frame. Raises OSError for a connection that is closed, or not read for SEND_SECONDS."""
         try:
@@ -55,3 +63,18 @@ class ControlFrames:
         except WireError as error:
             self._control.abort()
             raise OSError(str(error)) from None
+
+
+def await_room(descriptor: int, connection: Connection, seconds: float) -> None:
+    """Wait until the descriptor accepts input. Raises ConnectionError once the connection, which sent it, has ended.
+
+    Returns after ``seconds`` at the latest, and for a descriptor that nobody reads any more.
+    """
+    poll = select.poll()
+    poll.register(descriptor, select.POLLOUT)
+    try:
+        poll.register(connection.fileno(), select.POLLRDHUP)
+    except ValueError:
+        raise ConnectionError("the connection was closed") from None
+    if any(ready != descriptor for ready, _ in poll.poll(seconds * 1000)):
+        raise ConnectionError("the connection has ended")

@@ -51,13 +51,14 @@ class Guests:
         """
         settings = self._settings
         isolated = settings.sandbox == contract.NAMESPACES
-        with self._lock:
-            if self._closed:
-                raise NotLaunched("the replica ends")
-            # Copies, which stay open while the program starts.
-            namespaces = [os.dup(descriptor) for descriptor in self._namespaces]
-        descriptors = [*namespaces]
+        descriptors: list[int] = []
         try:
+            with self._lock:
+                if self._closed:
+                    raise NotLaunched("the replica ends")
+                # Copies, which stay open while the program starts.
+                descriptors += map(os.dup, self._namespaces)
+            namespaces = [*descriptors]
             entrance = ruleset = -1
             if settings.cgroup is not None:
                 descriptors.append(entrance := cgroup.entrance(settings.cgroup))

@@ -71,7 +71,7 @@ class Handlers:
             connection.send({"t": "session", "session": session.name, "from": viewer.cursor})
             sender.start()
             while (frame := connection.receive()) is not None:
-                _enter(session, frame)
+                _enter(session, frame, connection)
         except OSError:
             pass  # the connection is gone; the shell stays
         finally:
@@ -157,9 +157,10 @@ def _show(session: Session, viewer: Viewer, connection: Connection) -> None:
         viewer.leave()
 
 
-def _enter(session: Session, frame: Frame) -> None:
+def _enter(session: Session, frame: Frame, connection: Connection) -> None:
+    """Carry out one frame. Raises ConnectionError if the connection ends meanwhile."""
     if isinstance(frame, bytes):
-        session.write(frame)
+        session.write(frame, connection)
     elif frame.get("op") == "resize":
         session.resize(_size(frame))
     elif frame.get("op") == "end":
@@ -177,7 +178,7 @@ def _feed(command: Command, connection: Connection) -> None:
     except OSError:
         pass
     with contextlib.suppress(OSError):  # the command may have ended
-        command.terminate()
+        command.leave()
 
 
 def _size(request: Request) -> Size:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from runtime.agent.terminal.frames import Connection, await_room
 from runtime.agent.terminal.guest import Guests, NotLaunched
 from runtime.agent.terminal.output_buffer import OutputBuffer
 from runtime.isolation.join import Joined
@@ -121,18 +122,25 @@ class Session:
             return Output(missing, position, data)
 
     # --- The person's side -------------------------------------------------------------------------------------------
-    def write(self, data: bytes) -> None:
-        """Send input to the shell. Waits while it does not read; input after its end is dropped."""
+    def write(self, data: bytes, connection: Connection) -> None:
+        """Send input to the shell. Waits while it does not read; input that no process can read is dropped.
+
+        Raises ConnectionError if the connection, from which the input came, ends meanwhile.
+        """
         view = memoryview(data)
         while view:
             with self._changed:
                 if self._terminal < 0 or self._stopping:
                     return
                 terminal = self._terminal
-                with contextlib.suppress(OSError):
+                try:
                     view = view[os.write(terminal, view) :]
+                except BlockingIOError:
+                    pass
+                except OSError:  # no process has the terminal open
+                    return
             if view:
-                _ready(terminal, select.POLLOUT)
+                await_room(terminal, connection, _POLL_SECONDS)
 
     def resize(self, size: Size) -> None:
         """Change the size of the terminal; the kernel sends SIGWINCH to the program in the foreground."""
@@ -205,9 +213,13 @@ class Session:
             if self._stopping or idle:
                 return
             ready = {descriptor for descriptor, _ in poll.poll(_POLL_SECONDS * 1000)}
+            if not ready or self._store():
+                continue
             # After the end of the shell, what it has printed is read, and nothing that others print later.
-            if ready and not self._store() and joined.status in ready:
+            if joined.status in ready:
                 return
+            # The shell runs and has closed its terminal: the terminal is ready at once, each time.
+            _ready(joined.status, select.POLLIN)
 
     def _store(self) -> bool:
         """Store the output that is there. Return whether there was any."""

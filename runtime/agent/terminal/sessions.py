@@ -31,7 +31,11 @@ class Sessions:
                 raise TooManySessions
             session = Session(self._guests, secrets.token_hex(_ID_BYTES), size, self._forget, self._idle)
             self._sessions[session.name] = session
-        session.start()
+        try:
+            session.start()
+        except BaseException:  # such as no thread
+            self._forget(session)
+            raise
         return session
 
     def find(self, name: str) -> Session | None:

@@ -19,17 +19,21 @@ def _begin() -> None:
         inside.begin(directory)
     except Exception:  # noqa: BLE001, S110
         pass
+    # A program may have a module of its own named ``runtime``, which Python would not look for any more.
+    for name in ("runtime.inspection.inside", "runtime.inspection", "runtime"):
+        sys.modules.pop(name, None)
 
 
 def _run_next() -> None:
     """Run the ``sitecustomize`` that Python would have found without this one. Its errors are its own."""
     from importlib.machinery import PathFinder
-    from importlib.util import module_from_spec
 
     sys.path[:] = [path for path in sys.path if path != _DIRECTORY]
     spec = PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
         return
+    from importlib.util import module_from_spec  # only now: it takes milliseconds to import
+
     module = module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)

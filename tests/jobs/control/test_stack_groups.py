@@ -79,3 +79,10 @@ def test_each_replica_has_an_equal_share_of_the_answer() -> None:
 
 def test_a_thread_beyond_the_limit_of_the_agent_is_dropped() -> None:
     assert len(read("trainer-0", {"threads": [{}] * 1000}).threads) == stack_groups.THREADS
+
+
+def test_a_recording_has_at_most_so_many_characters_of_stacks_and_of_types() -> None:
+    stacks = {"a" * 40: 9, "b" * 40: 8, "c" * 40: 7}
+    assert list(stack_groups.read_folded({"stacks": stacks}, 100)) == ["a" * 40, "b" * 40]
+    processes = [{"name": "p", "types": [{"type": "t" * 39, "count": 1}]}] * 3
+    assert len(stack_groups.read_memory({"processes": processes}, 100)) == 2

@@ -88,6 +88,19 @@ def test_a_fifth_recording_at_a_time_is_refused(
             inspection._recordings.release()
 
 
+def test_a_ninth_look_at_stacks_at_a_time_is_refused(submit: Submit, personas: Personas) -> None:
+    job = submit()
+    running(job, "trainer-0")
+    for _ in range(inspection.LOOKS):
+        assert inspection._looks.acquire(blocking=False)
+    try:
+        with pytest.raises(TooManyRequests):
+            inspection.take_stacks(actor=personas.developer, job_id=job.pk)
+    finally:
+        for _ in range(inspection.LOOKS):
+            inspection._looks.release()
+
+
 def test_a_replica_whose_agent_is_not_there_is_gone_and_a_look_is_audited(submit: Submit, personas: Personas) -> None:
     job = submit()
     running(job, "trainer-0")

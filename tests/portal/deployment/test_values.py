@@ -98,7 +98,7 @@ def test_a_password_is_refused_with_its_place_and_without_its_value(text: str, p
 def test_every_setting_with_a_secret_is_known_as_one() -> None:
     from portal.deployment.settings_of_values import DECIDED, SECRET
 
-    names = {name for name in KNOWN if name.endswith(("_SECRET", "_SECRET_KEY", "_PASSWORD"))}
+    names = {name for name in KNOWN if name.endswith(("_SECRET", "_SECRET_KEY", "_SECRET_KEY_FALLBACKS", "_PASSWORD"))}
     # The names of Secrets, and of a second factor.
     plain = {"REGATTA_BUILD_SECRET", "REGATTA_KUBERNETES_PULL_SECRET"}
     assert names - plain <= SECRET.keys() | DECIDED.keys()

@@ -61,7 +61,9 @@ def test_texts_at_any_depth_of_a_document_are_redacted() -> None:
 
 def test_secrets_of_settings_and_environment_are_known(settings: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.EMAIL_HOST_PASSWORD = "of-the-mail-server"
+    settings.SECRET_KEY_FALLBACKS = ["an-earlier-key", "an-older-key"]
     settings.COORDINATION = "etcd://root:of%2Fetcd@one,two/x"
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-bucket")
     redact = redaction.of_this_process()
     assert redact("of-the-mail-server, of/etcd, of%2Fetcd, of-the-bucket") == ", ".join([REMOVED] * 4)
+    assert redact("an-earlier-key, an-older-key") == ", ".join([REMOVED] * 2)

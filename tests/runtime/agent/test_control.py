@@ -7,7 +7,8 @@ import socket
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from runtime import contract
 from runtime.agent.control import server
 from runtime.agent.control.calls import Call
 from runtime.agent.control.server import ControlServer
+from runtime.agent.settings import Settings
 from runtime.control import frames, identity
 from runtime.control.connection import Closed, Connection
 from runtime.control.frames import Frame, Kind
@@ -59,6 +61,11 @@ def running(replica: Replica) -> Replica:
     replica.start(ENDLESS, CONTROL_KEY=KEY.decode())
     until("it runs", lambda: (replica.directory / identity.SOCKET_FILE).exists() and replica.portal.texts("stdout"))
     return replica
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return int(probe.getsockname()[1])
 
 
 # --- Whole agents ----------------------------------------------------------------------------------------------------
@@ -228,3 +235,15 @@ def test_a_handler_may_use_the_connection_as_a_stream_in_both_directions(subject
     assert received == sent
     with pytest.raises(Closed):
         connection.receive(SECONDS)
+
+
+def test_an_agent_in_a_pod_notices_that_the_node_of_its_caller_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(contract, "own_address", lambda: "127.0.0.1")
+    given = SimpleNamespace(control_key=KEY, control_port=free_port())
+    listening = server.listener(cast(Settings, given))
+    assert listening is not None
+    with listening, socket.create_connection(listening.getsockname()), listening.accept()[0] as accepted:
+        assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60

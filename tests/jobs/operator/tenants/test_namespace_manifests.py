@@ -140,21 +140,24 @@ def ingress_rules(config: ClusterConfig = CONFIG) -> list[Any]:
     return [rule for policy in of("NetworkPolicy", config=config) for rule in policy["spec"].get("ingress", ())]
 
 
-def test_nobody_comes_in_but_the_namespace_s_own_pods_and_the_portal_s_web_pods() -> None:
+def test_nobody_comes_in_but_the_namespace_s_own_pods_and_the_portal_s_web_and_sweep_pods() -> None:
     own = {"podSelector": {}}
-    web = {
+    names = {"key": "app.kubernetes.io/name", "operator": "In", "values": ["portal-web", "portal-sweep"]}
+    portal = {
         "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "regatta-system"}},
-        "podSelector": {"matchLabels": {"app.kubernetes.io/name": "portal-web"}},
+        "podSelector": {"matchExpressions": [names]},
     }
-    assert [rule["from"] for rule in ingress_rules()] == [[own], [web]]
+    assert [rule["from"] for rule in ingress_rules()] == [[own], [portal]]
     assert [rule["from"] for rule in ingress_rules(replace(CONFIG, account=""))] == [[own]]
 
 
-@pytest.mark.invariant("Of other namespaces, only the portal's web pods reach the control port of a job's pod.")
-def test_the_portal_s_web_pods_reach_the_control_port_alone() -> None:
-    own, web = ingress_rules()
+@pytest.mark.invariant(
+    "Of other namespaces, only the portal's web and sweep pods reach the control port of a job's pod."
+)
+def test_the_portal_s_web_and_sweep_pods_reach_the_control_port_alone() -> None:
+    own, portal = ingress_rules()
     assert "ports" not in own
-    assert web["ports"] == [{"protocol": "TCP", "port": identity.PORT}]
+    assert portal["ports"] == [{"protocol": "TCP", "port": identity.PORT}]
 
 
 @pytest.mark.invariant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runtime.agent.terminal.handlers import MOST_ARGUMENTS
+from runtime.agent.terminal.handlers import MOST_ARGUMENTS, MOST_COMMANDS
 from runtime.agent.terminal.sessions import MOST_SESSIONS
 from runtime.control import identity
 from tests.runtime.agent.callers import KEY, Caller
@@ -142,3 +142,42 @@ def test_a_process_of_the_platform_has_no_terminal(replica: Replica) -> None:
     until("it runs", lambda: replica.portal.texts("stdout"))
     assert Caller(replica.directory, **TERMINAL).message("error")["code"] == "no_user_code"
     assert Caller(replica.directory, call="exec", command=["id"]).message("error")["code"] == "no_user_code"
+
+
+# --- Programs that do not read, write or end -------------------------------------------------------------------------
+def test_a_command_that_reads_no_input_is_killed_when_its_caller_leaves(running: Replica) -> None:
+    caller = Caller(running.directory, call="exec", command=["sleep", "654.987"])
+    caller.message("started")
+    caller.enter(bytes(200_000))
+    caller.leave()
+    until("it is gone", lambda: not processes_named("654.987"))
+
+
+def test_what_a_command_left_behind_does_not_keep_its_place(running: Replica) -> None:
+    for _ in range(MOST_COMMANDS):
+        caller = Caller(running.directory, call="exec", command=["sh", "-c", "sleep 600 & echo up"])
+        while b"up" not in caller.output:
+            caller.take()
+        caller.leave()
+    until("a place is free", lambda: has_started(running))
+
+
+def has_started(replica: Replica) -> bool:
+    caller = Caller(replica.directory, call="exec", command=["true"])
+    try:
+        return caller.take() == {"t": "started"}
+    finally:
+        caller.leave()
+
+
+def test_processes_of_a_command_without_namespaces_count_once(replica: Replica) -> None:
+    replica.start(ENDLESS, CONTROL_KEY=KEY, SANDBOX="landlock", LIMIT_PROCESSES=30)
+    until("it runs", lambda: replica.portal.texts("stdout"))
+    starts = "for n in $(seq 18); do sleep 0.7 & done; wait; echo fine"
+    caller = Caller(replica.directory, call="exec", command=["sh", "-c", starts])
+    assert caller.streams() == ("fine\n", "", 0)
+
+
+def test_a_command_has_no_descriptors_but_its_streams(running: Replica) -> None:
+    caller = Caller(running.directory, call="exec", command=["sh", "-c", "ls -1 /proc/$$/fd"])
+    assert caller.streams()[0].split() == ["0", "1", "2"]
