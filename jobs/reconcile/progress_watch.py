@@ -264,8 +264,11 @@ def _rows() -> list[_Row]:
     for job, kind, last in StreamHead.objects.filter(job__in=running).values_list("job_id", "kind", "last"):
         heads[job][kind] = last
     return [
-        _Row(job, pk, *values, Reported.from_json(progress), tuple(replicas[pk]), pk in restarting, heads[job])
-        for job, pk, *values, progress in found
+        _Row(
+            *(job, pk, number, revision, on_stall, timeout, namespace),
+            *(Reported.from_json(progress), tuple(replicas[pk]), pk in restarting, heads[job]),
+        )
+        for job, pk, number, revision, on_stall, timeout, namespace, progress in found
     ]
 
 

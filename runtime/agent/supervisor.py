@@ -11,7 +11,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -183,10 +183,13 @@ class Supervisor:
     # --- While it runs -----------------------------------------------------------------------------------------------
     def _watch_over(self, started: child_process.Child) -> None:
         """Watch the process until it has ended and been collected."""
-        root, joined = os.getpid(), tuple
+        root = os.getpid()
+        joined: Callable[[], Collection[int]] = tuple
         if started.init is not None:
-            # Terminals are beside the namespaces' first process; otherwise they are below this process already.
-            root, joined = started.init, self._guests.pids if self._guests is not None else tuple
+            root = started.init
+            # Terminals are not below the namespaces' first process; without namespaces they are below this process.
+            if self._guests is not None:
+                joined = self._guests.pids
         limits = Limits(self._settings, root, started.shared_memory, joined=joined)
         try:
             poll = _Poll(os.pidfd_open(started.pid), self._wake)
