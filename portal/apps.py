@@ -12,6 +12,7 @@ CATALOGUES = (
     "jobs.messages.elastic",
     "jobs.messages.jobs",
     "jobs.messages.specification",
+    "jobs.messages.stalls",
     "jobs.messages.terminals",
     "portal.common.messages.requests",
     "portal.system.messages",

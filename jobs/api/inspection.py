@@ -65,7 +65,7 @@ class FlameGraphInput(serializers.Serializer[Any]):
     )
 
 
-class RecordingOutput(serializers.Serializer[Any]):
+class SampledReplicaOutput(serializers.Serializer[Any]):
     replica = serializers.CharField()
     note = serializers.CharField(allow_null=True, help_text="Why there is no recording.")
     samples = serializers.IntegerField()
@@ -80,7 +80,7 @@ class RecordingOutput(serializers.Serializer[Any]):
 class FlameGraphOutput(serializers.Serializer[Any]):
     attempt = serializers.IntegerField()
     seconds = serializers.FloatField()
-    replicas = RecordingOutput(many=True)
+    replicas = SampledReplicaOutput(many=True)
 
 
 class StacksView(APIView):

@@ -14,6 +14,7 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
 
+from jobs.api.streams import from_thread
 from jobs.models import TerminalRecording
 from jobs.terminals import recordings
 from rbac.access import signed_in
@@ -57,7 +58,7 @@ class RecordingView(APIView):
             "Content-Length": str(recording.size),
             "X-Content-Type-Options": "nosniff",
         }
-        return StreamingHttpResponse(content, content_type="application/octet-stream", headers=headers)
+        return StreamingHttpResponse(from_thread(content), content_type="application/octet-stream", headers=headers)
 
 
 def _json(recording: TerminalRecording) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from django.http import StreamingHttpResponse
@@ -228,11 +228,15 @@ def _stamp(moment: float) -> str:
 # --- Downloads -------------------------------------------------------------------------------------------------------
 def _download(pieces: Iterator[str], content_type: str, name: str) -> StreamingHttpResponse:
     """Send pieces as they are read. Asynchronous, because ASGI first collects a plain iterator in memory."""
-    response = StreamingHttpResponse(_from_thread(pieces), content_type=content_type)
+    response = StreamingHttpResponse(from_thread(pieces), content_type=content_type)
     response.headers["Content-Disposition"] = f'attachment; filename="{name}"'
     return response
 
 
-async def _from_thread(pieces: Iterator[str]) -> AsyncIterator[str]:
+_Piece = TypeVar("_Piece")
+
+
+async def from_thread(pieces: Iterator[_Piece]) -> AsyncIterator[_Piece]:
+    """Yield the pieces, each of which a thread reads: it may come from the database or a disk."""
     while (piece := await in_thread(next, pieces, None)) is not None:
         yield piece

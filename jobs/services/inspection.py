@@ -181,8 +181,8 @@ def _checked(wanted: object) -> tuple[float, list[str] | None]:
         or not isinstance(seconds, int | float)
         or not LEAST_SECONDS <= seconds <= MOST_SECONDS
     ):
-        limits = {"least": f"{LEAST_SECONDS:g}", "most": f"{MOST_SECONDS:g}"}
-        errors["seconds"] = [messages.RECORDING_LENGTH_INVALID(**limits)]
+        least, most = f"{LEAST_SECONDS:g}", f"{MOST_SECONDS:g}"
+        errors["seconds"] = [messages.RECORDING_LENGTH_INVALID(least=least, most=most)]
     if chosen is not None and not (isinstance(chosen, list) and chosen and all(isinstance(one, str) for one in chosen)):
         errors["replicas"] = [messages.RECORDING_REPLICAS_INVALID()]
     if errors:

@@ -30,6 +30,7 @@ from jobs.selectors import specifications
 from jobs.services import jobs as job_services
 from jobs.services import replica_reports
 from jobs.streams import store
+from jobs.terminals import recordings
 from portal.common.clock import now
 from quota.services import ask_for_more
 from rbac import tokens
@@ -144,7 +145,10 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
         expires=now() + cli_authorization.LIFETIME,
     )
     stored = upload(personas)
+    recording = recordings.begin(running, "trainer-0", "developer")
+    assert recordings.add_part(recording, b"[1, 2]")
     places = {
+        "recording_id": str(recording.pk),
         "ns": "team",
         "job_id": str(running.pk),
         "username": "viewer",

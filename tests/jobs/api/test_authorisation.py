@@ -96,6 +96,7 @@ TABLE = {
     "POST n/<str:ns>/members/<str:username>/remove": "404 404 403 403 404 302",
     "POST n/<str:ns>/members/<str:username>/hand-over": "404 404 403 403 404 302",
     "POST n/<str:ns>/invitations": "302 302 302 302 302 302",
+    "POST n/<str:ns>/record-terminals": "302 302 302 302 302 302",
     "POST n/<str:ns>/invitations/<uuid:invitation_id>/withdraw": "404 404 403 403 404 302",
     "GET n/<str:ns>/abilities": MEMBERS_PAGE,
     "GET n/<str:ns>/tokens": "200 200 403 403 404 302",
@@ -225,6 +226,9 @@ TABLE = {
     # No replica runs.
     f"POST {JOB}/stacks": "409 409 409 403 404 401",
     f"POST {JOB}/flamegraph": "409 409 409 403 404 401",
+    # Only for owners of the namespace; there is no such recording.
+    f"GET {JOB}/recordings": "200 200 403 403 404 401",
+    f"GET {JOB}/recordings/<uuid:recording_id>": "404 404 403 403 404 401",
     f"POST {JOB}/retry": "409 409 409 403 404 401",
     f"POST {JOB}/clone": MEMBERS,
     f"GET {JOB}/events": MEMBERS,
@@ -289,6 +293,7 @@ def address(route: str, job: Job) -> str:
         "<str:username>": "ghost",
         "<uuid:token_id>": NONE,
         "<uuid:invitation_id>": NONE,
+        "<uuid:recording_id>": NONE,
         "<str:handle>": "0" * 32,
         "<str:backend>": "oidc",
         "<int:connection_id>": "1",
