@@ -96,7 +96,7 @@ TABLE = {
     "POST n/<str:ns>/members/<str:username>/remove": "404 404 403 403 404 302",
     "POST n/<str:ns>/members/<str:username>/hand-over": "404 404 403 403 404 302",
     "POST n/<str:ns>/invitations": "302 302 302 302 302 302",
-    "POST n/<str:ns>/record-terminals": "302 302 302 302 302 302",
+    "POST n/<str:ns>/record-terminals": "302 302 403 403 404 302",
     "POST n/<str:ns>/invitations/<uuid:invitation_id>/withdraw": "404 404 403 403 404 302",
     "GET n/<str:ns>/abilities": MEMBERS_PAGE,
     "GET n/<str:ns>/tokens": "200 200 403 403 404 302",
