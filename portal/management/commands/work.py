@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from celery import signals
@@ -27,16 +27,10 @@ from portal.system.heartbeats import Reporter
 
 _GRACE_SECONDS = 2.0
 _THREADS = 4
-# As arguments of `celery worker`, whose command line and its imports would cost start-up time.
-_OPTIONS: Mapping[str, Any] = {
-    "pool_cls": "threads",
-    "concurrency": _THREADS,
-    "loglevel": logging.WARNING,
-    "quiet": True,
-    "without_gossip": True,
-    "without_mingle": True,
-    "without_heartbeat": True,
-}
+_ARGUMENTS = (
+    *("--quiet", "worker", "--pool", "threads", "--concurrency", str(_THREADS), "--loglevel", "WARNING"),
+    *("--without-gossip", "--without-mingle", "--without-heartbeat"),
+)
 
 
 class Command(BaseCommand):
@@ -62,9 +56,7 @@ class Command(BaseCommand):
         # The signal keeps no reference.
         end_on_sigterm = _EndOnSigterm(running, (reporter.stop, stop_tracing))
         signals.worker_ready.connect(end_on_sigterm)
-        # The checks of the framework, which import all pages, run in `make check`.
-        os.environ["CELERY_SKIP_CHECKS"] = "1"
-        app.Worker(**_OPTIONS).start()
+        app.worker_main(_ARGUMENTS)
 
 
 def _keep_loggers(loglevel: int | None = None, **_: Any) -> None:
