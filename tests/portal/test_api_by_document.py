@@ -24,8 +24,8 @@ from schemathesis.specs.openapi.checks import content_type_conformance, response
 
 from datasets.indexing import indexing
 from datasets.services import create_dataset
-from jobs.lifecycle.states import JobState
-from jobs.models import Job
+from jobs.lifecycle.states import JobState, ReplicaState
+from jobs.models import Job, Replica
 from jobs.selectors import specifications
 from jobs.services import jobs as job_services
 from jobs.services import replica_reports
@@ -196,6 +196,11 @@ def upload(personas: Personas) -> Callable[[str], Places]:
 def write(job: Job) -> None:
     """Write the output of an attempt of the job."""
     attempt = make_attempt(job)
+    Job.objects.filter(pk=job.pk).update(attempt=attempt.number)
+    # It runs, and no agent answers for it.
+    Replica.objects.create(
+        attempt=attempt, name="trainer-0", role="trainer", index=0, state=ReplicaState.REGISTERED, started=now()
+    )
     lines = [(1e9 + number, "stdout", f"line {number}") for number in range(1, 4)]
     points = [(1e9 + number, float(number), "cost", 1 / number) for number in range(1, 4)]
     store.append_logs(job_id=job.pk, attempt=attempt, replica="trainer-0", first=1, lines=lines)

@@ -112,10 +112,12 @@ def _standing(name: str, stack: ReplicaStack, main: Thread, facts: Facts) -> _Fi
     if wait is not None and wait.on == waits.DECODE and (reading := stack.named(waits.READING_THREAD)) is not None:
         frame = reading.user_frame or frame
     frame = frame or main.frames[0]
-    where = {"replica": name, **_at(frame)}
+    place, line, function = _file(frame), frame.line, frame.function
     if wait is None:
-        return _Finding(name, STANDS, messages.STANDS_AT(**where), frame)
-    return _Finding(name, wait.on, messages.STANDS_AT_AND(**where, doing=wait.doing()), frame)
+        return _Finding(name, STANDS, messages.STANDS_AT(replica=name, file=place, line=line, function=function), frame)
+    doing = wait.doing()
+    text = messages.STANDS_AT_AND(replica=name, file=place, line=line, function=function, doing=doing)
+    return _Finding(name, wait.on, text, frame)
 
 
 def _from_signs(name: str, signs: TrainerSigns | None, now: float) -> _Finding | None:
@@ -189,13 +191,15 @@ def _wait_for(text: str, waiting: Sequence[_Finding]) -> str:
 
 
 # --- Texts -----------------------------------------------------------------------------------------------------------
-def _at(frame: Frame) -> dict[str, str | int]:
-    return {"file": frame.file.rpartition("/")[2], "line": frame.line, "function": frame.function}
+def _file(frame: Frame) -> str:
+    return frame.file.rpartition("/")[2]
 
 
 def _placed(thread: Thread | None, name: str, plain: Template, placed: Template) -> str:
     frame = thread.user_frame if thread is not None else None
-    return placed(replica=name, **_at(frame)) if frame is not None else plain(replica=name)
+    if frame is None:
+        return plain(replica=name)
+    return placed(replica=name, file=_file(frame), line=frame.line, function=frame.function)
 
 
 def _collects(thread: Thread | None, name: str, share: float) -> str:
@@ -203,7 +207,8 @@ def _collects(thread: Thread | None, name: str, share: float) -> str:
     percent = f"{100 * share:.0f}"
     if frame is None:
         return messages.COLLECTS(replica=name, percent=percent)
-    return messages.COLLECTS_AT(replica=name, percent=percent, **_at(frame))
+    place, line, function = _file(frame), frame.line, frame.function
+    return messages.COLLECTS_AT(replica=name, percent=percent, file=place, line=line, function=function)
 
 
 def _text_of(frame: Frame | None, facts: Facts) -> str:
