@@ -166,8 +166,8 @@ def percent_slower(plain: Sequence[float], sampled: Sequence[float]) -> list[flo
 
 def _peer(data: Path) -> tuple[Callable[[], object] | None, str]:
     """Return a recording by py-spy, or why there is none."""
-    beside = Path(peers.PYTHON).with_name("py-spy")
-    program = str(beside) if beside.exists() else shutil.which("py-spy")
+    installed = Path(peers.PYTHON).with_name("py-spy")
+    program = str(installed) if installed.exists() else shutil.which("py-spy")
     if program is None:
         return None, "py-spy is not installed"
     try:

@@ -8,7 +8,7 @@ class ControlError(Exception):
 
 
 class NotRunning(ControlError):
-    """The replica does not run, or has ended meanwhile."""
+    """The replica does not run, or has just ended."""
 
 
 class AgentTooOld(ControlError):

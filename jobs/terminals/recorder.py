@@ -46,7 +46,7 @@ class Recorder:
             self._writer.resize(time.monotonic() - self._begun, columns, rows)
 
     async def close(self) -> None:
-        """Store the rest, after a part whose storing was cancelled meanwhile: both would have the same number."""
+        """Store the rest, after a part whose storing was cancelled: both would have the same number."""
         if self._storing is not None:
             await asyncio.wait([self._storing])
         if self._open:

@@ -46,7 +46,7 @@ def add_part(recording: TerminalRecording, content: bytes) -> bool:
         return False
     with transaction.atomic():
         size = len(content)
-        # The job may have been deleted meanwhile, with its recordings.
+        # The job may have been deleted since, with its recordings.
         found = TerminalRecording.objects.filter(pk=recording.pk)
         if found.update(parts=F("parts") + 1, size=F("size") + size):
             storage_quota.add(storage_usage.of_job(recording.job, Kind.ARTIFACTS), size)

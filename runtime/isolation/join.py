@@ -26,7 +26,7 @@ _LONGEST_REPORT = 4096
 
 @dataclass(frozen=True)
 class Guest:
-    """The command to start beside that of a replica, with the same identity and limits (``launch.Command``).
+    """The command to start in a replica, with the identity and limits of its own command (``launch.Command``).
 
     ``namespaces``: as in ``launch.Launched``, empty for a replica without. ``ruleset``: Landlock rules for a replica
     without namespaces, -1 for none; ``confined``: whether it has a system call filter. ``terminal``: the streams are

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         network: tuple[int, int]
 
     class JoinOrder(TypedDict):
-        """What the joiner starts beside the command of an isolated replica.
+        """What the joiner starts in an isolated replica.
 
         ``namespaces``: descriptors in the order of NAMESPACES, or empty if the replica has none. ``ruleset``: Landlock
         rules for a replica without namespaces, or -1. ``confined``: whether a replica without namespaces has a system

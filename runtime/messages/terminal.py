@@ -1,4 +1,4 @@
-"""Messages of terminals and commands beside the process of a replica."""
+"""Messages of terminals and commands in a replica."""
 
 from runtime.messages import Template as _
 from runtime.messages import register

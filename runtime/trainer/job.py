@@ -220,7 +220,7 @@ class Job:
     def evaluation(self) -> AbstractContextManager[None]:
         """Announce that no step is expected, as in ``with job.evaluation(): ...``.
 
-        The job does not count as stalled meanwhile, and the time is no part of a step. Between passes and after the
+        During it the job does not count as stalled, and the time is no part of a step. Between passes and after the
         loop no step is expected anyway.
         """
         return self._times.evaluation()

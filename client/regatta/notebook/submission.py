@@ -91,7 +91,7 @@ def specification(
     env: Mapping[str, str],
     folder: Path | None = None,
 ) -> dict[str, Any]:
-    """Return the specification of a program. Modules beside the notebook that it imports are sent with it.
+    """Return the specification of a program. Modules in the notebook's directory that it imports are sent with it.
 
     Without a framework it is a native job if the program or such a module imports ``runtime``, and else a command.
     ``folder``: that of the notebook; default: the current one. Raises TypeError for an unknown field.

@@ -36,7 +36,7 @@ class Process:
 
 
 def of(child: Child) -> list[Process]:
-    """Return the processes of the replica, parents first. Those that end meanwhile are left out."""
+    """Return the processes of the replica, parents first. Those that end during the call are left out."""
     roots = [child.pid] if child.init is None else []
     below = child.pid if child.init is None else child.init
     with contextlib.suppress(Unmeasurable):

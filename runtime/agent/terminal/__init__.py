@@ -1,4 +1,4 @@
-"""Terminals and commands beside the process of a replica, with the same rights as that process.
+"""Terminals and commands in the sandbox of a replica, with the same rights as its process.
 
 output_buffer   the last output of a terminal, read after a cursor; pure
 guest           starts a program inside the replica's sandbox

@@ -1,4 +1,4 @@
-"""A command beside the process of a replica, with its own standard streams. It ends with its connection."""
+"""A command in the sandbox of a replica, with its own standard streams. It ends with its connection."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Command:
     def write(self, data: bytes) -> None:
         """Send input. Waits while the command does not read; input after its end is dropped.
 
-        Raises ConnectionError if the connection ends meanwhile.
+        Raises ConnectionError if the connection ends.
         """
         with self._input_lock:
             view = memoryview(data)

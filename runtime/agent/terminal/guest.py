@@ -1,4 +1,4 @@
-"""Programs that are started beside the process of a replica, inside its sandbox and within its limits."""
+"""Programs that are started in the sandbox of a replica, within its limits."""
 
 from __future__ import annotations
 

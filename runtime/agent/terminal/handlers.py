@@ -158,7 +158,7 @@ def _show(session: Session, viewer: Viewer, connection: Connection) -> None:
 
 
 def _enter(session: Session, frame: Frame, connection: Connection) -> None:
-    """Carry out one frame. Raises ConnectionError if the connection ends meanwhile."""
+    """Carry out one frame. Raises ConnectionError if the connection ends."""
     if isinstance(frame, bytes):
         session.write(frame, connection)
     elif frame.get("op") == "resize":

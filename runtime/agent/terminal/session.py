@@ -125,7 +125,7 @@ class Session:
     def write(self, data: bytes, connection: Connection) -> None:
         """Send input to the shell. Waits while it does not read; input that no process can read is dropped.
 
-        Raises ConnectionError if the connection, from which the input came, ends meanwhile.
+        Raises ConnectionError if the connection, from which the input came, ends.
         """
         view = memoryview(data)
         while view:
