@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
+from playwright.sync_api import Browser
 
 from regatta import Client
+from tests import browser
+from tests.end_to_end.support.browser import Person
 from tests.end_to_end.support.portal import RunningPortal
 
 
@@ -46,3 +49,26 @@ def digits(portal: Client) -> dict[str, Any]:
     spec = portal.examples.get("digits")
     spec["roles"]["trainer"]["replicas"] = 2
     return spec
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    with browser.chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def person(chromium: Browser, running_portal: RunningPortal) -> Iterator[Callable[[], Person]]:
+    """Function that creates a signed-in user; at the end none of their browsers may have reported errors."""
+    people: list[Person] = []
+
+    def arrive() -> Person:
+        people.append(Person(chromium, running_portal))
+        people[-1].sign_in()
+        return people[-1]
+
+    yield arrive
+    complaints = [(somebody.violations(), somebody.real_complaints()) for somebody in people]
+    for somebody in people:
+        somebody.leave()
+    assert complaints == [([], [])] * len(complaints)
