@@ -6,10 +6,13 @@ import os
 
 from celery import Celery
 from django.conf import settings
+from kombu.transport import TRANSPORT_ALIASES
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
 app = Celery("regatta")
+# What addresses of Redis stand for.
+TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), "portal.celery_redis:Transport"))
 # Seconds. Without limits, a Redis that accepts connections and answers nothing holds sender and worker for ever. The
 # worker reads from its queues without waiting, so the limits do not end its connection. The last three: the number of
 # retries of a connection, and the pauses before them.
