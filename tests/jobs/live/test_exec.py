@@ -18,6 +18,7 @@ from portal.common.clock import now
 from rbac import services, tokens
 from rbac.models import AuditEntry, Membership, Role
 from runtime.control.frames import Frame, Kind, of_document
+from tests.answers import whole
 from tests.factories import LONG_AGO, make_attempt, make_job, make_token
 from tests.jobs.live.frames import do
 from tests.jobs.sockets import Headers, Socket, bearer, headers_of, play
@@ -370,7 +371,7 @@ def test_a_recording_is_an_asciicast_that_owners_read(people: Personas, job: Job
     (listed,) = owner.get(f"/api/v1/jobs/{job.pk}/recordings").json()["recordings"]
     assert (listed["id"], listed["person"], listed["replica"]) == (str(recording.pk), "developer", "trainer-0")
     answer = owner.get(f"/api/v1/jobs/{job.pk}/recordings/{recording.pk}")
-    header, *events = map(json.loads, b"".join(answer.streaming_content).decode().splitlines())
+    header, *events = map(json.loads, whole(answer).decode().splitlines())
     assert (header["version"], header["width"], header["height"]) == (2, 100, 30)
     assert [event[1:] for event in events] == [["o", "é"]]
     assert recording.ended is not None
