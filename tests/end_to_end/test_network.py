@@ -80,7 +80,7 @@ def test_jobs_are_on_different_networks(networked: RunningPortal) -> None:
             until(
                 "it listens", lambda job=job: "up" in [one.text for one in portal.jobs.logs.read(job.id)], END_SECONDS
             )
-            assert portal.jobs.get(job.id).state == "RUNNING"
+            until("it runs", lambda job=job: portal.jobs.get(job.id).state == "RUNNING", END_SECONDS)
         for job in jobs:
             portal.jobs.cancel(job.id)
             assert portal.jobs.wait(job.id, END_SECONDS).state == "CANCELLED"
