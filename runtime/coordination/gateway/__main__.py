@@ -48,7 +48,7 @@ async def _run(settings: Settings) -> int:
     except OSError as error:
         return _refuse(f"The certificates that {SERVERS} names cannot be read: {error.strerror or error}.")
     server = grpc.aio.server(options=_OPTIONS, maximum_concurrent_rpcs=_CALLS_AT_ONCE)
-    gateway = Gateway(settings.site, upstream, LeaseIds(settings.key), settings.limits)
+    gateway = Gateway(settings.site, upstream, LeaseIds(settings.key), settings.limits, settings.held_seconds)
     server.add_generic_rpc_handlers((gateway,))
     try:
         server.add_insecure_port(settings.listen)
@@ -57,7 +57,9 @@ async def _run(settings: Settings) -> int:
     except (OSError, RuntimeError) as error:
         return _refuse(f"{settings.listen} or {settings.health} cannot be used: {error}. Is the port taken?")
     sys.stderr.write(f"The coordination gateway listens on {settings.listen}.\n")
+    ending_leases = asyncio.create_task(gateway.lease_ending.run())
     await _asked_to_end()
+    ending_leases.cancel()
     probes.close()  # no new agent comes while those that are there are answered
     await server.stop(_END_SECONDS)
     await upstream.close()

@@ -16,6 +16,8 @@ from pyetcd import etcdrpc
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.gateway import authorization, limits
 from runtime.coordination.gateway.authorization import Scope
+from runtime.coordination.gateway.lease_clock import LeaseClock
+from runtime.coordination.gateway.lease_ending import LeaseEnding
 from runtime.coordination.gateway.lease_ids import LeaseIds
 from runtime.coordination.gateway.limits import Limits, Tables, Usage
 from runtime.coordination.gateway.sessions import Sessions
@@ -39,6 +41,8 @@ _CALL_SECONDS = 10.0
 _STREAM_SECONDS = 3600.0
 # etcd computes a slow hash for each sign-in.
 _SIGN_INS_AT_ONCE = 16
+# Longer than an attempt goes on without coordination (REGATTA_OUTAGE_SECONDS), by a lease's usual time.
+HELD_SECONDS = 130
 _CALLS_AT_ONCE = 32  # of one account: each may hold a large answer
 
 _PAGE_KEYS = 100  # of up to 1.5 MiB each
@@ -88,13 +92,18 @@ class Gateway(grpc.GenericRpcHandler):
         upstream: Upstream,
         leases: LeaseIds,
         bounds: Limits | None = None,
+        held_seconds: int = HELD_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``held_seconds``: how long etcd keeps a lease at least, while nobody can keep it alive."""
         self._site = site
+        self._held_seconds = held_seconds
         self._upstream = upstream
         self._leases = leases
         self._clock = clock
         self._sessions = Sessions()
+        self._lease_clock = LeaseClock()
+        self.lease_ending = LeaseEnding(self._lease_clock, self._sessions, upstream, clock)
         self._tables = Tables(bounds or Limits())
         self._signing_in = asyncio.Semaphore(_SIGN_INS_AT_ONCE)
         self._slots = limits.Recent(lambda now: asyncio.Semaphore(_CALLS_AT_ONCE))
@@ -171,6 +180,7 @@ class Gateway(grpc.GenericRpcHandler):
         caller.usage.read(len(answer))
         if method == _LEASE_REVOKE:
             caller.usage.lease_lives(request.ID, 0, self._clock())
+            self._lease_clock.gone(request.ID)
         return answer
 
     async def _check_stored(self, caller: _Caller, context: Any) -> None:
@@ -194,21 +204,37 @@ class Gateway(grpc.GenericRpcHandler):
         return stored
 
     async def _grant(self, request: Any, caller: _Caller, context: Any) -> bytes:
-        """Grant a lease whose id names the account. An id that is in use is replaced."""
-        why = caller.usage.grant(request.TTL, self._clock())
+        """Grant a lease whose id names the account and its time to live. An id that is in use is replaced.
+
+        etcd keeps it longer, and the gateway ends it (``lease_clock``).
+        """
+        seconds = request.TTL
+        why = caller.usage.grant(seconds, self._clock())
         if why:
             raise Refused(Code.RESOURCE_EXHAUSTED, why)
+        request.TTL = max(seconds, self._held_seconds)
         for left in reversed(range(_IDS_TO_TRY)):
-            request.ID = self._leases.choose(caller.scope.account)
+            request.ID = self._leases.choose(caller.scope.account, max(0, seconds))
             try:
-                answer = await self._pass_on(_LEASE_GRANT, request, caller.metadata, context)
+                raw = await self._pass_on(_LEASE_GRANT, request, caller.metadata, context)
             except Refused as refused:
                 if not left or _LEASE_EXISTS not in refused.text:
                     raise
             else:
-                caller.usage.lease_lives(request.ID, request.TTL, self._clock())
-                return answer
+                return self._lease_lives(_parsed(etcdrpc.LeaseGrantResponse, raw), caller)
         raise AssertionError("the last try returns or raises")
+
+    def _lease_lives(self, answer: Any, caller: _Caller) -> bytes:
+        """Note what etcd says of a lease, and return the answer for its holder: with the time to live it asked for."""
+        now = self._clock()
+        caller.usage.lease_lives(answer.ID, answer.TTL, now)
+        seconds = self._leases.seconds(answer.ID, caller.scope.account)
+        if answer.TTL <= 0:
+            self._lease_clock.gone(answer.ID)
+        elif seconds is not None:
+            self._lease_clock.kept(answer.ID, caller.scope.account, seconds, now)
+            answer.TTL = seconds
+        return bytes(answer.SerializeToString())
 
     async def _pass_on(self, method: str, request: Any, metadata: Any, context: Any) -> bytes:
         channel = self._upstream.channel
@@ -246,9 +272,9 @@ class Gateway(grpc.GenericRpcHandler):
             async for answer in call:
                 caller.usage.read(len(answer))
                 if method == _KEEP_ALIVE:
-                    kept = _parsed(etcdrpc.LeaseKeepAliveResponse, answer)
-                    caller.usage.lease_lives(kept.ID, kept.TTL, self._clock())
-                yield answer
+                    yield self._lease_lives(_parsed(etcdrpc.LeaseKeepAliveResponse, answer), caller)
+                else:
+                    yield answer
         except grpc.aio.AioRpcError as error:
             raise _refusal_of(sending) or self._failed(channel, error) from None
         except asyncio.CancelledError:
@@ -293,6 +319,8 @@ class Gateway(grpc.GenericRpcHandler):
     def _failed(self, channel: Any, error: Any) -> Refused:
         """Return etcd's error as the answer. It does not show the addresses of etcd's servers."""
         self._upstream.failed(channel, error.code())
+        if error.code() is Code.UNAVAILABLE:  # not for a deadline, which any caller can choose
+            self._lease_clock.disturbed(self._clock())
         hidden = error.code() is Code.UNAVAILABLE and not str(error.details()).startswith("etcdserver:")
         return Refused(error.code(), _UNREACHABLE if hidden else str(error.details()))
 

@@ -54,6 +54,11 @@ class Sessions:
             return None
         return session.scope
 
+    def token(self, account: str, now: float) -> str | None:
+        """Return the latest token of an account that is not too old, if there is one."""
+        token = next(reversed(self._of_account.get(account, {})), None)
+        return token if token is not None and self.scope(token, now) is not None else None
+
     def _drop(self, token: str) -> None:
         session = self._sessions.pop(token, None)
         if session is None:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from runtime.coordination.base import CoordinationError
 from runtime.coordination.etcd_address import EtcdAddress
 from runtime.coordination.gateway.limits import Limits, Rate
+from runtime.coordination.gateway.service import HELD_SECONDS
 
 SERVERS = "REGATTA_COORDINATION_SERVERS"
 KEY = "REGATTA_COORDINATION_GATEWAY_KEY"
 LISTEN = "REGATTA_COORDINATION_GATEWAY_LISTEN"
 HEALTH = "REGATTA_COORDINATION_GATEWAY_HEALTH"
+HELD = "REGATTA_COORDINATION_GATEWAY_LEASE_SECONDS"
 WRITE_BYTES = "REGATTA_COORDINATION_GATEWAY_WRITE_BYTES"
 STORED_BYTES = "REGATTA_COORDINATION_GATEWAY_STORED_BYTES"
 _LEAST_KEY = 32
@@ -24,13 +26,17 @@ class SettingsInvalid(Exception):
 
 @dataclass(frozen=True)
 class Settings:
-    """``site`` is the etcd, without an account; ``key`` is shared by all replicas of the gateway."""
+    """``site`` is the etcd, without an account; ``key`` is shared by all replicas of the gateway.
+
+    ``held_seconds``: how long etcd keeps a lease at least.
+    """
 
     site: EtcdAddress
     key: bytes = field(repr=False)
     listen: str
     health: str
     limits: Limits
+    held_seconds: int
 
     @classmethod
     def read(cls, environment: Mapping[str, str]) -> Settings:
@@ -41,6 +47,7 @@ class Settings:
             _place(environment, LISTEN, "0.0.0.0:2379"),
             _place(environment, HEALTH, "0.0.0.0:2381"),
             _limits(environment),
+            _number(environment, HELD, "seconds, such as 130", HELD_SECONDS),
         )
 
 
@@ -74,12 +81,12 @@ def _place(environment: Mapping[str, str], name: str, default: str) -> str:
 
 def _limits(environment: Mapping[str, str]) -> Limits:
     default = Limits()
-    rate = _bytes(environment, WRITE_BYTES, "bytes per second, such as 262144", int(default.written_bytes.per_second))
-    stored = _bytes(environment, STORED_BYTES, "bytes, such as 67108864", default.stored_bytes)
+    rate = _number(environment, WRITE_BYTES, "bytes per second, such as 262144", int(default.written_bytes.per_second))
+    stored = _number(environment, STORED_BYTES, "bytes, such as 67108864", default.stored_bytes)
     return replace(default, written_bytes=Rate(float(rate), default.written_bytes.burst), stored_bytes=stored)
 
 
-def _bytes(environment: Mapping[str, str], name: str, form: str, default: int) -> int:
+def _number(environment: Mapping[str, str], name: str, form: str, default: int) -> int:
     text = environment.get(name, "")
     if not text:
         return default

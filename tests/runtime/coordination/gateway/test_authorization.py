@@ -94,7 +94,7 @@ def test_an_empty_operation_and_an_unknown_request_are_refused():
 
 
 def test_a_lease_is_granted_without_an_id_and_used_by_its_account_only():
-    own, foreign = LEASES.choose(NAME), LEASES.choose("regatta-a-job-4")
+    own, foreign = LEASES.choose(NAME, 10), LEASES.choose("regatta-a-job-4", 10)
     assert rules.refusal(etcdrpc.LeaseGrantRequest(TTL=1), scope()) == ""
     assert rules.refusal(etcdrpc.LeaseGrantRequest(TTL=1, ID=own), scope()) == rules.CHOSEN_LEASE
     for kind in (etcdrpc.LeaseRevokeRequest, etcdrpc.LeaseKeepAliveRequest):
@@ -168,11 +168,27 @@ def test_no_request_that_touches_another_key_passes(request):
             assert end is not None and end <= END
 
 
-@given(st.integers(0, 2**63 - 1), st.integers(0, 2**24 - 1))
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**19 - 1))
 def test_an_id_belongs_to_one_account_at_most(guess, drawn):
     ids = LeaseIds(b"k" * 32, lambda bits: drawn)
-    assert ids.belongs(ids.choose("a"), "a")
-    assert not ids.belongs(ids.choose("a"), "b")
-    assert 0 < ids.choose("a") < 2**63
-    assert not LeaseIds(b"other" * 8).belongs(ids.choose("a"), "a")
+    assert ids.belongs(ids.choose("a", 10), "a")
+    assert not ids.belongs(ids.choose("a", 10), "b")
+    assert 0 < ids.choose("a", 10) < 2**63
+    assert not LeaseIds(b"other" * 8).belongs(ids.choose("a", 10), "a")
     assert not ids.belongs(-guess, "a")
+
+
+def test_an_id_tells_the_time_to_live_to_its_account_only():
+    ids = LeaseIds(b"k" * 32)
+    lease = ids.choose("a", 3600)
+    assert ids.seconds(lease, "a") == 3600
+    assert ids.seconds(lease, "b") is None
+
+
+def test_an_id_of_a_former_release_belongs_to_its_account_and_has_no_time():
+    """``regatta-a-job-1``, key of 32 bytes k, drawn 5."""
+    former = 0x7246B77714000005
+    ids = LeaseIds(b"k" * 32)
+    assert ids.belongs(former, "regatta-a-job-1")
+    assert ids.seconds(former, "regatta-a-job-1") is None
+    assert not ids.belongs(former, "regatta-a-job-2")

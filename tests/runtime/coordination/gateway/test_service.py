@@ -16,12 +16,13 @@ from runtime.coordination.base import AccessDenied, CoordinationStore, Delete, P
 from runtime.coordination.etcd import EtcdStore
 from runtime.coordination.etcd_accounts import account_name, open_account
 from runtime.coordination.etcd_address import EtcdAddress
+from runtime.coordination.gateway import settings
 from runtime.coordination.gateway.service import INVALID_TOKEN
 from tests.contracts.coordination_contract import Watcher, eventually
 from tests.servers.coordination_gateway import CoordinationGateway
 from tests.servers.etcd_contract import EtcdContract
 from tests.servers.etcd_server import EtcdServer
-from tests.waiting import until
+from tests.waiting import let_pass, until
 
 pytestmark = [pytest.mark.etcd, pytest.mark.processes]
 _JOBS = count()
@@ -229,6 +230,60 @@ def test_a_store_continues_at_a_gateway_that_does_not_know_its_token(guarded, te
         assert store.get("/held") == held
     finally:
         gateway.kill()
+
+
+@pytest.mark.invariant("An outage of all coordination gateways that is longer than a lease does not end it.")
+def test_a_lease_outlives_an_outage_of_all_gateways(guarded, tenant, tmp_path):
+    gateway = CoordinationGateway(f"{guarded.url}{SITE}", tmp_path)
+    gateway.start()
+    try:
+        holder = tenant()
+        lease = holder.store(gateway.server, keep_alive=False).grant(1.0)
+        gateway.kill()
+        let_pass(3.0)
+        gateway.start()
+        assert holder.store(gateway.server, keep_alive=False)._keep(lease.id, 10.0)
+    finally:
+        gateway.kill()
+
+
+def test_a_lease_that_nobody_keeps_ends_in_time(replicas, tenant):
+    store = tenant().store(replicas[0].server, keep_alive=False)
+    store.put("/held", b"1", lease=store.grant(1.0))
+    until("the gateway ends the lease", lambda: store.get("/held") is None, 10.0, every=0.2)
+
+
+def test_without_any_gateway_etcd_ends_a_lease_after_the_longer_time(guarded, tenant, tmp_path):
+    gateway = CoordinationGateway(f"{guarded.url}{SITE}", tmp_path, **{settings.HELD: "3"})
+    gateway.start()
+    try:
+        lease = tenant().store(gateway.server, keep_alive=False).grant(1.0)
+    finally:
+        gateway.kill()
+
+    def answer() -> str:
+        return guarded.ctl("lease", "timetolive", f"{lease.id:x}", account=f"root:{guarded.password}")
+
+    assert "remaining" in answer()
+    until("etcd ends the lease", lambda: "already expired" in answer(), 15.0, every=0.2)
+
+
+def test_a_lease_that_is_kept_at_another_gateway_goes_on(replicas, tenant):
+    holder = tenant()
+    first, second = (holder.store(one.server, keep_alive=False) for one in replicas)
+    lease = first.grant(2.0)
+    for _ in range(6):
+        assert second._keep(lease.id, 10.0)
+        let_pass(1.0)
+
+
+def test_a_holder_is_told_the_time_to_live_that_it_asked_for(replicas, tenant):
+    holder = tenant()
+    channel, metadata = holder.channel(replicas[0].server), holder.token(replicas[0].server)
+    stub, options = etcdrpc.LeaseStub(channel), {"timeout": 5, "metadata": metadata}
+    granted = stub.LeaseGrant(etcdrpc.LeaseGrantRequest(TTL=10), **options)
+    kept = next(stub.LeaseKeepAlive(iter([etcdrpc.LeaseKeepAliveRequest(ID=granted.ID)]), **options))
+    assert (granted.TTL, kept.TTL) == (10, 10)
 
 
 def test_a_store_continues_after_a_restart_of_etcd(start_etcd, tenant, tmp_path):
