@@ -64,6 +64,12 @@ def _stop_redis(scene: Scene) -> None:
     scene.scale("deployment/redis", 1)
 
 
+def _stop_gateways(scene: Scene) -> None:
+    scene.scaled_to("deployment/coordination-gateway", 0)
+    scene.hold(_AWAY)
+    scene.scale("deployment/coordination-gateway", 2)
+
+
 def _drop(policy: str, seconds: float) -> Callable[[Scene], None]:
     def harm(scene: Scene) -> None:
         scene.drop_traffic_to(policy)
@@ -100,6 +106,7 @@ FAULTS = (
     Fault("both sweeps killed", lambda scene: scene.kill_all("portal-sweep")),
     Fault("leading controller killed", _kill_leader),
     Fault("both coordination gateways killed", lambda scene: scene.kill_all("coordination-gateway")),
+    Fault("coordination gateways away 60 s", _stop_gateways),
     Fault("Redis killed", lambda scene: scene.kill_all("redis")),
     Fault("Redis away 60 s", _stop_redis),
     Fault("network to Redis half-open 60 s", _drop("redis", _AWAY)),
