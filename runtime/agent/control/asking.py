@@ -7,18 +7,25 @@ import json
 import os
 import socket
 import stat
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from runtime.agent.control import processes
 from runtime.agent.control.processes import Process
 from runtime.inspection import inside
 
 _LONGEST_ANSWER = 4 * 2**20
+# Bytes of all answers that are being read. The replica has many processes, and the agent little memory.
+_MOST_AT_ONCE = 32 * 2**20
 _LONGEST_DUMP = 512 * 1024
 _PIECE = 64 * 1024
 _POLL_SECONDS, _SETTLED_SECONDS = 0.005, 0.03
+
+
+_Read = TypeVar("_Read")
 
 
 class NoAnswer(Exception):
@@ -29,32 +36,69 @@ class NotInspectable(Exception):
     """The process has no socket: it is not Python, or its Python was started without the path of the platform."""
 
 
-def ask(temporary: Path, process: Process, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """Send the request and return the answer, a JSON object. Raises NoAnswer and NotInspectable."""
+class _Memory:
+    """Bytes that the answers together may take."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._changing = threading.Lock()
+
+    def take(self, count: int) -> None:
+        """Raises NoAnswer if there are not so many left."""
+        with self._changing:
+            if count > self._left:
+                raise NoAnswer
+            self._left -= count
+
+    def give_back(self, count: int) -> None:
+        with self._changing:
+            self._left += count
+
+
+_memory = _Memory(_MOST_AT_ONCE)
+# The objects of a hostile answer take up to thirty times its bytes: one is parsed at a time.
+_parsing = threading.Lock()
+
+
+def ask(
+    temporary: Path,
+    process: Process,
+    request: dict[str, Any],
+    seconds: float,
+    read: Callable[[dict[str, Any]], _Read],
+) -> _Read:
+    """Send the request, and return what ``read`` takes from the answer, a JSON object. Its result must be bounded.
+
+    Raises NoAnswer and NotInspectable.
+    """
     deadline = time.monotonic() + seconds
     try:
         link = _connected(temporary, process)
     except OSError as error:
         raise NotInspectable from error
+    answer = bytearray()
     try:
         with link:
             link.settimeout(seconds)
             link.sendall(json.dumps(request).encode())
-            answer = bytearray()
             while True:
                 link.settimeout(max(0.001, deadline - time.monotonic()))
                 piece = link.recv(_PIECE)
                 if not piece:
                     break
+                _memory.take(len(piece))
                 answer += piece
                 if len(answer) > _LONGEST_ANSWER or time.monotonic() > deadline:
                     raise NoAnswer
-        document = json.loads(answer)
+        with _parsing:
+            document = json.loads(answer)
+            if not isinstance(document, dict):
+                raise NoAnswer
+            return read(document)
     except (OSError, ValueError, RecursionError) as error:
         raise NoAnswer from error
-    if not isinstance(document, dict):
-        raise NoAnswer
-    return document
+    finally:
+        _memory.give_back(len(answer))
 
 
 def _connected(temporary: Path, process: Process) -> socket.socket:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from runtime.agent.control import asking, processes
 from runtime.agent.control.asking import NoAnswer, NotInspectable
@@ -19,44 +20,61 @@ OBJECTS_SECONDS = 5.0
 _STACKS, _DEPTH, _TEXT, _TYPES = 5000, 110, 400, 50
 _LONGEST = 900 * 1024  # characters of all stacks together
 
+_Read = TypeVar("_Read")
+
 
 def samples(call: Call) -> Mapping[str, Any]:
     """Record for ``seconds``. Answers ``{"samples": n, "stacks": {"thread;function;function": count}}``."""
     seconds = call.request.get("seconds")
     if not isinstance(seconds, int | float) or not 0.1 <= seconds <= inside.LONGEST_SECONDS:
         raise Refusal("invalid", f"seconds must be between 0.1 and {inside.LONGEST_SECONDS:g}.")
-    answers = _ask_all(call, {"call": "samples", "seconds": seconds}, seconds + SLACK_SECONDS)
+    answers = _ask_all(call, {"call": "samples", "seconds": seconds}, seconds + SLACK_SECONDS, _recorded)
     if not answers:
         raise Refusal("no_answer", "No Python process of the replica answered.")
-    taken = max((_count(answer.get("samples")) for _, answer in answers), default=0)
-    return {"samples": taken, "stacks": folded(answers)}
+    return {"samples": max(recorded.samples for _, recorded in answers), "stacks": folded(answers)}
 
 
 def objects(call: Call) -> Mapping[str, Any]:
     """Count objects by type. Answers a list of processes with ``resident`` bytes and ``types``."""
-    answers = _ask_all(call, {"call": "objects"}, OBJECTS_SECONDS)
+    answers = _ask_all(call, {"call": "objects"}, OBJECTS_SECONDS, _counted)
     return {
         "processes": [
-            {
-                "process": process.inner,
-                "name": process.name[:_TEXT],
-                "resident": process.resident,
-                "objects": _count(answer.get("objects")),
-                "types": [{"type": name, "count": count} for name, count in _types(answer)],
-            }
-            for process, answer in answers
+            {"process": process.inner, "name": process.name[:_TEXT], "resident": process.resident, **counted}
+            for process, counted in answers
         ]
     }
 
 
-def _ask_all(call: Call, request: dict[str, Any], seconds: float) -> list[tuple[Process, dict[str, Any]]]:
-    """Ask all Python processes of the replica at the same time, and return the answers of those that gave one."""
+@dataclass(frozen=True)
+class Recorded:
+    """The samples of one process: how many, and how often each stack was found."""
+
+    samples: int
+    stacks: Mapping[str, int]
+
+
+def _recorded(answer: dict[str, Any]) -> Recorded:
+    counts: Counter[str] = Counter()
+    for parts, count in _stacks(answer):
+        counts[";".join(filter(None, map(_clean, parts)))] += count
+    return Recorded(_count(answer.get("samples")), _most_frequent(counts))
+
+
+def _counted(answer: dict[str, Any]) -> dict[str, Any]:
+    types = [{"type": name, "count": count} for name, count in _types(answer)]
+    return {"objects": _count(answer.get("objects")), "types": types}
+
+
+def _ask_all(
+    call: Call, request: dict[str, Any], seconds: float, read: Callable[[dict[str, Any]], _Read]
+) -> list[tuple[Process, _Read]]:
+    """Ask all Python processes of the replica at the same time, and return what was read of those that answered."""
     found = [process for process in processes.of(call.child) if not process.is_stopped]
-    answers: dict[int, dict[str, Any]] = {}
+    answers: dict[int, _Read] = {}
 
     def ask(process: Process) -> None:
         with contextlib.suppress(NoAnswer, NotInspectable):
-            answers[process.pid] = asking.ask(call.settings.temporary, process, request, seconds)
+            answers[process.pid] = asking.ask(call.settings.temporary, process, request, seconds, read)
 
     askers = [threading.Thread(target=ask, args=(process,), daemon=True) for process in found]
     for asker in askers:
@@ -66,13 +84,17 @@ def _ask_all(call: Call, request: dict[str, Any], seconds: float) -> list[tuple[
     return [(process, answers[process.pid]) for process in found if process.pid in answers]
 
 
-def folded(answers: list[tuple[Process, dict[str, Any]]]) -> dict[str, int]:
+def folded(answers: Sequence[tuple[Process, Recorded]]) -> dict[str, int]:
     """Merge the stacks of all processes, the most frequent ones within the limits. Pure."""
     counts: Counter[str] = Counter()
-    for process, answer in answers:
-        prefix = f"{process.name}-{process.inner}" if len(answers) > 1 else ""
-        for parts, count in _stacks(answer):
-            counts[";".join(filter(None, (_clean(prefix), *map(_clean, parts))))] += count
+    for process, recorded in answers:
+        prefix = f"{_clean(f'{process.name}-{process.inner}')};" if len(answers) > 1 else ""
+        for stack, count in recorded.stacks.items():
+            counts[prefix + stack] += count
+    return _most_frequent(counts)
+
+
+def _most_frequent(counts: Counter[str]) -> dict[str, int]:
     kept, size = {}, 0
     for stack, count in counts.most_common(_STACKS):
         size += len(stack.encode("utf-8", "replace")) + 16

@@ -87,8 +87,14 @@ def look_into(call: Call, process: Process) -> Look:
     if process.is_stopped:
         return Look(STOPPED, NOTE_STOPPED, natives)
     try:
-        answer = asking.ask(call.settings.temporary, process, {"call": "stacks"}, ASK_SECONDS)
-        return Look(RUNNING, "", tuple(_within_work(call, one) for one in _answered(answer, process, names)))
+        threads = asking.ask(
+            call.settings.temporary,
+            process,
+            {"call": "stacks"},
+            ASK_SECONDS,
+            lambda answer: tuple(_answered(answer, process, names)),
+        )
+        return Look(RUNNING, "", tuple(_within_work(call, one) for one in threads))
     except NotInspectable:
         # A forked child has no socket, and is not at fault; a program that is not Python has neither.
         state, silent = RUNNING, NOTE_NOT_PYTHON
@@ -105,8 +111,8 @@ def look_into(call: Call, process: Process) -> Look:
         return Look(state, silent, natives)
     dumped = [one for one in dumped if not (one.frames and one.frames[-1][0].endswith(_OWN_FILE))]
     note = NOTE_LOCK_HELD if state is UNRESPONSIVE else ""
-    threads = (Thread(one.identity, "", False, process.inner, one.frames) for one in dumped)
-    return Look(state, note, tuple(_within_work(call, one) for one in threads))
+    written = (Thread(one.identity, "", False, process.inner, one.frames) for one in dumped)
+    return Look(state, note, tuple(_within_work(call, one) for one in written))
 
 
 def _within_work(call: Call, thread: Thread) -> Thread:
