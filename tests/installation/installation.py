@@ -238,10 +238,20 @@ class Installation:
         return f"https://{HOST}"
 
     @property
-    def client_environment(self) -> dict[str, str]:
-        """Return the environment with which the command ``regatta`` reaches the portal."""
+    def command(self, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
+        """Run ``regatta`` as ``admin`` on this machine, with ``text`` as its input."""
         assert self._proxy is not None
-        return {"HTTPS_PROXY": self._proxy.url, "SSL_CERT_FILE": str(self.folder / "fullchain.pem")}
+        reached = {"HTTPS_PROXY": self._proxy.url, "SSL_CERT_FILE": str(self.folder / "fullchain.pem")}
+        signed_in = {"REGATTA_SERVER": self.address, "REGATTA_TOKEN": self.token(), "REGATTA_NAMESPACE": "admin"}
+        return subprocess.run(
+            [sys.executable, "-m", "regatta", *arguments],
+            cwd=self.folder,
+            env={**os.environ, **reached, **signed_in},
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
 
     def transport(self) -> httpx.HTTPTransport:
         assert self._proxy is not None

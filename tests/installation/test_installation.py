@@ -162,6 +162,20 @@ def test_a_job_cannot_command_the_coordination_store_without_an_account(installa
     assert "obeyed" not in answers.values()
 
 
+@pytest.mark.invariant("The portal looks into pods and runs commands in them without credentials of the cluster.")
+def test_a_person_looks_into_a_pod_and_runs_a_command_in_it(installation: Installation) -> None:
+    with training(installation, "looked-into") as job:
+        with installation.client() as portal:
+            looked = portal.jobs.stacks(job.id)
+        answered = {replica["replica"] for replica in looked["replicas"] if replica["state"] == "running"}
+        assert {"trainer-0", "trainer-1", "pserver-0", "pserver-1"} <= answered, looked
+        command = ("exec", job.id, "--replica", "trainer-1", "--", "sh", "-c", "cat; id -u; ls train.py; exit 3")
+        done = installation.command(*command, text="from here\n")
+        assert (done.returncode, done.stdout.splitlines()[::2]) == (3, ["from here", "train.py"]), done.stderr
+        assert int(done.stdout.splitlines()[1]) > 0
+        goes_on(installation, job)
+
+
 @pytest.mark.lengthy
 @pytest.mark.invariant("An upgrade with a migration loses no line of a running job.")
 def test_an_upgrade_with_a_migration_keeps_a_running_job(installation: Installation) -> None:
