@@ -86,6 +86,9 @@ LIMIT_CPU_SECONDS = "REGATTA_LIMIT_CPU_SECONDS"  # CPU time of one process; 0: n
 LOCK_FD = (
     "REGATTA_LOCK_FD"  # number of the inherited descriptor that holds LOCK_FILE; without it the agent takes the lock
 )
+PARAMETERS = "REGATTA_PARAMS"  # JSON object: the job's parameters
+PARAMETER_PREFIX = "REGATTA_PARAM_"  # one variable for each parameter
+PARAMETERS_FILE = "REGATTA_PARAMS_FILE"  # path of a file with the same JSON object
 USER_ENVIRONMENT = "REGATTA_USER_ENVIRONMENT"  # JSON object: the user's own variables, set for the process only
 # One of SANDBOXES: how a process that runs the user's code is confined.
 SANDBOX = "REGATTA_SANDBOX"
@@ -448,6 +451,7 @@ class Environment:
     checkpoint_dir: str
     checkpoint_seconds: float
     wire_secret: bytes = field(repr=False, default=b"")
+    parameters: Mapping[str, bool | int | float | str] = field(default_factory=dict)
 
     @property
     def replica(self) -> str:
@@ -484,7 +488,26 @@ def read(environ: Mapping[str, str] = os.environ) -> Environment:
         checkpoint_dir=environ.get(CHECKPOINT_DIR, ""),
         checkpoint_seconds=float(environ.get(CHECKPOINT_SECONDS, "600")),
         wire_secret=environ.get(WIRE_SECRET, "").encode(),
+        parameters=parameters(environ),
     )
+
+
+def parameter_variable(name: str) -> str:
+    """Return the name of the environment variable of a parameter: ``lr.head`` is ``REGATTA_PARAM_LR_HEAD``."""
+    return PARAMETER_PREFIX + re.sub("[^A-Z0-9_]", "_", name.upper())
+
+
+def is_parameter(variable: str) -> bool:
+    """Return whether the environment variable holds parameters of the job."""
+    return variable == PARAMETERS or variable.startswith(PARAMETER_PREFIX)
+
+
+def parameters(environ: Mapping[str, str]) -> dict[str, bool | int | float | str]:
+    """Return the job's parameters. Raises ValueError if the variable is not a JSON object."""
+    given = json.loads(environ.get(PARAMETERS) or "{}")
+    if not isinstance(given, dict):
+        raise ValueError(f"{PARAMETERS} is not a JSON object")
+    return given
 
 
 def runs_user_code(role: str, environ: Mapping[str, str]) -> bool:

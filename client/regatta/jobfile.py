@@ -7,6 +7,7 @@ without it, only the entrypoint is sent.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,15 @@ _PLACES: Mapping[str, Sequence[str]] = {
 }
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-3 as a number, as YAML 1.2 does; the library reads YAML 1.1, where it is a text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+"), list("-+0123456789")
+)
+
+
 def load(file: Path, *, with_code: bool = False) -> dict[str, Any]:
     """Return the specification in the form that the portal accepts. ``with_code``: other files, perhaps with the
     entrypoint, are added later.
@@ -44,7 +54,7 @@ def load(file: Path, *, with_code: bool = False) -> dict[str, Any]:
     Raises BadFile.
     """
     try:
-        spec = yaml.safe_load(_text(file))
+        spec = yaml.load(_text(file), Loader=_Loader)  # noqa: S506  a safe loader
     except yaml.YAMLError as error:
         raise BadFile(f"{file} is not valid YAML: {_where(error)}.") from None
     if not isinstance(spec, dict):
@@ -93,7 +103,14 @@ def changed(spec: dict[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     return spec
 
 
-def add(spec: dict[str, Any], *, code: Sequence[Path], requirements: Sequence[str], env: Mapping[str, str]) -> None:
+def add(
+    spec: dict[str, Any],
+    *,
+    code: Sequence[Path],
+    requirements: Sequence[str],
+    env: Mapping[str, str],
+    params: Mapping[str, str],
+) -> None:
     """Add the values of the flags to the specification."""
     if code:
         kept = spec.get("files") if isinstance(spec.get("files"), dict) else {}
@@ -102,6 +119,17 @@ def add(spec: dict[str, Any], *, code: Sequence[Path], requirements: Sequence[st
         spec["requirements"] = [*(spec.get("requirements") or []), *requirements]
     if env:
         spec["env"] = {**(spec.get("env") or {}), **env}
+    if params:
+        spec["params"] = {**_mapping(spec.get("params")), **{name: scalar(text) for name, text in params.items()}}
+
+
+def scalar(text: str) -> bool | int | float | str:
+    """Return the value of a parameter as YAML reads it: ``0.1`` and ``true`` are no texts, ``"0.1"`` in quotes is."""
+    try:
+        value = yaml.load(text, Loader=_Loader)  # noqa: S506  a safe loader
+    except (yaml.YAMLError, ValueError):
+        return text
+    return value if isinstance(value, bool | int | float | str) else text
 
 
 def _mapping(value: object) -> dict[str, Any]:

@@ -3,7 +3,7 @@ import { debounce, embedded, h } from "./core/dom";
 import { asImage, frameworkOf, hasImage, saysNothing, useless, withoutUseless, type Frameworks } from "./core/framework";
 import { ApiError, postJson, type Problem } from "./core/http";
 import { fill, gettext } from "./core/i18n";
-import { at, fieldOf, fieldValue, fileOf, listValue, withBounds, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
+import { at, fieldOf, fieldValue, fileOf, listValue, pairsText, pairsValue, withBounds, withoutFiles, withValue, type Spec, type Value } from "./core/spec";
 import { CodeEditor, type Fault } from "./elements/code-editor";
 import { ModeField } from "./mode-field";
 
@@ -28,7 +28,7 @@ interface DryRun {
   reason: string;
 }
 
-type Field = HTMLInputElement | HTMLSelectElement;
+type Field = HTMLInputElement | HTMLSelectElement | HTMLTextAreaElement;
 
 const VERDICT_MS = 500;
 const DRAFT_MS = 400;
@@ -106,8 +106,9 @@ class NewJob {
   private showField(field: Field): void {
     const found = at(this.spec, field.dataset["path"] ?? "");
     const shown = Array.isArray(found) ? found.join(field.hasAttribute("data-list") ? ", " : " ") : String(found ?? "");
+    const written = field.hasAttribute("data-pairs") ? pairsText(found) : shown;
     // A missing value shows its default.
-    const value = field.id === "framework" ? frameworkOf(this.spec) : shown;
+    const value = field.id === "framework" ? frameworkOf(this.spec) : written;
     field.value = value;
     this.growSelect(field, value);
   }
@@ -156,6 +157,7 @@ class NewJob {
     if (this.mode.owns(target)) return this.mode.value;
     const text = (target as Field).value;
     if (target.hasAttribute("data-switch")) return text === "" ? "" : text === "true";
+    if (target.hasAttribute("data-pairs")) return pairsValue(text);
     return target.hasAttribute("data-list") ? listValue(text) : fieldValue(text, target.hasAttribute("data-number"));
   }
 

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { at, fieldValue, fieldOf, fileOf, listValue, withBounds, withoutFiles, withValue } from "../src/core/spec";
+import { at, fieldValue, fieldOf, fileOf, listValue, pairsText, pairsValue, withBounds, withoutFiles, withValue } from "../src/core/spec";
 
 test("a field is read and written by its path, and nothing else changes", () => {
   const spec = { name: "a", roles: { trainer: { replicas: 1 } } };
@@ -53,4 +53,20 @@ test("packages stand with commas between them, and a comma within one stays", ()
 
 test("a package that is complained of is complained of where the packages are", () => {
   assert.equal(fieldOf("requirements.3"), "requirements");
+});
+
+test("lines of a field become parameters with their types, and back", () => {
+  const params = { lr: 0.001, "adam.beta": 0.9, nesterov: true, name: "a: b", version: "1.0", sign: -2 };
+  assert.deepEqual(
+    pairsValue('lr: 1e-3\nadam.beta=0.9\n\nnesterov: true\nname: a: b\nversion: "1.0"\nsign = -2'),
+    params,
+  );
+  assert.deepEqual(pairsValue(pairsText(params)), params);
+  assert.equal(pairsValue(" \n"), "");
+  assert.deepEqual(pairsValue("lr"), { lr: "" });
+  assert.equal(pairsText(undefined), "");
+});
+
+test("errors of a single parameter are shown at the field of all", () => {
+  assert.equal(fieldOf("params.lr"), "params");
 });

@@ -12,6 +12,7 @@ from pathlib import Path
 from jobs.backends.base import AttemptRef, LaunchPlan, ReplicaPlan
 from jobs.frameworks.definitions import COMMAND, NATIVE, TABLE, is_coordinated
 from jobs.launch.roles import each_replica
+from jobs.spec import parameters
 from jobs.spec.model import JobSpec, RoleSpec
 from runtime import contract
 
@@ -166,6 +167,8 @@ def _environment(
         environment[contract.TRACEPARENT] = settings.traceparent
     if settings.coordination:
         environment[contract.COORDINATION] = settings.coordination
+    if _runs_user_code(role, spec):
+        environment |= parameters.variables(spec.params)
     if _runs_user_code(role, spec) and spec.env:
         environment[contract.USER_ENVIRONMENT] = json.dumps(dict(spec.env), sort_keys=True)
     return environment

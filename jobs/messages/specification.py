@@ -52,6 +52,15 @@ REQUIREMENT_ADDRESS = _("Addresses are not supported here. Name a released packa
 REQUIREMENTS_NOT_A_LIST = _("Write a list of pip requirements, such as [pandas==2.3.3].")
 VARIABLE_NAME_INVALID = _("The name of a variable has letters, digits and underscores and does not begin with a digit.")
 VARIABLE_NAME_RESERVED = _("Names that begin with {prefix} are reserved for the platform. Choose another name.")
+PARAMETER_NAME_INVALID = _(
+    "The name of a parameter has at most {most} letters, digits, underscores, dots and hyphens, and begins with a"
+    " letter or an underscore."
+)
+PARAMETER_NOT_SCALAR = _("The value of a parameter is a number, a text, true or false.")
+PARAMETER_NOT_FINITE = _("The value of a parameter is a finite number.")
+PARAMETER_NUMBER_TOO_LARGE = _("The number is too large to be read exactly. Write it as a text, in quotes.")
+PARAMETER_TOO_LONG = _("The text is longer than {most} characters. Put it into a file.")
+PARAMETER_SAME_VARIABLE = _("The environment variable of this parameter is that of {name}. Choose another name.")
 VALUE_NOT_TEXT = _('The value must be text. Put it in quotes: "{value}".')
 VALUE_CHARACTER_INVALID = _("The value contains a character that environment variables cannot have.")
 TOO_MANY = _("There are {count} {things}; the limit is {most}.")

@@ -185,6 +185,15 @@ FIELDS: tuple[Field, ...] = (
         omits_default=True,
         later=True,
     ),
+    Field(
+        "params",
+        kinds.PARAMETERS,
+        "Parameters that the program reads: numbers, texts and booleans by name.",
+        default={},
+        check=validators.check_params,
+        omits_default=True,
+        later=True,
+    ),
     Field("env", kinds.MAPPING, "Environment variables.", default={}, check=validators.check_env),
     Field("priority", kinds.choice("low", "normal", "high"), "Priority in the queue.", default="normal"),
     Field(

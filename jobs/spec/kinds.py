@@ -91,6 +91,15 @@ def _number_or_text(example: str) -> dict[str, Any]:
 BOOLEAN = Kind({"type": "boolean"}, _read_boolean)
 TEXTS = Kind({"type": "array", "items": {"type": "string"}}, _read_texts, dump=list, load=tuple)
 MAPPING = Kind({"type": "object", "additionalProperties": {"type": "string"}}, read_mapping, dump=dict, load=dict)
+PARAMETERS = Kind(
+    {
+        "type": "object",
+        "additionalProperties": {"anyOf": [{"type": "boolean"}, {"type": "number"}, {"type": "string"}]},
+    },
+    read_mapping,
+    dump=dict,
+    load=dict,
+)
 CORES = Kind(_number_or_text("500m"), quantities.cores, load=quantities.cores)
 MEMORY = Kind(_number_or_text("512Mi"), quantities.memory, quantities.memory_text, quantities.memory)
 SPAN = Kind(_number_or_text("1h"), quantities.span, quantities.span_text, quantities.span)

@@ -53,6 +53,7 @@ class JobSpec:
     dataset: str = ""
     passes: int = 1
     mode: str = "sync"
+    params: Mapping[str, bool | int | float | str] = dataclass_field(default_factory=dict)
     env: Mapping[str, str] = dataclass_field(default_factory=dict)
     priority: str = "normal"
     timeout: timedelta = timedelta(hours=1)

@@ -6,6 +6,7 @@ the job stores its ``to_json``, and the files go to the code snapshot.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -68,7 +69,14 @@ def _events(text: str | bytes) -> Iterator[tuple[int, yaml.Event]]:
         yield depth, event
 
 
-_YAML: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C may be missing
+
+
+class _YAML(_Base):  # type: ignore[misc]  # see above
+    """Reads 1e-3 as a number, as YAML 1.2 does; the library reads YAML 1.1, where it is a text."""
+
+
+_YAML.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"[-+]?[0-9]+[eE][-+]?[0-9]+"), list("-+0123456789"))
 
 
 def _yaml_problem(error: Exception) -> str:

@@ -19,7 +19,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from jobs.frameworks import definitions as frameworks
 from jobs.messages import jobs as job_messages
 from jobs.messages import specification as messages
-from jobs.spec import quantities, stall_actions
+from jobs.spec import parameters, quantities, stall_actions
 from jobs.spec.document import Document
 from jobs.spec.kinds import read_integer, read_text
 from jobs.spec.syntax_check import syntax_problems
@@ -190,6 +190,22 @@ def check_env(document: Document, path: str, variables: Mapping[Any, Any]) -> di
     if len(json.dumps(env)) > ENVIRONMENT_LIMIT:
         document.fail(path, messages.VALUES_TOO_LONG(size=ENVIRONMENT_LIMIT // 1024))
     return env
+
+
+def check_params(document: Document, path: str, given: Mapping[Any, Any]) -> dict[str, parameters.Value]:
+    if document.too_many(path, given, "parameters"):
+        return {}
+    params = {}
+    for name, value in given.items():
+        if problem := parameters.problem(name, value):
+            document.fail(f"{path}.{quantities.words(name)[:80]}", problem)
+        else:
+            params[name] = value
+    for name, other in parameters.same_variable(params):
+        document.fail(f"{path}.{name}", messages.PARAMETER_SAME_VARIABLE(name=other))
+    if len(parameters.as_json(params).encode()) > parameters.TOTAL_BYTES:
+        document.fail(path, messages.VALUES_TOO_LONG(size=parameters.TOTAL_BYTES // 1024))
+    return params
 
 
 # --- The course of the job -------------------------------------------------------------------------------------------

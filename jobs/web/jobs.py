@@ -30,6 +30,7 @@ from jobs.models import Job, TerminalRecording
 from jobs.selectors import job_list as selectors_job_list
 from jobs.selectors import jobs as job_selectors
 from jobs.services import jobs as job_services
+from jobs.spec import parameters
 from jobs.terminals import recordings
 from portal.common.errors import NotFound
 from portal.common.messages import localized, localized_job
@@ -164,6 +165,7 @@ def job_page(request: HttpRequest, ns: str, job_id: UUID) -> HttpResponse:
         "namespace": namespace,
         "job": job,
         "spec": job.spec,
+        "parameters": [(name, parameters.text(value)) for name, value in job.spec.get("params", {}).items()],
         "ended": JobState(job.state) in TERMINAL,
         "may_write": may(user_of(request), Scope.JOB_WRITE, namespace),
         "may_exec": may(user_of(request), Scope.JOB_EXEC, namespace) and not isolation.refusal(user_of(request)),

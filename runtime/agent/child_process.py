@@ -23,6 +23,7 @@ from runtime.messages import training as messages
 _MAPPED_LIBRARIES = 1024**3
 _LARGEST_FILE = 4 * 1024**3
 _OPEN_FILES = 4096
+_PARAMETERS = "params.json"
 _PIPE_BYTES = 1024 * 1024
 # Time between the signal that warns of used-up CPU time and the signal that ends the process.
 _CPU_MARGIN_SECONDS = 5
@@ -171,9 +172,28 @@ def environment(settings: Settings, temporary: str) -> dict[str, str]:
         "HOME": str(settings.work),
         "TMPDIR": temporary,
         **_inspection(settings, temporary),
+        **_parameters(settings, temporary),
         # Otherwise each thread would reserve an arena of its own out of the limit.
         "MALLOC_ARENA_MAX": "2",
     }
+
+
+def _parameters(settings: Settings, temporary: str) -> dict[str, str]:
+    """Write the job's parameters to a file of the replica, if it has any, and return the variable that names it."""
+    text = settings.child_environment.get(contract.PARAMETERS)
+    if text is None:
+        return {}
+    # The directory belongs to the program, which may have put a link in the place of the file before a restart.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    directory = os.open(settings.temporary, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_PARAMETERS, dir_fd=directory)
+        with os.fdopen(os.open(_PARAMETERS, flags, 0o644, dir_fd=directory), "w") as file:
+            file.write(text)
+    finally:
+        os.close(directory)
+    return {contract.PARAMETERS_FILE: f"{temporary}/{_PARAMETERS}"}
 
 
 def _inspection(settings: Settings, temporary: str) -> dict[str, str]:

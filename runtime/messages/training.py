@@ -165,6 +165,10 @@ PSERVER_MEMORY_TOO_SMALL = _(
 GRADIENTS_AND_CHECKPOINT_COPY = _("the gradients and a copy for checkpoints")
 GRADIENTS = _("the gradients")
 INCREASE_PSERVER_RESOURCES = _("Increase the memory of role pserver, or its number of replicas.")
+PARAMETER_MISSING = _(
+    "The job has no parameter {name}. It has: {names}. Add it to params of the job, or read it with a default:"
+    ' config.get("{name}", ...).'
+)
 INIT_CALLED_TWICE = _("dist.init() was already called in this process; use the job that it returned.")
 BATCH_SIZE_INVALID = _("A batch must have at least one record, not {count}.")
 READ_AHEAD_INVALID = _("The number of batches to read in advance must be at least 0, not {count}.")

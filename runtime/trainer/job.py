@@ -22,6 +22,7 @@ from runtime.errors import UsageError
 from runtime.messages import training as messages
 from runtime.parameters.optimisers import SGD, Optimiser
 from runtime.trainer.argument_checks import Arrays
+from runtime.trainer.config import Config
 from runtime.trainer.environment import JobContext, end_for_restart, guard
 from runtime.trainer.events import Event, Handler, Listeners
 from runtime.trainer.metric_sinks import Reports
@@ -47,6 +48,7 @@ class Job:
 
     def __init__(self, environment: Environment, context: JobContext) -> None:
         self._environment = environment
+        self._config = Config(environment.parameters)
         self._context = context
         self._listeners = Listeners()
         self._parameters: Params | None = None
@@ -67,6 +69,11 @@ class Job:
     def seed(self) -> int:
         """The job's seed, the same in every trainer."""
         return self._environment.seed
+
+    @property
+    def config(self) -> Mapping[str, bool | int | float | str]:
+        """The parameters of the job's specification by name. A missing one raises UsageError that lists those given."""
+        return self._config
 
     # --- Data --------------------------------------------------------------------------------------------------------
     def reader(

@@ -13,7 +13,7 @@ import httpx
 import pytest
 import yaml
 
-from regatta import config
+from regatta import config, jobfile
 from regatta.cli import main
 from regatta.config import Context, Settings
 from regatta.session import Outside
@@ -249,6 +249,33 @@ def test_code_in_a_cloned_file_stays_readable(capsys: pytest.CaptureFixture[str]
     text = capsys.readouterr().out
     assert yaml.safe_load(text) == spec
     assert "train.py: |" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.1", 0.1),
+        ("1e-3", 0.001),
+        ("5", 5),
+        ("true", True),
+        ("adam", "adam"),
+        ('"1.0"', "1.0"),
+        ("", ""),
+        ("a: b", "a: b"),
+        ("[1, 2]", "[1, 2]"),
+        ("2026-11-27", "2026-11-27"),
+        ("{", "{"),
+    ],
+)
+def test_a_parameter_of_a_flag_has_its_type(text: str, value: object) -> None:
+    found = jobfile.scalar(text)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_parameters_of_flags_replace_those_of_the_file() -> None:
+    spec = {"params": {"lr": 0.1, "batch": 64}}
+    jobfile.add(spec, code=(), requirements=(), env={}, params={"lr": "0.2"})
+    assert spec == {"params": {"lr": 0.2, "batch": 64}}
 
 
 def test_a_clone_is_submitted_with_the_values_of_the_flags() -> None:

@@ -50,6 +50,7 @@ class WithProgram(click.Command):
     default=None,
     help="Requirements file for pip, such as requirements.txt.",
 )
+@click.option("-p", "--param", multiple=True, type=PAIR, help="Parameter of the job, NAME=VALUE. Repeatable.")
 @click.option("-e", "--env", multiple=True, type=PAIR, help="Environment variable, NAME=VALUE. Repeatable.")
 @overrides
 @click.option("--dry-run", is_flag=True, help="Show whether the quota allows the job, without submitting it.")
@@ -65,6 +66,7 @@ def submit(
     code: tuple[Path, ...],
     requirements: tuple[str, ...],
     requirements_file: Path | None,
+    param: tuple[tuple[str, str], ...],
     env: tuple[tuple[str, str], ...],
     dry_run: bool,
     detach: bool,
@@ -82,7 +84,7 @@ def submit(
     packages = [*requirements, *(jobfile.requirements_of(requirements_file) if requirements_file else ())]
     with session.portal() as portal:
         spec = _requested(portal, file, program, example, with_code=bool(code))
-        jobfile.add(spec, code=code, requirements=packages, env=dict(env))
+        jobfile.add(spec, code=code, requirements=packages, env=dict(env), params=dict(param))
         if program:
             spec = jobfile.with_program(spec, program, given["framework"])
         spec = jobfile.changed(spec, given)

@@ -54,6 +54,35 @@ export function listValue(text: string): Value {
   return named.length ? named : "";
 }
 
+/**
+ * The value of a field with one `name: value` or `name = value` in each line. Numbers, true and false have their type;
+ * quotes make a text of them. A line without a value has an empty one.
+ */
+export function pairsValue(text: string): Value {
+  const lines = text.split("\n").filter((line) => line.trim() !== "");
+  if (!lines.length) return "";
+  return Object.fromEntries(
+    lines.map((line) => {
+      const [, name, value] = /^([^:=]*)[:=]?(.*)$/.exec(line) as unknown as [string, string, string];
+      return [name.trim(), scalar(value.trim())];
+    }),
+  );
+}
+
+function scalar(text: string): Value {
+  if (text === "true" || text === "false") return text === "true";
+  if (/^[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?$/.test(text)) return Number(text);
+  return /^(["']).*\1$/.test(text) ? text.slice(1, -1) : text;
+}
+
+/** The text of such a field. */
+export function pairsText(value: Value | undefined): string {
+  if (value === null || typeof value !== "object" || Array.isArray(value)) return "";
+  return Object.entries(value)
+    .map(([name, each]) => `${name}: ${typeof each === "string" && scalar(each) !== each ? `"${each}"` : String(each)}`)
+    .join("\n");
+}
+
 /** The specification without its code, which has an editor of its own. */
 export function withoutFiles(spec: Spec): Spec {
   const { files: _files, ...rest } = spec;
@@ -66,9 +95,12 @@ export function fileOf(path: string): string {
 }
 
 /**
- * The form field that shows the errors of a path: neither the lower bound of the replicas nor a single requirement has
- * a field of its own.
+ * The form field that shows the errors of a path: neither the lower bound of the replicas nor a single requirement
+ * or parameter has a field of its own.
  */
 export function fieldOf(path: string): string {
-  return path.replace(/^(roles\.\w+)\.min$/, "$1.replicas").replace(/^requirements\.\d+$/, "requirements");
+  return path
+    .replace(/^(roles\.\w+)\.min$/, "$1.replicas")
+    .replace(/^requirements\.\d+$/, "requirements")
+    .replace(/^params\..*$/, "params");
 }

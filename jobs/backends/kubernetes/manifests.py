@@ -350,6 +350,7 @@ def _plain_of_bare(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> 
         # The home directory of the image may not be writable for this user id.
         "HOME": str(WORKSPACE),
         **{name: replica.environment[name] for name in BARE_VARIABLES if replica.environment.get(name)},
+        **{name: value for name, value in replica.environment.items() if contract.is_parameter(name)},
     }
     if mounted := _mounted(replica, cluster):
         variables[contract.DATA_PATH] = ":".join(map(str, mounted))

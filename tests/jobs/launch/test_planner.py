@@ -97,6 +97,24 @@ def test_replicas_that_run_user_code_are_marked_and_get_the_user_s_variables() -
     assert not any(one.runs_user_code for one in planned("native", 1).replicas if one.role != "trainer")
 
 
+def test_replicas_that_run_user_code_get_the_parameters_of_the_job() -> None:
+    plan = planned("native", 1, trainers=1, params={"lr": 0.1, "adam.eps": "1e-8", "nesterov": True})
+    found = {
+        replica.name: {name: text for name, text in replica.environment.items() if contract.is_parameter(name)}
+        for replica in plan.replicas
+    }
+    assert found == {
+        "master-0": {},
+        "pserver-0": {},
+        "trainer-0": {
+            "REGATTA_PARAMS": '{"lr":0.1,"adam.eps":"1e-8","nesterov":true}',
+            "REGATTA_PARAM_LR": "0.1",
+            "REGATTA_PARAM_ADAM_EPS": "1e-8",
+            "REGATTA_PARAM_NESTEROV": "true",
+        },
+    }
+
+
 @pytest.mark.parametrize("trace", ["", "00-a-b-01"])
 def test_every_replica_gets_the_trace_of_the_launch_if_there_is_one(trace: str) -> None:
     spec = JobSpec(name="line", entrypoint="train.py", trainer=RoleSpec(), pserver=RoleSpec())

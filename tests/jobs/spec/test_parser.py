@@ -128,6 +128,20 @@ def test_a_name_with_spaces_is_refused_with_a_proposal() -> None:
         ("env.REGATTA_JOB_ID", {"env": {"REGATTA_JOB_ID": "1"}}),
         ("env.A", {"env": {"A": 1}}),
         ("env.A", {"env": {"A": "\0"}}),
+        ("params", {"params": ["lr"]}),
+        ("params.1st", {"params": {"1st": 1}}),
+        ("params.a b", {"params": {"a b": 1}}),
+        ("params.lr", {"params": {"lr": [0.1]}}),
+        ("params.lr", {"params": {"lr": None}}),
+        ("params.lr", {"params": {"lr": float("nan")}}),
+        ("params.lr", {"params": {"lr": float("inf")}}),
+        ("params.seed", {"params": {"seed": 2**53 + 1}}),
+        ("params.text", {"params": {"text": "x" * 6001}}),
+        ("params.text", {"params": {"text": "\0"}}),
+        ("params.text", {"params": {"text": "\ud800"}}),
+        ("params.lr-head", {"params": {"lr.head": 1, "lr-head": 2}}),
+        ("params", {"params": {f"p{number}": "x" * 6000 for number in range(11)}}),
+        ("params", {"params": {f"p{number}": 0 for number in range(201)}}),
         ("requirements", {"requirements": "numpy"}),
         ("requirements.0", {"requirements": ["--index-url=x"]}),
         ("requirements.0", {"requirements": ["x @ https://example.org/x.whl"]}),
@@ -139,6 +153,13 @@ def test_an_invalid_field_is_refused_under_its_path(path: str, fields: dict[str,
     found, message = only_error(**fields)
     assert found == path
     assert message.endswith((".", "?"))
+
+
+def test_parameters_keep_their_types() -> None:
+    document = 'name: digits\nfiles: {train.py: ""}\nparams: {lr: 1e-3, epochs: 5, nesterov: true, name: "1.0"}'
+    found = parse(document, find_dataset=lambda name: None).params
+    assert found == {"lr": 0.001, "epochs": 5, "nesterov": True, "name": "1.0"}
+    assert list(map(type, found.values())) == [float, int, bool, str]
 
 
 @pytest.mark.parametrize("mode", ["m_of_n( 2 )", "ssp(0)", "outer(500)", "async"])

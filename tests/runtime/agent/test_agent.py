@@ -548,6 +548,28 @@ def test_the_users_variables_are_set_and_cannot_pose_as_the_contracts(replica: R
     assert portal.texts("stdout") == ["fast None"]
 
 
+def test_the_parameters_are_a_variable_and_a_file(replica: Replica, portal: IngestServer) -> None:
+    replica.run(
+        "import os\nprint(os.environ['REGATTA_PARAMS'], open(os.environ['REGATTA_PARAMS_FILE']).read())",
+        PARAMETERS='{"lr":0.1}',
+    )
+    assert portal.texts("stdout") == ['{"lr":0.1} {"lr":0.1}']
+
+
+def test_a_link_in_place_of_the_file_of_parameters_is_not_followed(
+    replica: Replica, portal: IngestServer, tmp_path: Path
+) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    code = "import os\nprint(open(os.environ['REGATTA_PARAMS_FILE']).read())"
+    replica.run(code, PARAMETERS='{"lr":0.1}')
+    (file,) = replica.directory.glob("**/params.json")
+    file.unlink()
+    file.symlink_to(precious)
+    replica.run(code, PARAMETERS='{"lr":0.2}')
+    assert (portal.texts("stdout")[-1], precious.read_text()) == ('{"lr":0.2}', "kept")
+
+
 def test_a_missing_variable_is_reported() -> None:
     answer = subprocess.run(
         [sys.executable, "-m", "runtime.agent", "--", "true"],

@@ -89,6 +89,19 @@ def test_records_are_decoded_before_they_are_stacked():
     assert (x.shape, x.dtype, y.dtype) == ((4, 64), np.float32, np.float32)
 
 
+def test_the_parameters_of_the_job_are_its_configuration(monkeypatch):
+    monkeypatch.setenv("REGATTA_PARAMS", '{"lr": 0.1, "nesterov": true, "name": "adam"}')
+    config = dist.init().config
+    assert dict(config) == {"lr": 0.1, "nesterov": True, "name": "adam"}
+    assert (config["lr"], config.get("epochs", 5)) == (0.1, 5)
+
+
+def test_a_parameter_that_the_job_does_not_have_is_refused_with_those_it_has(monkeypatch):
+    monkeypatch.setenv("REGATTA_PARAMS", '{"lr": 0.1, "batch": 64}')
+    with pytest.raises(UsageError, match=pattern(messages.PARAMETER_MISSING, name="rate", names="batch, lr")):
+        dist.init().config["rate"]
+
+
 def test_a_second_init_is_refused():
     dist.init()
     with pytest.raises(UsageError, match=pattern(messages.INIT_CALLED_TWICE)):

@@ -326,6 +326,11 @@ def test_an_image_that_is_used_as_it_is_starts_what_it_starts() -> None:
     assert not {"command", "args", "workingDir"} & set(found)
 
 
+def test_an_image_that_is_used_as_it_is_gets_the_parameters() -> None:
+    found = {one["name"]: one.get("value") for one in container(made=bare(REGATTA_PARAM_LR="0.1"))["env"]}
+    assert found["REGATTA_PARAM_LR"] == "0.1"
+
+
 def test_the_command_of_the_job_replaces_the_one_of_the_image() -> None:
     assert container(made=bare("sh", "-c", "echo $(date)"))["command"] == ["sh", "-c", "echo $$(date)"]
 
