@@ -65,6 +65,10 @@ class Settings:
     def replica(self) -> str:
         return f"{self.role}-{self.index}"
 
+    @property
+    def runs_user_code(self) -> bool:
+        return self.sandbox != contract.NO_SANDBOX or self.role == contract.TRAINER
+
 
 def read(environ: Mapping[str, str]) -> Settings:
     """Read the contract. Raises KeyError for a missing variable and ValueError for an invalid one."""
