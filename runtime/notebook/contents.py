@@ -79,7 +79,7 @@ class RecordedContents(AsyncFileContentsManager):
             log = self.logs.get(path)
             merge.add_missing(_plain(model["content"]), log.records.values())
             merge.merge(_plain(model["content"]), log.records.values(), _shown)
-            merge.put_cursor(model["content"], log.identity, log.cursor)
+            merge.put_cursor(model["content"], log.identity, log.cursor, log.records.values())
         else:
             model.update(content=None, format=None)
         return model

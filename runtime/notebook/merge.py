@@ -54,9 +54,10 @@ def take_cursor(notebook: Notebook, log: str) -> int:
     return int(known["cursor"])
 
 
-def put_cursor(notebook: Notebook, log: str, cursor: int) -> None:
-    """Add the cursor of the outputs that the notebook contains."""
-    notebook["metadata"][KEY] = {"log": log, "cursor": cursor}
+def put_cursor(notebook: Notebook, log: str, cursor: int, records: Iterable[CellRecord]) -> None:
+    """Add the cursor of the outputs that the notebook contains, and the cells that run."""
+    running = [record.cell for record in records if not record.ended]
+    notebook["metadata"][KEY] = {"log": log, "cursor": cursor, "running": running}
 
 
 def digest(notebook: Mapping[str, Any]) -> str:
