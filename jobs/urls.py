@@ -7,6 +7,7 @@ from django.views.i18n import JavaScriptCatalog
 from jobs.web import cluster as cluster_views
 from jobs.web import jobs as job_views
 from jobs.web import notebooks as notebook_views
+from jobs.web.notebook_opening import open_notebook
 
 urlpatterns = [
     path("", job_views.home, name="home"),
@@ -21,6 +22,7 @@ urlpatterns = [
     path("n/<str:ns>/notebooks/<uuid:notebook_id>/start", notebook_views.start, name="start-notebook"),
     path("n/<str:ns>/notebooks/<uuid:notebook_id>/stop", notebook_views.stop, name="stop-notebook"),
     path("n/<str:ns>/notebooks/<uuid:notebook_id>/delete", notebook_views.delete, name="delete-notebook"),
+    path("n/<str:ns>/notebooks/<uuid:notebook_id>/<path:path>", open_notebook, name="open-notebook"),
     path("admin/cluster", cluster_views.page, name="admin-cluster"),
     path("admin/cluster/now", cluster_views.now, name="admin-cluster-now"),
     path("admin/cluster/mode", cluster_views.set_mode, name="admin-cluster-mode"),

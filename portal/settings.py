@@ -29,6 +29,8 @@ AGENT_PORT = env.other_port("REGATTA_AGENT_PORT", PORT)
 INGEST_URL = env.text("REGATTA_INGEST_URL", f"http://127.0.0.1:{AGENT_PORT or PORT}")
 ALLOWED_HOSTS = env.hosts("REGATTA_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"], INGEST_URL)
 CSRF_TRUSTED_ORIGINS = env.words("REGATTA_TRUSTED_ORIGINS", [])
+# The host name of each notebook, whose pages are code of users: an origin of its own, which is not the portal's.
+NOTEBOOK_HOSTS = env.notebook_hosts("REGATTA_NOTEBOOK_HOSTS", "{id}.notebook.localhost")
 # Set when a proxy in front of the portal serves HTTPS: cookies then become Secure and carry the __Host- prefix.
 HTTPS = env.flag("REGATTA_HTTPS", False)
 # Maximum of connections of a web process, in total and per address (portal.http.connection_limits). The default is

@@ -18,5 +18,19 @@ GIT_ADDRESS_INVALID = _("Give the address of a public repository, such as https:
 IDLE_OUT_OF_RANGE = _("Give a time between {least} and {most}, or 0 for never.")
 NOTEBOOK_MEMORY_TOO_SMALL = _("A notebook needs at least {least} of memory.")
 REQUIREMENTS_NOT_TEXT = _("Write one package per line.")
+NOTEBOOK_IMPERSONATED = _("You are viewing the portal as another account. Notebooks cannot be opened then.")
+NOTEBOOK_SESSION_ENDED = _("Your session with this notebook has ended. Open the notebook again from the portal.")
+NOTEBOOK_TICKET_INVALID = _(
+    "This link to the notebook was used before or is too old. Open the notebook again from the portal."
+)
+NOTEBOOK_ADDRESS_INVALID = _("There is no notebook at this address.")
+NOTEBOOK_FOREIGN_REQUEST = _(
+    "A page of another site has caused this request. Open the notebook in a window of its own."
+)
+NOTEBOOK_TOKEN_REQUIRED = _("Send a personal token with the scope job:exec, as Authorization: token TOKEN.")
+NOTEBOOK_NOT_ENCRYPTED = _("Notebooks are reached over HTTPS only.")
+NOTEBOOK_SERVER_SILENT = _("The server of the notebook does not answer. If it was just started, try again in a moment.")
+NOTEBOOK_SERVER_REDIRECTS = _("The server of the notebook redirects to another site, which is not followed.")
+NOTEBOOK_BUSY = _("This notebook has too many open requests. Try again in a moment.")
 
 register("notebooks", globals())

@@ -95,6 +95,7 @@ def _tasks() -> tuple[Task, ...]:
     from jobs.maintenance.statistics import Statistics
     from jobs.maintenance.stream_compaction import seal_due
     from jobs.notebooks.idle import NotebookWatch
+    from jobs.notebooks.sessions import SessionCleanup
     from jobs.reconcile.admission import Explanations
     from jobs.reconcile.progress_watch import ProgressWatch
     from jobs.reconcile.sweep import sweep
@@ -118,6 +119,7 @@ def _tasks() -> tuple[Task, ...]:
         Task("storage", Accounting().when_due),
         Task("datasets", Maintenance(versions_in_use).when_due),
         Task("namespaces", NamespaceUpdates().when_due),
+        Task("notebook sessions", SessionCleanup().when_due),
         Task("e-mail", Outbox().when_due),
         Task("sign-in attempts", SignInAttempts().when_due),
         Task("statistics", Statistics().when_due, everywhere=True),
