@@ -6,14 +6,24 @@ import type { OutputSocket } from "./output-socket";
 
 const KEY = "regatta";
 
+// A page draws outputs at most this share of its time: drawing costs time in the length of all text of the cell.
+const SHARE = 0.25;
+const LONGEST_PAUSE = 2_000;
+
 interface Position {
   log: string;
   cursor: number;
 }
 
+interface Frame extends Position {
+  operations: Operation[];
+}
+
 export class FollowedNotebook {
   private readonly applier = new Applier();
   private position: Position = { log: "", cursor: 0 };
+  private waiting: Frame[] = [];
+  private drawing = false;
 
   constructor(
     private readonly panel: Panel,
@@ -38,6 +48,8 @@ export class FollowedNotebook {
 
   private request(): object {
     const { log, cursor } = this.position;
+    // Asked for again.
+    this.waiting = [];
     return { path: this.panel.context.path, log, after: cursor, session: this.session };
   }
 
@@ -58,12 +70,36 @@ export class FollowedNotebook {
     for (const cell of model.cells) if (running.has(cell.id)) cell.executionState = "running";
   }
 
-  private receive(frame: Position & { operations: Operation[] }): void {
+  private receive(frame: Frame): void {
+    this.waiting.push(frame);
+    if (!this.drawing) this.draw();
+  }
+
+  /** Applies what has arrived, and then lets the page rest in proportion to what it cost. */
+  private draw(): void {
+    const frames = this.waiting;
+    if (frames.length === 0 || this.panel.isDisposed) {
+      this.drawing = false;
+      return;
+    }
+    this.waiting = [];
+    this.drawing = true;
+    const began = performance.now();
+    this.apply(frames);
+    setTimeout(() => {
+      const cost = performance.now() - began;
+      setTimeout(() => this.draw(), Math.min(LONGEST_PAUSE, cost * (1 / SHARE - 1)));
+    });
+  }
+
+  private apply(frames: readonly Frame[]): void {
     const { model } = this.panel.context;
-    this.applier.apply(frame.operations, model.cells, this.session);
-    this.position = { log: frame.log, cursor: frame.cursor };
+    const operations = frames.flatMap((frame) => frame.operations);
+    const { log, cursor } = frames[frames.length - 1]!;
+    this.applier.apply(operations, model.cells, this.session);
+    this.position = { log, cursor };
     // Saved with the notebook, it says that what this page shows is no older.
-    if (frame.operations.some((operation) => operation.op === "end"))
+    if (operations.some((operation) => operation.op === "end"))
       model.sharedModel.transact(() => model.setMetadata(KEY, { ...this.position }), false);
   }
 }

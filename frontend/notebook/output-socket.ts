@@ -5,15 +5,22 @@ const LONGEST_PAUSE = 5_000;
 
 type Receive = (frame: never) => void;
 
+interface Follower {
+  request: () => object;
+  receive: Receive;
+  // Answers to an earlier request still arrive after a later one.
+  generation: number;
+}
+
 export class OutputSocket {
-  private readonly followers = new Map<string, { request: () => object; receive: Receive }>();
+  private readonly followers = new Map<string, Follower>();
   private socket: WebSocket | undefined;
   private pause = FIRST_PAUSE;
 
   constructor(private readonly address: string) {}
 
   follow(key: string, request: () => object, receive: Receive): void {
-    this.followers.set(key, { request, receive });
+    this.followers.set(key, { request, receive, generation: 0 });
     if (this.socket) this.restart(key);
     else this.connect();
   }
@@ -21,12 +28,16 @@ export class OutputSocket {
   /** Follows from what the notebook's request says now: its kernel, path or contents have changed. */
   restart(key: string): void {
     const follower = this.followers.get(key);
-    if (follower) this.send({ follow: key, ...follower.request() });
+    if (!follower) return;
+    this.send({ leave: `${key} ${follower.generation}` });
+    follower.generation += 1;
+    this.send({ follow: `${key} ${follower.generation}`, ...follower.request() });
   }
 
   leave(key: string): void {
+    const follower = this.followers.get(key);
     this.followers.delete(key);
-    this.send({ leave: key });
+    if (follower) this.send({ leave: `${key} ${follower.generation}` });
   }
 
   private send(message: object): void {
@@ -42,7 +53,9 @@ export class OutputSocket {
     };
     socket.onmessage = (event) => {
       const frame = JSON.parse(event.data as string) as { key: string };
-      this.followers.get(frame.key)?.receive(frame as never);
+      const [key = "", generation] = frame.key.split(" ");
+      const follower = this.followers.get(key);
+      if (follower?.generation === Number(generation)) follower.receive(frame as never);
     };
     socket.onclose = () => {
       setTimeout(() => this.connect(), this.pause);

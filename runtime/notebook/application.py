@@ -25,6 +25,8 @@ _LABEXTENSIONS = Path(__file__).with_name("labextensions")
 class NotebookServer(ServerApp):
     """The server of one notebook. Its own parts replace Jupyter's whatever files in the home directory say."""
 
+    kernel_manager: NotebookKernels
+    contents_manager: RecordedContents
     # Pages that read outputs from the log, by the session of their kernel connection.
     followed: set[str]
 

@@ -67,7 +67,7 @@ class CellOutputs:
             case "queued" | "clear":
                 self._outputs, self._size, self._left_out, self._note = [], 0, 0, None
             case "end" if self._note is not None:
-                return [self._count_note(operation), operation]
+                return [self._count_note(operation, self._note), operation]
         return [operation]
 
     def _append(self, operation: Operation) -> list[Operation]:
@@ -124,11 +124,10 @@ class CellOutputs:
         self._size += grown
         return [operation]
 
-    def _count_note(self, operation: Operation) -> Operation:
-        assert self._note is not None
+    def _count_note(self, operation: Operation, index: int) -> Operation:
         note = _note(self._limit, self._left_out)
-        self._outputs[self._note] = note
-        return {**operation, "op": "set", "index": self._note, "output": note}
+        self._outputs[index] = note
+        return {**operation, "op": "set", "index": index, "output": note}
 
 
 class _Stream:

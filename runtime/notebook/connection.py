@@ -53,7 +53,7 @@ class RecordedConnection(ZMQChannelsWebsocketConnection):
             connected.add_done_callback(attach)
         return connected
 
-    def disconnect(self) -> None:
+    def disconnect(self) -> None:  # type: ignore[override]
         """Close the connection. The recorder goes on."""
         if self._recorder is not None:
             self._recorder.detach(self)

@@ -23,6 +23,7 @@ from runtime.notebook.cell_outputs import Output
 from runtime.notebook.cell_record import CellRecord
 from runtime.notebook.output_log import OutputLog, OutputLogs
 
+_KERNEL = {"name": "python3", "display_name": "Python 3", "language": "python"}
 # Seconds from the end of a cell to the save: "run all" ends many cells at once.
 _PAUSE = 0.3
 
@@ -87,6 +88,8 @@ class RecordedContents(AsyncFileContentsManager):
     async def _read_notebook(self, os_path: str, *args: Any, **settings: Any) -> Any:
         read = await super()._read_notebook(os_path, *args, **settings)
         notebook = read[0] if isinstance(read, tuple) else read
+        # Without one, JupyterLab asks which kernel to use.
+        notebook["metadata"].setdefault("kernelspec", nbformat.from_dict(_KERNEL))
         _add_ids(notebook)
         return read
 

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 from jupyter_server.auth.decorator import ws_authenticated
 from jupyter_server.base.handlers import APIHandler, JupyterHandler
@@ -14,6 +14,8 @@ from jupyter_server.base.websocket import WebSocketMixin
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
+from runtime.notebook.contents import RecordedContents
+from runtime.notebook.kernels import NotebookKernels
 from runtime.notebook.output_log import OutputLog
 
 # A terminal counts as busy for this long after input or output.
@@ -29,9 +31,10 @@ class ActivityHandler(APIHandler):
 
     @web.authenticated
     async def get(self) -> None:
-        kernels, terminals = self.kernel_manager, list(self.terminal_manager.terminals.values())
+        kernels, contents = cast(NotebookKernels, self.kernel_manager), cast(RecordedContents, self.contents_manager)
+        terminals: list[Any] = list(self.terminal_manager.terminals.values())
         now = datetime.now(UTC)
-        times = [kernels.last_kernel_activity, self.contents_manager.last_saved]
+        times = [kernels.last_kernel_activity, contents.last_saved]
         times += [terminal.last_activity for terminal in terminals]
         busy = any(now - terminal.last_activity < _TERMINAL_BUSY for terminal in terminals)
         busy = busy or any(one["execution_state"] == "busy" for one in kernels.list_kernels())
@@ -64,7 +67,7 @@ class OutputsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
                 if session:
                     self._followed.add(session)
                 self._leave(key)
-                follow = self._follow(key, self.contents_manager.logs.get(path), log, after)
+                follow = self._follow(key, cast(RecordedContents, self.contents_manager).logs.get(path), log, after)
                 self._tasks[key] = asyncio.get_running_loop().create_task(follow)
             case {"leave": str(key)}:
                 self._leave(key)

@@ -79,18 +79,24 @@ class NotebookKernels(AsyncMappingKernelManager):
             elif kernel.execution_state == "starting" and state != "starting":
                 kernel.execution_state = "idle"
 
-    async def shutdown_kernel(self, kernel_id: str, now: bool = False, restart: bool = False) -> None:
+    async def _async_shutdown_kernel(
+        self, kernel_id: str, now: bool | None = False, restart: bool | None = False
+    ) -> None:
         """End a kernel, and with it its executions."""
-        await super().shutdown_kernel(kernel_id, now=now, restart=restart)
+        await super()._async_shutdown_kernel(kernel_id, now=now, restart=restart)
         self._end_executions(kernel_id)
         if not restart:
             self.recorders.pop(kernel_id, None)
 
-    async def restart_kernel(self, kernel_id: str, now: bool = False) -> Any:
+    async def _async_restart_kernel(self, kernel_id: str, now: bool = False) -> Any:
         """Start a kernel anew. Its executions have ended."""
-        ready = await super().restart_kernel(kernel_id, now=now)
+        ready = await super()._async_restart_kernel(kernel_id, now=now)
         self._end_executions(kernel_id)
         return ready
+
+    # As in the base class, which has each of them under two names.
+    shutdown_kernel = _async_shutdown_kernel  # type: ignore[assignment]
+    restart_kernel = _async_restart_kernel  # type: ignore[assignment]
 
     def _end_executions(self, kernel_id: str) -> None:
         if kernel_id in self.recorders:

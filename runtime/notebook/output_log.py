@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import itertools
 import json
 import logging
 import uuid
 from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from runtime.notebook.cell_outputs import Operation
 from runtime.notebook.cell_record import CellRecord
@@ -82,10 +83,9 @@ class OutputLog:
         if identity != self.identity or not self._tail_start <= after <= self.cursor:
             state = (one for record in self.records.values() for one in record.operations(record.shown.outputs()))
             return self.cursor, [json.dumps(one) for one in state]
-        size, made, cursor = 0, [], after
-        # The newest are at the end, and a page that follows needs only them.
-        behind = sum(1 for _ in _newer(self._tail, after))
-        for number, text in list(self._tail)[len(self._tail) - behind :] if behind else []:
+        made: list[str] = []
+        size, cursor = 0, after
+        for number, text in _newer(self._tail, after):
             if size > _BATCH and number != cursor:
                 return cursor, made
             made.append(text)
@@ -133,10 +133,7 @@ class OutputLog:
         if not data:
             return
         try:
-            if self._file is None:
-                self._open()
-            assert self._file is not None
-            self._file.write(data)
+            self._opened().write(data)
             self._written += len(data)
             if self._written > _LARGEST_FILE:
                 self._rewrite()
@@ -144,12 +141,14 @@ class OutputLog:
             # The outputs remain in memory, and pages get them.
             _log.warning("The outputs of %s could not be stored: %s", self.path, error)
 
-    def _open(self) -> None:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        new = not self._path.exists()
-        self._file = self._path.open("ab", buffering=0)
-        if new:
-            self._file.write(self._head())
+    def _opened(self) -> BinaryIO:
+        if self._file is None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            new = not self._path.exists()
+            self._file = cast(BinaryIO, self._path.open("ab", buffering=0))
+            if new:
+                self._file.write(self._head())
+        return self._file
 
     def _head(self) -> bytes:
         return _line({"path": self.path, "log": self.identity, "number": self.cursor})
@@ -224,11 +223,10 @@ class OutputLogs:
         return self._directory / f"{hashlib.sha256(path.encode()).hexdigest()[:24]}.jsonl"
 
 
-def _newer(tail: deque[tuple[int, str]], after: int) -> Iterable[int]:
-    for number, _ in reversed(tail):
-        if number <= after:
-            return
-        yield number
+def _newer(tail: deque[tuple[int, str]], after: int) -> list[tuple[int, str]]:
+    """Return the end of the tail: a page that follows needs only that, so its cost does not grow with the tail."""
+    found = list(itertools.takewhile(lambda one: one[0] > after, reversed(tail)))
+    return found[::-1]
 
 
 def _line(value: dict[str, Any]) -> bytes:

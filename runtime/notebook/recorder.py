@@ -11,6 +11,9 @@ from runtime.notebook.cell_record import SHOWN
 from runtime.notebook.kernel_messages import OUTPUT_TYPES, Received, display_id, output_of
 from runtime.notebook.output_log import OutputLog
 
+# Outputs of a full cell that need not be decoded.
+_LEFT_OUT = frozenset({"stream", "display_data", "execute_result"})
+
 
 class Client(Protocol):
     """Connection of a client to the kernel."""
@@ -112,12 +115,10 @@ class KernelRecorder:
         if record is None or record.execution != message.execution:
             return
         about: Operation = {"cell": execution.cell, "execution": message.execution}
-        if kind in OUTPUT_TYPES:
-            if record.stored.full and kind not in ("error", "clear_output", "update_display_data"):
-                if not execution.clear_next:
-                    record.stored.leave_out(message.size)
-                    record.shown.leave_out(message.size)
-                    return
+        if kind in _LEFT_OUT and record.stored.full and not execution.clear_next:
+            record.stored.leave_out(message.size)
+            record.shown.leave_out(message.size)
+        elif kind in OUTPUT_TYPES:
             self._record_output(execution, about, kind, message.content())
         elif kind == "execute_input":
             log.append({**about, "op": "count", "count": message.content()["execution_count"]})
