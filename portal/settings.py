@@ -337,6 +337,12 @@ KUBERNETES_DATA = env.json_object("REGATTA_KUBERNETES_DATA")
 KUBERNETES_CHECKPOINTS = env.json_object("REGATTA_KUBERNETES_CHECKPOINTS")
 # The path of that volume in the portal's own processes, which measure and remove checkpoints there; empty: they do not.
 KUBERNETES_CHECKPOINTS_DIR = env.text("REGATTA_KUBERNETES_CHECKPOINTS_DIR", "")
+# Volume for the homes of notebooks, as in a pod and without its name, and the directory ``homes`` of it where it is
+# mounted on the portal's machines.
+KUBERNETES_HOMES = env.json_object("REGATTA_KUBERNETES_HOMES")
+KUBERNETES_HOMES_DIR = env.text("REGATTA_KUBERNETES_HOMES_DIR", "")
+# The portal's address for the client inside notebooks.
+CLIENT_URL = env.text("REGATTA_CLIENT_URL", f"http://127.0.0.1:{PORT}")
 # Whether the portal creates and maintains its namespaces there; else a cluster's admin does.
 KUBERNETES_NAMESPACES = env.flag("REGATTA_KUBERNETES_NAMESPACES", True)
 # NAMESPACE/NAME of the portal's own service account, which is bound to its role in each of them.

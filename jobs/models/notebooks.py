@@ -27,8 +27,10 @@ class Notebook(models.Model):
     # What its first start puts into its directory (jobs.notebooks.sources), and when that start was requested.
     source = models.JSONField(default=dict, blank=True)
     created = models.DateTimeField()
-    # When a request reached it, a cell ran or a terminal was busy, as far as the platform knows.
+    # When somebody last opened or used it, a cell ran or a terminal was busy, as far as the platform knows.
     last_used = models.DateTimeField()
+    # The last activity that Jupyter has reported since the present start. The time until it is stopped counts from it.
+    active = models.DateTimeField(null=True, blank=True)
     # The present or the last job. Null before the first start, and after that job was removed.
     job = models.ForeignKey("jobs.Job", null=True, blank=True, on_delete=models.SET_NULL, related_name="+")
     # The token of the client inside, while it runs.

@@ -35,6 +35,7 @@ class Settings:
     work: Path
     output: Path
     temporary: Path
+    home: Path | None
     ingest_url: str
     coordination: str
     lease: float
@@ -85,6 +86,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         work=Path(environ.get(contract.WORK_DIR) or directory / "work"),
         output=Path(environ.get(contract.OUTPUT_DIR) or directory / "output"),
         temporary=directory / "tmp",
+        home=Path(given) if (given := environ.get(contract.NOTEBOOK_HOME)) else None,
         ingest_url=environ[contract.INGEST_URL],
         coordination=environ[contract.COORDINATION],
         lease=float(environ.get(contract.LEASE, contract.LEASE_SECONDS[environment.role])),
