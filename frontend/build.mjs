@@ -56,6 +56,16 @@ async function buildPages(outdir) {
   for (const name of readdirSync(outdir).filter((name) => name.endsWith(".js"))) pack(join(outdir, name));
 }
 
+/** Builds JupyterLab's extension: one file, and the description by which JupyterLab finds it. */
+async function buildLabextension(outdir) {
+  rmSync(outdir, { recursive: true, force: true });
+  const outfile = join(outdir, "static", "remoteEntry.js");
+  await build({ ...shared, entryPoints: ["notebook/index.ts"], outfile, format: "iife", minify: true, target: "es2022" });
+  const load = { load: "static/remoteEntry.js", extension: "./extension" };
+  const about = { name: "regatta-notebook", version: "1.0.0", private: true, jupyterlab: { extension: true, _build: load } };
+  writeFileSync(join(outdir, "package.json"), `${JSON.stringify(about, null, 2)}\n`);
+}
+
 /** Puts a packed copy beside a file: the portal sends it to browsers that take one. */
 function pack(path) {
   const packed = gzipSync(readFileSync(path), { level: 9 });
@@ -87,5 +97,7 @@ else {
   const statics = join(here, "..", "portal", "static", "portal");
   const out = argument("--out");
   await buildPages(out ?? join(statics, "dist"));
+  const labextensions = out ? `${out}-labextensions` : join(here, "..", "runtime", "notebook", "labextensions");
+  await buildLabextension(join(labextensions, "regatta-notebook"));
   if (!out) pack(join(statics, "app.css"));
 }

@@ -1,7 +1,8 @@
 """Storage usage of jobs, reported to the quota.
 
-Files and code are counted when they arrive, sealed logs and metrics when they are merged, and checkpoints when they are
-measured. Once a day, everything is counted again from the actual contents of the storage and the tables.
+Files and code are counted when they arrive, sealed logs and metrics when they are merged, and checkpoints and homes of
+notebooks when they are measured. Once a day, everything is counted again from the actual contents of the storage and
+the tables.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def _forget_code(namespace: Namespace, digest: str, others: QuerySet[Job]) -> No
 
 # --- Recount ---------------------------------------------------------------------------------------------------------
 class Accounting:
-    """Measures checkpoints once per MEASURE_EVERY, and everything else once per REPAIR_EVERY."""
+    """Measures checkpoints and homes once per MEASURE_EVERY, and everything else once per REPAIR_EVERY."""
 
     def __init__(self) -> None:
         self._measure: datetime | None = None
@@ -90,8 +91,9 @@ class Accounting:
 
 
 def measure(now: datetime) -> None:
-    """Measure the checkpoints of all jobs: no other process reports them."""
+    """Measure the checkpoints of all jobs and the homes of notebooks: no other process reports them."""
     storage.repair(Kind.CHECKPOINTS, _checkpoints(), now, settled=timedelta(0))
+    storage.repair(Kind.HOMES, _homes(), now, settled=timedelta(0))
 
 
 def repair(now: datetime) -> int:
@@ -101,6 +103,13 @@ def repair(now: datetime) -> int:
     if wrong:
         _log.warning("%d amounts of storage were counted wrong and have been put right.", wrong)
     return wrong
+
+
+def _homes() -> dict[StoredObject, int]:
+    homes = backend_factory.home_store()
+    sizes = homes.sizes() if homes is not None else {}
+    rows = Namespace.objects.filter(pk__in=sizes).values_list("pk", "name")
+    return {StoredObject(pk, Kind.HOMES, str(pk), name): sizes[str(pk)] for pk, name in rows}
 
 
 def _of_jobs(kind: Kind, sizes: Mapping[str, int]) -> dict[StoredObject, int]:

@@ -11,6 +11,7 @@ CATALOGUES = (
     "jobs.messages.control",
     "jobs.messages.elastic",
     "jobs.messages.jobs",
+    "jobs.messages.notebooks",
     "jobs.messages.specification",
     "jobs.messages.stalls",
     "jobs.messages.terminals",

@@ -342,6 +342,20 @@ def hosts(name: str, default: list[str], ingest_url: str) -> list[str]:
     return found if bare in found else [*found, bare]
 
 
+_NOTEBOOK_HOSTS = re.compile(r"\{id\}(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)+")
+
+
+def notebook_hosts(name: str, default: str) -> str:
+    """Return the host names of notebooks, ``{id}.`` and a domain. Raises ImproperlyConfigured."""
+    value = os.environ.get(name, default)
+    if not _NOTEBOOK_HOSTS.fullmatch(value):
+        raise ImproperlyConfigured(
+            f"{name} is {value!r}. Write {{id}} and a domain in small letters, without scheme and port, such as "
+            "{id}.notebooks.example.org: each notebook has a host name of its own below it."
+        )
+    return value
+
+
 _LARGEST_ID = 2**32 - 2
 _IDS = re.compile(r"([0-9]{1,10})-([0-9]{1,10})")
 

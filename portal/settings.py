@@ -29,6 +29,8 @@ AGENT_PORT = env.other_port("REGATTA_AGENT_PORT", PORT)
 INGEST_URL = env.text("REGATTA_INGEST_URL", f"http://127.0.0.1:{AGENT_PORT or PORT}")
 ALLOWED_HOSTS = env.hosts("REGATTA_ALLOWED_HOSTS", ["127.0.0.1", "localhost", "[::1]"], INGEST_URL)
 CSRF_TRUSTED_ORIGINS = env.words("REGATTA_TRUSTED_ORIGINS", [])
+# The host name of each notebook, whose pages are code of users: an origin of its own, which is not the portal's.
+NOTEBOOK_HOSTS = env.notebook_hosts("REGATTA_NOTEBOOK_HOSTS", "{id}.notebook.localhost")
 # Set when a proxy in front of the portal serves HTTPS: cookies then become Secure and carry the __Host- prefix.
 HTTPS = env.flag("REGATTA_HTTPS", False)
 # Maximum of connections of a web process, in total and per address (portal.http.connection_limits). The default is
@@ -335,6 +337,12 @@ KUBERNETES_DATA = env.json_object("REGATTA_KUBERNETES_DATA")
 KUBERNETES_CHECKPOINTS = env.json_object("REGATTA_KUBERNETES_CHECKPOINTS")
 # The path of that volume in the portal's own processes, which measure and remove checkpoints there; empty: they do not.
 KUBERNETES_CHECKPOINTS_DIR = env.text("REGATTA_KUBERNETES_CHECKPOINTS_DIR", "")
+# Volume for the homes of notebooks, as in a pod and without its name, and the directory ``homes`` of it where it is
+# mounted on the portal's machines.
+KUBERNETES_HOMES = env.json_object("REGATTA_KUBERNETES_HOMES")
+KUBERNETES_HOMES_DIR = env.text("REGATTA_KUBERNETES_HOMES_DIR", "")
+# The portal's address for the client inside notebooks.
+CLIENT_URL = env.text("REGATTA_CLIENT_URL", f"http://127.0.0.1:{PORT}")
 # Whether the portal creates and maintains its namespaces there; else a cluster's admin does.
 KUBERNETES_NAMESPACES = env.flag("REGATTA_KUBERNETES_NAMESPACES", True)
 # NAMESPACE/NAME of the portal's own service account, which is bound to its role in each of them.

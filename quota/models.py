@@ -117,6 +117,7 @@ class Kind(models.TextChoices):
     STREAMS = "streams"
     CODE = "code"
     DATASETS = "datasets"
+    HOMES = "homes"
 
 
 class Kept(models.Model):

@@ -204,6 +204,7 @@ _USERS: Mapping[str, tuple[Template, Template]] = {
     "streams": (messages.LARGEST_LOG_AND_METRICS, messages.LOGS_AND_METRICS_USE),
     "code": (messages.LARGEST_CODE, messages.CODE_USES),
     "datasets": (messages.LARGEST_DATASET, messages.DATASETS_USE),
+    "homes": (messages.LARGEST_HOME, messages.HOMES_USE),
 }
 
 

@@ -1,7 +1,7 @@
 """Authorisation. Every list starts from ``restrict``; every single object is read through selectors that start from it.
 
 An object of another namespace does not exist for the caller: the answer is NotFound. A role that is too small for a
-visible object is Forbidden. A token that is bound to scopes restricts both.
+visible object is Forbidden. A token that is bound to scopes, or to a namespace, restricts both.
 """
 
 from __future__ import annotations
@@ -58,6 +58,8 @@ def restrict(queryset: QuerySet[Row], actor: Actor, scope: Scope, *, path: str =
     platform see all open ones."""
     if not isinstance(actor, User) or not actor.is_active or not is_granted(actor, scope):
         return queryset.none()
+    if actor.granted_in is not None:
+        queryset = queryset.filter(**{path: actor.granted_in})
     if actor.is_admin:
         return queryset.filter(**{"closed" if path == "pk" else f"{path}__closed": None})
     held = Membership.objects.filter(user=actor, role__in=roles_with(scope), namespace__closed=None)
@@ -91,9 +93,12 @@ def _seen(actor: Actor, name: str, scope: Scope) -> tuple[Namespace | None, bool
     """
     if not isinstance(actor, User) or not actor.is_active or not is_granted(actor, Scope.NAMESPACE_READ):
         return None, False
+    within = {} if actor.granted_in is None else {"pk": actor.granted_in}
     if actor.is_admin:
-        return Namespace.objects.filter(name=name, closed=None).first(), is_granted(actor, scope)
+        return Namespace.objects.filter(name=name, closed=None, **within).first(), is_granted(actor, scope)
     rows = Membership.objects.filter(user=actor, namespace__name=name, namespace__closed=None)
+    if actor.granted_in is not None:
+        rows = rows.filter(namespace=actor.granted_in)
     held = rows.select_related("namespace").first()
     if held is None or held.role not in roles_with(Scope.NAMESPACE_READ):
         return None, False

@@ -60,6 +60,8 @@ class User(AbstractUser):
     granted: frozenset[str] | None = None
     # The expiry of that token. None: no token, or one that does not expire.
     granted_until: datetime | None = None
+    # The id of the namespace that the token is bound to. None: no token, or one for all namespaces of its account.
+    granted_in: int | None = None
 
     class Meta(AbstractUser.Meta):
         constraints = [
@@ -190,6 +192,10 @@ class ApiToken(models.Model):
     digest = models.CharField(max_length=64, unique=True)
     # The scopes that it is bound to; empty: all that its account may do.
     scopes = models.JSONField(default=list, blank=True)
+    # The only namespace in which it may do something; null: all of its account.
+    namespace = models.ForeignKey(
+        Namespace, null=True, blank=True, on_delete=models.CASCADE, related_name="+", db_index=False
+    )
     created = models.DateTimeField(auto_now_add=True)
     created_by = models.ForeignKey(User, null=True, blank=True, on_delete=models.PROTECT, related_name="+")
     expires = models.DateTimeField(null=True, blank=True)

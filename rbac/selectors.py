@@ -27,6 +27,8 @@ def namespaces_of(actor: Actor) -> list[Namespace]:
     if not isinstance(actor, User):
         return []
     memberships = Membership.objects.filter(user=actor).select_related("namespace").order_by("namespace__name")
+    if actor.granted_in is not None:
+        memberships = memberships.filter(namespace=actor.granted_in)
     return [_with_role(membership) for membership in memberships]
 
 
@@ -92,4 +94,5 @@ def token_behind(secret: str, now: datetime) -> ApiToken | None:
     if token is not None:
         token.user.granted = frozenset(token.scopes) or None
         token.user.granted_until = token.expires
+        token.user.granted_in = token.namespace_id
     return token

@@ -15,7 +15,7 @@ from rbac import messages, namespace_names
 from rbac.access import hold_open, namespace_for
 from rbac.audit import log as audit_log
 from rbac.models import ApiToken, Membership, Namespace, Role, User
-from rbac.scopes import OF_NAMESPACES, Scope, complete, unknown
+from rbac.scopes import OF_NAMESPACES, SCOPES_OF_ROLE, Scope, complete, unknown
 from rbac.selectors import digest_of, service_tokens_of, tokens_of
 from rbac.socket_revocation import wake_sockets
 
@@ -75,7 +75,14 @@ def _issue(
 ) -> tuple[ApiToken, str]:
     secret = TOKEN_PREFIX + secrets.token_urlsafe(_TOKEN_BYTES)
     token = ApiToken.objects.create(
-        user=user, name=name, digest=digest_of(secret), scopes=list(scopes), expires=expires, created_by=actor
+        user=user,
+        name=name,
+        digest=digest_of(secret),
+        scopes=list(scopes),
+        # A token that is made with a token does not leave the namespace of that one.
+        namespace_id=actor.granted_in,
+        expires=expires,
+        created_by=actor,
     )
     detail = {"id": str(token.pk), "scopes": list(scopes), "expires": expires.isoformat() if expires else None}
     audit_log.record("token.create", name, actor=actor, namespace=namespace, detail=detail)
@@ -108,7 +115,30 @@ def revoke_token(*, actor: User, token_id: str) -> None:
     _revoke(token, actor=actor, namespace=None)
 
 
-def _revoke(token: ApiToken, *, actor: User, namespace: Namespace | None) -> None:
+@transaction.atomic
+def create_bound_token(*, user: User, namespace: Namespace, name: str, secret: str) -> ApiToken:
+    """Create a token with which a program acts for the user in one namespace, with the scopes of a developer. Repeated
+    calls with the same secret return the same token.
+
+    The platform makes it, with a secret that it can derive again; the token ends with the program (``end_token``).
+    """
+    scopes = [scope for scope in Scope if scope in SCOPES_OF_ROLE[Role.DEVELOPER]]
+    fields = {"user": user, "name": name, "scopes": scopes, "namespace": namespace}
+    token, created = ApiToken.objects.get_or_create(digest=digest_of(secret), defaults=fields)
+    if created:
+        detail = {"id": str(token.pk), "scopes": scopes, "expires": None}
+        audit_log.record("token.create", name, actor=user, namespace=namespace, detail=detail)
+    return token
+
+
+@transaction.atomic
+def end_token(token: ApiToken) -> None:
+    """Revoke a token whose program has ended; its sockets close. Does nothing if it was revoked before."""
+    if token.revoked is None:
+        _revoke(token, actor=None, namespace=token.namespace)
+
+
+def _revoke(token: ApiToken, *, actor: User | None, namespace: Namespace | None) -> None:
     token.revoked = wall_clock()
     token.save(update_fields=["revoked"])
     detail = {"id": str(token.pk)}

@@ -48,7 +48,7 @@ PSERVERS = "REGATTA_PSERVERS"  # number of parameter servers
 MODE = "REGATTA_MODE"  # one of MODES, with its number: sync, async, m_of_n(2), ssp(3), outer(100)
 WIRE = "REGATTA_WIRE"  # one of WIRES: encoding of gradients between hosts, unless job.params sets it
 PASSES = "REGATTA_PASSES"  # passes through the dataset
-FRAMEWORK = "REGATTA_FRAMEWORK"  # native | paddle | torch | command
+FRAMEWORK = "REGATTA_FRAMEWORK"  # native | paddle | torch | command | notebook
 # "1": the process runs the user's code. It is confined and gets no secrets, as is always the case for trainers.
 USER_CODE = "REGATTA_USER_CODE"
 COST_LINES = "REGATTA_COST_LINES"  # "1": costs that the process prints become points, unless it reports points itself
@@ -105,6 +105,16 @@ ADDRESS = "REGATTA_ADDRESS"
 # W3C trace context of the attempt's launch; unset if its trace is not recorded. The agent sends it with each request,
 # for proxies on the way; the portal uses its own. The process may continue the trace with an exporter of its own.
 TRACEPARENT = "REGATTA_TRACEPARENT"
+
+# --- Names of the variables of a notebook ----------------------------------------------------------------------------
+NOTEBOOK_HOME = "REGATTA_NOTEBOOK_HOME"  # directory of the namespace, which outlasts the notebook's jobs
+NOTEBOOK_BASE_URL = "REGATTA_NOTEBOOK_BASE_URL"  # path below which Jupyter is served, with a slash at both ends
+NOTEBOOK_NAME = "REGATTA_NOTEBOOK_NAME"
+# Directory in NOTEBOOK_HOME for what the notebook starts from, and the Git address that is cloned there, if any.
+NOTEBOOK_FOLDER = "REGATTA_NOTEBOOK_FOLDER"
+NOTEBOOK_GIT = "REGATTA_NOTEBOOK_GIT"
+# The variables that the client reads: the portal's address, a token of the owner for this namespace, and its name.
+CLIENT_SERVER, CLIENT_TOKEN, CLIENT_NAMESPACE = "REGATTA_SERVER", "REGATTA_TOKEN", "REGATTA_NAMESPACE"
 
 # --- Names of the variables of a container ---------------------------------------------------------------------------
 # File for the agent's final state, written when everything is delivered. The agent then exits as its process did.
@@ -316,6 +326,12 @@ def is_locked(directory: Path) -> bool:
 
 # The kernel's struct flock: type, whence, start, length, pid.
 _WHOLE_FILE = struct.Struct("hhqqi0q")
+
+
+# --- A notebook ------------------------------------------------------------------------------------------------------
+NOTEBOOK_SOCKET = "notebook.socket"  # where Jupyter listens, in the replica's temporary directory
+# In the directory of the code: packages for the notebook's programs, and the files that it starts from.
+NOTEBOOK_PACKAGES, NOTEBOOK_START = ".regatta/packages", ".regatta/start"
 
 
 # --- Coordination keys -----------------------------------------------------------------------------------------------

@@ -91,18 +91,18 @@ def main(arguments: Sequence[str]) -> int:
     command = list(arguments[1:] if arguments[:1] == ["--"] else arguments)
     if not command:
         return _refuse("Name the program to run: python -m runtime.launch -- COMMAND...")
-    environment = _with_own_programs(completed(os.environ))
+    environment = with_own_programs(completed(os.environ))
     _wait_for(awaited(environment))
     link = environment.pop(contract.AGENT_FD, "")
     if link:
-        _notify_agent(int(link))
+        notify_agent(int(link))
     try:
         os.execvpe(command[0], command, environment)  # noqa: S606  no shell is needed
     except OSError as error:
         return _refuse(f"{command[0]} cannot be started: {error.strerror or error}.")
 
 
-def _with_own_programs(environ: Mapping[str, str]) -> dict[str, str]:
+def with_own_programs(environ: Mapping[str, str]) -> dict[str, str]:
     """Put the interpreter's directory first in PATH: it holds ``python`` and the programs that the requirements
     install."""
     own = str(Path(sys.executable).parent)
@@ -127,7 +127,7 @@ def _listens(server: Address) -> bool:
         return False
 
 
-def _notify_agent(descriptor: int) -> None:
+def notify_agent(descriptor: int) -> None:
     """Notify the agent that the process is running. The link then closes, so the program never sees it."""
     with socket.socket(fileno=descriptor) as link:
         hello = {"op": contract.HELLO, "address": "", "release": contract.RELEASE}

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Fail if portal/static/portal/dist differs from what frontend/ builds. Needs Node 20 or newer.
+# Fail if portal/static/portal/dist or JupyterLab's extension differs from what frontend/ builds. Needs Node 20 or newer.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 fresh=$(mktemp -d)
@@ -18,6 +18,10 @@ npm test --silent
 # Compressed copies are compared by their contents: versions of zlib may compress differently.
 if ! diff -rq --exclude='*.gz' "$fresh/dist" "$root/portal/static/portal/dist"; then
     echo "The built pages are stale. Run 'make frontend' and commit portal/static/portal/dist." >&2
+    exit 1
+fi
+if ! diff -r "$fresh/dist-labextensions" "$root/runtime/notebook/labextensions"; then
+    echo "JupyterLab's extension is stale. Run 'make frontend' and commit runtime/notebook/labextensions." >&2
     exit 1
 fi
 for packed in "$root"/portal/static/portal/dist/*.js.gz "$root/portal/static/portal/app.css.gz"; do

@@ -4,6 +4,7 @@ from django.urls import path
 
 from jobs.api import inspection as inspection_api
 from jobs.api import jobs as job_api
+from jobs.api import notebooks as notebook_api
 from jobs.api import recordings as recording_api
 from jobs.api import streams as stream_api
 
@@ -32,5 +33,9 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/metrics.csv", stream_api.MetricsCsvView.as_view(), name="job-metrics-csv"),
     path("jobs/<uuid:job_id>/logs", stream_api.LogsView.as_view(), name="job-logs"),
     path("jobs/<uuid:job_id>/logs/download", stream_api.LogsDownloadView.as_view(), name="job-logs-download"),
+    path("namespaces/<str:ns>/notebooks", notebook_api.NamespaceNotebooksView.as_view(), name="api-notebooks"),
+    path("notebooks/<uuid:notebook_id>", notebook_api.NotebookView.as_view(), name="api-notebook"),
+    path("notebooks/<uuid:notebook_id>/start", notebook_api.NotebookStartView.as_view(), name="api-notebook-start"),
+    path("notebooks/<uuid:notebook_id>/stop", notebook_api.NotebookStopView.as_view(), name="api-notebook-stop"),
     path("examples", job_api.ExamplesView.as_view(), name="api-examples"),
 ]

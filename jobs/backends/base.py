@@ -45,6 +45,8 @@ class ReplicaPlan:
     gpu: int = 0
     processes: int = 256
     cpu_seconds: int = 0
+    # The directory that outlasts the attempt and in which the process writes: the id of its namespace. Empty: none.
+    home: str = ""
 
     @property
     def runs_user_code(self) -> bool:

@@ -26,7 +26,7 @@ class CheckpointStore:
     def sizes(self) -> Mapping[str, int]:
         """Return the size in bytes of each job's checkpoints, by job id."""
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return {path.name: _size_of(path) for path in self._directory.iterdir() if _is_of_a_job(path)}
+            return {path.name: size_of(path) for path in self._directory.iterdir() if _is_of_a_job(path)}
         return {}
 
     def last(self, job_id: str) -> int:
@@ -47,7 +47,7 @@ def _is_of_a_job(path: Path) -> bool:
         return False
 
 
-def _size_of(directory: Path) -> int:
+def size_of(directory: Path) -> int:
     """Return the bytes of all files below the directory. Files that are deleted meanwhile count as 0."""
     size = 0
     for path in directory.rglob("*"):

@@ -12,8 +12,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 from jobs.backends.base import ClusterBackend, Machine, OneMachine
 from jobs.backends.checkpoint_store import CheckpointStore
+from jobs.backends.home_store import HomeStore
 from jobs.backends.kubernetes.manifests import PLACEMENT, Cluster, Mount
-from jobs.backends.local import isolation
+from jobs.backends.local import homes, isolation
 from jobs.backends.local.backend import LocalBackend
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ def kubernetes_cluster() -> Cluster:
         gpu=settings.KUBERNETES_GPU,
         data=tuple(Mount(PurePosixPath(path), volume) for path, volume in settings.KUBERNETES_DATA.items()),
         checkpoints=settings.KUBERNETES_CHECKPOINTS or None,
+        homes=settings.KUBERNETES_HOMES or None,
         pull_secret=settings.KUBERNETES_PULL_SECRET,
         placement=settings.KUBERNETES_PLACEMENT,
         burst=settings.KUBERNETES_CPU_BURST,
@@ -83,6 +85,13 @@ def current() -> ClusterBackend:
             f"REGATTA_BACKEND is {settings.CLUSTER_BACKEND!r}; choose one of {', '.join(BACKENDS)}."
         )
     return make()
+
+
+def home_store() -> HomeStore | None:
+    """Return the homes of notebooks as mounted on this machine; None where they are not mounted."""
+    if settings.CLUSTER_BACKEND == "local":
+        return HomeStore(Path(settings.ATTEMPTS_DIR).absolute().parent / homes.DIRECTORY)
+    return HomeStore(Path(settings.KUBERNETES_HOMES_DIR)) if settings.KUBERNETES_HOMES_DIR else None
 
 
 def machine() -> Machine | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-NATIVE, PADDLE, TORCH, COMMAND = "native", "paddle", "torch", "command"
+NATIVE, PADDLE, TORCH, COMMAND, NOTEBOOK = "native", "paddle", "torch", "command", "notebook"
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Framework:
       be missing, and their number stays.
     * ``packages``: the names of distributions, one of which its scripts import as ``module``; ``requirement``: the pip
       requirement to suggest for it. Empty: none is needed.
+    * ``specified``: a specification may name it. Jobs of the others are submitted by the platform alone.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Framework:
     packages: tuple[str, ...] = ()
     module: str = ""
     requirement: str = ""
+    specified: bool = True
 
 
 TABLE: Mapping[str, Framework] = {
@@ -59,9 +61,12 @@ TABLE: Mapping[str, Framework] = {
             requirement="torch==2.13.0",
         ),
         Framework(COMMAND, least_servers=0, usual_servers=1, servers_need_data=True),
+        # One process, which is not replaced within its attempt: its kernels could not be. The next attempt replaces it.
+        Framework(NOTEBOOK, least_servers=0, usual_servers=0, may_have_servers=False, specified=False),
     )
 }
-NAMES = tuple(TABLE)
+# The names that a specification may use.
+NAMES = tuple(name for name, row in TABLE.items() if row.specified)
 
 
 def usual_servers(framework: Framework, *, has_dataset: bool) -> int:

@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from jobs.backends.base import AttemptRef, LaunchPlan, ReplicaPlan
-from jobs.frameworks.definitions import COMMAND, NATIVE, TABLE, is_coordinated
+from jobs.frameworks.definitions import COMMAND, NATIVE, NOTEBOOK, TABLE, is_coordinated
 from jobs.launch.roles import each_replica
 from jobs.spec import parameters
 from jobs.spec.model import JobSpec, RoleSpec
@@ -118,6 +118,8 @@ def _command(role: str, spec: JobSpec, build: Build, settings: LaunchSettings) -
         return str(settings.python), "-m", f"runtime.{role}"
     if spec.image:
         return tuple(shlex.split(spec.entrypoint))
+    if spec.framework == NOTEBOOK:
+        return str(build.python), "-m", "runtime.notebook_start"
     words = tuple(shlex.split(spec.entrypoint)) if spec.framework == COMMAND else (str(build.python), spec.entrypoint)
     if not is_coordinated(spec.framework, spec.pserver.replicas):
         return str(build.python), "-m", "runtime.launch", "--", *words

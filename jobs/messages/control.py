@@ -9,6 +9,7 @@ AGENT_TOO_OLD = _(
     " again to look into it."
 )
 AGENT_UNREACHABLE = _("The agent of {name} cannot be reached: {why}.")
+SERVER_UNUSABLE = _("The server in {name} did not answer as it should: {why}.")
 AGENT_REFUSED = _("The agent of {name} refused: {why}")
 PROCESS_STOPPED = _("The process is stopped by a signal (SIGSTOP). It continues when it gets SIGCONT.")
 INTERPRETER_LOCK_HELD = _(

@@ -12,6 +12,8 @@ from django.db import models
 from datasets.models import Version
 from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.models import streams as _stream_models  # noqa: F401  registers the tables of the streams with this app
+from jobs.models.notebook_sessions import NotebookSession
+from jobs.models.notebooks import Notebook
 from jobs.models.terminals import TerminalRecording
 from portal.common.message_field import MessageField
 from rbac.models import Namespace, User
@@ -26,6 +28,8 @@ __all__ = [
     "Job",
     "JobEvent",
     "JobState",
+    "Notebook",
+    "NotebookSession",
     "Replica",
     "ReplicaState",
     "Retention",

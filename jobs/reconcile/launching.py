@@ -17,6 +17,7 @@ from jobs.lifecycle import state_machine
 from jobs.lifecycle.state_machine import Event
 from jobs.messages import jobs as messages
 from jobs.models import Job
+from jobs.notebooks import launching as notebooks
 from jobs.reconcile import job_spans
 from jobs.selectors.attempts import data_roots, present_attempt, present_spec, ref_of, token_of
 from runtime import contract
@@ -41,6 +42,7 @@ def launch(job: Job) -> Event | None:
         secret = secrets.token_hex(WIRE_SECRET_BYTES)
         given = token_of(attempt), secret, keys.current(ref.attempt_id)
         plan = planner.make_plan(ref, job.namespace.name, spec, made, arranged, *given)
+        plan = notebooks.completed(plan, job, attempt)
         backend_factory.current().launch(replace(plan, trusted=job.owner.is_admin))
     except LaunchFailed as failure:
         return state_machine.LaunchFailed(job.attempt, failure.why, retryable=failure.retryable)

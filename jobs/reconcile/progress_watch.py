@@ -27,6 +27,7 @@ from jobs.backends import factory as backend_factory
 from jobs.backends.base import AttemptRef
 from jobs.builds import code_snapshots
 from jobs.control import stack_groups
+from jobs.frameworks.definitions import NOTEBOOK
 from jobs.lifecycle.progress import diagnosis, stalls, stragglers
 from jobs.lifecycle.progress.diagnosis import Diagnosis, Facts
 from jobs.lifecycle.progress.reported import Reported
@@ -246,6 +247,8 @@ class ProgressWatch:
 def _rows() -> list[_Row]:
     """Read all running jobs, in three queries."""
     running = Job.objects.filter(state=JobState.RUNNING, cancel_requested=None)
+    # A notebook makes no progress while nobody uses it; ``jobs.notebooks.idle`` decides about it.
+    running = running.exclude(spec__framework=NOTEBOOK)
     current = Attempt.objects.filter(job__in=running, number=F("job__attempt"))
     spec = ("job__spec__on_stall", "job__spec__stall_timeout")
     columns = ("job_id", "pk", "number", "job__revision", *spec, "job__namespace__name", "progress")

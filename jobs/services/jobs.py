@@ -69,15 +69,16 @@ def submit_job(
     namespace: str,
     spec: JobSpec,
     idempotency_key: str | None = None,
+    when_full: bool = False,
 ) -> Submitted:
-    """Create a job in the state QUEUED and store its code.
+    """Create a job in the state QUEUED and store its code. ``when_full``: also while the namespace's storage is full.
 
     Raises NotFound or Forbidden for the namespace, ValidationFailed for a dataset or image that it may not use,
     QuotaExceeded (with ``numbers``) if the job can never fit or the storage is full, Conflict if the key was used for
     another job.
     """
     target = namespace_for(actor, namespace, Scope.JOB_WRITE)
-    key = _checked_key(idempotency_key)
+    key = checked_key(idempotency_key)
     if why := isolation.refusal(actor):
         raise Forbidden(why)
     bounds = bounds_of(target)
@@ -88,7 +89,10 @@ def submit_job(
     if earlier:
         return Submitted(earlier, created=False)
     data = _data_of(actor, target, spec)
-    _take_storage_for_code(target, bounds, code, spec.name)
+    if when_full:
+        _count_code(target, code, spec.name)
+    else:
+        _take_storage_for_code(target, bounds, code, spec.name)
     try:
         # The storage may be remote: it is written outside of any transaction.
         code_snapshots.keep(code)
@@ -102,7 +106,7 @@ def submit_job(
         return Submitted(earlier, created=False)
 
 
-def _checked_key(key: str | None) -> str | None:
+def checked_key(key: str | None) -> str | None:
     if key is not None and (not key.strip() or len(key) > KEY_LIMIT or not key.isprintable()):
         raise ValidationFailed({"Idempotency-Key": [messages.KEY_INVALID(most=KEY_LIMIT)]})
     return key
@@ -118,6 +122,13 @@ def _take_storage_for_code(namespace: Namespace, bounds: Bounds, code: code_snap
         storage_quota.check(namespace, 0, bounds)
     else:
         storage_quota.take(namespace, stored, len(code.body))
+
+
+def _count_code(namespace: Namespace, code: code_snapshots.Packed, name: str) -> None:
+    """Count the code of a submission in the storage without a limit."""
+    stored = storage_usage.of_code(namespace, code.digest, name)
+    if not storage_quota.is_kept(stored):
+        storage_quota.add(stored, len(code.body))
 
 
 def _earlier(actor: User, namespace: Namespace, key: str | None, spec: JobSpec, digest: str) -> Job | None:

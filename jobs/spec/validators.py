@@ -79,7 +79,7 @@ def default_framework(document: Document) -> str:
 
 
 def check_framework(document: Document, path: str, value: str) -> str:
-    if value in frameworks.TABLE:
+    if value in frameworks.NAMES:
         return value
     names = " or ".join(frameworks.NAMES)
     document.fail(path, messages.FRAMEWORK_UNKNOWN(value=quantities.shown(value), names=names))

@@ -89,6 +89,7 @@ def new_job(request: HttpRequest, ns: str) -> HttpResponse:
                 "may_have_image": name == COMMAND and builders.runs_images(),
             }
             for name, row in FRAMEWORKS.items()
+            if row.specified
         },
         "spec": wanted or (shown[0]["spec"] if shown else {}),
         "wanted": bool(wanted),

@@ -12,6 +12,7 @@ from django.conf import settings
 SHOWN = frozenset(
     {
         *("ALLOWED_HOSTS", "CSRF_TRUSTED_ORIGINS", "DEBUG", "HOST", "HTTPS", "PORT", "TRUSTED_PROXIES"),
+        "NOTEBOOK_HOSTS",
         *(
             "CONNECTIONS",
             "CONNECTIONS_PER_ADDRESS",

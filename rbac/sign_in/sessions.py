@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime
+from types import SimpleNamespace
 from typing import Any, cast
 
-from django.contrib.auth import SESSION_KEY
+from django.contrib.auth import SESSION_KEY, get_user
 from django.contrib.sessions.backends.db import SessionStore as DatabaseStore
 
 from portal.common.clock import now
-from rbac.models import Session
+from rbac.models import Session, User
 
 # Session keys about its beginning (``rbac.sign_in.sign_in.begin_session`` sets them).
 ORIGIN = "origin"
@@ -93,3 +94,26 @@ def is_signed_in(session_key: str) -> bool:
     """Return whether this is the key of a signed-in session. Reads the database."""
     row = Session.objects.filter(session_key=_digest_of(session_key), expire_date__gt=now(), user__is_active=True)
     return row.exists()
+
+
+class _Content(dict[str, Any]):
+    """The content of a session that is only read: Django may end or renew a session when it looks up the account."""
+
+    def flush(self) -> None:
+        self.clear()
+
+    def cycle_key(self) -> None:
+        pass
+
+
+def content_of(handle: str) -> dict[str, Any] | None:
+    """Return the content of the session with this public name; None if it has ended. Reads the database."""
+    row = Session.objects.filter(handle=handle, expire_date__gt=now()).first()
+    return SessionStore().decode(row.session_data) if row is not None else None
+
+
+def account_of(content: dict[str, Any]) -> User | None:
+    """Return the active account that is signed in, with its present password, in a session of this content."""
+    request: Any = SimpleNamespace(session=_Content(content))
+    user = get_user(request)
+    return user if isinstance(user, User) and user.is_active else None

@@ -135,8 +135,9 @@ def _within_namespaces(
 
 
 def writable(settings: Settings) -> list[str]:
-    """Return the replica's own directories."""
-    return [str(settings.work), str(settings.output), str(settings.temporary)]
+    """Return the directories in which the process may write."""
+    own = [settings.work, settings.output, settings.temporary]
+    return [str(path) for path in (*own, settings.home) if path is not None]
 
 
 def limits(settings: Settings) -> Iterator[tuple[int, int, int]]:
@@ -169,7 +170,7 @@ def environment(settings: Settings, temporary: str) -> dict[str, str]:
         **settings.child_environment,
         contract.WORK_DIR: str(settings.work),
         contract.OUTPUT_DIR: str(settings.output),
-        "HOME": str(settings.work),
+        "HOME": str(settings.home or settings.work),
         "TMPDIR": temporary,
         **_inspection(settings, temporary),
         **_parameters(settings, temporary),

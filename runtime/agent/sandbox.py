@@ -24,7 +24,7 @@ _DEBIAN = "python3*"
 def visible_tree(settings: Settings, command: Sequence[str]) -> view.View:
     """Return the file system view within namespaces."""
     uid, gid = (settings.run_as, settings.run_as) if settings.run_as else (os.geteuid(), os.getegid())
-    own = (str(settings.work), str(settings.output))
+    own = [str(path) for path in (settings.work, settings.output, settings.home) if path is not None]
     return view.build(uid, gid, _readable(settings, command), own, str(settings.work), str(settings.temporary))
 
 
@@ -49,7 +49,8 @@ def _grants(settings: Settings, command: Sequence[str]) -> Mapping[str, int]:
     configuration = [*view.configuration(), *_ACCOUNTS, *map(str, Path("/etc").glob(_DEBIAN))]
     readable = dict.fromkeys([*_SYSTEM, *configuration, *kinds, *readable_paths], landlock.READ_ONLY)
     devices = dict.fromkeys(landlock.DEVICES, landlock.DEVICE)
-    own = dict.fromkeys(map(str, (settings.work, settings.output, settings.temporary)), landlock.EVERYTHING)
+    written = (settings.work, settings.output, settings.temporary, settings.home)
+    own = dict.fromkeys((str(path) for path in written if path is not None), landlock.EVERYTHING)
     return {**readable, **devices, launch_request.SHARED_MEMORY: landlock.SHARE, **own}
 
 

@@ -35,6 +35,7 @@ class Settings:
     work: Path
     output: Path
     temporary: Path
+    home: Path | None
     ingest_url: str
     coordination: str
     lease: float
@@ -64,6 +65,10 @@ class Settings:
     def replica(self) -> str:
         return f"{self.role}-{self.index}"
 
+    @property
+    def runs_user_code(self) -> bool:
+        return self.sandbox != contract.NO_SANDBOX or self.role == contract.TRAINER
+
 
 def read(environ: Mapping[str, str]) -> Settings:
     """Read the contract. Raises KeyError for a missing variable and ValueError for an invalid one."""
@@ -81,6 +86,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         work=Path(environ.get(contract.WORK_DIR) or directory / "work"),
         output=Path(environ.get(contract.OUTPUT_DIR) or directory / "output"),
         temporary=directory / "tmp",
+        home=Path(given) if (given := environ.get(contract.NOTEBOOK_HOME)) else None,
         ingest_url=environ[contract.INGEST_URL],
         coordination=environ[contract.COORDINATION],
         lease=float(environ.get(contract.LEASE, contract.LEASE_SECONDS[environment.role])),

@@ -111,6 +111,7 @@ class Supervisor:
         from runtime.agent.control.server import ControlServer
         from runtime.agent.terminal.guest import Guests
         from runtime.agent.terminal.handlers import Handlers
+        from runtime.agent.tunnel.handler import connect
 
         if listening is None:
             return
@@ -119,8 +120,8 @@ class Supervisor:
             return
         settings = self._settings
         self._guests = Guests(settings, self._command, started)
-        user_code = settings.sandbox != contract.NO_SANDBOX or settings.role == contract.TRAINER
-        calls = {**CALLS, **Handlers(self._guests, user_code=user_code).calls()}
+        terminals = Handlers(self._guests, user_code=settings.runs_user_code).calls()
+        calls = {**CALLS, **terminals, "connect": connect}
         self._control = ControlServer(settings, started, listening, calls)
         self._control.start()
 

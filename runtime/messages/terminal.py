@@ -1,4 +1,4 @@
-"""Messages of terminals and commands in a replica."""
+"""Messages of terminals, commands and connections in a replica."""
 
 from runtime.messages import Template as _
 from runtime.messages import register
@@ -9,5 +9,8 @@ TOO_MANY_COMMANDS = _("This replica runs {most} commands at once, which is the m
 COMMAND_INVALID = _("Send the command as a list of 1 to {arguments} texts with at most {bytes} characters together.")
 COMMAND_NOT_STARTED = _("The program could not be started: {why}")
 NO_USER_CODE = _("This replica runs no code of yours, so it has no terminal.")
+NO_SERVERS = _("This replica runs no code of yours, so nothing can be reached in it.")
+CONNECTION_INVALID = _("Name a port from 1 to 65535, or a socket in the temporary directory of the replica.")
+NOT_LISTENING = _("Nothing listens at {address} in the replica.")
 
 register("terminal", globals())

@@ -26,6 +26,7 @@ from datasets.indexing import indexing
 from datasets.services import create_dataset
 from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.models import Job, Replica
+from jobs.notebooks import services as notebooks
 from jobs.selectors import specifications
 from jobs.services import jobs as job_services
 from jobs.services import replica_reports
@@ -77,6 +78,8 @@ BODIES: Mapping[str, Any] = {
     "POST /api/v1/namespaces/{ns}/hand-over": {"username": "developer"},
     "POST /api/v1/namespaces/{ns}/invitations": {"who": "ada@example.org"},
     "POST /api/v1/namespaces/{ns}/jobs": SPEC,
+    "POST /api/v1/namespaces/{ns}/notebooks": {"name": "second"},
+    "PATCH /api/v1/notebooks/{notebook_id}": {"idle": "1h"},
     "POST /api/v1/namespaces/{ns}/members": {"username": "grace", "role": "viewer"},
     "PUT /api/v1/namespaces/{ns}/quota": {"limits": {"cpu": 3}},
     "POST /api/v1/namespaces/{ns}/quota/requests": {"limits": {"cpu": 3}, "reason": "A course."},
@@ -147,7 +150,9 @@ def furnish(personas: Personas) -> Callable[[str], Places]:
     stored = upload(personas)
     recording = recordings.begin(running, "trainer-0", "developer")
     assert recordings.add_part(recording, b"[1, 2]")
+    notebook, _ = notebooks.create(actor=personas.developer, namespace="team", body={"name": "first"})
     places = {
+        "notebook_id": str(notebook.pk),
         "recording_id": str(recording.pk),
         "ns": "team",
         "job_id": str(running.pk),

@@ -39,6 +39,7 @@ JOB_LABEL, ATTEMPT_LABEL, NUMBER_LABEL = "regatta/job", "regatta/attempt", "rega
 # Paths in a pod.
 WORKSPACE = PurePosixPath("/regatta")
 DATA, CHECKPOINTS = WORKSPACE / "data", PurePosixPath("/checkpoints")
+HOME = PurePosixPath("/home/notebook")
 # Paths in an image, as the builder lays it out.
 PLATFORM_PYTHON = PurePosixPath("/opt/regatta/bin/python")
 CODE = PurePosixPath("/opt/job/code")
@@ -53,7 +54,7 @@ _SILENCE = 30
 # Variables that go into the Secret. The user's variables may be confidential.
 SECRET = (
     *(contract.INGEST_TOKEN, contract.WIRE_SECRET, contract.CONTROL_KEY),
-    *(contract.COORDINATION, contract.USER_ENVIRONMENT),
+    *(contract.COORDINATION, contract.USER_ENVIRONMENT, contract.CLIENT_TOKEN),
 )
 # The name of a pod's one container.
 CONTAINER = "replica"
@@ -83,7 +84,8 @@ class Cluster:
 
     ``image``: for jobs without an image of their own. ``prefix``: of the names of namespaces. ``gpu``: the resource
     name of a GPU. ``data``: mounts of datasets; datasets outside them are fetched. ``checkpoints``: a volume for the
-    checkpoints of the namespace's jobs; None: checkpoints are not kept. ``burst``: cores that a small replica may use
+    checkpoints of the namespace's jobs; None: checkpoints are not kept. ``homes``: a volume for the homes of the
+    namespace's notebooks; None: they end with the notebook's job. ``burst``: cores that a small replica may use
     while its node has idle cores. ``placement``: fields of a pod that choose its nodes. ``replaces``: whether the
     controller may replace lost pods within starts that the portal grants in advance.
     """
@@ -93,6 +95,7 @@ class Cluster:
     gpu: str = "nvidia.com/gpu"
     data: Sequence[Mount] = ()
     checkpoints: Mapping[str, Any] | None = None
+    homes: Mapping[str, Any] | None = None
     pull_secret: str = ""
     placement: Mapping[str, Any] = field(default_factory=dict)
     shared_memory: int = 64 * 2**20
@@ -253,6 +256,8 @@ def _container(
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": [
             {"name": name, "mountPath": str(path), **({"readOnly": True} if read_only else {})}
+            # Of the volume of homes, a pod sees that of its own namespace.
+            | ({"subPath": f"homes/{replica.home}"} if name == "home" and cluster.homes is not None else {})
             for name, (path, _, read_only) in volumes.items()
         ],
     }
@@ -289,6 +294,8 @@ def _volumes(replica: ReplicaPlan, cluster: Cluster) -> Iterator[tuple[str, tupl
         yield f"data-{number}", (mount.path, dict(mount.volume), not mount.writable)
     if cluster.checkpoints is not None and not replica.runs_user_code:
         yield "checkpoints", (CHECKPOINTS, dict(cluster.checkpoints), False)
+    if replica.home:
+        yield "home", (HOME, dict(cluster.homes or {"emptyDir": {}}), False)
 
 
 def _environment(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> Iterator[Manifest]:
@@ -336,6 +343,8 @@ def _plain(plan: LaunchPlan, replica: ReplicaPlan, cluster: Cluster) -> dict[str
         decided[contract.COORDINATION] = f"sqlite:///{WORKSPACE / 'coordination.sqlite3'}"
     if plan.image and replica.runs_user_code:
         decided[contract.CODE_DIR] = str(CODE)
+    if replica.home:
+        decided[contract.NOTEBOOK_HOME] = str(HOME)
     if cluster.checkpoints is not None and not replica.runs_user_code:
         decided[contract.CHECKPOINT_DIR] = str(CHECKPOINTS / plan.ref.job_id)
     return {**cluster.extra_environment, **stated, **decided}

@@ -50,7 +50,8 @@ from jobs.backends.base import (
     ReplicaPlan,
 )
 from jobs.backends.checkpoint_store import CheckpointStore
-from jobs.backends.local import cgroups, ports, process_sessions, uids
+from jobs.backends.home_store import HomeStore
+from jobs.backends.local import cgroups, homes, ports, process_sessions, uids
 from jobs.backends.local.attempt_ports import PORTS_FILE, PORTS_LOCK, peer_environments, ports_in
 from jobs.backends.local.isolation import Policy
 from jobs.backends.local.plan_files import PLAN_FILE, draft, read_plan, write_first, write_plan, write_private
@@ -96,6 +97,7 @@ class LocalBackend:
         self._attempts = attempts
         self._policy = policy
         self._checkpoint_store = CheckpointStore(attempts.absolute() / CHECKPOINTS)
+        self._home_store = HomeStore(attempts.absolute().parent / homes.DIRECTORY)
         self._clock = clock
         self._unwritten: dict[Path, float] = {}  # unix times of stop requests that could not be written to a file
 
@@ -265,6 +267,8 @@ class LocalBackend:
         make_directories(directory, plan.bundle if replica.runs_user_code else None)
         if contract.RUN_AS in isolation:
             chown_directories(directory, int(isolation[contract.RUN_AS]))
+        if replica.home:
+            homes.prepare(self._home_store.of(replica.home), int(isolation.get(contract.RUN_AS, 0)) or None)
         cgroups.make(self._policy().cgroups if self._policy else None, directory, replica, start_number)
         order = self._order(attempt, plan, replica, start_number, lock, ("--", *replica.command), open_files)
         if self._policy is not None and (network := self._policy().network):
@@ -338,6 +342,7 @@ class LocalBackend:
             contract.LIMIT_CPU_SECONDS: str(replica.cpu_seconds),
             contract.LOCK_FD: str(lock),
             "PYTHONPATH": str(self._import_path()),
+            **({contract.NOTEBOOK_HOME: str(self._home_store.of(replica.home))} if replica.home else {}),
             **self._isolation(attempt, replica),
             **cgroups.variables(directory),
         }
@@ -349,7 +354,8 @@ class LocalBackend:
             return {}
         policy = self._policy()
         kind = contract.NAMESPACES if policy.namespaces else contract.LANDLOCK
-        identity = {contract.RUN_AS: str(uids.of(attempt, policy.uids))} if policy.uids is not None else {}
+        home = self._home_store.of(replica.home) if replica.home else None
+        identity = {contract.RUN_AS: str(uids.of(attempt, policy.uids, home))} if policy.uids is not None else {}
         return {contract.SANDBOX: kind, contract.LIMIT_DISK: str(policy.disk), **identity}
 
     def _import_path(self) -> Path:

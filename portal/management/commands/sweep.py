@@ -83,6 +83,7 @@ class Command(BaseCommand):
 def _tasks() -> tuple[Task, ...]:
     """Return the periodic tasks in the order of a pass."""
     from datasets.garbage_collection import Maintenance
+    from jobs.control.replica_http import get_json
     from jobs.elastic.controller.controller import Controller
     from jobs.launch.cluster_namespaces import NamespaceUpdates
     from jobs.launch.coordination_accounts import AccountCleanup
@@ -93,6 +94,8 @@ def _tasks() -> tuple[Task, ...]:
     from jobs.maintenance.retention import Retaining
     from jobs.maintenance.statistics import Statistics
     from jobs.maintenance.stream_compaction import seal_due
+    from jobs.notebooks.idle import NotebookWatch
+    from jobs.notebooks.sessions import SessionCleanup
     from jobs.reconcile.admission import Explanations
     from jobs.reconcile.progress_watch import ProgressWatch
     from jobs.reconcile.sweep import sweep
@@ -107,6 +110,7 @@ def _tasks() -> tuple[Task, ...]:
         Task("elastic", Controller().when_due),
         Task("jobs", partial(sweep, watch=Watch(), explanations=Explanations())),
         Task("progress", ProgressWatch(inspection.stacks_of).when_due),
+        Task("notebooks", NotebookWatch(get_json).when_due),
         Task("sealing", seal_due),
         Task("following", Following().when_due),
         Task("pruning", Pruning().when_due),
@@ -115,6 +119,7 @@ def _tasks() -> tuple[Task, ...]:
         Task("storage", Accounting().when_due),
         Task("datasets", Maintenance(versions_in_use).when_due),
         Task("namespaces", NamespaceUpdates().when_due),
+        Task("notebook sessions", SessionCleanup().when_due),
         Task("e-mail", Outbox().when_due),
         Task("sign-in attempts", SignInAttempts().when_due),
         Task("statistics", Statistics().when_due, everywhere=True),

@@ -10,7 +10,7 @@ from runtime.agent.control.call import Call, Handler, Refusal
 from runtime.agent.control.recording import objects, samples
 from runtime.agent.control.stacks import stacks
 
-__all__ = ["CALLS", "Call", "Handler", "Refusal"]
+__all__ = ["CALLS", "STREAMS", "Call", "Handler", "Refusal"]
 
 
 def _ping(call: Call) -> Mapping[str, Any]:
@@ -18,3 +18,5 @@ def _ping(call: Call) -> Mapping[str, Any]:
 
 
 CALLS: Mapping[str, Handler] = {"ping": _ping, "stacks": stacks, "samples": samples, "objects": objects}
+# Calls (``runtime.agent.tunnel``) with a limit of their own, because a page opens many of them at once.
+STREAMS = frozenset({"connect"})

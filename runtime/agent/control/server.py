@@ -19,7 +19,7 @@ from typing import Any
 
 from runtime import contract
 from runtime.agent.child_process import Child
-from runtime.agent.control.calls import CALLS, Call, Handler, Refusal
+from runtime.agent.control.calls import CALLS, STREAMS, Call, Handler, Refusal
 from runtime.agent.settings import Settings
 from runtime.control import handshake, identity
 from runtime.control.connection import Closed, Connection
@@ -27,8 +27,8 @@ from runtime.errors import WireError
 
 # Connections without proof at a time; one more ends the oldest.
 UNPROVEN_LIMIT = 16
-# Calls at a time; one more is refused.
-CALL_LIMIT = 16
+# Calls at a time, and streams (``calls.STREAMS``) at a time; one more is refused.
+CALL_LIMIT, STREAM_LIMIT = 16, 256
 _BACKLOG = 128  # connections that the kernel holds until they are accepted
 # The pause after an accepted connection while others have no proof: a flood of connections takes few cycles.
 _FLOOD_PAUSE = 0.01
@@ -52,6 +52,8 @@ def listener(settings: Settings) -> socket.socket | None:
         listening = socket.create_server((host, settings.control_port), family=family, backlog=_BACKLOG)
         # Of accepted connections too: after the loss of a portal's node, a call would keep its place for ever.
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # A frame is sent at once: a keystroke must not wait for the acknowledgement of the one before it.
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for option, value in _KEEPALIVE.items():
             listening.setsockopt(socket.IPPROTO_TCP, option, value)
         return listening
@@ -92,6 +94,7 @@ class ControlServer:
         self._lock = threading.Lock()
         self._unproven: dict[Connection, None] = {}  # the oldest first
         self._proven: set[Connection] = set()
+        self._running = {True: 0, False: 0}  # streams and other calls
         self._closed = False
 
     def start(self) -> None:
@@ -147,12 +150,10 @@ class ControlServer:
     def _serve(self, connection: Connection) -> None:
         try:
             handshake.check(connection, self._settings.control_key, self._name, self._proof_seconds)
-            if not self._admit(connection):
-                connection.send_document(_refused("busy", f"The agent answers {CALL_LIMIT} calls at a time."), 1.0)
-                return
+            self._admit(connection)
             connection.accept_all()
             request = connection.receive_document(REQUEST_SECONDS)
-            if (answer := self._answer(connection, request)) is not None:
+            if (answer := self._limited(connection, request)) is not None:
                 connection.send_document(answer, ANSWER_SECONDS)
         except WireError:
             pass  # the peer is gone, or is not the portal
@@ -160,14 +161,29 @@ class ControlServer:
             self._discard(connection)
             connection.close()
 
-    def _admit(self, connection: Connection) -> bool:
+    def _admit(self, connection: Connection) -> None:
+        """Note the proof. Raises Closed for a connection that was ended before, or beyond all limits together."""
         with self._lock:
             if self._unproven.pop(connection, connection) is connection:
                 raise Closed("too many connections had no proof")
-            if len(self._proven) >= CALL_LIMIT:
-                return False
+            if len(self._proven) >= 2 * (CALL_LIMIT + STREAM_LIMIT):
+                raise Closed("too many connections are open")
             self._proven.add(connection)
-            return True
+
+    def _limited(self, connection: Connection, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the answer, or a refusal if as many calls of the kind run as may."""
+        name = request.get("call")
+        is_stream = isinstance(name, str) and name in STREAMS
+        limit, kind = (STREAM_LIMIT, "streams") if is_stream else (CALL_LIMIT, "calls")
+        with self._lock:
+            if self._running[is_stream] >= limit:
+                return _refused("busy", f"The agent answers {limit} {kind} at a time.")
+            self._running[is_stream] += 1
+        try:
+            return self._answer(connection, request)
+        finally:
+            with self._lock:
+                self._running[is_stream] -= 1
 
     def _answer(self, connection: Connection, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
         name = request.get("call")

@@ -65,7 +65,14 @@ class ControlFrames:
             raise OSError(str(error)) from None
 
 
-def await_room(descriptor: int, connection: Connection, seconds: float) -> None:
+class Descriptor(Protocol):
+    """A connection that can be polled."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+
+def await_room(descriptor: int, connection: Descriptor, seconds: float) -> None:
     """Wait until the descriptor accepts input. Raises ConnectionError once the connection, which sent it, has ended.
 
     Returns after ``seconds`` at the latest, and for a descriptor that nobody reads any more.

@@ -11,12 +11,14 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver
 
 from datasets import services as datasets
-from jobs.models import Attempt, Job
+from jobs.models import Attempt, Job, Notebook
+from jobs.notebooks import services as notebooks
 from jobs.services import replica_reports
 from tests.factories import make_attempt
 from tests.personas import EVERYBODY, SHUT_OUT, Personas
 
 pytestmark = pytest.mark.django_db
+NOTEBOOK_ID = "11111111-1111-4111-8111-111111111111"
 NONE = "00000000-0000-4000-8000-000000000000"
 CONTENT, SHA = b"m", "62c66a7a5dd70c3146618063c344e531e6d4b59e379808443ce962b3abd63c5a"
 
@@ -40,6 +42,7 @@ USER_DEEDS = ("enable", "disable", "make-admin", "no-admin", "reset-password", "
 AGENTS = "401 401 401 401 401 401"
 
 NS, JOB, INGEST = "api/v1/namespaces/<str:ns>", "api/v1/jobs/<uuid:job_id>", "ingest/v1/attempts/<uuid:attempt_id>"
+NOTEBOOK, NOTEBOOKS_PAGE = "api/v1/notebooks/<uuid:notebook_id>", "n/<str:ns>/notebooks"
 DATASET = "api/v1/datasets/<str:ns>/<str:name>"
 DATASET_PAGE = "datasets/<str:ns>/<str:name>"
 VERSION = f"{DATASET}/versions/<int:number>"
@@ -240,6 +243,22 @@ TABLE = {
     f"GET {JOB}/metrics.csv": MEMBERS,
     f"GET {JOB}/logs": MEMBERS,
     f"GET {JOB}/logs/download": MEMBERS,
+    # Notebooks
+    f"GET {NS}/notebooks": MEMBERS,
+    f"POST {NS}/notebooks": "422 422 422 403 404 401",
+    f"GET {NOTEBOOK}": MEMBERS,
+    f"PATCH {NOTEBOOK}": "200 200 200 403 404 401",
+    f"DELETE {NOTEBOOK}": "204 404 404 404 404 401",  # the first deletes it
+    f"POST {NOTEBOOK}/start": "200 200 200 403 404 401",
+    f"POST {NOTEBOOK}/stop": "200 200 200 403 404 401",
+    f"GET {NOTEBOOKS_PAGE}": MEMBERS_PAGE,
+    f"POST {NOTEBOOKS_PAGE}/new": "422 422 422 403 404 302",
+    # A form with an error message redirects to the page.
+    f"POST {NOTEBOOKS_PAGE}/of-dataset": "302 302 302 403 404 302",
+    f"POST {NOTEBOOKS_PAGE}/<uuid:notebook_id>/start": "302 302 302 403 404 302",
+    f"POST {NOTEBOOKS_PAGE}/<uuid:notebook_id>/stop": "302 302 302 403 404 302",
+    f"POST {NOTEBOOKS_PAGE}/<uuid:notebook_id>/delete": "302 404 404 403 404 302",  # the first deletes it
+    "POST n/<str:ns>/jobs/<uuid:job_id>/notebook": "302 302 302 403 404 302",
     # Requests of agents: no session is accepted
     **{
         f"POST {INGEST}/{call}": AGENTS
@@ -278,10 +297,18 @@ def dataset(personas: Personas) -> None:
     datasets.begin_version(actor=personas.developer, ns="team", name="mine")
 
 
+@pytest.fixture(autouse=True)
+def notebook(personas: Personas) -> None:
+    """A notebook of ``team`` that was never started."""
+    made, _ = notebooks.create(actor=personas.developer, namespace="team", body={"name": "first"})
+    Notebook.objects.filter(pk=made.pk).update(id=NOTEBOOK_ID)
+
+
 def address(route: str, job: Job) -> str:
     values = {
         "<str:ns>": "team",
         "<uuid:job_id>": str(job.pk),
+        "<uuid:notebook_id>": NOTEBOOK_ID,
         "<uuid:attempt_id>": str(Attempt.objects.get(job=job).pk),
         "<path:name>": "model.npz",
         "public/<str:name>": "public/digits",

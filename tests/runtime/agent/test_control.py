@@ -190,7 +190,7 @@ def test_calls_above_the_limit_are_refused_as_busy(subject: Subject) -> None:
     held = [proven(subject.directory) for _ in range(server.CALL_LIMIT)]
     for each in held:
         each.send_document({"call": "wait"}, SECONDS)
-    until("all are admitted", lambda: len(subject.servers[0]._proven) == server.CALL_LIMIT)
+    until("all are admitted", lambda: subject.servers[0]._running[False] == server.CALL_LIMIT)
     assert called(subject.directory, {"call": "wait"})["code"] == "busy"
     for each in held:
         each.close()
