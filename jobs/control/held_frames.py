@@ -17,7 +17,7 @@ _LARGEST_LINE, _LARGEST_SIZE = 2**31, 2**53
 
 @dataclass(frozen=True)
 class Variable:
-    """``size`` in bytes; None: not known. ``shape``: length of a container, or shape and type of an array."""
+    """``size`` in bytes; None: not known. ``shape``: length of a container, ``[3]``, or shape and type of an array."""
 
     name: str
     type: str

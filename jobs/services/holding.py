@@ -81,7 +81,7 @@ def release(*, actor: User, job_id: UUID | str, wanted: object) -> list[Asked]:
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     ref, running = running_replicas(job)
-    held = set(Replica.objects.filter(attempt=ref.attempt_id, held__isnull=False).values_list("name", flat=True))
+    held = set(Replica.objects.filter(attempt=UUID(ref.attempt_id), held__isnull=False).values_list("name", flat=True))
     chosen = wanted.get("replicas") if isinstance(wanted, dict) else None
     names = [name for name in _chosen(chosen, running) if name in held]
     if not names:

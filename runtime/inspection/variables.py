@@ -123,7 +123,7 @@ def _shape(value: Any) -> str:
         device = getattr(value, "device", "cpu")
         return f"{tuple(value.shape)} {value.dtype}" + ("" if str(device) == "cpu" else f" {device}")
     if isinstance(value, (list, tuple, dict, set, frozenset, str, bytes, bytearray)):
-        return str(len(value))
+        return f"[{len(value)}]"
     return ""
 
 
@@ -141,7 +141,7 @@ def _text(value: Any, depth: int = _DEPTH) -> str:
 
 
 def _elements(value: Any, depth: int) -> str:
-    opening, closing = {list: "[]", tuple: "()", dict: "{}"}.get(type(value), "{}")
+    opening, closing = "[]" if isinstance(value, list) else "()" if isinstance(value, tuple) else "{}"
     if depth == 0:
         return f"{opening}…{closing}" if value else opening + closing
     if isinstance(value, dict):

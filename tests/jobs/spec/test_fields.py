@@ -67,7 +67,7 @@ def test_every_field_is_read_once() -> None:
 
 def test_the_stored_specification_has_all_fields_but_the_files_and_a_usual_master() -> None:
     stored = parse({"name": "a", "files": {"train.py": ""}}).to_json()
-    assert set(leaves(stored)) | {"files", "roles.master.cpu", "on_stall", "stall_timeout"} == set(PATHS)
+    assert set(leaves(stored)) | {"files", "roles.master.cpu", "on_stall", "stall_timeout", "hold"} == set(PATHS)
 
 
 def leaves(body: dict[str, Any], start: str = "") -> list[str]:

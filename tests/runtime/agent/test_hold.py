@@ -65,7 +65,7 @@ def test_the_variables_of_each_frame_are_shown_with_type_size_and_a_short_text(r
         "name": "weights", "type": "numpy.ndarray", "size": 48, "shape": "(3, 4) float32",
         "text": "[0, 1, 2, 3, 4, 5, …]",
     }  # fmt: skip
-    assert (shown["names"]["shape"], shown["names"]["text"]) == ("1000", "['a', 'a', 'a', 'a', 'a', 'a', …]")
+    assert (shown["names"]["shape"], shown["names"]["text"]) == ("[1000]", "['a', 'a', 'a', 'a', 'a', 'a', …]")
     assert shown["batch"]["text"] == "x" * 200
     # Modules, functions and classes only repeat the program's text.
     assert answer["frames"][1]["variables"] == []
