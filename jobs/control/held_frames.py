@@ -50,13 +50,13 @@ class HeldProgram:
 
 def read(answer: Mapping[str, Any]) -> HeldProgram:
     """Return the answer of the agent's call ``variables``, without what is not of the expected form."""
-    room, complete = CHARACTERS, answer.get("complete") is True
+    left, complete = CHARACTERS, answer.get("complete") is True
     frames: list[HeldFrame] = []
     for one in _listed(answer.get("frames"), FRAMES):
         variables: list[Variable] = []
         for found in map(_variable, _listed(one.get("variables"), VARIABLES)):
-            room -= found.characters
-            if room < 0:
+            left -= found.characters
+            if left < 0:
                 complete = False
                 break
             variables.append(found)

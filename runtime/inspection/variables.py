@@ -63,7 +63,7 @@ def _frames(where: TracebackType | None) -> Iterator[Any]:
 
 def _describe_frames(frames: list[dict[str, Any]], found: list[Any]) -> bool:
     """Append the frames to ``frames``. Return whether nothing was left out."""
-    room = CHARACTERS
+    left = CHARACTERS
     complete = len(found) <= FRAMES
     for frame, line in found[::-1][:FRAMES]:
         code = frame.f_code
@@ -74,8 +74,8 @@ def _describe_frames(frames: list[dict[str, Any]], found: list[Any]) -> bool:
         complete = complete and len(shown) <= VARIABLES
         for name, value in shown[:VARIABLES]:
             one = _variable(name, value)
-            room -= sum(len(str(part)) for part in one.values())
-            if room < 0:
+            left -= sum(len(str(part)) for part in one.values())
+            if left < 0:
                 return False
             variables.append(one)
     return complete

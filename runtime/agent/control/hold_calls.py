@@ -72,7 +72,7 @@ def bounded(answer: Mapping[str, Any], work: str) -> dict[str, Any]:
     Files below ``work``, the directory of the job's code, are named relative to it.
     """
     frames: list[dict[str, Any]] = []
-    complete, room = answer.get("complete") is True, _LONGEST
+    complete, left = answer.get("complete") is True, _LONGEST
     for one in _listed(answer.get("frames"), variables.FRAMES):
         line = one.get("line")
         frame = {
@@ -84,8 +84,8 @@ def bounded(answer: Mapping[str, Any], work: str) -> dict[str, Any]:
         frames.append(frame)
         for found in _listed(one.get("variables"), variables.VARIABLES):
             variable = _variable(found)
-            room -= len(json.dumps(variable, ensure_ascii=False).encode("utf-8", "replace"))
-            if room < 0:
+            left -= len(json.dumps(variable, ensure_ascii=False).encode("utf-8", "replace"))
+            if left < 0:
                 complete = False
                 break
             shown.append(variable)
