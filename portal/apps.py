@@ -10,6 +10,7 @@ CATALOGUES = (
     "jobs.messages.cluster",
     "jobs.messages.control",
     "jobs.messages.elastic",
+    "jobs.messages.holds",
     "jobs.messages.jobs",
     "jobs.messages.notebooks",
     "jobs.messages.specification",

@@ -69,6 +69,8 @@ CONTROL_KEY = "REGATTA_CONTROL_KEY"
 CONTROL_PORT = "REGATTA_CONTROL_PORT"  # TCP port of the control channel in a pod; unset: a socket in REPLICA_DIR
 # Directory of the sockets by which the agent looks into Python processes (runtime.inspection).
 INSPECTION = "REGATTA_INSPECTION"
+# Seconds for which a program that ends with an exception is held (runtime.inspection.holding); unset: 0.
+HOLD = "REGATTA_HOLD_SECONDS"
 CHECKPOINT_DIR = "REGATTA_CHECKPOINT_DIR"  # of the job, with a directory per attempt; empty: no checkpoints
 CHECKPOINT_SECONDS = "REGATTA_CHECKPOINT_SECONDS"  # between two checkpoints
 REPLICA_DIR = "REGATTA_REPLICA_DIR"  # the agent's own directory: state file, lock, spool
@@ -142,6 +144,7 @@ AGENT_ONLY = (
     INGEST_TOKEN,
     CONTROL_KEY,
     CONTROL_PORT,
+    HOLD,
     REPLICA_DIR,
     LOG_CAP,
     LEASE,
@@ -179,6 +182,7 @@ BATCH_SECONDS_LIMIT = 10.0  # the longest age that an agent accepts from the por
 LEASE_SECONDS: Mapping[str, float] = {MASTER: 15.0, PSERVER: 10.0, TRAINER: 10.0}
 OUTAGE_SECONDS = 120.0
 GATHER_SECONDS = 60.0
+HOLD_SECONDS_LIMIT = 4 * 3600  # the longest time for which a program is held
 HEARTBEAT_SECONDS = 2.0  # the agent sends a heartbeat at this time after its last call ...
 HEARTBEAT_LIMIT_SECONDS = 10.0  # ... and at this time after its last heartbeat, whatever else it sends
 

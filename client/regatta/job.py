@@ -111,6 +111,18 @@ class Job:
         """Run the job again, as its next attempt."""
         return self._jobs.retry(self.id)
 
+    def hold(self, seconds: int = 900) -> None:
+        """Hold programs that end with an exception from now on, so that their variables can be looked at."""
+        self._jobs.hold(self.id, seconds)
+
+    def release(self) -> None:
+        """Let the programs end that are held at their exception."""
+        self._jobs.release(self.id)
+
+    def variables(self, replica: str = "trainer-0") -> dict[str, Any]:
+        """Return the frames of a held program with their variables: see ``Jobs.variables``."""
+        return self._jobs.variables(self.id, replica)
+
     def scale(self, **replicas: int) -> Job:
         """Change the desired replicas: ``job.scale(trainer=4)``."""
         return self._jobs.scale(self.id, **replicas)

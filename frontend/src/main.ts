@@ -100,6 +100,7 @@ const PARTS: [string, () => Promise<unknown>][] = [
   ["cluster-chart", () => import("./elements/cluster-chart")],
   ["log-view", () => import("./elements/log-view")],
   ["live-status", () => import("./elements/live-status")],
+  ["held-programs", () => import("./elements/held-programs")],
   ["look-inside", () => import("./elements/look-inside")],
   ["data-upload", () => import("./elements/data-upload")],
   ["[data-indexing]", () => import("./dataset-page")],

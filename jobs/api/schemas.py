@@ -18,6 +18,11 @@ class SpecField(serializers.DictField):
     """A job specification."""
 
 
+class HeldOutput(serializers.Serializer[Any]):
+    exception = serializers.CharField(help_text="The type of the exception.")
+    until = serializers.DateTimeField()
+
+
 class ReplicaOutput(serializers.Serializer[Any]):
     name = serializers.CharField(help_text="<role>-<index>")
     role = serializers.CharField()
@@ -25,6 +30,7 @@ class ReplicaOutput(serializers.Serializer[Any]):
     start_number = serializers.IntegerField(help_text="How often it was started in this attempt.")
     state = serializers.CharField(help_text="waiting, starting, registered, exited or lost")
     why = serializers.CharField()
+    held = HeldOutput(allow_null=True, help_text="Its program is held at an exception; null: it is not.")
     code = serializers.IntegerField(allow_null=True)
     signal = serializers.IntegerField(allow_null=True)
     started = serializers.DateTimeField(allow_null=True)

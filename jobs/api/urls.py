@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from django.urls import path
 
+from jobs.api import holding as holding_api
 from jobs.api import inspection as inspection_api
 from jobs.api import jobs as job_api
 from jobs.api import notebooks as notebook_api
@@ -17,6 +18,9 @@ urlpatterns = [
     path("jobs/<uuid:job_id>/rehearse", job_api.RehearseView.as_view(), name="api-job-rehearse"),
     path("jobs/<uuid:job_id>/stacks", inspection_api.StacksView.as_view(), name="api-job-stacks"),
     path("jobs/<uuid:job_id>/flamegraph", inspection_api.FlameGraphView.as_view(), name="api-job-flamegraph"),
+    path("jobs/<uuid:job_id>/hold", holding_api.HoldView.as_view(), name="api-job-hold"),
+    path("jobs/<uuid:job_id>/release", holding_api.ReleaseView.as_view(), name="api-job-release"),
+    path("jobs/<uuid:job_id>/variables", holding_api.VariablesView.as_view(), name="api-job-variables"),
     path("jobs/<uuid:job_id>/clone", job_api.CloneView.as_view(), name="api-job-clone"),
     path("jobs/<uuid:job_id>/events", job_api.EventsView.as_view(), name="api-job-events"),
     path("jobs/<uuid:job_id>/files", job_api.FilesView.as_view(), name="api-job-files"),

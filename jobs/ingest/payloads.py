@@ -19,7 +19,7 @@ TEXT_LIMIT = contract.LINE_LIMIT + 1024  # characters of a line: the agent adds 
 KIND_LIMIT = 32
 WHY_LIMIT = 4000
 NAME_LIMIT = 200
-PHASES = ("starting", "registered", "exited")
+PHASES = ("starting", "registered", "held", "released", "exited")
 
 _REPLICA = re.compile(r"[a-z]{1,16}-[0-9]{1,6}")
 # Streams of lines: the name that agents send, and the stored name.
@@ -52,7 +52,9 @@ class Batch(Generic[Entry]):
 class Report:
     """State of a replica. ``phase`` is one of ``PHASES``; ``code`` and ``signal`` describe how its process ended.
 
-    ``incarnation`` is the revision of the registration. Agents that support it send it with ``registered``.
+    ``incarnation`` is the revision of the registration. Agents that support it send it with ``registered``. With
+    ``held`` they send the name of the ``exception``, and the length (``seconds``) and end (``until``, unix time) of the
+    hold.
     """
 
     replica: str
@@ -63,6 +65,9 @@ class Report:
     why: str
     start_number: int = 1
     incarnation: int | None = None
+    exception: str = ""
+    seconds: int = 0
+    until: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,9 @@ def report(body: Mapping[str, Any]) -> Report:
         why=_message(body, "why"),
         start_number=_whole(body, "start_number") or 1,
         incarnation=_whole(body, "incarnation", _LARGEST_NUMBER),
+        exception=str(body.get("exception", ""))[:NAME_LIMIT],
+        seconds=_whole(body, "seconds") or 0,
+        until=_whole(body, "until", _LARGEST_NUMBER) or 0,
     )
 
 

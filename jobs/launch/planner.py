@@ -163,6 +163,8 @@ def _environment(
         environment[contract.COST_LINES] = "1"
     if _runs_user_code(role, spec):
         environment[contract.USER_CODE] = "1"
+        if spec.hold:
+            environment[contract.HOLD] = f"{spec.hold.total_seconds():.0f}"
     elif role == contract.PSERVER:
         environment[contract.CHECKPOINT_SECONDS] = f"{settings.checkpoint_seconds:g}"
     if settings.traceparent:

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from jobs.backends.base import AttemptView, Phase, ReplicaView
-from jobs.lifecycle import attempt_end
+from jobs.lifecycle import attempt_end, holds
+from jobs.lifecycle.holds import Held
 from jobs.lifecycle.reasons import Reason
 from jobs.lifecycle.replica_facts import ReplicaFact, ending, present_trainers, recovering
 from jobs.lifecycle.state_machine import (
@@ -97,9 +98,14 @@ def _events_of_training(
     if any(replica.unread for replica in replicas):
         return  # the end of an attempt deletes the pods, and their output with them
     decided = attempt_end.decide(job, replicas)
+    held = holds.message(_held(replicas, now))
     if decided:
         if not attempt_end.awaits_cause(job, replicas, now):
             yield decided
+    elif held:
+        # Nothing else is to be expected of the job; a replica that failed before it registered is waited for, too.
+        if held != job.why:
+            yield StrengthChanged(job.attempt, held)
     elif job.state is JobState.REGISTERING and now >= job.changed + policy.registration:
         yield _registration_overdue(job, replicas, policy)
     elif job.state is JobState.REGISTERING and (message := _awaited(replicas)) != (job.why or message):
@@ -111,6 +117,11 @@ def _events_of_training(
         message = facts.stalled or _strength(replicas, recovering(job, replicas))
         if message != job.why:
             yield StrengthChanged(job.attempt, message)
+
+
+def _held(replicas: Sequence[ReplicaFact], now: datetime) -> list[tuple[str, Held]]:
+    """Return the replicas whose program is held."""
+    return [(one.name, one.held) for one in replicas if one.held is not None and not one.ended and one.held.lasts(now)]
 
 
 def merge(replicas: Sequence[ReplicaFact], view: AttemptView | None) -> tuple[ReplicaFact, ...]:

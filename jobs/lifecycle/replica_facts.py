@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from jobs.lifecycle.holds import Held
 from jobs.lifecycle.state_machine import JobView
 from jobs.lifecycle.states import ENDED, JobState, ReplicaState
 from jobs.lifecycle.wording import signal_name
@@ -33,6 +34,7 @@ class ReplicaFact:
     * ``registered``: it has registered since then; ``since``: the time of that.
     * ``flushed``: its agent reported the end, which it does after the last of the output.
     * ``unread``: it has no agent, has ended, and part of its output is not read yet.
+    * ``held``: its program is held at an exception, if that was reported.
     * ``dismissed``: it was stopped because fewer trainers are desired.
     """
 
@@ -52,6 +54,7 @@ class ReplicaFact:
     restarts: int = 0
     rehearsed: bool = False
     finished: datetime | None = None
+    held: Held | None = None
 
     @property
     def index(self) -> int:

@@ -156,6 +156,8 @@ class Replica(models.Model):
     finished = models.DateTimeField(null=True, blank=True)
     # The revision of its registration in the coordination store: of several masters the one with the lowest serves.
     incarnation = models.BigIntegerField(null=True, blank=True)
+    # jobs.lifecycle.holds.Held while its program is held at an exception.
+    held = models.JSONField(null=True, blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["attempt", "name"], name="one_replica_per_name")]

@@ -35,6 +35,7 @@ FRESH: Mapping[str, Any] = {
     "registered": None,
     "finished": None,
     "incarnation": None,
+    "held": None,
 }
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from django.db.models import F
@@ -28,6 +28,7 @@ from jobs.backends.base import AttemptRef
 from jobs.builds import code_snapshots
 from jobs.control import stack_groups
 from jobs.frameworks.definitions import NOTEBOOK
+from jobs.lifecycle.holds import Held
 from jobs.lifecycle.progress import diagnosis, stalls, stragglers
 from jobs.lifecycle.progress.diagnosis import Diagnosis, Facts
 from jobs.lifecycle.progress.reported import Reported
@@ -85,6 +86,7 @@ class _ReplicaRow(NamedTuple):
     start_number: int
     restarts: int
     heartbeat: datetime | None
+    held: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,10 @@ class _Row:
     def heard(self, now: datetime) -> bool:
         """Return whether the agents of all replicas were heard lately; a replica without an agent has no heartbeat."""
         return all(one.heartbeat is None or now - one.heartbeat < HEARD_WITHIN for one in self.replicas)
+
+    def is_held(self, now: datetime) -> bool:
+        """Return whether a program is held at its exception: the others may wait for it."""
+        return any((held := Held.from_json(one.held)) is not None and held.lasts(now) for one in self.replicas)
 
     def ref(self) -> AttemptRef:
         return AttemptRef(str(self.job), str(self.attempt), self.number, self.namespace)
@@ -218,7 +224,7 @@ class ProgressWatch:
         if row.reported.stall:
             _end_stall(row, moved, now)
             return
-        if row.restarting or not row.heard(now):
+        if row.restarting or row.is_held(now) or not row.heard(now):
             memory.signs.postpone(at)
         quiet = stalls.quiet_seconds(memory.signs, at, row.stall_timeout())
         if quiet is not None:

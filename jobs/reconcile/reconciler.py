@@ -24,6 +24,7 @@ from jobs.backends.base import AttemptRef, AttemptView, BackendUnavailable, Laun
 from jobs.frameworks.definitions import meets_once
 from jobs.lifecycle import desired_replicas, fault_injection
 from jobs.lifecycle.cluster_starts import adoptions as adoptions_of
+from jobs.lifecycle.holds import Held
 from jobs.lifecycle.observations import Facts, Policy, events_from, merge
 from jobs.lifecycle.progress.reported import Reported
 from jobs.lifecycle.reasons import Reason
@@ -364,6 +365,7 @@ def replica_fact(row: Replica) -> ReplicaFact:
         restarts=row.restarts,
         rehearsed=row.rehearsed,
         finished=row.finished,
+        held=Held.from_json(row.held),
     )
 
 

@@ -13,6 +13,7 @@ from datasets.storage import default_storage
 from jobs.backends import factory as backend_factory
 from jobs.builds import code_snapshots
 from jobs.lifecycle import fault_injection
+from jobs.lifecycle.holds import Held
 from jobs.lifecycle.states import ACTIVE, JobState, ReplicaState
 from jobs.messages import jobs as messages
 from jobs.models import Artifact, Attempt, Job, Replica
@@ -160,11 +161,17 @@ def _replica_json(replica: Any, why: str) -> dict[str, Any]:
         "start_number": replica.start_number,
         "state": replica.state,
         "why": why,
+        "held": _held_json(replica.held),
         "code": replica.code,
         "signal": replica.signal,
         "started": _when(replica.started),
         "finished": _when(replica.finished),
     }
+
+
+def _held_json(body: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    held = Held.from_json(body)
+    return {"exception": held.exception, "until": _when(held.until)} if held else None
 
 
 def _when(at: datetime | None) -> str | None:

@@ -82,7 +82,7 @@ def take_stacks(*, actor: User, job_id: UUID | str) -> Stacks:
     Raises NotFound, Forbidden, Conflict if no replica runs, and TooManyRequests.
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
-    ref, names = _running(job)
+    ref, names = running_replicas(job)
     with _place(_looks):
         detail = {"replicas": len(names)}
         audit_log.record("job.stacks", str(job.pk), actor=actor, namespace=job.namespace, detail=detail)
@@ -108,7 +108,7 @@ def stacks_of(ref: AttemptRef, names: Sequence[str]) -> tuple[list[ReplicaStacks
         except ControlError as error:
             return ReplicaStacks(name, stack_groups.UNRESPONSIVE, str(error))
 
-    found = stack_groups.bounded(_all_at_once(look, names))
+    found = stack_groups.bounded(all_at_once(look, names))
     spread = (max(asked) - min(asked)) * 1000 if asked else 0.0
     return list(found), round(spread, 1)
 
@@ -136,7 +136,7 @@ def record(*, actor: User, job_id: UUID | str, wanted: object) -> FlameGraph:
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     seconds, chosen = _checked(wanted)
-    ref, running = _running(job)
+    ref, running = running_replicas(job)
     if unknown := sorted(set(chosen or ()) - set(running)):
         raise ValidationFailed({"replicas": [messages.REPLICA_NOT_OF_JOB(name=unknown[0][:100])]})
     names = [name for name in running if chosen is None or name in chosen]
@@ -144,7 +144,7 @@ def record(*, actor: User, job_id: UUID | str, wanted: object) -> FlameGraph:
         detail = {"replicas": len(names), "seconds": seconds}
         audit_log.record("job.flamegraph", str(job.pk), actor=actor, namespace=job.namespace, detail=detail)
         share = RECORDED_CHARACTERS // len(names)
-        found = _all_at_once(lambda name: _record_one(ref, name, seconds, share), names)
+        found = all_at_once(lambda name: _record_one(ref, name, seconds, share), names)
     return FlameGraph(ref.number, seconds, found)
 
 
@@ -190,7 +190,7 @@ def _checked(wanted: object) -> tuple[float, list[str] | None]:
     return float(seconds), chosen
 
 
-def _running(job: Job) -> tuple[AttemptRef, list[str]]:
+def running_replicas(job: Job) -> tuple[AttemptRef, list[str]]:
     """Return the present attempt and the names of its running replicas. Raises Conflict if there is none."""
     attempt = present_attempt(job)
     if attempt is None or job.state not in CHANGEABLE:
@@ -203,6 +203,6 @@ def _running(job: Job) -> tuple[AttemptRef, list[str]]:
     return ref_of(job, attempt), names[:REPLICAS]
 
 
-def _all_at_once(ask: Callable[[str], _Result], names: Sequence[str]) -> list[_Result]:
+def all_at_once(ask: Callable[[str], _Result], names: Sequence[str]) -> list[_Result]:
     with ThreadPoolExecutor(max_workers=len(names), thread_name_prefix="inspection") as pool:
         return list(pool.map(ask, names))

@@ -13,8 +13,10 @@ from django.db.models import Max, Min
 from datasets.storage import default_storage
 from datasets.storage.base import Stat
 from jobs import storage_usage
-from jobs.lifecycle import replica_facts, wording
+from jobs.lifecycle import holds, replica_facts, wording
+from jobs.lifecycle.holds import Held
 from jobs.lifecycle.states import ENDED, ReplicaState
+from jobs.messages import holds as hold_messages
 from jobs.messages import jobs as job_messages
 from jobs.models import Artifact, Attempt, Job, JobEvent, Replica
 from jobs.models.streams import Source
@@ -38,7 +40,7 @@ _EVENTS = "events"  # the kind of source whose numbering ``record_events`` keeps
 
 
 class ReplicaReport(Protocol):
-    """Report of an agent about its replica. ``phase`` is starting, registered or exited."""
+    """Report of an agent about its replica. ``phase`` is starting, registered, held, released or exited."""
 
     @property
     def replica(self) -> str: ...
@@ -56,6 +58,12 @@ class ReplicaReport(Protocol):
     def why(self) -> str: ...
     @property
     def incarnation(self) -> int | None: ...
+    @property
+    def exception(self) -> str: ...
+    @property
+    def seconds(self) -> int: ...
+    @property
+    def until(self) -> int: ...
 
 
 @transaction.atomic
@@ -107,16 +115,36 @@ def _losses(row: Replica) -> list[tuple[datetime, str]]:
     return sorted(since.values_list("kind").annotate(first=Min("at")).values_list("first", "kind"))
 
 
+def _held(row: Replica, report: ReplicaReport, now: datetime) -> str:
+    if row.state in ENDED:
+        return ""
+    held = Held.of(report.exception, report.seconds, report.until, now)
+    before, row.held = Held.from_json(row.held), held.to_json()
+    return "" if before == held else holds.begun(row.name, held)
+
+
+def _released(row: Replica, report: ReplicaReport, now: datetime) -> str:
+    before, row.held = row.held, None
+    return hold_messages.RELEASED(replica=row.name) if before else ""
+
+
 def _exited(row: Replica, report: ReplicaReport, now: datetime) -> str:
     """Store the end of a replica. The agent's report replaces the backend's observation; it has more details."""
     if row.flushed:
         return ""
     row.state, row.flushed, row.finished = ReplicaState.EXITED, True, row.finished or now
+    row.held = None
     row.code, row.signal, row.out_of_memory, row.why = report.code, report.signal, report.out_of_memory, report.why
     return with_full_stop(replica_facts.ending(reconciler.replica_fact(row)))
 
 
-_PHASES = {"starting": _started, "registered": _registered, "exited": _exited}
+_PHASES = {
+    "starting": _started,
+    "registered": _registered,
+    "held": _held,
+    "released": _released,
+    "exited": _exited,
+}
 
 
 def heartbeat(attempt: Attempt, *, replica: str) -> None:

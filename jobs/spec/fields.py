@@ -221,6 +221,14 @@ FIELDS: tuple[Field, ...] = (
         later=True,
     ),
     Field(
+        "hold",
+        kinds.SPAN,
+        "Time for which a program that ends with an exception is held with its frames. Default: none.",
+        check=validators.check_hold,
+        omits_default=True,
+        later=True,
+    ),
+    Field(
         "retries",
         kinds.integer(0, validators.MOST_RETRIES),
         "Number of automatic retries after a failure.",

@@ -37,6 +37,7 @@ class JobSpec:
     * ``elastic``: the platform may change the number of trainers between their ``min`` and ``max``.
     * ``image``: a container image that runs unchanged, with nothing of the platform in it; empty: the platform builds
       one from the files.
+    * ``hold``: time for which a program that ends with an exception is held; None: it is not.
     * ``stall_timeout``: time without progress after which ``on_stall`` applies; None: it follows from the steps.
     """
 
@@ -59,6 +60,7 @@ class JobSpec:
     timeout: timedelta = timedelta(hours=1)
     on_stall: str = stall_actions.NOTIFY
     stall_timeout: timedelta | None = None
+    hold: timedelta | None = None
     retries: int = 0
     elastic: bool = False
 

@@ -17,6 +17,7 @@ from typing import Any
 from packaging.requirements import InvalidRequirement, Requirement
 
 from jobs.frameworks import definitions as frameworks
+from jobs.messages import holds as hold_messages
 from jobs.messages import jobs as job_messages
 from jobs.messages import specification as messages
 from jobs.spec import parameters, quantities, stall_actions
@@ -45,6 +46,7 @@ MOST_PASSES = 100_000
 MOST_RETRIES = 10
 LONGEST = timedelta(days=30)
 # Processes report at intervals of seconds: a shorter time would say nothing.
+LONGEST_HOLD = timedelta(seconds=contract.HOLD_SECONDS_LIMIT)
 SHORTEST_STALL = timedelta(seconds=20)
 IMAGE_LENGTH = 300
 
@@ -249,6 +251,19 @@ def check_stall_timeout(document: Document, path: str, value: timedelta | None) 
         document.fail(path, messages.TIME_OUT_OF_RANGE(least=least, most=most))
         return None
     return value
+
+
+def check_hold(document: Document, path: str, value: timedelta | None) -> timedelta | None:
+    """Check the time of a hold, which the agent keeps: a job with an image of its own has none."""
+    if value is None:
+        return None
+    if document.image:
+        document.fail(path, hold_messages.HOLD_NEEDS_AGENT())
+    elif not timedelta(seconds=1) <= value <= LONGEST_HOLD:
+        document.fail(path, messages.TIME_OUT_OF_RANGE(least="1s", most=quantities.span_text(LONGEST_HOLD)))
+    else:
+        return value
+    return None
 
 
 def check_elastic(document: Document, path: str, value: bool | None) -> bool:

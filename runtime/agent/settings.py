@@ -60,6 +60,7 @@ class Settings:
     traceparent: str = ""
     control_key: bytes = field(repr=False, default=b"")
     control_port: int = 0
+    hold: float = 0.0
 
     @property
     def replica(self) -> str:
@@ -67,6 +68,7 @@ class Settings:
 
     @property
     def runs_user_code(self) -> bool:
+        """Whether the process runs code of a user."""
         return self.sandbox != contract.NO_SANDBOX or self.role == contract.TRAINER
 
 
@@ -111,6 +113,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         traceparent=environ.get(contract.TRACEPARENT, ""),
         control_key=environ.get(contract.CONTROL_KEY, "").encode(),
         control_port=int(environ.get(contract.CONTROL_PORT, "0")),
+        hold=float(environ.get(contract.HOLD, "0")),
     )
 
 

@@ -7,7 +7,6 @@ import json
 import os
 import select
 import signal
-import socket
 import sys
 import threading
 import time
@@ -30,8 +29,7 @@ from runtime.isolation.network import is_kept
 from runtime.messages import training as messages
 
 if TYPE_CHECKING:
-    from runtime.agent.control.server import ControlServer
-    from runtime.agent.terminal.guest import Guests
+    from runtime.agent.service import Listening, Service
 
 WATCH_SECONDS = 0.1
 # Time for data still in pipes and socket after the last process has ended.
@@ -63,8 +61,7 @@ class Supervisor:
         self._kill_at: float | None = None
         self._term_sent = False
         self._status: int | None = None
-        self._control: ControlServer | None = None
-        self._guests: Guests | None = None
+        self._service: Service | None = None
 
     # --- Run ---------------------------------------------------------------------------------------------------------
     def run(self) -> int:
@@ -74,11 +71,14 @@ class Supervisor:
         syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
         # Protects the agent's environment, with the token in it, from other processes of the same user.
         syscalls.prctl(syscalls.PR_SET_DUMPABLE, 0)
-        listening, problem = self._listen()
+        # Loaded only now: an agent that does not get the lock ends soon.
+        from runtime.agent import service
+
+        listening, problem = service.listen(self._settings)
         started, remark = self._start_child()
         try:
             self._start_services(started, " ".join(filter(None, (remark, problem))))
-            self._start_control(started, listening)
+            self._start_service(started, listening)
         except OSError as error:
             return self._end_unkept(started, error)
         if isinstance(started, child_process.Child):
@@ -97,33 +97,15 @@ class Supervisor:
                 messages.AGENT_ALREADY_RUNNING(replica=self._settings.replica, directory=self._settings.directory)
             )
 
-    def _listen(self) -> tuple[socket.socket | None, str]:
-        """Open the socket of the control channel before user code runs. A replica also runs without one."""
-        from runtime.agent.control.server import listener
-
-        try:
-            return listener(self._settings), ""
-        except OSError as error:
-            return None, messages.CONTROL_NOT_OPENED(problem=error.strerror)
-
-    def _start_control(self, started: child_process.Child | Ending, listening: socket.socket | None) -> None:
-        from runtime.agent.control.calls import CALLS
-        from runtime.agent.control.server import ControlServer
-        from runtime.agent.terminal.guest import Guests
-        from runtime.agent.terminal.handlers import Handlers
-        from runtime.agent.tunnel.handler import connect
-
-        if listening is None:
-            return
+    def _start_service(self, started: child_process.Child | Ending, listening: Listening) -> None:
         if not isinstance(started, child_process.Child):
             listening.close()
             return
-        settings = self._settings
-        self._guests = Guests(settings, self._command, started)
-        terminals = Handlers(self._guests, user_code=settings.runs_user_code).calls()
-        calls = {**CALLS, **terminals, "connect": connect}
-        self._control = ControlServer(settings, started, listening, calls)
-        self._control.start()
+        from runtime.agent.service import Service
+
+        self._service = Service(self._settings, self._command, started, listening, self._sender.report)
+        if self._forced is not None:
+            self._service.stop_holding()
 
     def _start_child(self) -> tuple[child_process.Child | Ending, str]:
         """Start the command before any thread runs, or return the ending if that fails; with a remark for the log."""
@@ -189,8 +171,8 @@ class Supervisor:
         if started.init is not None:
             root = started.init
             # Terminals are not below the namespaces' first process; without namespaces they are below this process.
-            if self._guests is not None:
-                joined = self._guests.pids
+            if self._service is not None:
+                joined = self._service.pids
         limits = Limits(self._settings, root, started.shared_memory, joined=joined)
         try:
             poll = _Poll(os.pidfd_open(started.pid), self._wake)
@@ -243,6 +225,8 @@ class Supervisor:
         with self._stopping:
             self._forced = self._forced or forced
             self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
+        if self._service is not None:
+            self._service.stop_holding()
         os.eventfd_write(self._wake, 1)
 
     def _await_signals(self) -> None:
@@ -293,11 +277,11 @@ class Supervisor:
     # --- The end -----------------------------------------------------------------------------------------------------
     def _wind_down(self, started: child_process.Child) -> Ending:
         """End all processes, read all remaining output, and return how the process ended."""
-        if self._guests is not None:
-            self._guests.close()
+        if self._service is not None:
+            self._service.close_terminals()
         self._kill_all(started)
-        if self._control is not None:
-            self._control.close()
+        if self._service is not None:
+            self._service.close()
         self._leave_cgroup()
         short_tmpdir.remove(self._settings.temporary)
         self._membership.leave()

@@ -1,4 +1,4 @@
-"""Answers questions about the process that it runs in: stacks, samples, objects by type.
+"""Answers questions about the process that it runs in: stacks, samples, objects by type, variables of a held program.
 
 * A thread waits at a Unix socket in the temporary directory. It is started without ``threading``, so the program does
   not see it, and it takes no time while nobody asks.
@@ -25,6 +25,8 @@ import sys
 import time
 from collections import Counter
 from itertools import islice
+
+from runtime.inspection import holding, variables
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # ``typing`` takes milliseconds to import, in each Python process
@@ -67,6 +69,7 @@ def begin(directory: str) -> None:
     atexit.register(_remove, path, os.getpid())
     os.register_at_fork(after_in_child=_after_fork)
     _thread.start_new_thread(_serve, (_listener,))
+    holding.begin(directory)
 
 
 def _remove(path: str, pid: int) -> None:
@@ -222,4 +225,10 @@ def _objects(request: dict[str, Any]) -> dict[str, Any]:
     return {"objects": total, "counted": min(total, _OBJECTS), "types": named.most_common(_TYPES)}
 
 
-_CALLS = {"stacks": _stacks, "samples": _samples, "objects": _objects}
+# --- A held program --------------------------------------------------------------------------------------------------
+def _variables(request: dict[str, Any]) -> dict[str, Any]:
+    found = holding.held
+    return {"held": False} if found is None else {"held": True, **variables.describe(*found)}
+
+
+_CALLS = {"stacks": _stacks, "samples": _samples, "objects": _objects, "variables": _variables}

@@ -16,6 +16,9 @@ USAGE_NOT_MEASURED = _("was terminated because its resource usage could not be m
 NETWORK_PROCESS_ENDED = _("was terminated because the process that holds the network of its attempt has ended")
 PROCESS_NOT_WATCHED = _("its process could not be monitored: {problem}")
 CONTROL_NOT_OPENED = _("The portal cannot look into this replica: its control socket could not be opened ({problem}).")
+HOLD_NOT_OPENED = _(
+    "This replica cannot be held after an exception: the socket for it could not be opened ({problem})."
+)
 NOT_STARTED = _("could not be started: {why}")
 CPU_TIME_EXCEEDED = _("exceeded its limit of {seconds} s of CPU time")
 ATTEMPT_OVER = _("was terminated because its attempt has ended: {why}")

@@ -412,6 +412,58 @@ def test_stacks_are_printed_by_group_after_the_replicas_that_do_not_run(capsys: 
     ]
 
 
+HOLD, RELEASE = "POST /api/v1/jobs/j1/hold", "POST /api/v1/jobs/j1/release"
+FRAME = {
+    "file": "train.py",
+    "line": 7,
+    "function": "step",
+    "variables": [
+        {"name": "w", "type": "numpy.ndarray", "size": 4096, "shape": "(1024,) float32", "text": "[0, …]"},
+        {"name": "x", "type": "Odd", "size": None, "shape": "", "text": "<Odd>"},
+    ],
+}
+
+
+def asked(replica: str, held: bool, note: str | None = None) -> dict[str, Any]:
+    return {"replica": replica, "held": held, "note": note}
+
+
+def test_a_hold_names_the_replicas_and_those_that_cannot_be_asked(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = {"replicas": [asked("trainer-0", False), asked("trainer-1", False, "trainer-1 is not running.")]}
+    _, portal = regatta("hold j1 -m 2", {HOLD: [ok(answer)]})
+    assert portal.bodies() == [{"seconds": 120, "replicas": None}]
+    assert capsys.readouterr().err.splitlines() == [
+        "trainer-1: trainer-1 is not running.",
+        "A program that ends with an exception is held for 2 min: trainer-0.",
+    ]
+
+
+def test_a_release_sends_the_chosen_replicas(capsys: pytest.CaptureFixture[str]) -> None:
+    _, portal = regatta("release j1 -r trainer-0", {RELEASE: [ok({"replicas": [asked("trainer-0", False)]})]})
+    assert (portal.bodies(), capsys.readouterr().err) == ([{"replicas": ["trainer-0"]}], "Released: trainer-0.\n")
+
+
+def test_the_variables_of_the_first_held_replica_are_printed_by_frame(capsys: pytest.CaptureFixture[str]) -> None:
+    replicas = [{"name": "trainer-0", "held": None}, {"name": "trainer-1", "held": {"exception": "ValueError"}}]
+    held = job(replicas=[{"role": "trainer", "index": 0, "state": "registered", **one} for one in replicas])
+    found = {"exception": "ValueError", "message": "no", "complete": False, "frames": [FRAME]}
+    _, portal = regatta("variables j1", {JOB: [ok(held)], "POST /api/v1/jobs/j1/variables": [ok(found)]})
+    assert portal.bodies()[-1] == {"replica": "trainer-1"}
+    assert capsys.readouterr().out.splitlines() == [
+        "ValueError: no",
+        "",
+        "step  train.py:7",
+        "    w: numpy.ndarray (1024,) float32, 4,096 bytes = [0, …]",
+        "    x: Odd = <Odd>",
+        "",
+        "Some variables are left out: there are too many, or they took too long to describe.",
+    ]
+
+
+def test_variables_of_a_job_without_a_held_program_are_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert regatta("variables j1", {JOB: [ok(job())]})[0] == 1
+
+
 def flames(*replicas: str) -> dict[str, Any]:
     stacks = {"MainThread;main;<step>": 3, "MainThread;main": 1}
     one = {"note": None, "samples": 4, "stacks": stacks, "memory": []}

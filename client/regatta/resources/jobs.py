@@ -101,6 +101,30 @@ class Jobs:
         body = {"seconds": seconds, "replicas": replicas}
         return dict(self._http.post(f"/api/v1/jobs/{segment(job_id)}/flamegraph", body, timeout=seconds + 30.0))
 
+    def hold(
+        self, job_id: str, seconds: int = 900, replicas: builtins.list[str] | None = None
+    ) -> builtins.list[dict[str, Any]]:
+        """Hold programs of running replicas that end with an exception from now on, for up to 4 hours; 0: hold none.
+
+        A program that is held already is held for that long from now on. ``None``: all replicas. Returns for each
+        ``{"replica", "held", "note"}``.
+        """
+        body = {"seconds": seconds, "replicas": replicas}
+        return list(self._http.post(f"/api/v1/jobs/{segment(job_id)}/hold", body)["replicas"])
+
+    def release(self, job_id: str, replicas: builtins.list[str] | None = None) -> builtins.list[dict[str, Any]]:
+        """Let programs end that are held at their exception. Returns for each ``{"replica", "held", "note"}``."""
+        body = {"replicas": replicas}
+        return list(self._http.post(f"/api/v1/jobs/{segment(job_id)}/release", body)["replicas"])
+
+    def variables(self, job_id: str, replica: str) -> dict[str, Any]:
+        """Return the frames of a held program: ``{"exception", "message", "complete", "frames"}``.
+
+        Each frame has ``file``, ``line``, ``function`` and ``variables`` (``name``, ``type``, ``size``, ``shape``,
+        ``text``), the innermost frame first.
+        """
+        return dict(self._http.post(f"/api/v1/jobs/{segment(job_id)}/variables", {"replica": replica}))
+
     def scale(self, job_id: str, **replicas: int) -> Job:
         """Change the desired replicas: ``scale(id, trainer=4)``, between the role's min and max."""
         return self._job(self._http.post(f"/api/v1/jobs/{segment(job_id)}/scale", replicas))

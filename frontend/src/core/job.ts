@@ -1,6 +1,12 @@
 /** Types shared by the API and the socket (design of the HTTP contract), and labels of a job's states. */
 import { gettext } from "./i18n";
 
+/** A program that is held at its exception. */
+export interface Held {
+  exception: string;
+  until: string;
+}
+
 export interface Replica {
   name: string;
   role: string;
@@ -9,6 +15,7 @@ export interface Replica {
   start_number: number;
   state: string;
   why: string;
+  held: Held | null;
 }
 
 /** Fault injection: periodically one replica of the role `kill` is killed; `done` is how many were. */
@@ -99,6 +106,7 @@ const LABELS: Record<string, () => string> = {
   registered: () => gettext("registered"),
   exited: () => gettext("exited"),
   lost: () => gettext("lost"),
+  held: () => gettext("held"),
 };
 
 export function stateLabel(state: string): string {

@@ -84,7 +84,7 @@ export class LiveStatus extends HTMLElement {
     this.showReplicas(job);
     document.dispatchEvent(new CustomEvent("regatta:rendered"));
     document.dispatchEvent(new CustomEvent("regatta:heard"));
-    const summary = [job.state, job.attempt, ...job.replicas.map(({ name }) => name)].join();
+    const summary = [job.state, job.attempt, ...job.replicas.map(({ name, held }) => name + (held?.until ?? ""))].join();
     if (summary !== this.announced) this.announce(job);
     this.announced = summary;
   }
@@ -132,7 +132,8 @@ function replicasTable(job: Job, terminals: boolean): HTMLElement {
 }
 
 function replicaRow(replica: Replica, terminals: boolean): HTMLElement {
-  const chip = h("span", { class: "dot-label", "data-replica-state": replica.state }, stateLabel(replica.state));
+  const state = replica.held ? "held" : replica.state;
+  const chip = h("span", { class: "dot-label", "data-replica-state": state }, stateLabel(state));
   return h(
     "tr",
     {},

@@ -42,7 +42,13 @@ interface Recording {
   memory: Process[];
 }
 
+interface Asked {
+  replica: string;
+  note: string | null;
+}
+
 const SECONDS = 10;
+const HOLD_SECONDS = 900;
 const STATES: Record<string, () => string> = {
   stopped: () => gettext("stopped"),
   unresponsive: () => gettext("not responding"),
@@ -54,11 +60,12 @@ class LookInside extends HTMLElement {
   private over = false;
   private readonly take = h("button", { class: "button", type: "button", onclick: () => void this.stacks() }, gettext("Take stacks"));
   private readonly record = h("button", { class: "button", type: "button", onclick: () => void this.flameGraph() }, fill(gettext("Record flame graph ({seconds} s)"), { seconds: SECONDS }));
+  private readonly hold = h("button", { class: "button", type: "button", onclick: () => void this.holdFailures() }, fill(gettext("Hold failures ({minutes} min)"), { minutes: HOLD_SECONDS / 60 }));
   private readonly note = h("span", { class: "quiet", role: "status" });
   private readonly result = h("div", { class: "look-result" });
 
   connectedCallback(): void {
-    this.replaceChildren(h("div", { class: "look-buttons" }, this.take, this.record, this.note), this.result);
+    this.replaceChildren(h("div", { class: "look-buttons" }, this.take, this.record, this.hold, this.note), this.result);
     document.addEventListener("regatta:job", (event) => {
       this.over = isTerminal((event as CustomEvent<Job>).detail.state);
       this.enable();
@@ -66,7 +73,7 @@ class LookInside extends HTMLElement {
   }
 
   private enable(): void {
-    this.take.disabled = this.record.disabled = this.busy || this.over;
+    this.take.disabled = this.record.disabled = this.hold.disabled = this.busy || this.over;
   }
 
   private async ask<Answer>(path: string, body: unknown, waiting: string): Promise<Answer | null> {
@@ -84,6 +91,18 @@ class LookInside extends HTMLElement {
       this.busy = false;
       this.enable();
     }
+  }
+
+  // --- Hold ------------------------------------------------------------------------------------------------------------
+  private async holdFailures(): Promise<void> {
+    const found = await this.ask<{ replicas: Asked[] }>("hold", { seconds: HOLD_SECONDS, replicas: null }, "");
+    if (!found) return;
+    const failed = found.replicas.filter(({ note }) => note);
+    const length = { minutes: HOLD_SECONDS / 60, count: found.replicas.length - failed.length };
+    this.result.replaceChildren(
+      h("p", { class: "quiet" }, fill(gettext("A program that ends with an exception from now on is held for {minutes} min. Replicas: {count}."), length)),
+      h("ul", { class: "look-states", hidden: !failed.length }, ...failed.map(({ replica, note }) => h("li", {}, h("strong", {}, replica), ` ${note ?? ""}`))),
+    );
   }
 
   // --- Stacks ----------------------------------------------------------------------------------------------------------

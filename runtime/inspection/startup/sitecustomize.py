@@ -20,8 +20,8 @@ def _begin() -> None:
     except Exception:  # noqa: BLE001, S110
         pass
     # A program may have a module of its own named ``runtime``, which Python would not look for any more.
-    for name in ("runtime.inspection.inside", "runtime.inspection", "runtime"):
-        sys.modules.pop(name, None)
+    for name in [name for name in sys.modules if name == "runtime" or name.startswith("runtime.")]:
+        del sys.modules[name]
 
 
 def _run_next() -> None:

@@ -229,6 +229,9 @@ TABLE = {
     # No replica runs.
     f"POST {JOB}/stacks": "409 409 409 403 404 401",
     f"POST {JOB}/flamegraph": "409 409 409 403 404 401",
+    f"POST {JOB}/hold": "409 409 409 403 404 401",
+    f"POST {JOB}/release": "409 409 409 403 404 401",
+    f"POST {JOB}/variables": "422 422 422 403 404 401",
     # Only for owners of the namespace; there is no such recording.
     f"GET {JOB}/recordings": "200 200 403 403 404 401",
     f"GET {JOB}/recordings/<uuid:recording_id>": "404 404 403 403 404 401",

@@ -8,12 +8,14 @@ from datetime import timedelta
 import pytest
 
 from jobs.backends.base import AttemptView, Phase, ReplicaView
+from jobs.lifecycle.holds import Held
 from jobs.lifecycle.observations import Facts, Policy, events_from, merge
 from jobs.lifecycle.reasons import Reason
 from jobs.lifecycle.replica_facts import ReplicaFact
 from jobs.lifecycle.state_machine import AllRegistered, AttemptEnded, CancelRequested, Drained, JobView, StrengthChanged
 from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.lifecycle.wording import arrival
+from jobs.messages import holds as hold_messages
 from jobs.messages import jobs as messages
 from tests.jobs.lifecycle.replicas import GLOO, NOW, attempt, exited, job, killed, replica, spent
 from tests.messages import mentions
@@ -208,3 +210,48 @@ def test_the_message_for_trainers_whose_servers_never_listen_names_the_log() -> 
         job(JobState.REGISTERING, together=True), replica("pserver-0"), replica("pserver-1"), waiting, seconds=61
     )
     assert mentions(end.why, messages.TRAINERS_WAIT_FOR_PSERVERS)
+
+
+# --- Holds -----------------------------------------------------------------------------------------------------------
+def held(name: str, seconds: int = 900, **fields: object) -> ReplicaFact:
+    return replica(name, held=Held("ValueError", seconds, NOW + timedelta(seconds=seconds)), **fields)
+
+
+def test_a_held_replica_is_the_message_of_the_job() -> None:
+    [event] = events(job(), *attempt(held("trainer-0"), replica("trainer-1")), stalled="No step ended.")
+    assert event == StrengthChanged(
+        1, hold_messages.HELD(replica="trainer-0", exception="ValueError", length=messages.MINUTE_COUNT(count=15))
+    )
+
+
+def test_several_held_replicas_are_one_message() -> None:
+    [event] = events(job(), *attempt(held("trainer-0"), held("trainer-1")))
+    assert event == StrengthChanged(1, hold_messages.HELD_SEVERAL(replicas="trainer-0 and trainer-1"))
+
+
+def test_a_hold_that_nobody_ended_is_over_after_its_time() -> None:
+    [event] = events(job(), *attempt(held("trainer-0", 60)), seconds=90)
+    assert event == StrengthChanged(1, messages.TRAINING(trainers=messages.TRAINER_COUNT_ONE(count=1)))
+
+
+def test_a_replica_that_is_held_before_it_registers_does_not_end_the_attempt() -> None:
+    registering = attempt(held("trainer-0", state=ReplicaState.STARTING, registered=False), replica("trainer-1"))
+    [event] = events(job(JobState.REGISTERING), *registering, seconds=100)
+    assert isinstance(event, StrengthChanged)
+
+
+def test_the_timeout_comes_before_a_hold() -> None:
+    first, *_ = events(job(timeout=timedelta(seconds=90)), *attempt(held("trainer-0")), seconds=90)
+    assert isinstance(first, AttemptEnded)
+    assert first.reason is Reason.DEADLINE
+
+
+@pytest.mark.parametrize(
+    ("seconds", "until", "length", "end"),
+    [(900, 900, 900, 900), (10**9, 10**9, 14_400, 14_400), (60, -5, 60, 0), (-3, 10**9, 1, 1)],
+)
+def test_a_reported_hold_is_bounded(seconds: int, until: int, length: int, end: int) -> None:
+    found = Held.of("Val\nueError" + "x" * 500, seconds, NOW.timestamp() + until, NOW)
+    assert (found.seconds, found.until, len(found.exception)) == (length, NOW + timedelta(seconds=end), 100)
+    assert found.exception.startswith("Val?ueError")
+    assert Held.from_json(found.to_json()) == found

@@ -380,3 +380,11 @@ def test_a_straggler_is_said_once_and_withdrawn_once(start: Callable[..., Run]) 
         "trainer-1 takes 1.8 x as long as the others: reading.",
         "trainer-1 no longer takes longer than the others.",
     ]
+
+
+def test_a_job_with_a_held_program_is_not_stalled(start: Callable[..., Run]) -> None:
+    run = start()
+    held = {"exception": "ValueError", "seconds": 900, "until": now().timestamp() + 900}
+    Replica.objects.filter(name="trainer-0").update(held=held)
+    run.stand()
+    assert run.events("stalled") == []

@@ -172,3 +172,22 @@ def test_a_rehearsed_kill_is_reported_with_its_duration(attempt: Attempt) -> Non
     assert text in {
         messages.REHEARSAL_KILL_RECOVERED(replica="trainer-0", length=f"3.{tenths}") for tenths in range(10)
     }, text
+
+
+def test_a_held_replica_is_recorded_with_one_event_until_it_is_released(attempt: Attempt) -> None:
+    report(attempt, "registered")
+    until = int(wall_clock().timestamp()) + 900
+    for _ in range(2):
+        held = report(attempt, "held", exception="ValueError", seconds=900, until=until)
+    assert (held.state, held.held) == ("registered", {"exception": "ValueError", "seconds": 900, "until": until})
+    for _ in range(2):
+        assert report(attempt, "released").held is None
+    kinds = JobEvent.objects.filter(kind__in=("held", "released")).order_by("id").values_list("kind", flat=True)
+    assert list(kinds) == ["held", "released"]
+
+
+def test_the_end_of_a_replica_ends_its_hold_and_a_late_report_does_not_bring_it_back(attempt: Attempt) -> None:
+    until = int(wall_clock().timestamp()) + 900
+    report(attempt, "held", exception="ValueError", seconds=900, until=until)
+    assert report(attempt, "exited", code=1).held is None
+    assert report(attempt, "held", exception="ValueError", seconds=900, until=until).held is None
