@@ -119,7 +119,13 @@ class HostileServer:
 def frame(opcode: int, data: bytes, *, fin: bool = True) -> bytes:
     """Return a frame of a server."""
     length = len(data)
-    size = bytes([length]) if length < 126 else b"\x7e" + length.to_bytes(2) if length < 65536 else b"\x7f" + length.to_bytes(8)
+    size = (
+        bytes([length])
+        if length < 126
+        else b"\x7e" + length.to_bytes(2)
+        if length < 65536
+        else b"\x7f" + length.to_bytes(8)
+    )
     return bytes([opcode | (0x80 if fin else 0)]) + size + data
 
 
