@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -38,8 +38,16 @@ def prepared(environ: Mapping[str, str], temporary: Path) -> dict[str, str]:
     environment["PATH"] = os.pathsep.join([str(programs), environment["PATH"]])
     packages = work / contract.NOTEBOOK_PACKAGES
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environ.get("PYTHONPATH", ""), str(packages)]))
+    environment["JUPYTER_PATH"] = os.pathsep.join(_shared())
     environment.pop(contract.AGENT_FD, None)
     return environment
+
+
+def _shared() -> Iterator[str]:
+    """Yield where installed packages have put extensions of JupyterLab: those of the platform's environment too."""
+    for path in map(Path, sys.path):
+        if path.name == "site-packages" and (shared := path.parents[2] / "share" / "jupyter").is_dir():
+            yield str(shared)
 
 
 def lay_out(source: Path, target: Path) -> None:

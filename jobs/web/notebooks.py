@@ -52,12 +52,11 @@ class Row:
 def notebook_list(request: HttpRequest, ns: str) -> HttpResponse:
     """Render the notebooks of a namespace. ``?open=ID`` opens that one as soon as it runs."""
     namespace = enter(request, ns, Scope.JOB_READ)
-    opened = _awaited(request, namespace)
-    if opened and opened.state is State.RUNNING:
-        if request.headers.get("HX-Request"):
-            return HttpResponse(headers={"HX-Redirect": opened.path})
-        return redirect(opened.path)
-    return render(request, _PAGE, _context(request, namespace, {}))
+    polled = "HX-Request" in request.headers
+    # The page's script opens it: the answer to a form must not lead to the notebook's own origin.
+    if polled and (opened := _awaited(request, namespace)) and opened.state is State.RUNNING:
+        return HttpResponse(headers={"HX-Redirect": opened.path})
+    return render(request, _PAGE, {**_context(request, namespace, {}), "polled": polled})
 
 
 def _awaited(request: HttpRequest, namespace: Namespace) -> Row | None:

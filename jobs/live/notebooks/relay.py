@@ -24,7 +24,7 @@ from websockets.uri import WebSocketURI
 
 from jobs.control.errors import ControlError
 from jobs.control.streams import AsyncStream
-from jobs.live.consumers import code_after
+from jobs.live.closes import code_after
 from jobs.live.notebooks.answers import Message
 from jobs.live.notebooks.callers import Caller
 from jobs.live.notebooks.headers import Headers
