@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from runtime.notebook import application, settings
+import sys
 
 if __name__ == "__main__":
+    # jsonschema imports it if it can, to check international addresses, which Jupyter's schemas do not have. The import
+    # compiles a grammar: most of the time that the server needs to start.
+    sys.modules["rfc3987_syntax"] = None  # type: ignore[assignment]
+    from runtime.notebook import application, settings
+
     application.run(settings.read())

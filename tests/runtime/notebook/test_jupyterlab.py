@@ -15,10 +15,10 @@ from tests.runtime.notebook.notebook_server import BASE, NotebookServer, running
 pytest.importorskip("jupyterlab")
 pytestmark = [pytest.mark.processes, pytest.mark.browser]
 
-OUTPUT = "document.querySelector('.jp-CodeCell .jp-OutputArea')?.innerText ?? ''"
-PROMPT = "document.querySelector('.jp-CodeCell .jp-InputPrompt')?.innerText ?? ''"
+OUTPUT = "(document.querySelector('.jp-CodeCell .jp-OutputArea')?.innerText ?? '')"
+PROMPT = "(document.querySelector('.jp-CodeCell .jp-InputPrompt')?.innerText ?? '')"
 # Milliseconds: JupyterLab starts slowly on a busy machine.
-PATIENCE = 90_000
+PATIENCE = 60_000
 
 
 class _Lab:
