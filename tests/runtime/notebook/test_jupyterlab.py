@@ -39,10 +39,9 @@ class _Lab:
         return page
 
     def run_first_cell(self, page: Page) -> None:
-        page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
-        page.wait_for_selector(".jp-Spinner", state="detached")
-        page.click(".jp-CodeCell .cm-content")
-        page.keyboard.press("Control+Enter")
+        # Before the page has its kernel, JupyterLab executes nothing.
+        page.wait_for_selector(".jp-StatusBar-TextItem:has-text('Python 3 | Idle')")
+        page.click(".jp-NotebookPanel-toolbar [data-command='notebook:run-cell-and-select-next']")
 
 
 @pytest.fixture(scope="module")
