@@ -31,10 +31,10 @@ class _Lab:
         self.hosts: set[str] = set()
 
     def open(self, name: str) -> Page:
-        """Open a notebook in a new page."""
+        """Open a notebook in a new page, in a workspace of its own: others' notebooks are not opened again."""
         page = self._context.new_page()
         page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
-        page.goto(f"http://127.0.0.1:{self.forwarder.port}{BASE}lab/tree/{name}")
+        page.goto(f"http://127.0.0.1:{self.forwarder.port}{BASE}lab/workspaces/{name[0]}/tree/{name}")
         page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
         return page
 
