@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import click
 
-from regatta.commands import account, data, inspection, job, notebook, settings, shell, stream
+from regatta.commands import account, data, forward, inspection, job, notebook, settings, shell, stream
 from regatta.errors import EXIT_INTERRUPTED, EXIT_OK, PortalError
 from regatta.session import Outside, Session
 from regatta.terminal.output import print_message
@@ -26,7 +26,7 @@ def regatta(context: click.Context, asked: str) -> None:
     context.obj = Session(context.obj or Outside(), asked)
 
 
-for group in (account, job, inspection, stream, data, notebook, settings, shell):
+for group in (account, job, inspection, stream, data, notebook, settings, shell, forward):
     for command in group.COMMANDS:
         regatta.add_command(command)
 

@@ -1,4 +1,4 @@
-"""The websocket of a terminal or command in a replica (``/ws/v1/exec``)."""
+"""The websockets to a replica: of a terminal or command (``/ws/v1/exec``), and of a port (``/ws/v1/connect``)."""
 
 from __future__ import annotations
 
@@ -30,11 +30,13 @@ class ConnectionLost(Unreachable):
 class ExecSocket:
     """A connection. One thread receives while another sends."""
 
+    path = "/ws/v1/exec"
+
     def __init__(self, server: str, token: str, **query: str | int) -> None:
         """Connect. Raises Unreachable."""
         parts = urlsplit(server)
         scheme = "wss" if parts.scheme == "https" else "ws"
-        address = f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}/ws/v1/exec?{urlencode(query)}"
+        address = f"{scheme}://{parts.netloc}{parts.path.rstrip('/')}{self.path}?{urlencode(query)}"
         try:
             self._link = connect(
                 address,
@@ -87,3 +89,9 @@ class ExecSocket:
 
     def close(self) -> None:
         self._link.close()
+
+
+class PortSocket(ExecSocket):
+    """A connection to a port in a replica."""
+
+    path = "/ws/v1/connect"

@@ -20,9 +20,7 @@ After a close of the last three a client connects again, with a growing pause, a
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
@@ -31,40 +29,21 @@ from typing import Any
 from channels.generic.websocket import AsyncWebsocketConsumer
 from django.contrib.auth.signals import user_logged_out
 from django.dispatch import receiver
-from django.utils import translation
 
-from jobs.live.authentication import Credentials, credentials, language, same_origin
+from jobs.live.closes import IDLE, NOWHERE, REASONS, code_after
+from jobs.live.person_socket import PersonSocket
 from jobs.live.subscriptions import Ask, Subscription, key_of, subscription
 from jobs.streams.frames import encode
 from jobs.streams.tailer import in_thread, tailer
-from portal.common import outages
 from portal.common.errors import RegattaError, TooManyRequests, ValidationFailed
 from portal.common.messages import localized
-from portal.common.monitoring import log_context
 from rbac.models import User
-from rbac.socket_revocation import account_topic, wake_sockets
-
-NOT_SIGNED_IN, WRONG_ORIGIN, NOWHERE, IDLE, TOO_SLOW, TOO_MANY = 4401, 4403, 4404, 4408, 4409, 4429
-FAILED, UNAVAILABLE = 1011, 1013
-REASONS: Mapping[int, str] = {
-    NOT_SIGNED_IN: "Sign in, then connect again.",
-    WRONG_ORIGIN: "This page does not belong to the portal.",
-    NOWHERE: "There is no socket at this address; streams are at /ws/v1/stream.",
-    IDLE: "Nothing was subscribed for a long time.",
-    TOO_SLOW: "The connection is too slow; connect again from your cursor.",
-    FAILED: "Something went wrong on our side; connect again from your cursor.",
-    UNAVAILABLE: "The portal's database is not responding; connect again from your cursor in a few seconds.",
-    TOO_MANY: "You have too many connections open; close some pages.",
-}
-
-_log = logging.getLogger(__name__)
+from rbac.socket_revocation import wake_sockets
 
 HEARTBEAT_SECONDS = 15.0
 RECHECK_SECONDS = 60.0
 AFTER_RING_SECONDS = 1.0
-SEND_SECONDS = 20.0
 IDLE_SECONDS = 600.0
-SOCKETS_PER_USER = 20
 SUBSCRIPTIONS_PER_SOCKET = 16
 ASK_CHARACTERS = 16 * 1024
 
@@ -79,52 +58,25 @@ def _wake_sockets(sender: Any, user: Any, **_: Any) -> None:
         wake_sockets([user.pk])
 
 
-class StreamConsumer(AsyncWebsocketConsumer):
+class StreamConsumer(PersonSocket):
     """A socket. Each subscription is a task that pulls frames and sends them: a slow connection slows only itself."""
 
-    async def connect(self) -> None:
-        self._user: User | None = None
-        self._running: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}
-        self._keepers: list[asyncio.Task[None]] = []
-        self._sending = asyncio.Lock()
-        self._busy_at = time.monotonic()
-        await self.accept()
-        self._credentials = credentials(self.scope)
-        # Applies only to this socket's tasks, which inherit its context.
-        translation.activate(language(self.scope))
-        refused = await self._guarded(self._admit(self._credentials))
-        if refused is not None:
-            await self._end(refused)
-            return
-        self._keepers = [asyncio.create_task(self._beat()), asyncio.create_task(self._guard())]
+    recheck_seconds, after_ring_seconds = RECHECK_SECONDS, AFTER_RING_SECONDS
+    open_sockets = _open_sockets
 
-    async def _admit(self, shown: Credentials) -> int | None:
-        """Admit the caller, or return the code that refuses it."""
-        if not shown.token and not same_origin(self.scope):
-            return WRONG_ORIGIN
-        user = await in_thread(shown.user)
-        if user is None:
-            return NOT_SIGNED_IN
-        if _open_sockets[user.pk] >= SOCKETS_PER_USER:
-            return TOO_MANY
-        _open_sockets[user.pk] += 1
-        self._user = user
-        log_context.note(user=user.pk)
+    def prepare(self) -> None:
+        self._running: dict[str, tuple[Subscription, asyncio.Task[None]]] = {}
+        self._busy_at = time.monotonic()
+
+    async def open(self) -> int | None:
+        """Begin the heartbeats and the checks of an admitted caller."""
+        self._tasks = [asyncio.create_task(self._beat()), asyncio.create_task(self._guard())]
         return None
 
-    async def _end(self, code: int) -> None:
-        """Close the socket, if the reader has not left already: the server then raises OSError, as ASGI requires."""
-        with contextlib.suppress(OSError):
-            await self.close(code=code, reason=REASONS[code])
-
     async def disconnect(self, code: int) -> None:
-        for task in [*self._keepers, *(task for _, task in self._running.values())]:
+        for _, task in self._running.values():
             task.cancel()
-        if self._user is not None:
-            _open_sockets[self._user.pk] -= 1
-            if not _open_sockets[self._user.pk]:
-                del _open_sockets[self._user.pk]
-            self._user = None
+        self._leave()
 
     # --- Requests ----------------------------------------------------------------------------------------------------
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
@@ -178,22 +130,6 @@ class StreamConsumer(AsyncWebsocketConsumer):
             await self._end(code_after(error, f"The subscription {wanted.topic} has failed."))
         self._running.pop(wanted.key, None)
 
-    # --- Sending -----------------------------------------------------------------------------------------------------
-    async def _send(self, text: str) -> bool:
-        """Send one frame. Waits while the connection's buffer is full, and closes the socket after SEND_SECONDS.
-
-        Return False if the socket has no reader any more. That is no error: ``disconnect`` follows.
-        """
-        try:
-            async with self._sending, asyncio.timeout(SEND_SECONDS):
-                await self.send(text_data=text)
-        except TimeoutError:  # before OSError, of which it is one
-            await self._end(TOO_SLOW)
-            return False
-        except OSError:
-            return False
-        return True
-
     async def _complain(self, error: RegattaError, mark: Any) -> None:
         await self._send(_marked(encode({"t": "error", "code": error.code, "detail": localized(error.detail)}), mark))
 
@@ -207,34 +143,8 @@ class StreamConsumer(AsyncWebsocketConsumer):
             heads = {topic: head for topic, head in tailer().heads().items() if topic in topics}
             present = await self._send(encode({"t": "hb", "heads": heads, "ts": time.time()}))
 
-    async def _guard(self) -> None:
-        """Check, at a sign-out and every minute, whether the caller may still see the socket's streams."""
-        assert self._user is not None  # noqa: S101  starts after the caller is admitted
-        with tailer().doorbell.subscribe(account_topic(self._user.pk)) as bell:
-            rung = False
-            while True:
-                # A sign-out rings just before its session is removed: a second check follows soon after a ring.
-                rung = await bell.wait(AFTER_RING_SECONDS if rung else RECHECK_SECONDS)
-                code = await self._guarded(self._recheck())
-                if code is not None:
-                    await self._end(code)
-                    return
-
-    async def _guarded(self, check: Awaitable[int | None]) -> int | None:
-        """Return the code of the check, or the code of the error that it raises, as without a database.
-
-        The socket then closes, because it sends nothing that could not be checked. The reader connects again.
-        """
-        try:
-            return await check
-        except Exception as error:  # noqa: BLE001  any internal error
-            return code_after(error, "The caller of a socket could not be checked.")
-
-    async def _recheck(self) -> int | None:
+    async def recheck(self, user: User) -> int | None:
         """Drop the subscriptions that the caller may not see any more. Return a code if the socket must close."""
-        user = await in_thread(self._credentials.user)
-        if user is None:
-            return NOT_SIGNED_IN
         for wanted, _ in list(self._running.values()):
             try:
                 await in_thread(wanted.admit, user)
@@ -244,14 +154,6 @@ class StreamConsumer(AsyncWebsocketConsumer):
         if self._running:
             self._busy_at = time.monotonic()
         return IDLE if time.monotonic() - self._busy_at > IDLE_SECONDS else None
-
-
-def code_after(error: Exception, message: str) -> int:
-    """Log an error and return the code with which it closes the socket."""
-    if outages.unavailable(error) is not None:
-        return UNAVAILABLE
-    _log.error("%s", message, exc_info=error)
-    return FAILED
 
 
 _OPERATIONS: Mapping[str, Callable[[StreamConsumer, Ask], Awaitable[None]]] = {

@@ -36,6 +36,18 @@ def closed(visit: Visit, seconds: float, shown: int, code: int | None) -> None:
     _record(visit, "close", {"seconds": round(seconds, 1), "bytes": shown, "exit_code": code})
 
 
+def connected(user: User, target: Target, port: int, context: AuditContext) -> None:
+    """Record a connection to a port in the replica."""
+    audit_log.record(
+        "port.open",
+        f"{target.job.pk} {target.replica}",
+        actor=user,
+        namespace=target.job.namespace,
+        detail={"job": target.job.name, "replica": target.replica, "port": port},
+        context=context,
+    )
+
+
 def _record(visit: Visit, verb: str, detail: dict[str, float | int | None]) -> None:
     target = visit.target
     recorded = target.recorded and not visit.command  # commands are not recorded

@@ -16,6 +16,7 @@ MOST_TEXT, MOST_BYTES = 128 * 1024, 64 * 1024
 _REPLICA = re.compile(r"[a-z]{1,16}-[0-9]{1,6}")
 _SESSION = re.compile(r"[0-9a-f]{1,64}")
 _LARGEST = 2**62
+_PORTS = range(1, 2**16)
 # Fields that are passed on to the agent, by the operation of a message.
 _OPERATIONS: Mapping[str, tuple[str, ...]] = {
     "resize": ("columns", "rows"),
@@ -60,6 +61,24 @@ def query_of(text: bytes) -> Query:
         command=given.get("command") == "1",
         acknowledges=given.get("ack") == "1",
     )
+
+
+@dataclass(frozen=True)
+class PortQuery:
+    """The query of ``/ws/v1/connect``: a port on the loopback of a replica."""
+
+    job: str
+    replica: str
+    port: int
+
+
+def port_query_of(text: bytes) -> PortQuery:
+    """Parse a query string. Raises ValidationFailed with a message for an invalid field."""
+    query = query_of(text)
+    port = _number(dict(parse_qsl(text.decode("latin-1"), max_num_fields=20)), "port", 0)
+    if port not in _PORTS:
+        raise ValidationFailed({"port": ["Must be a number from 1 to 65535."]})
+    return PortQuery(query.job, query.replica, port)
 
 
 def command_of(text: str | None) -> dict[str, Any]:

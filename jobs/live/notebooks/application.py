@@ -262,12 +262,9 @@ def _portal(visit: Visit) -> str:
 
 
 async def _answer(answer: Answer, scope: Scope, receive: Receive, send: Send) -> None:
-    """Send a response; a websocket is refused with the status of the response where the server can."""
-    prefix = ""
+    """Send a response; a websocket is refused before its acceptance, which is a 403."""
     if scope["type"] == "websocket":
-        if "websocket.http.response" not in (scope.get("extensions") or {}):
-            await send({"type": "websocket.close", "code": 4400})
-            return
-        prefix = "websocket."
+        await send({"type": "websocket.close"})
+        return
     for message in answer.messages(str(scope.get("method", ""))):
-        await send({**message, "type": f"{prefix}{message['type']}"})
+        await send(message)

@@ -24,7 +24,7 @@ from websockets.uri import WebSocketURI
 
 from jobs.control.errors import ControlError
 from jobs.control.streams import AsyncStream
-from jobs.live.consumers import code_after
+from jobs.live.closes import code_after
 from jobs.live.notebooks.answers import Message
 from jobs.live.notebooks.callers import Caller
 from jobs.live.notebooks.headers import Headers
@@ -99,7 +99,7 @@ class ServerSocket:
                         break
         except TimeoutError:
             raise ServerRefused("no answer") from None
-        if self._protocol.state is not State.OPEN:
+        if self._protocol.state is State.CONNECTING:
             raise ServerRefused(str(self._protocol.handshake_exc))
 
     async def send(self, message: Message) -> None:
@@ -125,14 +125,14 @@ class ServerSocket:
             while self._arrived:
                 frame = self._arrived.popleft()
                 if frame.opcode is Opcode.CLOSE:
-                    code = self._protocol.close_code
-                    return code if code is not None and code in _PASSED_ON_CODES else 1000
+                    close = self._protocol.close_rcvd
+                    return close.code if close is not None and close.code in _PASSED_ON_CODES else 1000
                 if frame.opcode in _OF_MESSAGES:
                     is_text = is_text or frame.opcode is Opcode.TEXT
                     message += frame.data
                     if frame.fin:
                         return message.decode() if is_text else bytes(message)
-            if not await self._fill():
+            if self._protocol.parser_exc is not None or not await self._fill():
                 return NOT_UNDERSTOOD if isinstance(self._protocol.parser_exc, ProtocolError) else SERVER_LOST
 
     async def _fill(self) -> bool:

@@ -6,8 +6,9 @@ import psycopg
 import pytest
 from django.db import OperationalError
 
-from jobs.live import consumers
+from jobs.live import closes
 from jobs.live.authentication import Credentials
+from jobs.live.person_socket import PersonSocket
 from jobs.selectors import jobs as job_selectors
 from portal.common.doorbell import ring
 from rbac.socket_revocation import account_topic
@@ -58,7 +59,7 @@ def test_a_program_gets_in_with_a_token_and_without_an_origin(people: Personas) 
 
 
 def test_one_socket_too_many_is_closed_with_4429(browser: Headers, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consumers, "SOCKETS_PER_USER", 1)
+    monkeypatch.setattr(PersonSocket, "sockets_per_user", 1)
 
     async def scenario() -> None:
         async with connected(browser) as first:
@@ -87,14 +88,14 @@ def test_a_socket_ends_where_its_caller_cannot_be_checked_again(
             await socket.frame()
             monkeypatch.setattr(Credentials, "user", fail)
             await do(ring, account_topic(people.viewer.pk))
-            assert await socket.closed() == consumers.FAILED
+            assert await socket.closed() == closes.FAILED
 
     play(scenario)
 
 
 def test_a_socket_ends_where_its_caller_cannot_be_let_in(browser: Headers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Credentials, "user", fail)
-    expect_close(browser, consumers.FAILED)
+    expect_close(browser, closes.FAILED)
 
 
 def lose(*_: object) -> None:
@@ -105,7 +106,7 @@ def test_a_socket_that_meets_a_lost_database_is_closed_for_another_try(
     browser: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Credentials, "user", lose)
-    expect_close(browser, consumers.UNAVAILABLE)
+    expect_close(browser, closes.UNAVAILABLE)
 
 
 def test_a_request_that_fails_closes_the_socket_and_releases_its_place(
@@ -116,6 +117,6 @@ def test_a_request_that_fails_closes_the_socket_and_releases_its_place(
     async def scenario() -> None:
         async with connected(browser) as socket:
             await socket.ask(op="sub", id="s1", stream="logs", job=writer.job.pk)
-            assert await socket.closed() == consumers.FAILED
+            assert await socket.closed() == closes.FAILED
 
     play(scenario)

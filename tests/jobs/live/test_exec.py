@@ -187,9 +187,9 @@ def test_a_page_of_another_origin_opens_no_terminal(people: Personas, job: Job, 
 def test_a_lost_right_closes_the_terminal(
     people: Personas, job: Job, agent: EchoingAgent, notice: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert consumer.RECHECK_SECONDS <= 4
+    assert consumer.ExecConsumer.recheck_seconds <= 4
     if not notice:
-        monkeypatch.setattr(consumer, "RECHECK_SECONDS", 0.1)
+        monkeypatch.setattr(consumer.ExecConsumer, "recheck_seconds", 0.1)
     headers = headers_of(people.client("developer"))
     named = {"namespace_name": "team", "username": people.developer.username}
     demote = partial(services.set_member, actor=people.owner, role=Role.VIEWER, **named)

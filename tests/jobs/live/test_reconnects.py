@@ -12,7 +12,7 @@ import pytest
 from django.db import connection
 
 from jobs.lifecycle import wording
-from jobs.live import consumers
+from jobs.live import consumers, person_socket
 from jobs.messages import jobs as messages
 from jobs.streams import store, tailer
 from tests.factories import make_job
@@ -95,7 +95,7 @@ def test_a_slow_reader_finds_its_place_in_the_store(
 def test_a_reader_that_takes_nothing_is_closed_with_4409(
     writer: Writer, browser: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumers, "SEND_SECONDS", 0.05)
+    monkeypatch.setattr(person_socket, "SEND_SECONDS", 0.05)
     sent = consumers.StreamConsumer.send
 
     async def stuck(self: Any, *given: Any, text_data: str = "", **named: Any) -> None:

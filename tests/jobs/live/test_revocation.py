@@ -100,7 +100,7 @@ def test_signing_out_closes_the_socket(people: Personas) -> None:
 def test_an_account_that_was_shut_is_closed_at_the_next_check(
     people: Personas, browser: Headers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(consumers, "RECHECK_SECONDS", 0.05)
+    monkeypatch.setattr(consumers.StreamConsumer, "recheck_seconds", 0.05)
 
     async def scenario() -> None:
         async with connected(browser) as socket:

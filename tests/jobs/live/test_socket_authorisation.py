@@ -100,4 +100,4 @@ def test_elsewhere_there_is_no_socket(people: Personas) -> None:
 
 def test_every_stream_and_every_address_is_in_a_table() -> None:
     assert set(STREAMS) == set(TABLE)
-    assert [str(each.pattern) for each in websocket_urlpatterns] == ["ws/v1/stream", "ws/v1/exec", ""]
+    assert [str(each.pattern) for each in websocket_urlpatterns] == ["ws/v1/stream", "ws/v1/exec", "ws/v1/connect", ""]

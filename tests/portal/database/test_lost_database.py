@@ -13,7 +13,7 @@ import pytest
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from jobs.live import consumers
+from jobs.live import closes
 from portal.common.messages import requests as messages
 from portal.common.outages import RETRY_SECONDS
 from runtime.agent.delivery import ingest_client as agent
@@ -114,7 +114,7 @@ def ask(socket: ClientConnection, **body: Any) -> dict[str, Any]:
 def test_a_socket_that_is_opened_without_a_database_is_closed_for_another_try(web: Web) -> None:
     with web.outage("stopped"), socket_to(web) as socket, pytest.raises(ConnectionClosed):
         socket.recv(timeout=60)
-    assert socket.close_code == consumers.UNAVAILABLE
+    assert socket.close_code == closes.UNAVAILABLE
 
 
 def test_a_subscription_that_cannot_be_checked_closes_its_socket_for_another_try(web: Web) -> None:
@@ -122,7 +122,7 @@ def test_a_subscription_that_cannot_be_checked_closes_its_socket_for_another_try
         assert ask(socket, op="ping")["t"] == "pong"
         with web.outage("stopped"), pytest.raises(ConnectionClosed):
             ask(socket, op="sub", stream="logs", job=web.rows["job"])
-        assert socket.close_code == consumers.UNAVAILABLE
+        assert socket.close_code == closes.UNAVAILABLE
 
 
 def test_a_socket_comes_back_from_its_cursor(web: Web) -> None:

@@ -122,9 +122,11 @@ def running_portal(listening: socket.socket) -> Iterator[None]:
         log_config=None, proxy_headers=False, server_header=False, timeout_graceful_shutdown=1,
     )  # fmt: skip
     server = uvicorn.Server(configuration)
+    # With its protocol known, the event loop sets TCP_NODELAY on connections.
+    known = socket.socket(fileno=listening.detach())
 
     async def serve() -> None:
-        await server.serve(sockets=[listening])
+        await server.serve(sockets=[known])
         tailer.tailer().close()
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)

@@ -105,8 +105,11 @@ class HostileServer:
         return False
 
     def _socket(self, link: socket.socket, request: Seen, name: str) -> None:
+        if name == "refuses":
+            link.sendall(b"HTTP/1.1 404 Not Found\r\n" + EMPTY)
+            return
         key = request.headers["sec-websocket-key"].encode()
-        accept = base64.b64encode(hashlib.sha1(key + _GUID).digest())  # noqa: S324  as the protocol says
+        accept = base64.b64encode(hashlib.sha1(key + _GUID).digest())
         offered = request.headers.get("sec-websocket-protocol", "").partition(",")[0].strip()
         chosen = f"Sec-WebSocket-Protocol: {offered}\r\n".encode() if offered else b""
         link.sendall(
@@ -137,8 +140,9 @@ def echo_frames(link: socket.socket) -> None:
         if length >= 126:
             length = int.from_bytes(reader.read(2 if length == 126 else 8))
         mask, data = reader.read(4), reader.read(length)
-        plain = bytes(byte ^ mask[index % 4] for index, byte in enumerate(data)) if length < 70_000 else data
-        link.sendall(frame(opcode, plain))
+        whole = mask * (length // 4 + 1)
+        plain = int.from_bytes(data) ^ int.from_bytes(whole[:length])
+        link.sendall(frame(opcode, plain.to_bytes(length)))
         if opcode == 8:
             return
 
