@@ -12,6 +12,7 @@ CATALOGUES = (
     "jobs.messages.elastic",
     "jobs.messages.holds",
     "jobs.messages.jobs",
+    "jobs.messages.pauses",
     "jobs.messages.specification",
     "jobs.messages.stalls",
     "jobs.messages.terminals",

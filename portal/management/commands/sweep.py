@@ -94,6 +94,7 @@ def _tasks() -> tuple[Task, ...]:
     from jobs.maintenance.statistics import Statistics
     from jobs.maintenance.stream_compaction import seal_due
     from jobs.reconcile.admission import Explanations
+    from jobs.reconcile.pausing import PauseWatch
     from jobs.reconcile.progress_watch import ProgressWatch
     from jobs.reconcile.sweep import sweep
     from jobs.selectors.jobs import versions_in_use
@@ -107,6 +108,7 @@ def _tasks() -> tuple[Task, ...]:
         Task("elastic", Controller().when_due),
         Task("jobs", partial(sweep, watch=Watch(), explanations=Explanations())),
         Task("progress", ProgressWatch(inspection.stacks_of).when_due),
+        Task("pauses", PauseWatch().when_due),
         Task("sealing", seal_due),
         Task("following", Following().when_due),
         Task("pruning", Pruning().when_due),
