@@ -64,7 +64,7 @@ class Pause:
         if not by_link and not call.settings.user_code:
             raise Refusal("unavailable", "This replica runs no code of a user.")
         with self._lock:
-            return self._by_steps(on, target) if by_link else self._by_signal(on)
+            return self._by_steps(on, int(target or 0)) if by_link else self._by_signal(on)
 
     def _by_steps(self, on: bool, target: int) -> Mapping[str, Any]:
         with self._changed:
