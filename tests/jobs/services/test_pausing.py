@@ -128,7 +128,7 @@ def test_the_sweep_goes_on_until_all_stand_and_asks_replicas_that_start_later(
     pausing.pause(actor=personas.developer, job_id=job.pk)
     reconcile(job.pk)
     assert (stored(job).done, why(job)) == (False, messages.PAUSING(name=personas.developer.username))
-    answers = iter([False, True, True])
+    answers = iter([False, True, True, True])
     watch = PauseWatch(lambda *_: next(answers), AtOnce())  # type: ignore[arg-type]
     seen = []
     for turn in range(4):
