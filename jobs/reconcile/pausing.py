@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from datetime import datetime, timedelta
@@ -25,6 +26,9 @@ EVERY: Final = timedelta(seconds=3)
 _SECONDS: Final = 5.0
 # Attempts whose agents are asked at the same time.
 _AT_ONCE: Final = 4
+
+_REQUESTS: Final = 8  # that ask agents at the same time, in one process of the portal
+_places = threading.BoundedSemaphore(_REQUESTS)
 
 BringAbout = Callable[[AttemptRef, list[str], Pause, float], bool]
 
@@ -63,10 +67,15 @@ class PauseWatch:
 
 
 def bring_about_now(job: UUID, seconds: float, ask: BringAbout = bring_about) -> None:
-    """Ask the agents of one job, outside of any transaction."""
-    for task in _tasks(job__pk=job):
-        if task.names:
-            _note(task, ask(task.ref, task.names, task.pause, seconds))
+    """Ask the agents of one job, outside of any transaction. If many requests do so now, the sweep asks them."""
+    if not _places.acquire(blocking=False):
+        return
+    try:
+        for task in _tasks(job__pk=job):
+            if task.names:
+                _note(task, ask(task.ref, task.names, task.pause, seconds))
+    finally:
+        _places.release()
 
 
 def _tasks(**which: Any) -> list[_Task]:
