@@ -13,6 +13,7 @@ CATALOGUES = (
     "jobs.messages.holds",
     "jobs.messages.jobs",
     "jobs.messages.notebooks",
+    "jobs.messages.pauses",
     "jobs.messages.specification",
     "jobs.messages.stalls",
     "jobs.messages.terminals",

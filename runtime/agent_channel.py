@@ -59,6 +59,7 @@ class Channel:
         self._fenced: str | None = None
         self._on_members: list[Callable[[Members], object]] = []
         self._on_fenced: list[Callable[[str], object]] = []
+        self._on_pause: list[Callable[[bool, int], object]] = []
         for duty in (self._send_all, self._receive_all):
             threading.Thread(target=duty, name=f"channel{duty.__name__}", daemon=True).start()
         os.register_at_fork(after_in_child=self._leave_to_parent)
@@ -85,6 +86,10 @@ class Channel:
     def failure(self, text: str) -> None:
         """Report the message of the error with which the process ends. It is shown in the language of the reader."""
         self._post({"op": contract.FAILURE, "text": to_json(text)})
+
+    def paused(self, stopped: bool, version: int | None) -> None:
+        """Report whether this process stands between two steps, and the version of its parameters."""
+        self._post({"op": contract.PAUSED, "stopped": stopped, "version": version})
 
     def report_failures(self) -> None:
         """Report an error of the runtime that nothing catches, before Python prints it."""
@@ -167,6 +172,11 @@ class Channel:
         if why is not None:
             callback(why)
 
+    def on_pause(self, callback: Callable[[bool, int], object]) -> None:
+        """Register the callback for requests to stop between two steps. It runs on the receiving thread."""
+        with self._state:
+            self._on_pause.append(callback)
+
     # --- Sending -----------------------------------------------------------------------------------------------------
     def _post(self, message: Mapping[str, Any]) -> None:
         with self._state:
@@ -221,6 +231,9 @@ class Channel:
             self._take_members(int(message["revision"]), tuple(Member.from_json(body) for body in message["members"]))
         elif message["op"] == contract.FENCED:
             self._fence(str(message["why"]))
+        elif message["op"] == contract.PAUSE:
+            for callback in list(self._on_pause):
+                callback(bool(message["on"]), int(message["target"]))
 
     def _take_members(self, revision: int, members: Members) -> None:
         with self._state:

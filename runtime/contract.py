@@ -389,6 +389,9 @@ HELLO = "hello"
 METRICS = "metrics"  # {"op": "metrics", "points": [[unix time, step, key, value], ...]}; NaN and Infinity as strings
 # {"op": "failure", "text": "..."}: the error with which the process ends, as a message with its code
 FAILURE = "failure"
+# {"op": "pause", "on": true, "target": n}, to the process: stop before the next step, at this version or a later one.
+PAUSE = "pause"
+PAUSED = "paused"  # {"op": "paused", "stopped": true, "version": n or null}: the answer, and each change of it
 EVENT = "event"  # {"op": "event", "kind": "...", "text": "..."}: for the job's timeline
 # agent -> child
 MEMBERS = (

@@ -43,6 +43,7 @@ from runtime.protocol.client import Client
 from runtime.trainer.job import Job
 from runtime.trainer.metric_sinks import Sink, TerminalSink
 from runtime.trainer.parameter_store import Store
+from runtime.trainer.pause_gate import PauseGate
 from runtime.trainer.servers.server_store import ServerStore
 from runtime.trainer.tasks.task_client import TaskClient, TaskSource
 from runtime.trainer.tasks.task_prefetch import PrefetchingSource
@@ -154,6 +155,7 @@ class Linked:
 
     def __init__(self, environment: contract.Environment, master: str, server: str) -> None:
         self.sink: Sink = TerminalSink(lambda line: None)
+        self.gate = PauseGate(lambda _stands, _version: None)
         self._index, self._incarnation = environment.index, FIRST_INCARNATION + environment.index
         self._master, self._server = master, server
 

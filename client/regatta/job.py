@@ -96,9 +96,17 @@ class Job:
         """Wait until the job has ended and return it. Raises NotFinished after ``timeout`` seconds."""
         return self._jobs.wait(self.id, timeout)
 
-    def pause(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Wait as the client does."""
-        self._jobs.pause(seconds)
+        self._jobs.sleep(seconds)
+
+    def pause(self) -> Job:
+        """Stop all trainers between two steps, in sync mode at the same one. Their quota goes on counting."""
+        return self._jobs.pause(self.id)
+
+    def resume(self) -> Job:
+        """Let a paused job go on."""
+        return self._jobs.resume(self.id)
 
     def cancel(self) -> Job:
         return self._jobs.cancel(self.id)

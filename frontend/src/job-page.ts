@@ -165,17 +165,26 @@ function startActions(): void {
   });
   const retry = document.querySelector<HTMLButtonElement>("[data-action=retry]");
   retry?.addEventListener("click", () => void act("retry"));
+  for (const action of ["pause", "resume"] as const) {
+    document.querySelector(`[data-action=${action}]`)?.addEventListener("click", () => void act(action));
+  }
   // The page has them disabled until now: an earlier click would be lost without a message.
   for (const button of [cancel, retry]) button?.removeAttribute("disabled");
 }
 
-async function act(action: "cancel" | "retry"): Promise<void> {
+const WAITING: Record<string, () => string> = {
+  cancel: () => gettext("Cancelling…"),
+  pause: () => gettext("Pausing…"),
+};
+
+async function act(action: "cancel" | "retry" | "pause" | "resume"): Promise<void> {
   const note = document.querySelector("[data-action-note]") as HTMLElement;
-  note.textContent = action === "cancel" ? gettext("Cancelling…") : "";
+  note.textContent = WAITING[action]?.() ?? "";
   try {
     const answer = await postJson<Job | null>(`${api}/${action}`, {});
     if (answer?.id && answer.id !== job.id) location.assign(`/n/${job.namespace}/jobs/${answer.id}`);
     else if (action === "retry") location.reload();
+    else if (action !== "cancel") note.textContent = "";
   } catch (error) {
     note.textContent = error instanceof ApiError ? error.problem.detail : gettext("The portal cannot be reached. Try again.");
   }

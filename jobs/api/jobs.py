@@ -39,7 +39,7 @@ from jobs.models import Artifact, Job
 from jobs.selectors import jobs as job_selectors
 from jobs.selectors import specifications, timeline
 from jobs.services import jobs as job_services
-from jobs.services import scaling
+from jobs.services import pausing, scaling
 from jobs.spec import parser as specification
 from jobs.spec.fields import json_schema
 from portal.common.errors import ValidationFailed
@@ -174,6 +174,22 @@ class CancelView(APIView):
     def post(self, request: Request, job_id: UUID) -> Response:
         """Request the cancellation of a job. It has ended once its state is a final one."""
         job = job_services.cancel_job(actor=signed_in(request.user), job_id=job_id)
+        return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
+
+
+class PauseView(APIView):
+    @extend_schema(operation_id="jobs_pause", request=None, responses={202: JobOutput})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Pause a running job: its trainers stop between two steps. All stand once ``pause.done`` is true."""
+        job = pausing.pause(actor=signed_in(request.user), job_id=job_id)
+        return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
+
+
+class ResumeView(APIView):
+    @extend_schema(operation_id="jobs_resume", request=None, responses={202: JobOutput})
+    def post(self, request: Request, job_id: UUID) -> Response:
+        """Let a paused job go on."""
+        job = pausing.resume(actor=signed_in(request.user), job_id=job_id)
         return Response(_localized_job(job), status=status.HTTP_202_ACCEPTED)
 
 

@@ -18,6 +18,12 @@ class SpecField(serializers.DictField):
     """A job specification."""
 
 
+class PauseOutput(serializers.Serializer[Any]):
+    done = serializers.BooleanField(help_text="All programs stand. false: some have not reached their next step.")
+    since = serializers.DateTimeField()
+    by = serializers.CharField()
+
+
 class HeldOutput(serializers.Serializer[Any]):
     exception = serializers.CharField(help_text="The type of the exception.")
     until = serializers.DateTimeField()
@@ -66,6 +72,7 @@ class JobOutput(serializers.Serializer[Any]):
         allow_null=True,
         help_text="While failure is rehearsed: kill (a role), every, by, last, done (how often).",
     )
+    pause = PauseOutput(allow_null=True, help_text="The job is paused; null: it is not.")
     replicas = ReplicaOutput(many=True)
     spec = SpecField(help_text="The specification as it was resolved, without the files.")
 

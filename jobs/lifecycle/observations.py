@@ -82,7 +82,8 @@ def events_from(job: JobView, facts: Facts, now: datetime, policy: Policy) -> It
         yield CancelRequested(job.attempt, messages.CANCELLED_BY(name=facts.cancelled_by))
     if facts.recalled:
         yield Preempted(job.attempt, facts.recalled)
-    if job.admitted is not None and job.state is not JobState.QUEUED and now >= job.admitted + job.timeout:
+    paused = job.pause.total(now) if job.pause is not None else timedelta(0)
+    if job.admitted is not None and job.state is not JobState.QUEUED and now >= job.admitted + job.timeout + paused:
         yield AttemptEnded(job.attempt, messages.TIMEOUT_REACHED(length=in_words(job.timeout)), Reason.DEADLINE)
     if job.state is JobState.ADMITTED:
         yield BuildStarted(job.attempt)
@@ -98,14 +99,14 @@ def _events_of_training(
     if any(replica.unread for replica in replicas):
         return  # the end of an attempt deletes the pods, and their output with them
     decided = attempt_end.decide(job, replicas)
-    held = holds.message(_held(replicas, now))
+    standing = holds.message(_held(replicas, now)) or (job.pause.message() if job.pause is not None else "")
     if decided:
         if not attempt_end.awaits_cause(job, replicas, now):
             yield decided
-    elif held:
+    elif standing:
         # Nothing else is to be expected of the job; a replica that failed before it registered is waited for, too.
-        if held != job.why:
-            yield StrengthChanged(job.attempt, held)
+        if standing != job.why:
+            yield StrengthChanged(job.attempt, standing)
     elif job.state is JobState.REGISTERING and now >= job.changed + policy.registration:
         yield _registration_overdue(job, replicas, policy)
     elif job.state is JobState.REGISTERING and (message := _awaited(replicas)) != (job.why or message):

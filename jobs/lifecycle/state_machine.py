@@ -61,6 +61,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from jobs.lifecycle.pauses import Pause
 from jobs.lifecycle.reasons import RULES, Reason, retries_left
 from jobs.lifecycle.states import ACTIVE, HOLDS_QUOTA, TERMINAL, JobState
 from jobs.messages import jobs as messages
@@ -93,6 +94,7 @@ class JobView:
     min_trainers: int = 1
     # The processes find one another once, when they start (jobs.frameworks): none can be replaced, none may be missing.
     together: bool = False
+    pause: Pause | None = None  # of the present attempt
 
 
 # --- Events ----------------------------------------------------------------------------------------------------------

@@ -120,6 +120,8 @@ class Attempt(models.Model):
     finished = models.DateTimeField(null=True, blank=True)
     # jobs.lifecycle.progress.reported.Reported: stalls and stragglers that are on the timeline. Null: none yet.
     progress = models.JSONField(null=True, blank=True)
+    # jobs.lifecycle.pauses.Pause; null: it was never paused.
+    pause = models.JSONField(null=True, blank=True)
 
     class Meta:
         constraints = [models.UniqueConstraint(fields=["job", "number"], name="one_attempt_per_number")]

@@ -29,6 +29,7 @@ from jobs.builds import code_snapshots
 from jobs.control import stack_groups
 from jobs.frameworks.definitions import NOTEBOOK
 from jobs.lifecycle.holds import Held
+from jobs.lifecycle.pauses import Pause
 from jobs.lifecycle.progress import diagnosis, stalls, stragglers
 from jobs.lifecycle.progress.diagnosis import Diagnosis, Facts
 from jobs.lifecycle.progress.reported import Reported
@@ -104,6 +105,7 @@ class _Row:
     replicas: tuple[_ReplicaRow, ...]  # that run
     restarting: bool  # a server does not run: it is started again, or the attempt ends
     heads: Mapping[str, int]
+    paused: bool
 
     def names(self) -> list[str]:
         return [replica.name for replica in self.replicas]
@@ -118,9 +120,10 @@ class _Row:
         """Return whether the agents of all replicas were heard lately; a replica without an agent has no heartbeat."""
         return all(one.heartbeat is None or now - one.heartbeat < HEARD_WITHIN for one in self.replicas)
 
-    def is_held(self, now: datetime) -> bool:
-        """Return whether a program is held at its exception: the others may wait for it."""
-        return any((held := Held.from_json(one.held)) is not None and held.lasts(now) for one in self.replicas)
+    def stands(self, now: datetime) -> bool:
+        """Return whether the job is paused, or a program is held at its exception: the others may wait for it."""
+        holds = (Held.from_json(one.held) for one in self.replicas)
+        return self.paused or any(held.lasts(now) for held in holds if held is not None)
 
     def ref(self) -> AttemptRef:
         return AttemptRef(str(self.job), str(self.attempt), self.number, self.namespace)
@@ -224,7 +227,7 @@ class ProgressWatch:
         if row.reported.stall:
             _end_stall(row, moved, now)
             return
-        if row.restarting or row.is_held(now) or not row.heard(now):
+        if row.restarting or row.stands(now) or not row.heard(now):
             memory.signs.postpone(at)
         quiet = stalls.quiet_seconds(memory.signs, at, row.stall_timeout())
         if quiet is not None:
@@ -257,7 +260,7 @@ def _rows() -> list[_Row]:
     running = running.exclude(spec__framework=NOTEBOOK)
     current = Attempt.objects.filter(job__in=running, number=F("job__attempt"))
     spec = ("job__spec__on_stall", "job__spec__stall_timeout")
-    columns = ("job_id", "pk", "number", "job__revision", *spec, "job__namespace__name", "progress")
+    columns = ("job_id", "pk", "number", "job__revision", *spec, "job__namespace__name", "progress", "pause")
     found = list(current.values_list(*columns))
     if not found:
         return []
@@ -276,8 +279,9 @@ def _rows() -> list[_Row]:
         _Row(
             *(job, pk, number, revision, on_stall, timeout, namespace),
             *(Reported.from_json(progress), tuple(replicas[pk]), pk in restarting, heads[job]),
+            paused=(stored := Pause.from_json(pause)) is not None and (stored.on or not stored.done),
         )
-        for job, pk, number, revision, on_stall, timeout, namespace, progress in found
+        for job, pk, number, revision, on_stall, timeout, namespace, progress, pause in found
     ]
 
 

@@ -26,6 +26,7 @@ from jobs.lifecycle import desired_replicas, fault_injection
 from jobs.lifecycle.cluster_starts import adoptions as adoptions_of
 from jobs.lifecycle.holds import Held
 from jobs.lifecycle.observations import Facts, Policy, events_from, merge
+from jobs.lifecycle.pauses import Pause
 from jobs.lifecycle.progress.reported import Reported
 from jobs.lifecycle.reasons import Reason
 from jobs.lifecycle.replica_facts import RESTARTS, ReplicaFact, ending
@@ -311,6 +312,7 @@ def view_of(job: Job, attempt: Attempt | None) -> JobView:
         trainers=attempts.spec_of(job).trainer.replicas,
         min_trainers=job.spec["roles"]["trainer"]["min"],
         together=meets_once(job.spec["framework"], job.spec["roles"]["pserver"]["replicas"]),
+        pause=Pause.from_json(attempt.pause) if attempt else None,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, BinaryIO
 from uuid import UUID
 
@@ -14,6 +14,7 @@ from jobs.backends import factory as backend_factory
 from jobs.builds import code_snapshots
 from jobs.lifecycle import fault_injection
 from jobs.lifecycle.holds import Held
+from jobs.lifecycle.pauses import Pause
 from jobs.lifecycle.states import ACTIVE, JobState, ReplicaState
 from jobs.messages import jobs as messages
 from jobs.models import Artifact, Attempt, Job, Replica
@@ -116,6 +117,7 @@ def job_json(job: Job) -> dict[str, Any]:
         "pservers": job.pservers,
         "elastic": is_elastic(job),
         "rehearsal": job.rehearsal,
+        "pause": _pause_json(job),
         "replicas": _replicas_json(_present_replicas(job)),
         "spec": job.spec,
     }
@@ -130,6 +132,14 @@ def submitted_json(job: Job) -> dict[str, Any]:
     """Return ``job_detail`` of a job that was just submitted, without queries: it has no attempt yet."""
     setattr(job, _PRESENT, [])
     return {**job_json(job), "sizing": ""}
+
+
+def _pause_json(job: Job) -> dict[str, Any] | None:
+    present: list[Attempt] = getattr(job, _PRESENT)
+    pause = Pause.from_json(present[0].pause) if present else None
+    if pause is None or not pause.on:
+        return None
+    return {"done": pause.done, "since": _when(datetime.fromtimestamp(pause.since, UTC)), "by": pause.by}
 
 
 def _present_replicas(job: Job) -> list[Any]:

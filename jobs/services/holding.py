@@ -19,7 +19,7 @@ from jobs.messages import control as control_messages
 from jobs.messages import holds as messages
 from jobs.models import Job, Replica
 from jobs.selectors.jobs import job_for
-from jobs.services.inspection import CONNECT_SECONDS, all_at_once, running_replicas
+from jobs.services.inspection import CONNECT_SECONDS, all_at_once, looking, running_replicas
 from jobs.terminals.access import may_exec
 from portal.common.errors import Conflict, ValidationFailed
 from rbac.audit import log as audit_log
@@ -51,7 +51,8 @@ def hold(*, actor: User, job_id: UUID | str, wanted: object) -> list[Asked]:
     """Hold the programs of running replicas that end with an exception from now on; 0 seconds: hold none.
 
     A program that is held already is held for that long from now on. ``wanted``:
-    ``{"seconds": 900, "replicas": ["trainer-0"] | null}``. Raises NotFound, Forbidden, ValidationFailed, Conflict.
+    ``{"seconds": 900, "replicas": ["trainer-0"] | null}``. Raises NotFound, Forbidden, ValidationFailed, Conflict
+    and TooManyRequests.
     """
     job = job_for(actor, job_id, Scope.JOB_WRITE)
     asked = wanted if isinstance(wanted, dict) else {}
@@ -71,7 +72,8 @@ def hold(*, actor: User, job_id: UUID | str, wanted: object) -> list[Asked]:
         except ControlError as error:
             return Asked(name, False, str(error))
 
-    return all_at_once(ask, names)
+    with looking():
+        return all_at_once(ask, names)
 
 
 def release(*, actor: User, job_id: UUID | str, wanted: object) -> list[Asked]:
@@ -97,7 +99,8 @@ def release(*, actor: User, job_id: UUID | str, wanted: object) -> list[Asked]:
             return Asked(name, True, str(error))
         return Asked(name, False)
 
-    return all_at_once(ask, names)
+    with looking():
+        return all_at_once(ask, names)
 
 
 def variables(*, actor: User, job_id: UUID | str, wanted: object) -> Variables:
@@ -115,7 +118,8 @@ def variables(*, actor: User, job_id: UUID | str, wanted: object) -> Variables:
         raise ValidationFailed({"replica": [control_messages.REPLICA_NOT_OF_JOB(name=name[:100])]})
     detail = {"replica": name}
     audit_log.record("job.variables", str(job.pk), actor=actor, namespace=job.namespace, detail=detail)
-    return Variables(ref.number, name, _variables_of(ref, name))
+    with looking():
+        return Variables(ref.number, name, _variables_of(ref, name))
 
 
 def _variables_of(ref: AttemptRef, name: str) -> HeldProgram:

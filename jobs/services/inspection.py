@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 from uuid import UUID
@@ -157,6 +158,11 @@ def _place(places: threading.BoundedSemaphore) -> Iterator[None]:
         yield
     finally:
         places.release()
+
+
+def looking() -> AbstractContextManager[None]:
+    """Take a place for a look that takes seconds. Raises TooManyRequests."""
+    return _place(_looks)
 
 
 def _record_one(ref: AttemptRef, name: str, seconds: float, characters: int) -> Recording:

@@ -36,6 +36,8 @@ class Listener(Protocol):
 
     def failure(self, text: str) -> None: ...
 
+    def paused(self, stopped: bool, version: int | None) -> None: ...
+
     def misunderstood(self, why: str) -> None: ...
 
 
@@ -92,6 +94,9 @@ def _take(message: Mapping[str, Any], listener: Listener) -> None:
             listener.event(_plain(message["kind"], LONGEST_KIND), _message(message["text"]))
         case contract.FAILURE:
             listener.failure(_message(message["text"]))
+        case contract.PAUSED:
+            version = message["version"]
+            listener.paused(message["stopped"] is True, None if version is None else _version(version))
         case other:
             raise ValueError(f"unknown message {str(other)[:LONGEST_KEY]!r}")
 
@@ -115,6 +120,13 @@ def _point_entry(at: Any, step: Any, key: Any, value: Any) -> str:
     if abs(count) > _LARGEST_STEP:
         raise ValueError(f"no step between -2**53 and 2**53 ({str(step)[:_SHOWN]})")
     return json.dumps([moment, count, name or "?", number], allow_nan=False, ensure_ascii=False)
+
+
+def _version(value: Any) -> int:
+    version = int(value)
+    if not 0 <= version <= _LARGEST_STEP:
+        raise ValueError("no version between 0 and 2**53")
+    return version
 
 
 def _message(document: Any) -> str:

@@ -24,7 +24,8 @@ class ProcessOutput:
     """Receiver of the lines, points, events and errors of the process.
 
     Every entry within the limits is stored, or ``unkept`` is called with the reason. Costs that the process prints
-    become points only until it reports points itself. ``hello`` is called with address and release of the process.
+    become points only until it reports points itself. ``hello`` is called with address and release of the process,
+    ``paused`` with its answers to requests to stop between two steps.
     ``lines`` runs on the thread of the pipes, the messages on that of the link.
     """
 
@@ -33,6 +34,7 @@ class ProcessOutput:
         sender: Sender,
         hello: Callable[[str, str], None],
         unkept: Callable[[str], None],
+        paused: Callable[[bool, int | None], None] = lambda _stopped, _version: None,
         *,
         work: Path,
         log_cap: int,
@@ -42,6 +44,7 @@ class ProcessOutput:
         self.traceback = TracebackReader(str(work))
         self._hello = hello
         self._unkept = unkept
+        self._paused = paused
         self._sender = sender
         self._cap = Cap(log_cap)
         self._misunderstood = False
@@ -79,6 +82,9 @@ class ProcessOutput:
 
     def failure(self, text: str) -> None:
         self.traceback.reported = text
+
+    def paused(self, stopped: bool, version: int | None) -> None:
+        self._paused(stopped, version)
 
     def event(self, kind: str, text: str) -> None:
         self._keep(EVENTS, self._within(EVENTS, [line_splitter.event_entry(time.time(), kind, text)]))

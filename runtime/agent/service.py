@@ -10,6 +10,7 @@ from runtime.agent.child_process import Child
 from runtime.agent.control import hold, hold_calls, server
 from runtime.agent.control.calls import CALLS
 from runtime.agent.control.hold import Hold, Report
+from runtime.agent.control.pause import Pause
 from runtime.agent.control.server import ControlServer
 from runtime.agent.settings import Settings
 from runtime.messages import training as messages
@@ -45,8 +46,15 @@ class Service:
     """The service of one started replica. It begins at once."""
 
     def __init__(
-        self, settings: Settings, command: Sequence[str], child: Child, listening: Listening, report: Report
+        self,
+        settings: Settings,
+        command: Sequence[str],
+        child: Child,
+        listening: Listening,
+        report: Report,
+        pause: Pause,
     ) -> None:
+        self._pause = pause
         self._guests: Guests | None = None
         self._server: ControlServer | None = None
         self._hold = Hold(settings, child, listening.holds, report) if listening.holds is not None else None
@@ -60,7 +68,7 @@ class Service:
 
             self._guests = Guests(settings, command, child)
             terminals = Handlers(self._guests, user_code=settings.runs_user_code).calls()
-            calls = {**CALLS, **terminals, **hold_calls.calls(self._hold), "connect": connect}
+            calls = {**CALLS, **terminals, **hold_calls.calls(self._hold), "pause": pause.call, "connect": connect}
             self._server = ControlServer(settings, child, listening.control, calls)
             self._server.start()
 
@@ -68,8 +76,9 @@ class Service:
         """Return the processes of terminals."""
         return self._guests.pids() if self._guests is not None else ()
 
-    def stop_holding(self) -> None:
-        """Release a program that is held, and hold none any more: the replica is to stop."""
+    def release(self) -> None:
+        """Release a program that is held or stopped by a pause, because the replica is to stop."""
+        self._pause.end()
         if self._hold is not None:
             self._hold.end()
 

@@ -103,9 +103,9 @@ class Supervisor:
             return
         from runtime.agent.service import Service
 
-        self._service = Service(self._settings, self._command, started, listening, self._sender.report)
+        self._service = Service(self._settings, self._command, started, listening, self._sender.report, self._pause)
         if self._forced is not None:
-            self._service.stop_holding()
+            self._service.release()
 
     def _start_child(self) -> tuple[child_process.Child | Ending, str]:
         """Start the command before any thread runs, or return the ending if that fails; with a remark for the log."""
@@ -129,6 +129,7 @@ class Supervisor:
 
     def _start_services(self, started: child_process.Child | Ending, remark: str) -> None:
         # Loaded only now: the process should not wait for an HTTP client that it does not use.
+        from runtime.agent.control.pause import Pause
         from runtime.agent.delivery.ingest_client import Ingest
         from runtime.agent.delivery.shipping import Sender
         from runtime.agent.membership import Membership
@@ -148,10 +149,12 @@ class Supervisor:
             self._sender.line(remark)
         self._sender.start()
         if isinstance(started, child_process.Child):
+            self._pause = Pause(started, self._link.send)
             self._output = ProcessOutput(
                 self._sender,
                 self._membership.register,
                 self._unkept,
+                self._pause.report,
                 work=settings.work,
                 log_cap=settings.log_cap,
                 cost_lines=settings.cost_lines,
@@ -226,7 +229,7 @@ class Supervisor:
             self._forced = self._forced or forced
             self._kill_at = kill_at if self._kill_at is None else min(self._kill_at, kill_at)
         if self._service is not None:
-            self._service.stop_holding()
+            self._service.release()
         os.eventfd_write(self._wake, 1)
 
     def _await_signals(self) -> None:

@@ -26,6 +26,7 @@ from runtime.errors import Lost, RegattaError
 from runtime.master.event_log import Pace
 from runtime.master.listener import Reception
 from runtime.master.messages import Trainer, serving
+from runtime.master.queue_clock import QueueClock
 from runtime.master.queue_store import Ledger, lead
 from runtime.master.server import STORE_PATIENCE_SECONDS, Master
 from runtime.master.task_table import TaskTable, partition
@@ -56,6 +57,7 @@ class _Process:
         self._fenced = ""
         self._master: Master | None = None
         self._pace = Pace()
+        self._clock = QueueClock()
 
     def run(self) -> int:
         """Serve until the job is over and return the exit code."""
@@ -65,13 +67,14 @@ class _Process:
         reception.refusals.report = self._warn
         reception.incarnation = self._register(reception.address)
         self._channel.on_fenced(self._on_fenced)
+        self._channel.on_pause(self._pause)
         owner = self._await_turn(reception.incarnation)
         if owner is None:
             reception.close()
             return self._verdict()
         ledger = Ledger(self._store, self._prefix, owner)
         self._master = master = Master(
-            plan(self._environment), table, ledger, self._report, reception, patience=self._patience
+            plan(self._environment), table, ledger, self._report, reception, clock=self._clock, patience=self._patience
         )
         self._channel.on_members(lambda members: master.members(trainers(members)))
         try:
@@ -122,6 +125,10 @@ class _Process:
     def _await_change(self, first: contract.Member | None) -> None:
         with contextlib.suppress(TimeoutError):
             self._channel.wait_for_members(lambda members: serving(members) != first, STANDBY_POLL_SECONDS)
+
+    def _pause(self, on: bool, target: int) -> None:
+        self._clock.pause(on)
+        self._channel.paused(on, None)
 
     def _on_fenced(self, why: str) -> None:
         self._fenced = why

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -106,10 +108,21 @@ def prepare(settings: Settings) -> None:
     """Set what Jupyter reads from the environment, and remove the socket of an earlier process."""
     runtime = settings.temporary / "k"
     runtime.mkdir(mode=0o700, parents=True, exist_ok=True)
-    os.environ.update(JUPYTER_RUNTIME_DIR=str(runtime), JUPYTER_PLATFORM_DIRS="1")
+    shared = os.pathsep.join(map(str, shared_files(sys.path)))
+    os.environ.update(JUPYTER_RUNTIME_DIR=str(runtime), JUPYTER_PLATFORM_DIRS="1", JUPYTER_PATH=shared)
     settings.socket.unlink(missing_ok=True)
     settings.home.mkdir(parents=True, exist_ok=True)
     os.chdir(settings.home)
+
+
+def shared_files(import_path: Iterable[str]) -> list[Path]:
+    """Return the directories with extensions of JupyterLab that belong to the packages of an import path.
+
+    An environment may use packages of another one; Jupyter looks for extensions in its own.
+    """
+    sites = [Path(entry) for entry in import_path if Path(entry).name == "site-packages"]
+    found = [site.parents[2] / "share" / "jupyter" for site in sites if len(site.parents) > 2]
+    return [place for place in dict.fromkeys(found) if place.is_dir()]
 
 
 def run(settings: Settings) -> None:

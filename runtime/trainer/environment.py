@@ -22,6 +22,7 @@ from runtime.protocol.proof import secret_of
 from runtime.trainer.local_store import LocalStore
 from runtime.trainer.metric_sinks import ChannelSink, Sink, TerminalSink
 from runtime.trainer.parameter_store import Store
+from runtime.trainer.pause_gate import PauseGate
 from runtime.trainer.servers.server_store import ServerStore
 from runtime.trainer.tasks.task_client import LocalTasks, TaskClient, TaskSource
 from runtime.trainer.tasks.task_prefetch import PrefetchingSource
@@ -34,6 +35,7 @@ class JobContext(Protocol):
     """The interface between a job and its environment."""
 
     sink: Sink
+    gate: PauseGate
 
     def tasks(self, dataset: str, passes: int | None) -> TaskSource:
         """The source of tasks; ``passes`` is used only if nothing else sets the number."""
@@ -54,6 +56,7 @@ class Alone:
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
         self.sink: Sink = TerminalSink()
+        self.gate = PauseGate(lambda _stands, _version: None)
 
     def tasks(self, dataset: str, passes: int | None) -> TaskSource:
         info = catalogue.locate(dataset, self._environment.data_path)
@@ -79,6 +82,8 @@ class Attached:
         self._leave = threading.Event()
         self._why = ""
         self.sink: Sink = ChannelSink(channel)
+        self.gate = PauseGate(channel.paused)
+        channel.on_pause(self.gate.request)
         self._job = job_crc(environment.job_id, environment.attempt)
         channel.on_fenced(self.leave)
         channel.hello()

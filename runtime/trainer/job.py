@@ -157,14 +157,34 @@ class Job:
                 params=lambda: self._parameters,
                 listeners=self._listeners,
                 reports=self._reports,
-                pause=self._context.wait,
+                pause=self._wait_for_task,
                 times=self._times,
             )
             self._watch_steps()
             for batch in loop.batches():
+                self._pass_gate()
                 if why := self._context.why_leave():
                     self._end(why)
                 yield batch
+
+    def _pass_gate(self) -> None:
+        """Stop before a step while the job is paused."""
+        gate = self._context.gate
+        if not gate.is_requested:
+            gate.note(self._version())
+            return
+        step = self._parameters.settled_step() if self._parameters is not None else None
+        self._stand_at_gate(step)
+
+    def _stand_at_gate(self, step: int | None) -> None:
+        with self._times.evaluation():
+            self._context.gate.wait(step, self._context.why_leave)
+
+    def _wait_for_task(self, seconds: float) -> None:
+        """Wait before the master is asked again. A trainer without a task stops here while the job is paused."""
+        self._context.wait(seconds)
+        if self._context.gate.is_requested:
+            self._stand_at_gate(None)
 
     def source(self) -> TaskSource:
         """The source of the tasks of the job's dataset, for a loop other than ``steps``. Raises UsageError."""

@@ -292,6 +292,11 @@ class Params(Mapping[str, Array]):
         with self._guard(), refusals_as_usage_errors():
             return self._store.trained_rows(table)
 
+    def settled_step(self) -> int | None:
+        """Wait for a push that was begun. Return the version if all trainers share it, else None: steps differ."""
+        version = self.settle()
+        return version if self._mode.in_step else None
+
     # --- Passes, announced by the loop over the data ------------------------------------------------------------------
     def begin_pass(self, number: int) -> None:
         """Announce pushes of pass ``number``, unless already done. The values are up to date afterwards."""

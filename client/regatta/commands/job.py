@@ -190,6 +190,27 @@ def cancel(session: Session, job_id: str) -> None:
 
 @click.command()
 @click.argument("job_id")
+@take
+def pause(session: Session, job_id: str) -> None:
+    """Pause a running job: its trainers stop between two steps. Its quota goes on counting."""
+    with session.portal() as portal:
+        paused = portal.jobs.pause(job_id)
+        if not (paused.raw.get("pause") or {}).get("done"):
+            print_message("Some processes have not reached their next step yet. The portal goes on with it.")
+        _show(paused)
+
+
+@click.command()
+@click.argument("job_id")
+@take
+def resume(session: Session, job_id: str) -> None:
+    """Let a paused job go on."""
+    with session.portal() as portal:
+        _show(portal.jobs.resume(job_id))
+
+
+@click.command()
+@click.argument("job_id")
 @click.option("-y", "--yes", is_flag=True, help="Skip the confirmation.")
 @take
 def delete(session: Session, job_id: str, yes: bool) -> None:
@@ -284,4 +305,4 @@ def artifacts(session: Session, job_id: str, names: tuple[str, ...], everything:
             click.echo(place)
 
 
-COMMANDS = (submit, jobs, get, wait, cancel, delete, retry, scale, clone, browse, artifacts)
+COMMANDS = (submit, jobs, get, wait, cancel, pause, resume, delete, retry, scale, clone, browse, artifacts)

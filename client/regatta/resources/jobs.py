@@ -15,6 +15,9 @@ from regatta.resources.account import Namespaces
 from regatta.resources.artifacts import Artifacts
 from regatta.resources.streams import POLL_SECONDS, Follower, Logs, Metrics
 
+# The portal answers when the trainers stand, or after some seconds.
+_PAUSE_SECONDS = 30.0
+
 
 class Jobs:
     """Jobs that the account may see. ``logs``, ``metrics`` and ``artifacts`` are those of one job, named by its id.
@@ -70,9 +73,17 @@ class Jobs:
             self._sleep(POLL_SECONDS)
         return job
 
-    def pause(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Wait between two polls."""
         self._sleep(seconds)
+
+    def pause(self, job_id: str) -> Job:
+        """Pause a running job. All its trainers stand once ``raw["pause"]["done"]`` is true."""
+        return self._job(self._http.post(f"/api/v1/jobs/{segment(job_id)}/pause", timeout=_PAUSE_SECONDS))
+
+    def resume(self, job_id: str) -> Job:
+        """Let a paused job go on."""
+        return self._job(self._http.post(f"/api/v1/jobs/{segment(job_id)}/resume", timeout=_PAUSE_SECONDS))
 
     def cancel(self, job_id: str) -> Job:
         """Request cancellation of a job. Its state shows when it has ended."""

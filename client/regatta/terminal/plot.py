@@ -59,4 +59,4 @@ def snapshots(job: Job, keys: Sequence[str], enough: Callable[[], bool]) -> Iter
             yield now
         if ended:
             return
-        job.pause(POLL_SECONDS)
+        job.sleep(POLL_SECONDS)

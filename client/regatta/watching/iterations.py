@@ -71,14 +71,14 @@ def polls(job: Job, after: int = 0, *, stop: Callable[[], bool] = lambda: False)
             if isinstance(error, TooOld):
                 raise
             yield Poll(job, problem=error.detail)
-            job.pause(min(POLL_SECONDS * 2**failures, LONGEST_PAUSE))
+            job.sleep(min(POLL_SECONDS * 2**failures, LONGEST_PAUSE))
             failures += 1
             continue
         failures = 0
         if now.ended:
             yield Poll(now, reports.rest())
             return
-        job.pause(POLL_SECONDS)
+        job.sleep(POLL_SECONDS)
 
 
 class Reports:

@@ -26,6 +26,13 @@ export interface Rehearsal {
   done: number;
 }
 
+/** The job is paused: `done` once all programs stand. */
+export interface Pause {
+  done: boolean;
+  since: string;
+  by: string;
+}
+
 export interface Job {
   id: string;
   name: string;
@@ -48,6 +55,7 @@ export interface Job {
   /** For a single job: why an elastic one has its current number of trainers; else empty. */
   sizing?: string;
   rehearsal: Rehearsal | null;
+  pause: Pause | null;
   replicas: Replica[];
   spec: { roles: { trainer: { replicas: number; min: number; max: number }; pserver: { replicas: number } } };
 }

@@ -78,6 +78,7 @@ export class LiveStatus extends HTMLElement {
     for (const element of document.querySelectorAll<HTMLElement>("[data-when]")) {
       element.hidden = (element.dataset["when"] === "active") === isTerminal(job.state);
     }
+    showPause(job);
     for (const stepper of this.steppers) stepper.show(job);
     this.elastic.show(job);
     this.rehearsal?.show(job);
@@ -115,6 +116,15 @@ export class LiveStatus extends HTMLElement {
     if (!chip) return;
     chip.hidden = state === "live" || state === "connecting";
     chip.textContent = state === "polling" ? gettext("Live updates by polling") : gettext("Reconnecting…");
+  }
+}
+
+/** The buttons of a running job: it can be paused, or go on. */
+function showPause({ state, pause }: Job): void {
+  const offered = state !== "RUNNING" ? "" : pause ? "resume" : "pause";
+  for (const action of ["pause", "resume"]) {
+    const button = document.querySelector<HTMLElement>(`[data-action=${action}]`);
+    if (button) button.hidden = action !== offered;
   }
 }
 

@@ -97,6 +97,7 @@ def _tasks() -> tuple[Task, ...]:
     from jobs.notebooks.idle import NotebookWatch
     from jobs.notebooks.sessions import SessionCleanup
     from jobs.reconcile.admission import Explanations
+    from jobs.reconcile.pausing import PauseWatch
     from jobs.reconcile.progress_watch import ProgressWatch
     from jobs.reconcile.sweep import sweep
     from jobs.selectors.jobs import versions_in_use
@@ -111,6 +112,7 @@ def _tasks() -> tuple[Task, ...]:
         Task("jobs", partial(sweep, watch=Watch(), explanations=Explanations())),
         Task("progress", ProgressWatch(inspection.stacks_of).when_due),
         Task("notebooks", NotebookWatch(get_json).when_due),
+        Task("pauses", PauseWatch().when_due),
         Task("sealing", seal_due),
         Task("following", Following().when_due),
         Task("pruning", Pruning().when_due),

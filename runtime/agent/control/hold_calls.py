@@ -57,13 +57,17 @@ def _variables(hold: Hold, call: Call) -> Mapping[str, Any]:
     process = processes.read(held.pid) if held is not None else None
     if process is None:
         raise Refusal(NOT_HELD, "The program is not held.")
+
+    def read(answer: dict[str, Any]) -> dict[str, Any] | None:
+        return bounded(answer, f"{call.settings.work}/") if answer.get("held") is True else None
+
     try:
-        answer = asking.ask(call.settings.temporary, process, {"call": "variables"}, ASK_SECONDS)
+        variables = asking.ask(call.settings.temporary, process, {"call": "variables"}, ASK_SECONDS, read)
     except (NoAnswer, NotInspectable):
         raise Refusal("no_answer", "The program does not answer.") from None
-    if answer.get("held") is not True:
+    if variables is None:
         raise Refusal(NOT_HELD, "The program is not held.")
-    return bounded(answer, f"{call.settings.work}/")
+    return variables
 
 
 def bounded(answer: Mapping[str, Any], work: str) -> dict[str, Any]:

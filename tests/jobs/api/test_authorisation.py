@@ -229,6 +229,9 @@ TABLE = {
     # No replica runs.
     f"POST {JOB}/stacks": "409 409 409 403 404 401",
     f"POST {JOB}/flamegraph": "409 409 409 403 404 401",
+    # It does not run.
+    f"POST {JOB}/pause": "409 409 409 403 404 401",
+    f"POST {JOB}/resume": "409 409 409 403 404 401",
     f"POST {JOB}/hold": "409 409 409 403 404 401",
     f"POST {JOB}/release": "409 409 409 403 404 401",
     f"POST {JOB}/variables": "422 422 422 403 404 401",

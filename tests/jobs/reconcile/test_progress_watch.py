@@ -388,3 +388,11 @@ def test_a_job_with_a_held_program_is_not_stalled(start: Callable[..., Run]) -> 
     Replica.objects.filter(name="trainer-0").update(held=held)
     run.stand()
     assert run.events("stalled") == []
+
+
+def test_a_paused_job_is_not_stalled(start: Callable[..., Run]) -> None:
+    run = start()
+    pause = {"on": True, "done": True, "since": now().timestamp(), "spent": 0.0, "by": "ada", "how": "signal"}
+    Attempt.objects.update(pause=pause)
+    run.stand()
+    assert run.events("stalled") == []

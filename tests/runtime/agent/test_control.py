@@ -48,8 +48,8 @@ def proven(directory: Path, key: bytes = KEY, replica: str = "trainer-0") -> Con
     return connection
 
 
-def called(directory: Path, request: dict[str, Any]) -> dict[str, Any]:
-    connection = proven(directory)
+def called(directory: Path, request: dict[str, Any], replica: str = "trainer-0") -> dict[str, Any]:
+    connection = proven(directory, replica=replica)
     connection.send_document(request, SECONDS)
     answer = connection.receive_document(SECONDS)
     connection.close()
