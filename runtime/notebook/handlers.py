@@ -84,6 +84,7 @@ class OutputsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         with contextlib.suppress(WebSocketClosedError):
             while True:
                 cursor, operations = log.read(identity, after)
+                behind = cursor != log.cursor
                 if cursor != after or identity != log.identity:
                     identity, after = log.identity, cursor
                     head = json.dumps({"key": key, "log": identity, "cursor": cursor})
@@ -91,4 +92,5 @@ class OutputsHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
                     await self.write_message(f'{head[:-1]}, "operations": [{",".join(operations)}]}}')
                 if log.cursor == after:
                     await log.changed()
+                if not behind:
                     await asyncio.sleep(_GATHER)

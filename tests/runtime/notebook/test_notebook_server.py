@@ -118,7 +118,7 @@ def test_a_page_that_has_seen_the_output_can_clear_it(server: NotebookServer) ->
 
 def test_thousands_of_outputs_without_a_pause_arrive_in_order_once(server: NotebookServer) -> None:
     server.write("fast.ipynb", "1")
-    code = "from IPython.display import display\nfor n in range(5000): display(n)"
+    code = "from IPython.display import display\nfor n in range(3000): display(n)"
 
     async def scenario() -> list[int]:
         kernel = server.session("fast.ipynb")
@@ -130,7 +130,7 @@ def test_thousands_of_outputs_without_a_pause_arrive_in_order_once(server: Noteb
         outputs = [one["output"] for one in operations if one["op"] == "append"]
         return [int(output["data"]["text/plain"]) for output in outputs]
 
-    assert asyncio.run(scenario()) == list(range(5000))
+    assert asyncio.run(scenario()) == list(range(3000))
 
 
 def test_a_large_output_is_limited_and_the_kernel_goes_on(server: NotebookServer) -> None:
