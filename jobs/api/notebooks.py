@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from django.conf import settings
 from drf_spectacular.utils import OpenApiParameter, extend_schema
 from rest_framework import serializers, status
 from rest_framework.request import Request
@@ -18,9 +17,7 @@ from jobs.notebooks import selectors, services
 from portal.common.errors import ValidationFailed
 from portal.common.messages import localized
 from portal.common.pagination import PARAMETERS, paginate
-from rbac import throttle
 from rbac.access import namespace_for, signed_in
-from rbac.models import User
 from rbac.scopes import Scope
 
 
@@ -93,7 +90,7 @@ class NamespaceNotebooksView(APIView):
         actor = signed_in(request.user)
         key = request.headers.get("Idempotency-Key")
         made, created = services.create(actor=actor, namespace=ns, body=_body(request), idempotency_key=key)
-        count_start(actor)
+        services.count_start(actor)
         notebook = services.start(actor=actor, notebook_id=made.pk)
         return Response(_json(notebook), status=status.HTTP_201_CREATED if created else status.HTTP_200_OK)
 
@@ -126,7 +123,7 @@ class NotebookStartView(APIView):
     def post(self, request: Request, notebook_id: UUID) -> Response:
         """Start a notebook. Does nothing if it runs."""
         actor = signed_in(request.user)
-        count_start(actor)
+        services.count_start(actor)
         return Response(_json(services.start(actor=actor, notebook_id=notebook_id)))
 
 
@@ -137,11 +134,6 @@ class NotebookStopView(APIView):
     def post(self, request: Request, notebook_id: UUID) -> Response:
         """Stop a notebook. Its kernels end; its files stay."""
         return Response(_json(services.stop(actor=signed_in(request.user), notebook_id=notebook_id)))
-
-
-def count_start(actor: User) -> None:
-    """Count a start. Raises TooManyRequests if the account starts jobs more often than SUBMIT_RATE allows."""
-    throttle.take_of("submit", str(actor.pk), settings.SUBMIT_RATE)
 
 
 def _body(request: Request) -> dict[str, Any]:

@@ -9,6 +9,11 @@ from django.db import models
 from rbac.models import ApiToken, Namespace, User
 
 
+def base_url(namespace: str, notebook_id: uuid.UUID) -> str:
+    """Return the path below which a notebook serves Jupyter, with a slash at both ends."""
+    return f"/n/{namespace}/notebooks/{notebook_id}/"
+
+
 class Notebook(models.Model):
     """A notebook of a namespace. It outlasts its jobs: each start submits a new one with the framework ``notebook``."""
 

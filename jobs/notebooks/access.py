@@ -13,6 +13,7 @@ from jobs.backends.local import isolation
 from jobs.lifecycle.states import ACTIVE, ENDED, ReplicaState
 from jobs.messages import notebooks as messages
 from jobs.models import Notebook, Replica
+from jobs.models.notebooks import base_url as base_url
 from jobs.selectors.attempts import present_attempt, ref_of
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, Forbidden, NotFound
@@ -37,11 +38,6 @@ class Target:
     ref: AttemptRef
     replica: str
     base_url: str
-
-
-def base_url(namespace: str, notebook_id: UUID) -> str:
-    """Return the path below which a notebook serves Jupyter."""
-    return f"/n/{namespace}/notebooks/{notebook_id}/"
 
 
 def notebook_for(user: User, namespace: str, notebook_id: UUID, scope: Scope) -> Notebook:

@@ -20,8 +20,9 @@ from jobs.control.errors import ControlError
 from jobs.lifecycle.states import TERMINAL, JobState
 from jobs.lifecycle.wording import in_words
 from jobs.models import Attempt, Notebook
+from jobs.models.notebooks import base_url
 from jobs.notebooks import selectors, services
-from jobs.notebooks.access import REPLICA, SOCKET, base_url
+from jobs.notebooks.access import REPLICA, SOCKET
 from rbac import tokens
 
 # Like jobs.control.replica_http.get_json.

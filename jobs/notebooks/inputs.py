@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from jobs.messages import notebooks as messages
 from jobs.spec import quantities, validators
@@ -13,6 +13,9 @@ from jobs.spec.document import Document
 from jobs.spec.fields import NAMES
 from jobs.spec.kinds import read_integer
 from portal.common.errors import ValidationFailed
+
+Given = TypeVar("Given")
+Value = TypeVar("Value")
 
 SMALLEST_MEMORY = 512 * 1024**2
 MOST_GPUS = 64
@@ -79,13 +82,13 @@ def _idle(given: object) -> int:
     return int(length.total_seconds())
 
 
-def _checked(check: Callable[[Document, str, Any], Any], value: Any) -> Any:
+def _checked(check: Callable[[Document, str, Given], Value], value: Given) -> Value:
     """Return the value after the rule of the job specification. Raises ValueError."""
     document = Document({}, NAMES, lambda name: None)
-    value = check(document, "", value)
+    read_value = check(document, "", value)
     for texts in document.errors.values():
         raise ValueError(texts[0])
-    return value
+    return read_value
 
 
 _READINGS: Mapping[str, Callable[[object], Any]] = {

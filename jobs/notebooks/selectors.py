@@ -13,7 +13,7 @@ from jobs.lifecycle.states import ACTIVE, JobState
 from jobs.messages import jobs as job_messages
 from jobs.messages import notebooks as messages
 from jobs.models import Notebook
-from jobs.notebooks.access import base_url
+from jobs.models.notebooks import base_url
 from jobs.spec.quantities import memory_text
 from portal.common.errors import Forbidden, NotFound
 from rbac.access import Actor, may, restrict

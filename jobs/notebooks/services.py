@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from datasets import selectors as datasets
@@ -22,7 +23,7 @@ from jobs.spec.model import JobSpec, RoleSpec
 from jobs.spec.validators import LONGEST
 from portal.common.clock import now as wall_clock
 from portal.common.errors import Conflict, Forbidden, NotFound
-from rbac import tokens
+from rbac import throttle, tokens
 from rbac.access import hold_open, namespace_for
 from rbac.audit import log as audit_log
 from rbac.models import User
@@ -31,6 +32,11 @@ from runtime.contract import NOTEBOOK_START
 
 # A notebook whose server has ended starts again: its kernels are lost, its home is not.
 RETRIES = 3
+
+
+def count_start(actor: User) -> None:
+    """Count a start. Raises TooManyRequests if the account starts jobs more often than SUBMIT_RATE allows."""
+    throttle.take_of("submit", str(actor.pk), settings.SUBMIT_RATE)
 
 
 def create(

@@ -12,12 +12,11 @@ from jobs.backends import factory as backend_factory
 from jobs.backends.base import LaunchFailed
 from jobs.builds import builders
 from jobs.control import keys
-from jobs.launch import cluster_namespaces, coordination_accounts, planner, roles
+from jobs.launch import cluster_namespaces, coordination_accounts, notebooks, planner, roles
 from jobs.lifecycle import state_machine
 from jobs.lifecycle.state_machine import Event
 from jobs.messages import jobs as messages
 from jobs.models import Job
-from jobs.notebooks import launching as notebooks
 from jobs.reconcile import job_spans
 from jobs.selectors.attempts import data_roots, present_attempt, present_spec, ref_of, token_of
 from runtime import contract

@@ -19,7 +19,6 @@ from django.views.decorators.http import require_POST, require_safe
 
 from datasets import selectors as datasets
 from jobs import examples
-from jobs.api.notebooks import count_start
 from jobs.models import Notebook
 from jobs.notebooks import selectors, services, sources
 from jobs.notebooks.selectors import State
@@ -127,7 +126,7 @@ def create(request: HttpRequest, ns: str) -> HttpResponse:
     namespace = enter(request, ns, Scope.JOB_WRITE)
     given = {name: str(value) for name, value in request.POST.items() if name != "csrfmiddlewaretoken"}
     try:
-        count_start(user_of(request))
+        services.count_start(user_of(request))
         made, _created = services.create(actor=user_of(request), namespace=ns, body=_body(given))
         services.start(actor=user_of(request), notebook_id=made.pk)
     except RegattaError as error:
@@ -156,7 +155,7 @@ def start(request: HttpRequest, ns: str, notebook_id: UUID) -> HttpResponse:
     enter(request, ns, Scope.JOB_WRITE)
 
     def action() -> None:
-        count_start(user_of(request))
+        services.count_start(user_of(request))
         services.start(actor=user_of(request), notebook_id=notebook_id)
 
     if attempt(request, action, _("The notebook is starting.")):
@@ -212,7 +211,7 @@ def _open(request: HttpRequest, ns: str, source: Mapping[str, str], name: str) -
     found: list[Notebook] = []
 
     def action() -> None:
-        count_start(user_of(request))
+        services.count_start(user_of(request))
         found.append(services.open_for(actor=user_of(request), namespace=ns, source=source, name=name))
 
     attempt(request, action, _("The notebook is starting."))

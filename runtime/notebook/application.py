@@ -20,6 +20,8 @@ from runtime.notebook.recorder import KernelRecorder
 from runtime.notebook.settings import Settings
 
 _LABEXTENSIONS = Path(__file__).with_name("labextensions")
+# Plugins of JupyterLab that ask other hosts: news, and packages from PyPI.
+_DISABLED = ("@jupyterlab/apputils-extension:announcements", "@jupyterlab/extensionmanager-extension")
 
 
 class NotebookServer(ServerApp):
@@ -34,6 +36,7 @@ class NotebookServer(ServerApp):
         """Create the web application with our routes."""
         super().init_webapp()
         self.followed = set()
+        self.web_app.settings["page_config_data"] = {"disabledExtensions": dict.fromkeys(_DISABLED, True)}
         self.kernel_manager.new_recorder = self._new_recorder
         RecordedConnection.find_log = self._find_log
         routes = [("activity", ActivityHandler, {}), ("outputs", OutputsHandler, {"followed": self.followed})]

@@ -32,7 +32,7 @@ LARGEST_ERROR = 64 << 10
 
 
 class CellOutputs:
-    """Outputs up to ``limit`` characters; beyond it a sentence says how much was left out."""
+    """Outputs up to ``limit`` characters; beyond it a message says how much was left out."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit

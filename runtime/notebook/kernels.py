@@ -89,7 +89,7 @@ class NotebookKernels(AsyncMappingKernelManager):
             self.recorders.pop(kernel_id, None)
 
     async def _async_restart_kernel(self, kernel_id: str, now: bool = False) -> Any:
-        """Start a kernel anew. Its executions have ended."""
+        """Restart a kernel. Its executions have ended."""
         ready = await super()._async_restart_kernel(kernel_id, now=now)
         self._end_executions(kernel_id)
         return ready

@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 _TAIL = 4_000_000
 # Characters in one answer to a page.
 _BATCH = 256_000
-# Size in bytes from which the file is written anew with what its cells are now.
+# Size in bytes from which the file is rewritten from the present outputs of its cells.
 _LARGEST_FILE = 64 << 20
 
 

@@ -92,7 +92,7 @@ class KernelRecorder:
                 client.send(message)
 
     def end_all(self) -> None:
-        """End all executions: the kernel has ended or begins anew."""
+        """End all executions: the kernel has ended or was restarted."""
         logs = {id(one.log): one.log for one in self._executions.values()}
         for log in logs.values():
             log.end_all(self._executions)

@@ -11,9 +11,10 @@ import pytest
 from django.test import Client
 
 from jobs.backends.base import AttemptRef, LaunchPlan, ReplicaPlan
+from jobs.launch import notebooks as launch
 from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.models import Attempt, Job, Notebook, Replica
-from jobs.notebooks import access, launching
+from jobs.notebooks import access
 from jobs.selectors.attempts import ref_of
 from portal.common.clock import now
 from portal.common.errors import Conflict, Forbidden, NotFound
@@ -43,7 +44,7 @@ def plan_of(notebook: Notebook) -> LaunchPlan:
 def launched(notebook: Notebook) -> dict[str, str]:
     """Launch the notebook; return the environment of its replica."""
     assert notebook.job is not None
-    made = launching.completed(plan_of(notebook), notebook.job, Attempt.objects.get(job=notebook.job))
+    made = launch.completed(plan_of(notebook), notebook.job, Attempt.objects.get(job=notebook.job))
     return dict(made.replicas[0].environment)
 
 
@@ -145,11 +146,11 @@ def test_the_database_does_not_hold_the_token(running: Notebook) -> None:
 
 def test_the_plan_names_the_home_of_the_namespace(running: Notebook) -> None:
     assert running.job is not None
-    made = launching.completed(plan_of(running), running.job, Attempt.objects.get())
+    made = launch.completed(plan_of(running), running.job, Attempt.objects.get())
     assert made.replicas[0].home == str(running.namespace_id)
 
 
 def test_plans_of_other_jobs_stay_as_they_are(make: Make, running: Notebook) -> None:
     assert running.job is not None
     plan = replace(plan_of(running), framework="native")
-    assert launching.completed(plan, running.job, Attempt.objects.get()) is plan
+    assert launch.completed(plan, running.job, Attempt.objects.get()) is plan

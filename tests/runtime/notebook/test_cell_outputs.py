@@ -68,7 +68,7 @@ def test_texts_of_one_stream_are_one_output() -> None:
     assert outputs.outputs() == [_stream("ab\nc")]
 
 
-def test_a_sentence_says_how_much_was_left_out() -> None:
+def test_a_message_says_how_much_was_left_out() -> None:
     outputs = CellOutputs(1000)
     outputs.apply(_append(_stream("x" * 5000)))
     outputs.leave_out(2_000_000)

@@ -15,10 +15,10 @@ from tests.runtime.notebook.notebook_server import BASE, NotebookServer, running
 pytest.importorskip("jupyterlab")
 pytestmark = [pytest.mark.processes, pytest.mark.browser]
 
-OUTPUT = "document.querySelector('.jp-CodeCell .jp-OutputArea')?.innerText ?? ''"
-PROMPT = "document.querySelector('.jp-CodeCell .jp-InputPrompt')?.innerText ?? ''"
+OUTPUT = "(document.querySelector('.jp-CodeCell .jp-OutputArea')?.innerText ?? '')"
+PROMPT = "(document.querySelector('.jp-CodeCell .jp-InputPrompt')?.innerText ?? '')"
 # Milliseconds: JupyterLab starts slowly on a busy machine.
-PATIENCE = 90_000
+PATIENCE = 60_000
 
 
 class _Lab:
@@ -31,18 +31,17 @@ class _Lab:
         self.hosts: set[str] = set()
 
     def open(self, name: str) -> Page:
-        """Open a notebook in a new page."""
+        """Open a notebook in a new page, in a workspace of its own: others' notebooks are not opened again."""
         page = self._context.new_page()
         page.on("request", lambda request: self.hosts.add(request.url.split("/")[2]))
-        page.goto(f"http://127.0.0.1:{self.forwarder.port}{BASE}lab/tree/{name}")
+        page.goto(f"http://127.0.0.1:{self.forwarder.port}{BASE}lab/workspaces/{name[0]}/tree/{name}")
         page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
         return page
 
     def run_first_cell(self, page: Page) -> None:
-        page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
-        page.wait_for_selector(".jp-Spinner", state="detached")
-        page.click(".jp-CodeCell .cm-content")
-        page.keyboard.press("Control+Enter")
+        # Before the page has its kernel, JupyterLab executes nothing.
+        page.wait_for_selector(".jp-StatusBar-TextItem:has-text('Python 3 | Idle')")
+        page.click(".jp-NotebookPanel-toolbar [data-command='notebook:run-cell-and-select-next']")
 
 
 @pytest.fixture(scope="module")

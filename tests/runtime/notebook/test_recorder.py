@@ -135,7 +135,7 @@ def test_a_request_before_the_page_follows_is_answered_by_the_kernel(kernel: _Ke
     assert kernel.log.records["c"].direct
 
 
-def test_a_client_gets_a_limited_amount_and_a_sentence(kernel: _Kernel) -> None:
+def test_a_client_gets_a_limited_amount_and_a_message(kernel: _Kernel) -> None:
     client = _Client("console")
     kernel.recorder.attach(client)
     for _ in range(5):

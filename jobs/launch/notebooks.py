@@ -11,7 +11,7 @@ from jobs.backends.base import LaunchFailed, LaunchPlan
 from jobs.frameworks.definitions import NOTEBOOK
 from jobs.messages import notebooks as messages
 from jobs.models import Attempt, Job, Notebook
-from jobs.notebooks.access import base_url
+from jobs.models.notebooks import base_url
 from rbac import tokens
 from runtime import contract
 
