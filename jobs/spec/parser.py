@@ -72,7 +72,7 @@ def _events(text: str | bytes) -> Iterator[tuple[int, yaml.Event]]:
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the one in C may be missing
 
 
-class _YAML(_Base):  # type: ignore[misc]  # see above
+class _YAML(_Base):
     """Reads 1e-3 as a number, as YAML 1.2 does; the library reads YAML 1.1, where it is a text."""
 
 

@@ -26,6 +26,12 @@ _LABEXTENSIONS = Path(__file__).with_name("labextensions")
 _DISABLED = ("@jupyterlab/apputils-extension:announcements", "@jupyterlab/extensionmanager-extension")
 
 
+def without_disabled(handler: object, page_config: dict[str, Any]) -> dict[str, Any]:
+    """Add the disabled plugins to the configuration of a page, last: JupyterLab replaces the list by its files'."""
+    listed = page_config.get("disabledExtensions") or []
+    return {**page_config, "disabledExtensions": [*dict.fromkeys((*listed, *_DISABLED))]}
+
+
 class NotebookServer(ServerApp):
     """The server of one notebook. Its own parts replace Jupyter's whatever files in the home directory say."""
 
@@ -38,7 +44,7 @@ class NotebookServer(ServerApp):
         """Create the web application with our routes."""
         super().init_webapp()
         self.followed = set()
-        self.web_app.settings["page_config_data"] = {"disabledExtensions": dict.fromkeys(_DISABLED, True)}
+        self.web_app.settings["page_config_hook"] = without_disabled
         self.kernel_manager.new_recorder = self._new_recorder
         RecordedConnection.find_log = self._find_log
         routes = [("activity", ActivityHandler, {}), ("outputs", OutputsHandler, {"followed": self.followed})]
