@@ -78,6 +78,13 @@ def answers(notebook: Notebook, base: str) -> bool:
     return found["busy"] is False
 
 
+def has_begun(page: Page) -> bool:
+    """Press the keys, and return whether the prompt has changed: a page that still loads may lose them."""
+    page.click(".jp-CodeCell .cm-content")
+    page.keyboard.press("Control+Enter")
+    return page.inner_text(".jp-CodeCell .jp-InputPrompt").strip() != "[ ]:"
+
+
 def test_a_cell_runs_in_jupyterlab_behind_the_proxy(page: Page, people: Personas, lab: Web) -> None:
     page.set_default_timeout(PATIENCE)
     hosts: set[str] = set()
@@ -89,8 +96,7 @@ def test_a_cell_runs_in_jupyterlab_behind_the_proxy(page: Page, people: Personas
     page.goto(f"{lab.portal}{lab.base}lab/tree/a.ipynb")
     page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
     page.wait_for_selector(".jp-Spinner", state="detached")
-    page.click(".jp-CodeCell .cm-content")
-    page.keyboard.press("Control+Enter")
+    until("the page has begun to run the cell", lambda: has_begun(page), 60)
     page.wait_for_selector(".jp-OutputArea-output >> text=42")
     assert hosts <= {lab.host, f"127.0.0.1:{lab.port}", ""}, "no other host"
     assert failed == []
