@@ -36,6 +36,9 @@ class Notes:
     def failure(self, text: str) -> None:
         self.failures.append(text)
 
+    def paused(self, stopped: bool, version: int | None) -> None:
+        self.heard.append(("paused", stopped, version))
+
     def misunderstood(self, why: str) -> None:
         self.complaints.append(why)
 
