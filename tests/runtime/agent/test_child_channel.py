@@ -23,6 +23,7 @@ class Notes:
         self.points: list[Any] = []
         self.events: list[tuple[str, str]] = []
         self.complaints: list[str] = []
+        self.pauses: list[tuple[bool, int | None]] = []
 
     def hello(self, address: str, release: str) -> None:
         self.greetings.append((address, release))
@@ -35,6 +36,9 @@ class Notes:
 
     def failure(self, text: str) -> None:
         self.failures.append(text)
+
+    def paused(self, stopped: bool, version: int | None) -> None:
+        self.pauses.append((stopped, version))
 
     def misunderstood(self, why: str) -> None:
         self.complaints.append(why)
@@ -125,3 +129,11 @@ def test_a_message_that_cannot_be_taken_in_keeps_no_other_back() -> None:
     notes = receive(b'{"op": "hello"}', points([1, 1, "cost", 1]), notes=CannotRegister())
     assert notes.complaints == ["can't start new thread"]
     assert notes.points == [[1.0, 1, "cost", 1.0]]
+
+
+def test_answers_to_pauses_are_checked() -> None:
+    answers = [(True, 7), (False, None), (1, 3), (True, -1), (True, 2**60), (True, "seven")]
+    messages = [json.dumps({"op": "paused", "stopped": stopped, "version": at}).encode() for stopped, at in answers]
+    notes = receive(*messages)
+    assert notes.pauses == [(True, 7), (False, None), (False, 3)]
+    assert len(notes.complaints) == 3

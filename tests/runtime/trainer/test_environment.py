@@ -32,6 +32,12 @@ class Deserted:
     def on_fenced(self, do):
         pass
 
+    def on_pause(self, do):
+        pass
+
+    def paused(self, stopped, version):
+        pass
+
     def hello(self):
         pass
 
