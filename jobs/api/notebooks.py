@@ -30,7 +30,7 @@ class NotebookInput(serializers.Serializer[Any]):
         child=serializers.CharField(), required=False, help_text="Packages beside JupyterLab, for pip."
     )
     idle = serializers.CharField(required=False, help_text="Time without use until it is stopped: 30m; 0 for never.")
-    source = serializers.DictField(
+    source = serializers.DictField(  # type: ignore[assignment]  the name of an attribute of fields too
         required=False,
         help_text="What it starts from: kind is empty, template (name), job (job), dataset (dataset) or git (address).",
     )
@@ -54,7 +54,7 @@ class NotebookOutput(serializers.Serializer[Any]):
     memory = serializers.CharField()
     gpu = serializers.IntegerField()
     requirements = serializers.ListField(child=serializers.CharField())
-    source = serializers.DictField()
+    source = serializers.DictField()  # type: ignore[assignment]  the name of an attribute of fields too
     busy = serializers.BooleanField(help_text="A cell runs or a terminal is busy.")
     idle_seconds = serializers.IntegerField(help_text="Time without use until it is stopped; 0: never.")
     stops_at = serializers.DateTimeField(allow_null=True, help_text="When it is stopped unless something runs.")

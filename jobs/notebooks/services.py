@@ -19,6 +19,7 @@ from jobs.messages import notebooks as messages
 from jobs.models import Job, Notebook
 from jobs.notebooks import environment, inputs, selectors, sources
 from jobs.services import jobs as job_services
+from jobs.services.notifications import happened, notify
 from jobs.spec.model import JobSpec, RoleSpec
 from jobs.spec.validators import LONGEST
 from portal.common.clock import now as wall_clock
@@ -203,8 +204,8 @@ def stop(*, actor: User | None, notebook_id: UUID, idle: str = "") -> Notebook:
             )
             if idle:
                 text = messages.NOTEBOOK_IDLE(length=idle)
-                job_services.happened(job.pk, job.attempt, "", kind="idle", text=text)
-            job_services.notify(job)
+                happened(job.pk, job.attempt, "", kind="idle", text=text)
+            notify(job)
             job.refresh_from_db()
     return notebook
 
