@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -28,8 +29,8 @@ from jobs.lifecycle.states import JobState, ReplicaState
 from jobs.models import Job, Replica
 from jobs.notebooks import services as notebooks
 from jobs.selectors import specifications
+from jobs.services import holding, replica_reports
 from jobs.services import jobs as job_services
-from jobs.services import replica_reports
 from jobs.streams import store
 from jobs.terminals import recordings
 from portal.common.clock import now
@@ -103,6 +104,20 @@ Places = Mapping[str, Any]
 @pytest.fixture(autouse=True)
 def _own_directories(settings: Any, tmp_path: Any) -> None:
     settings.STORAGE_DIR, settings.ATTEMPTS_DIR = tmp_path / "storage", tmp_path / "attempts"
+
+
+class AgentOfHeldProgram:
+    """Answers the calls about holds."""
+
+    def call(self, name: str, seconds: float, /, **parameters: Any) -> dict[str, Any]:
+        variable = {"name": "x", "type": "int", "size": 28, "shape": "", "text": "1"}
+        frame = {"file": "train.py", "line": 3, "function": "<module>", "variables": [variable]}
+        return {"held": True, "exception": "ValueError", "message": "bad", "complete": True, "frames": [frame]}
+
+
+@pytest.fixture(autouse=True)
+def _an_agent_of_a_held_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(holding, "connect", lambda *_: nullcontext(AgentOfHeldProgram()))
 
 
 @pytest.fixture
@@ -205,10 +220,10 @@ def write(job: Job) -> None:
     """Write the output of an attempt of the job."""
     attempt = make_attempt(job)
     Job.objects.filter(pk=job.pk).update(attempt=attempt.number)
-    # It runs, and no agent answers for it.
-    Replica.objects.create(
-        attempt=attempt, name="trainer-0", role="trainer", index=0, state=ReplicaState.REGISTERED, started=now()
-    )
+    # It is held after an exception, and no agent answers for it except about that.
+    replica = Replica(attempt=attempt, name="trainer-0", role="trainer", index=0, state=ReplicaState.REGISTERED)
+    replica.started, replica.held = now(), {"exception": "ValueError", "seconds": 60, "until": now().timestamp() + 60}
+    replica.save()
     lines = [(1e9 + number, "stdout", f"line {number}") for number in range(1, 4)]
     points = [(1e9 + number, float(number), "cost", 1 / number) for number in range(1, 4)]
     store.append_logs(job_id=job.pk, attempt=attempt, replica="trainer-0", first=1, lines=lines)

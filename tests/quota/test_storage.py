@@ -46,7 +46,7 @@ def test_what_is_taken_is_counted_by_kind_and_in_sum(namespace: Namespace) -> No
     quota = quota_of(namespace)
     assert (quota["used"]["storage"], quota["headroom"]["storage"]) == (5 * GIB, 5 * GIB)
     assert quota["kept"] == {
-        "artifacts": 4 * GIB, "checkpoints": 0, "streams": GIB, "code": 0, "datasets": 0,
+        "artifacts": 4 * GIB, "checkpoints": 0, "streams": GIB, "code": 0, "datasets": 0, "homes": 0,
     }  # fmt: skip
 
 

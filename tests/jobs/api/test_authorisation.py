@@ -264,6 +264,8 @@ TABLE = {
     f"POST {NOTEBOOKS_PAGE}/<uuid:notebook_id>/start": "302 302 302 403 404 302",
     f"POST {NOTEBOOKS_PAGE}/<uuid:notebook_id>/stop": "302 302 302 403 404 302",
     f"POST {NOTEBOOKS_PAGE}/<uuid:notebook_id>/delete": "302 404 404 403 404 302",  # the first deletes it
+    # It does not run.
+    f"GET {NOTEBOOKS_PAGE}/<uuid:notebook_id>/<path:path>": "409 409 409 403 404 302",
     "POST n/<str:ns>/jobs/<uuid:job_id>/notebook": "302 302 302 403 404 302",
     # Requests of agents: no session is accepted
     **{
