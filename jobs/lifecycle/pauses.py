@@ -33,7 +33,9 @@ class Pause:
     @classmethod
     def begin(cls, before: Pause | None, by: str, framework: str, now: datetime) -> Pause:
         how = STEPS if framework == NATIVE else SIGNAL
-        return cls(True, False, now.timestamp(), before.spent if before else 0.0, by, how)
+        # Later than that of the pause before, by which agents order requests: clocks of two processes may differ.
+        since = max(now.timestamp(), before.since + 0.001) if before else now.timestamp()
+        return cls(True, False, since, before.spent if before else 0.0, by, how)
 
     def resume(self, by: str, now: datetime) -> Pause:
         return replace(self, on=False, done=False, spent=self.total(now).total_seconds(), by=by)

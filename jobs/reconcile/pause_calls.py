@@ -38,7 +38,7 @@ def _asked(ref: AttemptRef, names: Sequence[str], pause: Pause, target: int) -> 
     def ask(name: str) -> Standing:
         try:
             with _connected(ref, name, together) as agent:
-                answer = agent.call("pause", CALL_SECONDS, how=pause.how, on=pause.on, target=target)
+                answer = agent.call("pause", CALL_SECONDS, how=pause.how, on=pause.on, target=target, since=pause.since)
         except NotRunning:
             return Standing(pause.on)  # it has ended, or is started again: the next look asks it
         except ControlError:

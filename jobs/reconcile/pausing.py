@@ -103,8 +103,10 @@ def _roles(framework: str) -> tuple[str, ...]:
 @transaction.atomic
 def _write(task: _Task, done: bool) -> bool:
     """Write whether it is done, unless another request has come since. Return whether that is new."""
-    attempt = Attempt.objects.select_for_update().get(pk=task.attempt)
-    if Pause.from_json(attempt.pause) != task.pause or task.pause.done == done:
+    # The job before the attempt, as the reconciler locks them.
+    job = Job.objects.select_for_update().filter(pk=task.job).first()
+    attempt = Attempt.objects.select_for_update().filter(pk=task.attempt).first()
+    if job is None or attempt is None or Pause.from_json(attempt.pause) != task.pause or task.pause.done == done:
         return False
     attempt.pause = {**task.pause.to_json(), "done": done}
     attempt.save(update_fields=["pause"])

@@ -66,7 +66,9 @@ def resume(*, actor: User, job_id: UUID | str) -> Job:
 
 def _change(actor: User, job: Job, kind: str, change: _Change) -> Job:
     with transaction.atomic():
-        attempt = Attempt.objects.select_for_update().filter(job=job, number=job.attempt).first()
+        # The job before the attempt, as the reconciler locks them; and it may have ended since.
+        runs = Job.objects.select_for_update().filter(pk=job.pk, attempt=job.attempt, state=JobState.RUNNING).exists()
+        attempt = Attempt.objects.select_for_update().filter(job=job, number=job.attempt).first() if runs else None
         if attempt is None:
             raise Conflict(messages.NOT_RUNNING())
         if (changed := change(Pause.from_json(attempt.pause))) is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Protocol
 from uuid import uuid4
@@ -124,7 +125,10 @@ def _held(row: Replica, report: ReplicaReport, now: datetime) -> str:
 
 
 def _released(row: Replica, report: ReplicaReport, now: datetime) -> str:
-    before, row.held = row.held, None
+    before, row.held = Held.from_json(row.held), None
+    if before is not None and row.registered is None:
+        # Its end is reported next. Until then the time limit for registrations must not end the attempt.
+        row.held = replace(before, until=now).to_json()
     return hold_messages.RELEASED(replica=row.name) if before else ""
 
 

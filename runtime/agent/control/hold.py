@@ -141,14 +141,16 @@ class Hold:
                 self._holds += 1
                 self._held = Held(pid, exception, time.monotonic() + seconds)
                 self._tell(self._held)
-        link.sendall(b"%d" % (seconds if wanted else 0))
-        if wanted:
-            try:
-                self._wait(link)
-            finally:
-                with self._lock:
-                    self._held = None
-                    self._report("released")
+        if not wanted:
+            link.sendall(b"0")
+            return
+        try:
+            link.sendall(b"%d" % seconds)
+            self._wait(link)
+        finally:
+            with self._lock:
+                self._held = None
+                self._report("released")
 
     def _wait(self, link: socket.socket) -> None:
         """Wait for the end of the hold, or of the process."""

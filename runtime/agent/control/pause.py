@@ -1,8 +1,10 @@
 """The call ``pause``: stop the replica's program, or let it go on.
 
-``{"how": "steps" | "signal", "on": bool, "target": n}``. With ``steps`` the process of the native runtime is asked over
-its link: a trainer stops before its next step, once its version of the parameters is at least ``target``. A master
-always stops the clock of its queue only. With ``signal`` all
+``{"how": "steps" | "signal", "on": bool, "target": n, "since": unix time}``. ``since`` is that of the pause. A request
+about an earlier pause, or one to stop in a pause that was ended, is refused with ``outdated``.
+
+With ``steps`` the process of the native runtime is asked over its link: a trainer stops before its next step, once its
+version of the parameters is at least ``target``. A master always stops the clock of its queue only. With ``signal`` all
 processes get SIGSTOP, and SIGCONT to go on. Answers ``{"stopped", "version"}``: whether the program stands, and the
 version that it reported, or null. What the program reports is hostile input.
 """
@@ -27,6 +29,7 @@ STEPS, SIGNAL = "steps", "signal"
 REPORT_SECONDS, STOP_SECONDS = 0.5, 1.0
 _LOOK_SECONDS = 0.01
 _LARGEST = 2**53
+_MOST_PROCESSES = 4096
 
 # Sends a message to the process: ``Link.send``.
 Send = Callable[..., None]
@@ -43,6 +46,10 @@ class Pause:
         self._version: int | None = None
         self._reports = 0
         self._signalled = False
+        self._ended = False
+        self._signals = threading.Lock()
+        # The latest request: when its pause began, and whether it ends that pause.
+        self._latest = (0.0, False)
 
     def report(self, stopped: bool, version: int | None) -> None:
         """Take a report of the program."""
@@ -53,17 +60,25 @@ class Pause:
 
     def end(self) -> None:
         """Let the processes go on, because the replica is to stop: a stopped process does not see SIGTERM."""
-        if self._signalled:
-            self._send_all(signal.SIGCONT)
+        with self._signals:
+            self._ended = True
+            if self._signalled:
+                self._send_all(signal.SIGCONT)
 
     def call(self, call: Call) -> Mapping[str, Any]:
-        how, on, target = (call.request.get(name) for name in ("how", "on", "target"))
+        how, on, target, since = (call.request.get(name) for name in ("how", "on", "target", "since"))
         if how not in (STEPS, SIGNAL) or not isinstance(on, bool) or not _is_whole(target):
             raise Refusal("invalid", "how is steps or signal, on is true or false, and target is a whole number.")
+        if not isinstance(since, int | float):
+            raise Refusal("invalid", "since is the unix time at which the pause began.")
         by_link = how == STEPS or call.settings.role == contract.MASTER
         if not by_link and not call.settings.runs_user_code:
             raise Refusal("unavailable", "This replica runs no code of a user.")
         with self._lock:
+            # Requests of several processes of the portal may arrive in another order than they were made.
+            if (order := (float(since), not on)) < self._latest:
+                raise Refusal("outdated", "A later request has come.")
+            self._latest = order
             return self._by_steps(on, int(target or 0)) if by_link else self._by_signal(on)
 
     def _by_steps(self, on: bool, target: int) -> Mapping[str, Any]:
@@ -76,22 +91,28 @@ class Pause:
             return {"stopped": self._stopped and known, "version": self._version if known else None}
 
     def _by_signal(self, on: bool) -> Mapping[str, Any]:
-        self._signalled = on
         deadline = time.monotonic() + STOP_SECONDS
-        self._send_all(signal.SIGSTOP if on else signal.SIGCONT)
+        self._signal(on)
         while on and not (done := self._all_stopped()) and time.monotonic() < deadline:
             # A process that was just started is found in the next round.
-            self._send_all(signal.SIGSTOP)
+            self._signal(on)
             time.sleep(_LOOK_SECONDS)
         return {"stopped": on and done, "version": None}
 
+    def _signal(self, on: bool) -> None:
+        with self._signals:
+            if on and self._ended:
+                return  # the replica is to stop
+            self._signalled = on
+            self._send_all(signal.SIGSTOP if on else signal.SIGCONT)
+
     def _all_stopped(self) -> bool:
-        found = processes.of(self._child)
+        found = processes.of(self._child, _MOST_PROCESSES)
         return bool(found) and all(process.is_stopped for process in found)
 
     def _send_all(self, number: signal.Signals) -> None:
         """Send the signal to all processes, parents first: a stopped parent starts no other."""
-        for process in processes.of(self._child):
+        for process in processes.of(self._child, _MOST_PROCESSES):
             if not (number == signal.SIGSTOP and process.is_stopped):
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(process.pid, number)

@@ -35,12 +35,12 @@ class Process:
         return self.state in _STOPPED
 
 
-def of(child: Child) -> list[Process]:
-    """Return the processes of the replica, parents first. Those that end during the call are left out."""
+def of(child: Child, most: int = PROCESSES) -> list[Process]:
+    """Return at most so many processes of the replica, parents first. Those that end during the call are left out."""
     roots = [child.pid] if child.init is None else []
     below = child.pid if child.init is None else child.init
     with contextlib.suppress(Unmeasurable):
-        roots += islice(process_tree.descendants(below), PROCESSES)
+        roots += islice(process_tree.descendants(below), most)
     return [found for pid in roots if (found := read(pid)) is not None]
 
 

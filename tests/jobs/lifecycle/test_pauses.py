@@ -55,3 +55,9 @@ def test_a_pause_is_done_when_all_stand_at_the_same_version(
 )
 def test_those_who_stand_go_on_as_far_as_others_need_them(found: list[tuple[bool, int | None]], target: int) -> None:
     assert target_of([Standing(*one) for one in found]) == target
+
+
+def test_a_pause_begins_after_the_one_before_although_a_clock_is_slow() -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    first = Pause.begin(None, "ada", "native", now).resume("ada", now)
+    assert Pause.begin(first, "ada", "native", now - timedelta(seconds=5)).since > first.since

@@ -33,8 +33,8 @@ def begun(replica: Replica, script: str = COUNTS, **variables: Any) -> Replica:
     return replica
 
 
-def pause(replica: Replica, on: Any, how: Any = "signal", target: Any = 0) -> dict[str, Any]:
-    return called(replica.directory, {"call": "pause", "how": how, "on": on, "target": target})
+def pause(replica: Replica, on: Any, how: Any = "signal", target: Any = 0, since: Any = 1.0) -> dict[str, Any]:
+    return called(replica.directory, {"call": "pause", "how": how, "on": on, "target": target, "since": since})
 
 
 def test_all_processes_stop_by_a_signal_and_go_on(replica: Replica) -> None:
@@ -44,6 +44,17 @@ def test_all_processes_stop_by_a_signal_and_go_on(replica: Replica) -> None:
     assert pause(replica, on=False) == {"ok": True, "stopped": False, "version": None}
     seen = len(replica.portal.texts("stdout"))
     until("it goes on", lambda: len(replica.portal.texts("stdout")) > seen + 20)
+
+
+@pytest.mark.invariant("A request to stop that arrives after the end of its pause stops nothing.")
+def test_a_late_request_of_an_ended_pause_is_refused(replica: Replica) -> None:
+    begun(replica)
+    assert pause(replica, on=True)["stopped"]
+    assert not pause(replica, on=False)["stopped"]
+    assert pause(replica, on=True)["code"] == "outdated"
+    assert called(replica.directory, {"call": "stacks"})["state"] == "running"
+    assert pause(replica, on=True, since=2.0)["stopped"]
+    assert pause(replica, on=False)["code"] == "outdated"
 
 
 def test_a_stopped_program_sees_the_request_to_stop(replica: Replica) -> None:
@@ -67,7 +78,14 @@ def test_a_program_that_does_not_answer_does_not_stand(replica: Replica) -> None
 
 
 @pytest.mark.parametrize(
-    "wanted", [{"on": 1}, {"on": True, "how": "kill"}, {"on": True, "target": -1}, {"on": True, "target": True}]
+    "wanted",
+    [
+        {"on": 1},
+        {"on": True, "how": "kill"},
+        {"on": True, "target": -1},
+        {"on": True, "target": True},
+        {"on": True, "since": None},
+    ],
 )
 def test_an_impossible_request_is_refused(replica: Replica, wanted: dict[str, Any]) -> None:
     assert pause(begun(replica), **wanted)["code"] == "invalid"
@@ -76,5 +94,7 @@ def test_an_impossible_request_is_refused(replica: Replica, wanted: dict[str, An
 def test_code_of_the_platform_is_not_stopped_by_a_signal(replica: Replica) -> None:
     replica.start(COUNTS, CONTROL_KEY=KEY.decode(), ROLE="pserver", REPLICA="pserver-0")
     until("it runs", lambda: replica.portal.texts("stdout"))
-    answer = called(replica.directory, {"call": "pause", "how": "signal", "on": True, "target": 0}, "pserver-0")
+    answer = called(
+        replica.directory, {"call": "pause", "how": "signal", "on": True, "target": 0, "since": 1.0}, "pserver-0"
+    )
     assert answer["code"] == "unavailable"

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from jobs.lifecycle.pauses import Standing, is_done, target_of
 from runtime import contract
 from runtime.master.queue_clock import QueueClock
 from runtime.trainer.pause_gate import PauseGate
@@ -49,11 +50,21 @@ class Paused(Attempt):
             message = {"op": contract.PAUSE, "on": on, "target": target}
             self.replicas[name].link.sendall(json.dumps(message).encode() + b"\n")
 
-    def stand_at(self, target: int) -> set[int | None]:
-        """Ask until all trainers stand, and return their versions."""
-        self.ask(True, target)
-        until("all stand", lambda: all(self.answers.get(name, (False, None))[0] for name in TRAINERS))
-        return {self.answers[name][1] for name in TRAINERS}
+    def stand(self) -> int | None:
+        """Ask as the portal does until all trainers stand at the same version, and return it."""
+        target = 0
+
+        def stand_together() -> bool:
+            nonlocal target
+            self.answers.clear()
+            self.ask(True, target)
+            until("all have answered", lambda: set(TRAINERS) <= set(self.answers))
+            found = [Standing(*self.answers[name]) for name in TRAINERS]
+            target = max(target, target_of(found))
+            return is_done(found, on=True)
+
+        until("all stand", stand_together, every=0.05)
+        return self.answers[TRAINERS[0]][1]
 
     def versions(self) -> list[float]:
         return [value for name in TRAINERS for _, _, key, value in self.replicas[name].points if key == "version"]
@@ -74,10 +85,8 @@ def result(directory: Path, *, pauses: bool) -> bytes:
             attempt.start(role, index)
         if pauses:
             until("it trains", lambda: max(attempt.versions(), default=0) >= 3, story=lambda: attempt.log("trainer-0"))
-            # A version that none of them has reached yet.
-            assert attempt.stand_at(8) == {8}
-            before = len(attempt.versions())
-            assert attempt.stand_at(8) == {8}
+            version, before = attempt.stand(), len(attempt.versions())
+            assert attempt.stand() == version
             assert len(attempt.versions()) == before
             attempt.ask(on=False)
         for name in TRAINERS:
