@@ -25,6 +25,8 @@ class CellRecord:
         self.first = self.last = number
         self.count: int | None = None
         self.ended = False
+        # Whether the file has had the cell. If it lacks it now, somebody has removed it there.
+        self.in_file = False
         self.stored = CellOutputs(STORED)
         self.shown = CellOutputs(SHOWN)
         # Places of the displays that can be updated.
@@ -38,6 +40,9 @@ class CellRecord:
                 self.count = operation["count"]
             case "end":
                 self.ended = True
+            case "saved":
+                self.in_file = True
+                return [operation], []
             case "clear":
                 self.displays.clear()
         display = operation.get("display")
@@ -52,6 +57,8 @@ class CellRecord:
         about: dict[str, Any] = {"cell": self.cell, "execution": self.execution}
         begin = {"session": self.session, "direct": self.direct, "source": self.source}
         yield {"op": "queued", **about, **begin}
+        if self.in_file:
+            yield {"op": "saved", **about}
         if self.count is not None:
             yield {"op": "count", **about, "count": self.count}
         for output in outputs:

@@ -60,7 +60,10 @@ class RecordedContents(AsyncFileContentsManager):
                 log.forget(cell)
             merge.add_missing(notebook, log.records.values())
             merge.merge(notebook, log.records.values(), _stored)
-            return dict(await super().save(model, path))
+            cells = {str(cell.get("id")) for cell in notebook["cells"]}
+            saved = dict(await super().save(model, path))
+            log.saved(cells)
+            return saved
 
     async def rename_file(self, old_path: str, new_path: str) -> None:
         """Rename a file; its record follows."""
@@ -78,7 +81,10 @@ class RecordedContents(AsyncFileContentsManager):
             model.update(hash=merge.digest(model["content"]), hash_algorithm="sha256")
         if content:
             log = self.logs.get(path)
-            merge.add_missing(_plain(model["content"]), log.records.values())
+            log.saved({str(cell.get("id")) for cell in model["content"]["cells"]})
+            # A cell that the file has had and lacks now was removed there.
+            missing = [record for record in log.records.values() if not record.in_file]
+            merge.add_missing(_plain(model["content"]), missing)
             merge.merge(_plain(model["content"]), log.records.values(), _shown)
             merge.put_cursor(model["content"], log.identity, log.cursor, log.records.values())
         else:

@@ -6,13 +6,16 @@ An operation is in the file before any page can read it. Everything here runs in
 from __future__ import annotations
 
 import asyncio
+import errno
 import hashlib
 import itertools
 import json
 import logging
+import os
+import time
 import uuid
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -27,6 +30,8 @@ _TAIL = 4_000_000
 _BATCH = 256_000
 # Size in bytes from which the file is rewritten from the present outputs of its cells.
 _LARGEST_FILE = 64 << 20
+# Between two tries to write a file anew.
+_RETRY_SECONDS = 5.0
 
 
 class OutputLog:
@@ -40,6 +45,8 @@ class OutputLog:
         self._path = file
         self._file: BinaryIO | None = None
         self._written = 0
+        # The file lacks operations, because the disk was full: it is written anew, at the earliest at this time.
+        self._torn: float | None = None
         self._tail: deque[tuple[int, str]] = deque()
         self._tail_size = 0
         # Cursor before the first operation of the tail.
@@ -67,6 +74,13 @@ class OutputLog:
         if self.records.pop(cell, None) is not None:
             self.cursor += 1
             self._write([{"op": "forget", "cell": cell}])
+
+    def saved(self, cells: Collection[str]) -> None:
+        """Note the cells that the notebook's file has."""
+        for record in self.records.values():
+            if record.cell in cells and not record.in_file:
+                record.in_file = True
+                self._write([{"op": "saved", "cell": record.cell, "execution": record.execution}])
 
     def end_all(self, executions: Iterable[str]) -> None:
         """End those executions that have not ended: their kernel has."""
@@ -132,14 +146,33 @@ class OutputLog:
         data = b"".join(_line({**operation, "number": self.cursor}) for operation in operations)
         if not data:
             return
+        if self._torn is not None:
+            if time.monotonic() >= self._torn:
+                self._try_to_rewrite()  # with these operations
+            return
         try:
-            self._opened().write(data)
+            # A disk that has become full takes a part.
+            if self._opened().write(data) != len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._written += len(data)
-            if self._written > _LARGEST_FILE:
-                self._rewrite()
         except OSError as error:
-            # The outputs remain in memory, and pages get them.
-            _log.warning("The outputs of %s could not be stored: %s", self.path, error)
+            self._not_stored(error)
+        else:
+            if self._written > _LARGEST_FILE:
+                self._try_to_rewrite()
+
+    def _try_to_rewrite(self) -> None:
+        try:
+            self._rewrite()
+            self._torn = None
+        except OSError as error:
+            self._not_stored(error)
+
+    def _not_stored(self, error: OSError) -> None:
+        """The outputs remain in memory, and pages get them."""
+        self.close()
+        self._torn = time.monotonic() + _RETRY_SECONDS
+        _log.warning("The outputs of %s could not be stored: %s", self.path, error)
 
     def _opened(self) -> BinaryIO:
         if self._file is None:
@@ -174,7 +207,7 @@ class OutputLog:
         self._tail_start = self.cursor
         for record in self.records.values():
             record.ended = True
-        self._rewrite()
+        self._try_to_rewrite()
 
     def _load_line(self, one: dict[str, Any]) -> None:
         self.cursor = max(self.cursor, one["number"])

@@ -13,7 +13,8 @@ from tests.runtime.notebook.forwarder import Forwarder, forwarding
 from tests.runtime.notebook.notebook_server import BASE, NotebookServer, running
 
 pytest.importorskip("jupyterlab")
-pytestmark = [pytest.mark.processes, pytest.mark.browser]
+# A busy machine takes minutes to load JupyterLab.
+pytestmark = [pytest.mark.processes, pytest.mark.browser, pytest.mark.timeout(400)]
 
 OUTPUT = "(document.querySelector('.jp-CodeCell .jp-OutputArea')?.innerText ?? '')"
 PROMPT = "(document.querySelector('.jp-CodeCell .jp-InputPrompt')?.innerText ?? '')"

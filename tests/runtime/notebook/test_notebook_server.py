@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,8 @@ from tests.runtime.notebook.notebook_server import NotebookServer, client, follo
 pytest.importorskip("jupyterlab")
 pytestmark = pytest.mark.processes
 
+# The output is on its way before the process is killed.
+KILLS_ITSELF = "print(1, flush=True)\nimport os, signal, time; time.sleep(1); os.kill(os.getpid(), signal.SIGKILL)"
 COUNT = "import time\nfor n in range({}):\n    print(n, flush=True)\n    time.sleep({})"
 
 
@@ -58,7 +61,7 @@ def test_what_a_cell_writes_while_no_page_is_open_is_there_in_order_once(server:
     async def scenario() -> str:
         kernel = server.session("closed.ipynb")
         async with client(server, kernel) as page:
-            await page.execute("c0", COUNT.format(60, 0.02))
+            await page.execute("c0", COUNT.format(60, 0.1))
             await page.messages(lambda one: one["msg_type"] == "stream")
         content = server.content("closed.ipynb")
         known = content["metadata"]["regatta"]
@@ -100,6 +103,25 @@ def test_a_stale_page_that_saves_loses_no_output(server: NotebookServer) -> None
     saved = server.on_disk("stale.ipynb")
     assert (_text(saved), saved["cells"][0]["source"]) == ("done\n", ["print('edited')"])
     assert "regatta" not in saved["metadata"]
+
+
+def test_a_new_notebook_with_the_name_of_a_removed_one_has_none_of_its_cells(server: NotebookServer) -> None:
+    server.write("again.ipynb", "print('old')")
+
+    async def scenario() -> None:
+        async with client(server, server.session("again.ipynb")) as page:
+            await page.finished(await page.execute("c0", "print('old')"))
+
+    asyncio.run(scenario())
+    waiting.until("the file has the output", lambda: _text(server.on_disk("again.ipynb")) == "old\n")
+    server.content("again.ipynb")
+    # As a person does in a terminal.
+    path = server.home / "again.ipynb"
+    fresh = json.loads(path.read_text())
+    path.unlink()
+    fresh["cells"] = [{**fresh["cells"][0], "id": "new", "source": "2", "outputs": [], "execution_count": None}]
+    path.write_text(json.dumps(fresh))
+    assert [cell["id"] for cell in server.content("again.ipynb")["cells"]] == ["new"]
 
 
 def test_a_page_that_has_seen_the_output_can_clear_it(server: NotebookServer) -> None:
@@ -155,9 +177,11 @@ def test_a_notebook_is_busy_while_a_cell_runs(server: NotebookServer) -> None:
 
     async def scenario() -> tuple[bool, bool]:
         async with client(server, server.session("busy.ipynb")) as page:
-            execution = await page.execute("c0", "print(1, flush=True); input_ = __import__('time').sleep(0.5)")
+            waits = "import os, time\nprint(1, flush=True)\nwhile not os.path.exists('go'): time.sleep(0.01)"
+            execution = await page.execute("c0", waits)
             await page.messages(lambda one: one["msg_type"] == "stream")
             during = server.activity()["busy"]
+            (server.home / "go").touch()
             await page.finished(execution)
         return during, server.activity()["busy"]
 
@@ -170,7 +194,7 @@ def test_a_killed_kernel_ends_its_cell_and_keeps_the_output(server: NotebookServ
     async def scenario() -> None:
         async with follower(server) as log, client(server, server.session("killed.ipynb")) as page:
             await log.follow("killed.ipynb")
-            await page.execute("c0", "print(1, flush=True)\nimport os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+            await page.execute("c0", KILLS_ITSELF)
             await log.operations()
 
     asyncio.run(scenario())

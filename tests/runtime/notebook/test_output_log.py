@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 from typing import Any
@@ -120,3 +121,48 @@ def test_a_forgotten_cell_stays_forgotten(tmp_path: Path) -> None:
     _queue(log)
     log.forget("c")
     assert OutputLog("a.ipynb", tmp_path / "log").records == {}
+
+
+def test_a_full_disk_loses_nothing_once_it_has_space_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = OutputLog("a.ipynb", tmp_path / "log")
+    _queue(log)
+    _print(log, "one,")
+    monkeypatch.setattr(output_log, "_RETRY_SECONDS", 0.0)
+    with monkeypatch.context() as full:
+        full.setattr(log, "_opened", PartOfAWrite)
+        full.setattr(log, "_rewrite", _no_space)
+        _print(log, "two,")
+        _print(log, "three,")
+    _print(log, "four")
+    log.close()
+    assert OutputLog("a.ipynb", tmp_path / "log").records["c"].stored.outputs()[0]["text"] == "one,two,three,four"
+
+
+def test_a_notebook_opens_while_its_record_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = OutputLog("a.ipynb", tmp_path / "log")
+    _queue(log)
+    _print(log, "one")
+    log.close()
+    monkeypatch.setattr(OutputLog, "_rewrite", lambda self: _no_space())
+    assert OutputLog("a.ipynb", tmp_path / "log").records["c"].stored.outputs()[0]["text"] == "one"
+
+
+def test_whether_the_file_has_had_a_cell_outlives_a_restart(tmp_path: Path) -> None:
+    log = OutputLog("a.ipynb", tmp_path / "log")
+    for cell in ("c", "d"):
+        _queue(log, cell)
+    log.saved({"c"})
+    log.close()
+    again = OutputLog("a.ipynb", tmp_path / "log")
+    assert {cell: record.in_file for cell, record in again.records.items()} == {"c": True, "d": False}
+
+
+class PartOfAWrite:
+    """A file on a disk that becomes full."""
+
+    def write(self, data: bytes) -> int:
+        return len(data) - 1
+
+
+def _no_space() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
