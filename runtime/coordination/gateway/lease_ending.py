@@ -47,7 +47,10 @@ class LeaseEnding:
             if now - last > _STALL_SECONDS:
                 self._leases.disturbed(now)
             last = now
-            await self.look()
+            try:
+                await self.look()
+            except Exception as error:  # noqa: BLE001  without this task, lost replicas are noticed after minutes
+                sys.stderr.write(f"Overdue leases were not ended: {error!r}\n")
             # Answers that took long were not a stall of this process.
             last = self._clock()
 
