@@ -133,6 +133,9 @@ class AsyncControlConnection:
                 await self._writer.wait_closed()
         except OSError:
             pass
+        finally:
+            # Bytes that the agent does not take would keep the socket open for ever.
+            self._writer.transport.abort()
 
 
 def _unreachable(replica: str, error: Exception) -> ControlError:

@@ -49,6 +49,9 @@ def _get(stream: Stream, replica: str, path: str, deadline: float) -> bytes:
     body = bytearray()
     try:
         while True:
+            # Also while bytes arrive all the time, such as responses of the kind 100 without end.
+            if time.monotonic() >= deadline:
+                raise _broken(replica, "it did not answer in time")
             event = connection.next_event()
             if event is h11.NEED_DATA:
                 connection.receive_data(stream.read(max(0.0, deadline - time.monotonic())))

@@ -10,6 +10,7 @@ Codes of the close are those of ``jobs.live.exec_consumer``; 1000: both directio
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 from collections import Counter
 from typing import Any
@@ -18,7 +19,7 @@ from jobs.control.errors import ControlError
 from jobs.control.streams import AsyncStream, address_of, open_stream
 from jobs.live.closes import code_after
 from jobs.live.exec_consumer import ENDED, HEARTBEAT_SECONDS, REASONS, REFUSED, REPLICA_LOST, RIGHT_LOST
-from jobs.live.person_socket import PersonSocket
+from jobs.live.person_socket import CLOSE_SECONDS, PersonSocket
 from jobs.messages import terminals as messages
 from jobs.streams.tailer import in_thread
 from jobs.terminals import access, journal, requests
@@ -66,7 +67,7 @@ class ConnectConsumer(PersonSocket):
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         stream = self._stream
-        if stream is None:
+        if stream is None or self.severed:
             return
         try:
             if bytes_data is not None:
@@ -86,13 +87,14 @@ class ConnectConsumer(PersonSocket):
         """Send the server's bytes until their end."""
         try:
             while data := await stream.read():
-                if not await self._send(data):
+                if self.severed or not await self._send(data):
                     return
             await self._send(json.dumps({"t": "end"}))
             await self._end_direction()
         except ControlError as error:
-            await self._complain(error)
-            await self._end(REPLICA_LOST)
+            if not self.severed:
+                await self._complain(error)
+                await self._end(REPLICA_LOST)
         except Exception as error:  # noqa: BLE001  any internal error
             await self._end(code_after(error, "A connection to a replica has failed."))
 
@@ -111,7 +113,11 @@ class ConnectConsumer(PersonSocket):
         try:
             await in_thread(access.may_exec, user, self._query.job)
         except RegattaError as error:
-            await self._complain(error)
+            self.severed = True
+            await self.abandon()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._complain(error)
             return RIGHT_LOST
         return None
 
@@ -122,6 +128,10 @@ class ConnectConsumer(PersonSocket):
 
     async def disconnect(self, code: int) -> None:
         self._leave()
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Close the stream to the port."""
         stream, self._stream = self._stream, None
         if stream is not None:
             await stream.close()

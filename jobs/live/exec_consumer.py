@@ -16,6 +16,7 @@ Codes of the close are those of ``jobs.live.closes``, and 1000: the program has 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import time
 from collections import Counter
@@ -25,7 +26,7 @@ from jobs.control.connection import AsyncControlConnection, connect_async
 from jobs.control.errors import ControlError
 from jobs.live import closes
 from jobs.live.closes import code_after
-from jobs.live.person_socket import PersonSocket
+from jobs.live.person_socket import CLOSE_SECONDS, PersonSocket
 from jobs.messages import terminals as messages
 from jobs.streams.tailer import in_thread
 from jobs.terminals import access, journal, requests
@@ -112,7 +113,7 @@ class ExecConsumer(PersonSocket):
 
     # --- From the person ---------------------------------------------------------------------------------------------
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
-        if self._agent is None:
+        if self._agent is None or self.severed:
             return
         try:
             await self._pass_on(text_data, bytes_data)
@@ -150,10 +151,13 @@ class ExecConsumer(PersonSocket):
         """Send the agent's frames until the program or the connection has ended."""
         assert self._agent is not None  # noqa: S101  connected before
         assert self._visit is not None  # noqa: S101  likewise
+        agent = self._agent
         try:
-            while await self._show(await self._agent.receive()):
+            while await self._show(await agent.receive()) and not self.severed:
                 pass
         except (ControlError, WireError):
+            if self.severed:
+                return
             await self._complain(ControlError(messages.REPLICA_CONNECTION_LOST(name=self._visit.target.replica)))
             await self._end(REPLICA_LOST)
         except Exception as error:  # noqa: BLE001  any internal error
@@ -200,18 +204,26 @@ class ExecConsumer(PersonSocket):
         try:
             await in_thread(access.may_exec, user, self._query.job)
         except RegattaError as error:
-            await self._complain(error)
+            self.severed = True
+            await self.abandon()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_SECONDS):
+                    await self._complain(error)
             return RIGHT_LOST
         return None
 
     async def disconnect(self, code: int) -> None:
         self._leave()
-        agent, self._agent = self._agent, None
-        if agent is not None:
-            await agent.close()
+        await self.abandon()
         if self._recorder is not None:
             await self._recorder.close()
         visit, self._visit = self._visit, None
         if visit is not None:
             seconds = time.monotonic() - self._begun_at
             await in_thread(journal.closed, visit, seconds, self._shown, self._exit_code)
+
+    async def abandon(self) -> None:
+        """Close the connection to the agent; a terminal goes on there."""
+        agent, self._agent = self._agent, None
+        if agent is not None:
+            await agent.close()

@@ -23,6 +23,8 @@ from rbac.models import User
 from rbac.socket_revocation import account_topic
 
 SEND_SECONDS = 20.0
+# A reader that reads nothing delays the close of a socket.
+CLOSE_SECONDS = 1.0
 
 
 class PersonSocket(AsyncWebsocketConsumer):
@@ -40,6 +42,8 @@ class PersonSocket(AsyncWebsocketConsumer):
 
     async def connect(self) -> None:
         self._user: User | None = None
+        # The right to the socket is lost, or it has no reader: nothing passes, even while that delays the close.
+        self.severed = False
         self._tasks: list[asyncio.Task[None]] = []
         self._sending = asyncio.Lock()
         self.prepare()
@@ -100,6 +104,7 @@ class PersonSocket(AsyncWebsocketConsumer):
                 else:
                     await self.send(bytes_data=content)
         except TimeoutError:  # before OSError, of which it is one
+            self.severed = True
             await self._end(TOO_SLOW)
             return False
         except OSError:
@@ -108,8 +113,14 @@ class PersonSocket(AsyncWebsocketConsumer):
 
     async def _end(self, code: int) -> None:
         """Close the socket, if the reader has not left already: the server then raises OSError, as ASGI requires."""
-        with contextlib.suppress(OSError):
-            await self.close(code=code, reason=self.reasons[code])
+        with contextlib.suppress(OSError):  # TimeoutError is one
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self.close(code=code, reason=self.reasons[code])
+            return
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Close what the socket holds at the replica: ``disconnect`` may come late."""
 
     async def _guard(self) -> None:
         """Check, at a sign-out or a change of role and from time to time, whether the caller may still use it."""
@@ -121,12 +132,16 @@ class PersonSocket(AsyncWebsocketConsumer):
                 rung = await bell.wait(self.after_ring_seconds if rung else self.recheck_seconds)
                 code = await self._guarded(self._recheck())
                 if code is not None:
+                    self.severed = True
                     await self._end(code)
                     return
 
     async def _recheck(self) -> int | None:
         user = await in_thread(self._credentials.user)
-        return NOT_SIGNED_IN if user is None else await self.recheck(user)
+        if user is None:
+            self.severed = True
+            return NOT_SIGNED_IN
+        return await self.recheck(user)
 
     async def _guarded(self, check: Awaitable[int | None]) -> int | None:
         """Return the code of the check, or the code of the error that it raises, as without a database.

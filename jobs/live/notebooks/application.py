@@ -129,6 +129,9 @@ class NotebookProxy:
     def _on_portals_origin(self, visit: Visit) -> Application:
         async def serve(scope: Scope, receive: Receive, send: Send) -> None:
             _require_encryption(scope)
+            # A page of the portal must not load code of users, as a script, a style or a worker.
+            if value_of(visit.headers, b"sec-fetch-dest") not in ("", "empty", "websocket"):
+                raise Forbidden(messages.NOTEBOOK_FOREIGN_REQUEST())
             await self._proxied(visit)(scope, receive, send)
 
         return serve
@@ -145,7 +148,8 @@ class NotebookProxy:
             if visit.method not in SAFE or cross_site.is_navigation(visit.method, visit.headers):
                 await in_thread(access.note_use, visit.address.notebook)
             request = Request(visit.method, visit.target, _request_headers(visit, user), visit.host, visit.policy)
-            await Exchange(self._connections(), target, request, receive, send).run()
+            guarded = (visit.caller, user)
+            await Exchange(self._connections(), target, request, receive, send, *guarded).run()
 
         return serve
 

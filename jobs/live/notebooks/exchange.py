@@ -1,7 +1,7 @@
 """One request over HTTP to the server of a notebook.
 
 Bodies pass piece by piece in both directions; each side waits while the other does not read. A client that leaves ends
-the request at the server.
+the request at the server. The caller's right is checked again while a request lasts.
 """
 
 from __future__ import annotations
@@ -16,18 +16,24 @@ import h11
 from jobs.control.errors import ControlError
 from jobs.live.notebooks.addresses import location_within
 from jobs.live.notebooks.answers import BadGateway, Message
+from jobs.live.notebooks.callers import Caller
 from jobs.live.notebooks.cross_site import SAFE
 from jobs.live.notebooks.headers import Headers, from_server, value_of
 from jobs.live.notebooks.upstream import Broken, Connection, Pool
 from jobs.messages import notebooks as messages
 from jobs.notebooks.access import Target
+from jobs.streams.tailer import in_thread, tailer
 from portal.common.errors import ValidationFailed
+from rbac.models import User
+from rbac.socket_revocation import account_topic
 
 # The time until the head of the response: a kernel may take a minute to start, and requests for outputs wait.
 HEAD_SECONDS = 180.0
 # The longest pause inside the body of a response, and of a request.
 BODY_SECONDS = 300.0
 UPLOAD_SECONDS = 60.0
+# A right that is lost without a notice ends the request after this time.
+RECHECK_SECONDS, AFTER_RING_SECONDS = 4.0, 0.5
 _STATUSES = range(200, 600)
 
 Receive = Callable[[], Awaitable[Message]]
@@ -46,15 +52,18 @@ class Request:
 
 
 class Left(Exception):
-    """The client has left."""
+    """The client has left, or its right was lost after the response had begun."""
 
 
 class Exchange:
     """Passes one request to the server, and its response to the client."""
 
-    def __init__(self, pool: Pool, target: Target, request: Request, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, pool: Pool, target: Target, request: Request, receive: Receive, send: Send, caller: Caller, user: User
+    ) -> None:
         self._pool, self._target, self._request = pool, target, request
         self._receive, self._send = receive, send
+        self._caller, self._user = caller, user
         self._body_begun = self.answered = False
 
     async def run(self) -> None:
@@ -100,19 +109,32 @@ class Exchange:
             await connection.send(h11.EndOfMessage())
         upload = asyncio.ensure_future(self._watch() if request.method in SAFE else self._upload(connection))
         download = asyncio.ensure_future(self._download(connection))
+        guard = asyncio.ensure_future(self._guard())
+        tasks = (download, upload, guard)
         try:
-            await asyncio.wait((upload, download), return_when=asyncio.FIRST_COMPLETED)
-            if not download.done() and isinstance(upload.exception(), ControlError):
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if not download.done() and upload.done() and isinstance(upload.exception(), ControlError):
                 # The server has ended its side early, and may have answered why.
-                await asyncio.wait((download,), timeout=UPLOAD_SECONDS)
-            if download.done():
-                download.result()
-            else:
-                upload.result()
+                await asyncio.wait((download, guard), timeout=UPLOAD_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            next(task for task in tasks if task.done()).result()
         finally:
-            for task in (upload, download):
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(upload, download, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _guard(self) -> None:
+        """Raise once the caller may not use the notebook any more, or that cannot be checked."""
+        with tailer().doorbell.subscribe(account_topic(self._user.pk)) as bell:
+            rung = False
+            while True:
+                # A sign-out rings just before its session is removed: a second check follows soon after a ring.
+                rung = await bell.wait(AFTER_RING_SECONDS if rung else RECHECK_SECONDS)
+                try:
+                    await in_thread(self._caller.admitted)
+                except Exception:
+                    if self.answered:
+                        raise Left from None  # the response stays incomplete
+                    raise
 
     # --- To the server -----------------------------------------------------------------------------------------------
     async def _upload(self, connection: Connection) -> None:

@@ -35,10 +35,11 @@ from rbac.models import User
 from rbac.socket_revocation import account_topic
 
 NOT_SIGNED_IN, RIGHT_LOST, TOO_SLOW, SERVER_LOST, NOT_UNDERSTOOD = 4401, 4410, 4409, 4411, 1002
-# The longest message of either side. A message is in memory as a whole.
-LONGEST_MESSAGE = 64 * 1024 * 1024
+# The longest message of the server, as the portal's server accepts them of clients. It is in memory as a whole.
+LONGEST_MESSAGE = 16 * 1024 * 1024
 HANDSHAKE_SECONDS = 180.0
 SEND_SECONDS = 60.0
+CLOSE_SECONDS = 1.0
 # A right that is lost without a notice ends the socket after this time.
 RECHECK_SECONDS = 4.0
 AFTER_RING_SECONDS = 0.5
@@ -171,10 +172,13 @@ class Relay:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        async with asyncio.timeout(SEND_SECONDS):
-            await self._server.close(code)
+        # TimeoutError is an OSError: an end that takes nothing must not keep the other one open.
         with contextlib.suppress(OSError):
-            await self._send({"type": "websocket.close", "code": code})
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._send({"type": "websocket.close", "code": code})
+        with contextlib.suppress(OSError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                await self._server.close(code)
 
     async def _from_client(self) -> int:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +74,16 @@ def test_an_endless_or_silent_response_is_given_up(agent: Agent) -> None:
     (agent.temporary / "notebook.socket").unlink()
     with pytest.raises(Unreachable, match="did not answer in time"):
         got(agent, OK, 0.2, silent=True)
+
+
+def test_interim_responses_without_end_are_given_up(agent: Agent) -> None:
+    def serve(link: socket.socket) -> None:
+        with suppress(OSError):
+            while True:
+                link.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" * 1000)
+
+    with serving(agent.temporary, serve), pytest.raises(Unreachable, match="did not answer in time"):
+        get_json(REF, REPLICA, "notebook.socket", "/", 0.5)
 
 
 def test_a_replica_without_the_server_refuses(agent: Agent) -> None:

@@ -97,6 +97,12 @@ class HostileServer:
         link.recv(1)
         return False
 
+    def unfinished(self, link: socket.socket, request: Seen) -> bool:
+        """Send half of the body, and nothing more."""
+        link.sendall(OK + b"Content-Length: 10\r\n\r\nhello")
+        link.recv(1)
+        return False
+
     def half(self, link: socket.socket, request: Seen) -> bool:
         """End one direction after half of the body, and wait for the end of the other."""
         link.sendall(OK + b"Content-Length: 10\r\n\r\nhello")
@@ -182,5 +188,6 @@ _SOCKETS: Mapping[str, Callable[[socket.socket], None]] = {
 _PAGES: Mapping[str, Callable[[HostileServer, socket.socket, Seen], bool]] = {
     "flood": HostileServer.flood,
     "silent": HostileServer.silent,
+    "unfinished": HostileServer.unfinished,
     "half": HostileServer.half,
 }

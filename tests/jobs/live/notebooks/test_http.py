@@ -9,8 +9,11 @@ from typing import Any
 import httpx
 import pytest
 
+from jobs.live.notebooks import exchange
 from jobs.models import Notebook
+from portal.common.doorbell import ring
 from rbac.models import AuditEntry
+from rbac.socket_revocation import account_topic
 from tests.factories import LONG_AGO, make_token
 from tests.jobs.live.notebooks.conftest import Web
 from tests.jobs.live.notebooks.hostile_server import EMPTY, OK, PIECE
@@ -314,6 +317,35 @@ def test_bytes_after_a_response_are_not_taken_for_the_next_one(people: Personas,
 
 # --- Streams ---------------------------------------------------------------------------------------------------------
 @pytest.mark.invariant("A response of 1 GB that is not read waits in the server, not in the portal.")
+@pytest.mark.invariant("A lost right to a notebook ends its running requests within 5 seconds.")
+@pytest.mark.parametrize("notice", [True, False])
+def test_a_lost_right_ends_a_running_request(
+    people: Personas, web: Web, notice: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from rbac.models import Membership
+
+    assert exchange.RECHECK_SECONDS <= 4
+    if not notice:
+        monkeypatch.setattr(exchange, "RECHECK_SECONDS", 0.1)
+    with web.browser(people.developer) as browser, browser.stream("GET", f"{web.base}unfinished") as answer:
+        pieces = answer.iter_raw()
+        assert next(pieces) == b"hello"
+        Membership.objects.filter(user=people.developer).update(role="viewer")
+        if notice:
+            ring(account_topic(people.developer.pk))
+        with pytest.raises(httpx.RemoteProtocolError):
+            next(pieces)
+
+
+@pytest.mark.parametrize(
+    ("use", "status"), [("script", 403), ("style", 403), ("worker", 403), ("empty", 200), ("", 200)]
+)
+def test_a_page_of_the_portal_loads_no_code_of_a_notebook(people: Personas, web: Web, use: str, status: int) -> None:
+    headers = {"authorization": f"token {make_token(people.owner)}", **({"sec-fetch-dest": use} if use else {})}
+    with web.client() as client:
+        assert client.get(f"{web.base}api/kernels", headers=headers).status_code == status
+
+
 def test_a_flood_waits_for_the_reader(people: Personas, web: Web) -> None:
     head = f"GET {web.base}flood HTTP/1.1\r\nHost: {web.host}\r\nCookie: {web.cookie(people.developer)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", web.port)) as link:

@@ -28,7 +28,13 @@ from tests.runtime.notebook.notebook_server import NotebookServer
 from tests.waiting import until
 
 pytest.importorskip("jupyterlab")
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True), pytest.mark.processes]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.django_db(transaction=True),
+    pytest.mark.processes,
+    # A busy machine takes minutes to load JupyterLab.
+    pytest.mark.timeout(400),
+]
 PATIENCE = 90_000
 
 
