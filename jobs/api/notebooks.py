@@ -89,8 +89,8 @@ class NamespaceNotebooksView(APIView):
         """Create a notebook and start it."""
         actor = signed_in(request.user)
         key = request.headers.get("Idempotency-Key")
-        made, created = services.create(actor=actor, namespace=ns, body=_body(request), idempotency_key=key)
         services.count_start(actor)
+        made, created = services.create(actor=actor, namespace=ns, body=_body(request), idempotency_key=key)
         notebook = services.start(actor=actor, notebook_id=made.pk)
         return Response(_json(notebook), status=status.HTTP_201_CREATED if created else status.HTTP_200_OK)
 

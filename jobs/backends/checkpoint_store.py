@@ -6,6 +6,7 @@ The directory may be a volume that others use too. Entries whose names are not j
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import stat
 from collections.abc import Mapping
@@ -50,8 +51,10 @@ def _is_of_a_job(path: Path) -> bool:
 def size_of(directory: Path) -> int:
     """Return the bytes of all files below the directory. Files that are deleted meanwhile count as 0."""
     size = 0
-    for path in directory.rglob("*"):
-        with contextlib.suppress(FileNotFoundError):
-            found = path.lstat()
-            size += found.st_size if stat.S_ISREG(found.st_mode) else 0
+    # A directory that is removed meanwhile, or cannot be read, is left out. No link is followed.
+    for parent, _, names in os.walk(directory):
+        for name in names:
+            with contextlib.suppress(OSError):
+                found = os.lstat(f"{parent}/{name}")
+                size += found.st_size if stat.S_ISREG(found.st_mode) else 0
     return size

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
+from django.db import DatabaseError
 from django.db.models import F, Q
 
 from jobs.backends.base import AttemptRef
@@ -33,6 +34,8 @@ EVERY: Final = timedelta(seconds=15)
 AT_ONCE: Final = 16
 SECONDS: Final = 2.0
 _THREADS: Final = 8
+# An earlier activity is an invention, and databases cannot store all of them.
+_EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +75,13 @@ class NotebookWatch:
         with ThreadPoolExecutor(_THREADS, thread_name_prefix="notebooks") as threads:
             answers = list(threads.map(lambda row: self._asked(*row), refs))
         for (pk, _), activity in zip(refs, answers, strict=True):
-            note(pk, activity, now)
+            try:
+                note(pk, activity, now)
+            except DatabaseError:
+                raise
+            except Exception:  # noqa: BLE001  one notebook must not end the look at the others
+                _log.exception("The notebook %s could not be looked at.", pk)
+                Notebook.objects.filter(pk=pk).update(looked=now)
 
     def _asked(self, notebook: UUID, ref: AttemptRef) -> Activity | None:
         path = f"{base_url(ref.namespace, notebook)}regatta/activity"
@@ -87,7 +96,11 @@ def activity_of(body: dict[str, Any]) -> Activity:
     """Return the activity that an answer describes. One that makes no sense counts as busy."""
     try:
         last = datetime.fromisoformat(str(body["last_activity"]))
-        return Activity(body["busy"] is not False, last if last.tzinfo else last.replace(tzinfo=UTC))
+        # Converted here: at the ends of the calendar that fails, and the database would fail later.
+        last = (last if last.tzinfo else last.replace(tzinfo=UTC)).astimezone(UTC)
+        if last < _EARLIEST:
+            raise ValueError("before any notebook")
+        return Activity(body["busy"] is not False, last)
     except (KeyError, ValueError, OverflowError):
         return Activity(True, None)
 

@@ -110,7 +110,11 @@ def change(*, actor: User, notebook_id: UUID, body: Mapping[str, Any]) -> Notebo
     changed = {name: value for name, value in after.items() if getattr(notebook, name) != value}
     if changed:
         earlier = {name: getattr(notebook, name) for name in changed}
-        Notebook.objects.filter(pk=notebook.pk).update(**changed)
+        try:
+            with transaction.atomic():
+                Notebook.objects.filter(pk=notebook.pk).update(**changed)
+        except IntegrityError:
+            raise Conflict(messages.NOTEBOOK_NAME_TAKEN(name=f"{fields.name!r}")) from None
         audit_log.record(
             "notebook.change",
             str(notebook.pk),
@@ -133,13 +137,16 @@ def start(*, actor: User, notebook_id: UUID) -> Notebook:
     if selectors.is_active(notebook):
         return _running(notebook)
     namespace = notebook.namespace.name
-    # The key names the start: of two at once, the second one gets the job of the first one.
+    # The key names the start: of two requests of one person at once, the second one gets the job of the first one.
     key = f"notebook-{notebook.pk}-{notebook.job_id or 'first'}"
     # Also while the storage is full: files in the home can only be deleted in a notebook.
     submit = partial(
         job_services.submit_job, actor=actor, namespace=namespace, spec=_spec(actor, notebook), when_full=True
     )
-    submitted = submit(idempotency_key=key)
+    try:
+        submitted = submit(idempotency_key=key)
+    except Conflict:  # a former start had the key, with another specification, and a later job was deleted since
+        submitted = submit(idempotency_key=None)
     if not submitted.created and submitted.job.state not in ACTIVE:  # a later job was deleted since
         submitted = submit(idempotency_key=None)
     job = submitted.job
@@ -148,6 +155,11 @@ def start(*, actor: User, notebook_id: UUID) -> Notebook:
     with transaction.atomic():
         if before.update(job=job, last_used=now, active=None, busy=False, looked=None):
             audit_log.record("notebook.start", str(notebook.pk), actor=actor, namespace=notebook.namespace)
+        elif not Notebook.objects.filter(pk=notebook.pk, job=job).exists():
+            # Somebody else has started or deleted it meanwhile: this job belongs to no notebook.
+            unused = Job.objects.filter(pk=job.pk, cancel_requested=None, state__in=ACTIVE)
+            if unused.update(cancel_requested=now, cancelled_by=actor):
+                notify(job)
     return selectors.notebook_for(actor, notebook_id, Scope.JOB_WRITE)
 
 

@@ -69,6 +69,8 @@ def _job(actor: User, namespace: str, body: Mapping[str, Any]) -> Source:
 
 def _dataset(actor: User, namespace: str, body: Mapping[str, Any]) -> Source:
     name = str(body.get("dataset", ""))
+    if not name.isprintable():
+        raise ValidationFailed({FIELD: [messages.SOURCE_UNKNOWN(names=", ".join(KINDS))]})
     datasets.resolve(actor, namespace, name)
     return {"kind": DATASET, "dataset": name}
 

@@ -143,7 +143,7 @@ def _body(given: Mapping[str, str]) -> dict[str, Any]:
     source = {"kind": kind, "name": given.get("template", ""), "job": given.get("job", "").strip()}
     return {
         **{name: given[name] for name in ("name", "cpu", "memory", "idle", "requirements") if given.get(name)},
-        "gpu": int(gpu) if gpu.isdecimal() else 0,
+        "gpu": int(gpu[:9]) if gpu.isdecimal() else 0,
         "source": {**source, "dataset": given.get("dataset", ""), "address": given.get("address", "")},
     }
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 import pytest
 
 from regatta.commands.copy import Refusal, Remote, fetch, send
-from regatta.exec_socket import ExecSocket
+from regatta.exec_socket import ConnectionLost, ExecSocket
 from regatta.terminal.progress import Lines
 
 
@@ -24,6 +24,7 @@ class LocalReplica:
         self._archive, self._input = archive, b""
         self._command: list[str] = []
         self._ended = threading.Event()
+        self._is_closed = False
 
     def start(self, command: list[str]) -> Remote:
         return Remote(cast(ExecSocket, self), command)
@@ -37,11 +38,17 @@ class LocalReplica:
             return
         if "-xf" in self._command:
             assert self._ended.wait(20)
+            if self._is_closed:
+                raise ConnectionLost("The connection was lost.")
         done = subprocess.run(self._command, input=self._input, capture_output=True, check=False)
         for start in range(0, len(done.stdout), 10_000):
             yield b"\x01" + done.stdout[start : start + 10_000]
         yield b"\x02" + done.stderr
         yield {"t": "exit", "code": done.returncode}
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._ended.set()
 
     def enter(self, data: bytes) -> None:
         self._input += data
@@ -74,6 +81,15 @@ def test_a_directory_arrives_as_it_was(tree: Path, tmp_path: Path) -> None:
     for copy in ("there/source", "new", "there/sent"):
         assert contents(tmp_path / copy) == contents(tree)
     assert (tmp_path / "there" / "a.txt").read_text() == "a"
+
+
+def test_a_file_that_cannot_be_read_ends_the_copy(tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreadable(*_: Any, **__: Any) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tarfile.TarFile, "add", unreadable)
+    with pytest.raises(Refusal, match=r"not complete: .*Permission denied"):
+        send(LocalReplica().start, tree, f"{tmp_path}/there/sent", Lines())
 
 
 def test_a_failure_of_tar_is_named(tmp_path: Path) -> None:

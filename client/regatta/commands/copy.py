@@ -17,7 +17,7 @@ from typing import IO, cast
 
 import click
 
-from regatta.errors import Refused
+from regatta.errors import PortalError, Refused
 from regatta.exec_socket import INPUT_BYTES, ExecSocket
 from regatta.session import Session, take
 from regatta.terminal.progress import Shown, shown
@@ -164,12 +164,27 @@ def send(start: Start, source: Path, path: str, progress: Shown) -> None:
     remote = PurePosixPath(path, source.name) if path.endswith("/") else PurePosixPath(path)
     started = start(["tar", "-xf", "-", "--no-same-owner", "-C", str(remote.parent)])
     output = _Output(started)
+    failed: list[Exception] = []
+
+    def write() -> None:
+        try:
+            _archive(source, remote.name, started.socket, progress)
+        except (OSError, tarfile.TarError) as error:
+            failed.append(error)
+            started.socket.close()  # ends the wait for the command
+
     with progress:
         progress.begin(source.name, sum(file.stat().st_size for file in (source, *source.rglob("*")) if file.is_file()))
-        writer = threading.Thread(target=_archive, args=(source, remote.name, started.socket, progress), daemon=True)
+        writer = threading.Thread(target=write, daemon=True)
         writer.start()
-        output.drain()
+        try:
+            output.drain()
+        except PortalError:
+            if not failed:
+                raise
         writer.join(1.0)
+    if failed:
+        raise Refusal(f"The copy is not complete: {failed[0]}.")
     if output.code:
         raise Refusal(_complaint(output) or f"tar has ended with {output.code} in the replica.")
 

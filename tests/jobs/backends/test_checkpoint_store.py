@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from jobs.backends.checkpoint_store import CheckpointStore
+from jobs.backends.checkpoint_store import CheckpointStore, size_of
 
 
 @pytest.fixture
@@ -54,3 +56,19 @@ def test_a_link_leads_nowhere(stored: CheckpointStore, tmp_path: Path) -> None:
     assert stored.sizes() == {job: 5}
     stored.forget(job)
     assert (tmp_path / "elsewhere" / "file").exists()
+
+
+def test_a_directory_that_cannot_be_listed_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that is removed meanwhile."""
+    for name in ("kept", "removed"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(b"12345")
+    scandir = os.scandir
+
+    def vanishing(place: Any) -> Any:
+        if str(place).endswith("removed"):
+            raise FileNotFoundError(place)
+        return scandir(place)
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    assert size_of(tmp_path) == 5

@@ -91,7 +91,17 @@ def test_activity_in_the_future_counts_as_now(running: Notebook) -> None:
     assert Notebook.objects.get().active == LATER
 
 
-@pytest.mark.parametrize("body", [{}, {"busy": False, "last_activity": 7}, {"last_activity": NOW.isoformat()}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"busy": False, "last_activity": 7},
+        {"last_activity": NOW.isoformat()},
+        {"busy": False, "last_activity": "0001-01-01T00:00:00+23:59"},
+        {"busy": False, "last_activity": "9999-12-31T23:59:59-23:59"},
+        {"busy": False, "last_activity": "1999-12-31T23:59:59+00:00"},
+    ],
+)
 def test_an_answer_that_makes_no_sense_counts_as_busy(body: dict[str, Any]) -> None:
     assert activity_of(body).busy
 

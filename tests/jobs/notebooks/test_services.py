@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -52,6 +53,37 @@ def test_a_notebook_starts_although_its_last_job_was_deleted(running: Notebook, 
     Job.objects.filter(pk=later.job_id).delete()
     again = services.start(actor=personas.developer, notebook_id=running.pk)
     assert selectors.state_of(again) is State.STARTING
+
+
+def test_a_notebook_starts_although_its_last_job_was_deleted_and_its_memory_changed(
+    running: Notebook, personas: Personas
+) -> None:
+    Job.objects.update(state=JobState.CANCELLED)
+    later = services.start(actor=personas.developer, notebook_id=running.pk)
+    Job.objects.filter(pk=later.job_id).delete()
+    services.change(actor=personas.developer, notebook_id=running.pk, body={"memory": "3Gi"})
+    again = services.start(actor=personas.developer, notebook_id=running.pk)
+    assert selectors.state_of(again) is State.STARTING
+
+
+def test_of_two_people_who_start_it_at_once_the_second_one_leaves_no_job(
+    make: Make, personas: Personas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    notebook = make()
+    submit = services.job_services.submit_job
+
+    def late(**given: Any) -> Any:
+        """Submit the second person's job, after the first person has started the notebook."""
+        monkeypatch.setattr(services.job_services, "submit_job", submit)
+        services.start(actor=personas.developer, notebook_id=notebook.pk)
+        return submit(**given)
+
+    monkeypatch.setattr(services.job_services, "submit_job", late)
+    started = services.start(actor=personas.owner, notebook_id=notebook.pk)
+    (unused,) = Job.objects.exclude(pk=started.job_id)
+    assert (unused.owner, unused.cancelled_by) == (personas.owner, personas.owner)
+    assert started.job is not None
+    assert started.job.cancel_requested is None
 
 
 def test_a_notebook_starts_while_the_storage_is_full(make: Make, personas: Personas) -> None:
