@@ -30,7 +30,7 @@ _TAIL = 4_000_000
 _BATCH = 256_000
 # Size in bytes from which the file is rewritten from the present outputs of its cells.
 _LARGEST_FILE = 64 << 20
-# Between two tries to write a file anew.
+# Between two tries to write a file again.
 _RETRY_SECONDS = 5.0
 
 
@@ -45,7 +45,7 @@ class OutputLog:
         self._path = file
         self._file: BinaryIO | None = None
         self._written = 0
-        # The file lacks operations, because the disk was full: it is written anew, at the earliest at this time.
+        # The file lacks operations, because the disk was full: it is written again, at the earliest at this time.
         self._torn: float | None = None
         self._tail: deque[tuple[int, str]] = deque()
         self._tail_size = 0
