@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 from django.urls import Resolver404, resolve
 
 from jobs.lifecycle.states import JobState
@@ -81,8 +82,10 @@ def test_the_three_lines_train_a_model_outside_a_job(document: Path, tmp_path: P
 
 
 def test_the_specification_in_the_guide_is_accepted() -> None:
-    (described,) = blocks(GUIDE, "yaml")
+    described, *parts = map(yaml.safe_load, blocks(GUIDE, "yaml"))
     assert specifications.parse(described).trainer.replicas == 2
+    for part in parts:
+        specifications.parse({**described, **part})
 
 
 def calls() -> list[str]:
