@@ -23,7 +23,7 @@ from tests.waiting import until
 pytestmark = [pytest.mark.kube, pytest.mark.django_db, pytest.mark.timeout(600)]
 
 FILES = {"train.py": "import tiny\n", "parts/a.py": "x = 1\n"}
-_SECONDS = 120.0
+_SECONDS = 300.0
 
 
 def wheel(folder: Path, name: str, content: bytes = b"SIZE = 1\n") -> None:
