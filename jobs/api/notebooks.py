@@ -27,7 +27,7 @@ class NotebookInput(serializers.Serializer[Any]):
     memory = serializers.CharField(required=False, help_text="Memory: 2Gi.")
     gpu = serializers.IntegerField(required=False)
     requirements = serializers.ListField(
-        child=serializers.CharField(), required=False, help_text="Packages beside JupyterLab, for pip."
+        child=serializers.CharField(), required=False, help_text="Packages for pip, in addition to JupyterLab."
     )
     idle = serializers.CharField(required=False, help_text="Time without use until it is stopped: 30m; 0 for never.")
     source = serializers.DictField(  # type: ignore[assignment]  # also a name of the base class

@@ -51,7 +51,7 @@ def _is_of_a_job(path: Path) -> bool:
 def size_of(directory: Path) -> int:
     """Return the bytes of all files below the directory. Files that are deleted meanwhile count as 0."""
     size = 0
-    # A directory that is removed meanwhile, or cannot be read, is left out. No link is followed.
+    # A directory that is removed during the walk, or cannot be read, is left out. No link is followed.
     for parent, _, names in os.walk(directory):
         for name in names:
             with contextlib.suppress(OSError):

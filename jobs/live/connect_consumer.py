@@ -10,24 +10,19 @@ Codes of the close are those of ``jobs.live.exec_consumer``; 1000: both directio
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 from collections import Counter
-from typing import Any
 
 from jobs.control.errors import ControlError
 from jobs.control.streams import AsyncStream, address_of, open_stream
 from jobs.live.closes import code_after
-from jobs.live.exec_consumer import ENDED, HEARTBEAT_SECONDS, REASONS, REFUSED, REPLICA_LOST, RIGHT_LOST
-from jobs.live.person_socket import CLOSE_SECONDS, PersonSocket
+from jobs.live.exec_consumer import ENDED, REASONS, REFUSED, REPLICA_LOST
+from jobs.live.replica_socket import ReplicaSocket
 from jobs.messages import terminals as messages
 from jobs.streams.tailer import in_thread
 from jobs.terminals import access, journal, requests
 from portal.common.errors import Forbidden, RegattaError, ValidationFailed
-from portal.common.messages import localized
 from rbac.audit.context import AuditContext
 from rbac.audit.context import address_of as address_of_client
-from rbac.models import User
 
 RECHECK_SECONDS, AFTER_RING_SECONDS = 4.0, 0.5
 
@@ -35,12 +30,15 @@ RECHECK_SECONDS, AFTER_RING_SECONDS = 4.0, 0.5
 _open_sockets: Counter[int] = Counter()
 
 
-class ConnectConsumer(PersonSocket):
+class ConnectConsumer(ReplicaSocket):
     """A socket. It reads the next bytes of the server after the previous ones were sent, and the other way round."""
 
     sockets_per_user = 64  # a page that is opened through it takes several
     recheck_seconds, after_ring_seconds = RECHECK_SECONDS, AFTER_RING_SECONDS
     reasons, open_sockets = {**REASONS, ENDED: "The connection has ended."}, _open_sockets
+
+    def job_id(self) -> str:
+        return self._query.job
 
     def prepare(self) -> None:
         self._stream: AsyncStream | None = None
@@ -61,7 +59,7 @@ class ConnectConsumer(PersonSocket):
         client = self.scope.get("client") or ("", 0)
         context = AuditContext(address=address_of_client(client[0]), request_id="", impersonator=None)
         await in_thread(journal.connected, self._user, target, self._query.port, context)
-        await self._send(json.dumps({"t": "ready", "replica": target.replica}))
+        await self._show_message({"t": "ready", "replica": target.replica})
         self._tasks = [asyncio.create_task(work) for work in (self._beat(), self._guard(), self._relay(self._stream))]
         return None
 
@@ -89,7 +87,7 @@ class ConnectConsumer(PersonSocket):
             while data := await stream.read():
                 if self.severed or not await self._send(data):
                     return
-            await self._send(json.dumps({"t": "end"}))
+            await self._show_message({"t": "end"})
             await self._end_direction()
         except ControlError as error:
             if not self.severed:
@@ -102,29 +100,6 @@ class ConnectConsumer(PersonSocket):
         self._ends += 1
         if self._ends == 2:
             await self._end(ENDED)
-
-    async def _beat(self) -> None:
-        """Send a heartbeat, so that proxies keep the connection."""
-        while await self._send(json.dumps({"t": "hb"})):
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-
-    async def recheck(self, user: User) -> int | None:
-        """Return a code if the socket must close."""
-        try:
-            await in_thread(access.may_exec, user, self._query.job)
-        except RegattaError as error:
-            self.severed = True
-            await self.abandon()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_SECONDS):
-                    await self._complain(error)
-            return RIGHT_LOST
-        return None
-
-    async def _complain(self, error: RegattaError | ControlError) -> None:
-        code = error.code if isinstance(error, RegattaError) else getattr(error, "code", "unreachable")
-        detail: Any = error.detail if isinstance(error, RegattaError) else str(error)
-        await self._send(json.dumps({"t": "error", "code": code, "detail": localized(detail)}, ensure_ascii=False))
 
     async def disconnect(self, code: int) -> None:
         self._leave()

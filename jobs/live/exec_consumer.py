@@ -16,8 +16,6 @@ Codes of the close are those of ``jobs.live.closes``, and 1000: the program has 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import json
 import time
 from collections import Counter
 from typing import Any
@@ -26,21 +24,19 @@ from jobs.control.connection import AsyncControlConnection, connect_async
 from jobs.control.errors import ControlError
 from jobs.live import closes
 from jobs.live.closes import code_after
-from jobs.live.person_socket import CLOSE_SECONDS, PersonSocket
+from jobs.live.replica_socket import RIGHT_LOST, ReplicaSocket
 from jobs.messages import terminals as messages
 from jobs.streams.tailer import in_thread
 from jobs.terminals import access, journal, requests
 from jobs.terminals.journal import Visit
 from jobs.terminals.recorder import Recorder
 from portal.common.errors import Forbidden, RegattaError, ValidationFailed
-from portal.common.messages import localized
 from rbac.audit.context import AuditContext, address_of
-from rbac.models import User
 from runtime.control import frames
 from runtime.control.frames import Frame, Kind
 from runtime.errors import WireError
 
-ENDED, REFUSED, RIGHT_LOST, REPLICA_LOST = 1000, 4400, 4410, 4411
+ENDED, REFUSED, REPLICA_LOST = 1000, 4400, 4411
 REASONS = {
     **closes.REASONS,
     ENDED: "The program has ended.",
@@ -49,7 +45,6 @@ REASONS = {
     REPLICA_LOST: "The connection to the replica was lost.",
 }
 
-HEARTBEAT_SECONDS = 15.0
 # A right that is lost without a notice ends the socket after this time.
 RECHECK_SECONDS = 4.0
 AFTER_RING_SECONDS = 0.5
@@ -61,11 +56,14 @@ UNACKNOWLEDGED = 1024 * 1024
 _open_sockets: Counter[int] = Counter()
 
 
-class ExecConsumer(PersonSocket):
+class ExecConsumer(ReplicaSocket):
     """A socket. It reads the agent's next frame after the previous one was sent: a slow reader slows the program."""
 
     recheck_seconds, after_ring_seconds = RECHECK_SECONDS, AFTER_RING_SECONDS
     reasons, open_sockets = REASONS, _open_sockets
+
+    def job_id(self) -> str:
+        return self._query.job
 
     def prepare(self) -> None:
         self._visit: Visit | None = None
@@ -185,33 +183,7 @@ class ExecConsumer(PersonSocket):
             return False
         return present
 
-    async def _show_message(self, document: dict[str, Any]) -> bool:
-        return await self._send(json.dumps(document, ensure_ascii=False))
-
-    async def _complain(self, error: RegattaError | ControlError) -> None:
-        code = error.code if isinstance(error, RegattaError) else getattr(error, "code", "unreachable")
-        detail = error.detail if isinstance(error, RegattaError) else str(error)
-        await self._show_message({"t": "error", "code": code, "detail": localized(detail)})
-
-    # --- While it is open --------------------------------------------------------------------------------------------
-    async def _beat(self) -> None:
-        """Send a heartbeat, so that proxies keep the connection."""
-        while await self._show_message({"t": "hb"}):
-            await asyncio.sleep(HEARTBEAT_SECONDS)
-
-    async def recheck(self, user: User) -> int | None:
-        """Return a code if the socket must close."""
-        try:
-            await in_thread(access.may_exec, user, self._query.job)
-        except RegattaError as error:
-            self.severed = True
-            await self.abandon()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_SECONDS):
-                    await self._complain(error)
-            return RIGHT_LOST
-        return None
-
+    # --- The end -----------------------------------------------------------------------------------------------------
     async def disconnect(self, code: int) -> None:
         self._leave()
         await self.abandon()

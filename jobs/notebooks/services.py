@@ -156,7 +156,7 @@ def start(*, actor: User, notebook_id: UUID) -> Notebook:
         if before.update(job=job, last_used=now, active=None, busy=False, looked=None):
             audit_log.record("notebook.start", str(notebook.pk), actor=actor, namespace=notebook.namespace)
         elif not Notebook.objects.filter(pk=notebook.pk, job=job).exists():
-            # Somebody else has started or deleted it meanwhile: this job belongs to no notebook.
+            # Somebody else has started or deleted it since: this job belongs to no notebook.
             unused = Job.objects.filter(pk=job.pk, cancel_requested=None, state__in=ACTIVE)
             if unused.update(cancel_requested=now, cancelled_by=actor):
                 notify(job)

@@ -1,4 +1,4 @@
-"""The clock of the task queue, which stands still while the job is paused: no task times out meanwhile."""
+"""The clock of the task queue, which stands still while the job is paused: no task times out during that time."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from runtime.notebook.stream_text import StreamText
 Output = dict[str, Any]
 Operation = dict[str, Any]
 
-# What an output costs beside its contents: a million empty ones are limited too.
+# What an output costs in addition to its contents: a million empty ones are limited too.
 OVERHEAD = 16
 # Errors are stored beyond the limit, so that the reason of a failure is never left out.
 LARGEST_ERROR = 64 << 10

@@ -110,7 +110,7 @@ class RecordedContents(AsyncFileContentsManager):
         finally:
             # A cell that ends from here on starts another save.
             self._saving.pop(path, None)
-        # Deleted or made unreadable meanwhile: the record remains.
+        # Deleted or made unreadable since: the record remains.
         with contextlib.suppress(OSError, HTTPError):
             async with self._locks[path]:
                 await self._write_recorded(path)

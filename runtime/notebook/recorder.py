@@ -158,7 +158,7 @@ class KernelRecorder:
             del self._sent[next(iter(self._sent))]
 
     def _follow_captures(self, message: Received) -> None:
-        """Note the executions whose output an Output widget shows: it is no output of the cell meanwhile."""
+        """Note the executions whose output an Output widget shows: it is no output of the cell then."""
         if message.type not in ("comm_open", "comm_msg") or b"msg_id" not in message.parts[3]:
             return
         content = message.content()
