@@ -237,7 +237,6 @@ class Installation:
     def address(self) -> str:
         return f"https://{HOST}"
 
-    @property
     def command(self, *arguments: str, text: str = "") -> subprocess.CompletedProcess[str]:
         """Run ``regatta`` as ``admin`` on this machine, with ``text`` as its input."""
         assert self._proxy is not None

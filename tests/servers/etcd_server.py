@@ -94,7 +94,15 @@ class EtcdServer:
 
     def ctl(self, *arguments: str, account: str = "") -> str:
         """Return the output of etcdctl."""
-        command = ["etcdctl", "--endpoints", self.server, *(("--user", account) if account else ()), *arguments]
+        command = [
+            "etcdctl",
+            "--command-timeout=15s",
+            "--dial-timeout=15s",
+            "--endpoints",
+            self.server,
+            *(("--user", account) if account else ()),
+            *arguments,
+        ]
         environment = {"ETCDCTL_API": "3", "PATH": "/usr/bin:/bin:/usr/local/bin"}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=20)
         assert done.returncode == 0, done.stderr

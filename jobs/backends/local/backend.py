@@ -48,6 +48,7 @@ from jobs.backends.base import (
     Machine,
     Phase,
     ReplicaPlan,
+    ReplicaView,
 )
 from jobs.backends.checkpoint_store import CheckpointStore
 from jobs.backends.home_store import HomeStore
@@ -152,16 +153,7 @@ class LocalBackend:
         plan = read_plan(attempt)
         if plan is None:
             return AttemptView(gone=True)
-        now = self._clock()
-        for one in plan.replicas:
-            try:
-                self._redeliver(attempt, plan, one)
-            except OSError as error:
-                # For example, the disk is full. The observed state is valid all the same, and the next call retries.
-                _log.warning("What %s had kept could not be handed to another agent. %s", one.name, error)
-        return AttemptView(
-            gone=False, replicas=tuple(view_of(attempt / one.name, one.name, now) for one in plan.replicas)
-        )
+        return AttemptView(gone=False, replicas=tuple(self._view(attempt, plan, one) for one in plan.replicas))
 
     def scale(self, ref: AttemptRef, role: str, replicas: int) -> None:
         attempt = self._directory(ref)
@@ -275,23 +267,36 @@ class LocalBackend:
             order["environment"][contract.NETWORK] = network
         return order
 
-    def _redeliver(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> None:
+    def _view(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> ReplicaView:
+        view = view_of(attempt / replica.name, replica.name, self._clock())
+        try:
+            # After the view: an agent that ends between the two is seen by the next call, and only counts as lost once
+            # its spool has been delivered.
+            if self._redeliver(attempt, plan, replica):
+                return view_of(attempt / replica.name, replica.name, self._clock())
+        except OSError as error:
+            # For example, the disk is full. The observed state is valid all the same, and the next call retries.
+            _log.warning("What %s had kept could not be handed to another agent. %s", replica.name, error)
+        return view
+
+    def _redeliver(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> bool:
         """If an agent ended before it had delivered its spool, kill its processes and start a second agent to deliver.
 
-        This happens once per start of the replica.
+        This happens once per start of the replica. Return whether it happened now.
         """
         directory = attempt / replica.name
         if not is_orphaned(directory) or (lock := contract.take_lock(directory)) is None:
-            return
+            return False
         with contextlib.ExitStack() as open_files:
             open_files.callback(os.close, lock)
             # Read again under the lock: an agent writes its last state before it releases the lock.
             state = ReplicaState.load(directory)
             if state is None or state.delivered or state.handed_over:
-                return
+                return False
             _kill(directory, state)
             replace(state, handed_over=True).write(directory)
             _start_agents([self._order(attempt, plan, replica, state.start_number, lock, ("--deliver",), open_files)])
+        return True
 
     def _order(
         self,

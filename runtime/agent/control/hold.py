@@ -91,18 +91,20 @@ class Hold:
     def held(self) -> Held | None:
         return self._held
 
-    def set_seconds(self, seconds: float) -> None:
+    def set_seconds(self, seconds: float) -> bool:
         """Set for how long a program is held that ends with an exception from now on; 0: it is not.
 
-        A program that is held already is held for that long from now on.
+        A program that is held already is held for that long from now on. Return whether one is.
         """
         with self._lock:
             self._seconds = seconds
+            held = self._held is not None
             if self._held is not None:
                 self._held = Held(self._held.pid, self._held.exception, time.monotonic() + seconds)
                 if seconds:
                     self._tell(self._held)
         os.eventfd_write(self._wake, 1)
+        return held
 
     def release(self) -> bool:
         """Let the program that is held end. Return False if none is."""

@@ -44,8 +44,7 @@ def _hold(hold: Hold, call: Call) -> Mapping[str, Any]:
     seconds = call.request.get("seconds")
     if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= contract.HOLD_SECONDS_LIMIT:
         raise Refusal("invalid", f"seconds is a whole number from 0 to {contract.HOLD_SECONDS_LIMIT}.")
-    hold.set_seconds(seconds)
-    return {"held": hold.held is not None}
+    return {"held": hold.set_seconds(seconds)}
 
 
 def _release(hold: Hold, call: Call) -> Mapping[str, Any]:

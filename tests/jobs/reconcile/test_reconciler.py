@@ -13,6 +13,7 @@ from django.db import OperationalError, connection
 
 from jobs.backends.base import Phase
 from jobs.ingest.payloads import Report
+from jobs.lifecycle.fault_injection import Rehearsal
 from jobs.lifecycle.state_machine import LAUNCH_PATIENCE, BuildStarted
 from jobs.lifecycle.states import JobState
 from jobs.messages import jobs as messages
@@ -489,9 +490,11 @@ def test_a_rehearsed_end_costs_no_restart(backend: ObedientBackend, submit: Subm
 def test_a_rehearsal_kills_once_an_interval(backend: ObedientBackend, submit: Submit, personas: Personas) -> None:
     job = running(submit)
     job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal={"kill": "trainer", "every": "5s"})
+    job.refresh_from_db()
+    start = Rehearsal.from_json(job.rehearsal).last
     for seconds in (1, 4, 6, 7, 10):
-        reconciler.reconcile(job.pk, clock=lambda seconds=seconds: now() + timedelta(seconds=seconds))
+        reconciler.reconcile(job.pk, clock=lambda seconds=seconds: start + timedelta(seconds=seconds))
     assert [call for call in backend.calls if call.startswith("kill")] == ["kill trainer-1"]
     job_services.rehearse(actor=personas.developer, job_id=job.pk, rehearsal={"kill": None})
-    reconciler.reconcile(job.pk, clock=lambda: now() + timedelta(seconds=60))
+    reconciler.reconcile(job.pk, clock=lambda: start + timedelta(seconds=60))
     assert len([call for call in backend.calls if call.startswith("kill")]) == 1

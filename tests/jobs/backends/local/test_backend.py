@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.backends.base import LaunchPlan, Phase
+from jobs.backends.base import LaunchPlan, Phase, ReplicaPlan
 from jobs.backends.local.backend import FLUSH_TIMEOUT, LocalBackend
 from jobs.messages import cluster as messages
 from runtime import contract
@@ -140,6 +140,36 @@ def test_the_spool_of_a_killed_agent_is_delivered_once(
     state = ReplicaState.load(directory(attempts))
     assert state is not None
     assert (state.handed_over, state.delivered) == (True, True)
+
+
+class AgentsEndDuringObservation(LocalBackend):
+    """Kills the agent of ``victim`` while it observes: after it has decided whether to start a second agent."""
+
+    victim: ReplicaState | None = None
+
+    def _redeliver(self, attempt: Path, plan: LaunchPlan, replica: ReplicaPlan) -> bool:
+        handed_over = super()._redeliver(attempt, plan, replica)
+        if self.victim is not None:
+            os.kill(self.victim.pid, signal.SIGKILL)
+            until("the agent is gone", lambda: not contract.is_locked(attempt / replica.name))
+            self.victim = None
+        return handed_over
+
+
+def test_a_replica_counts_as_lost_only_after_its_spool_was_handed_over(
+    plan: Callable, attempts: Path, portal: IngestServer
+) -> None:
+    backend = AgentsEndDuringObservation(attempts)
+    attempt = plan("print('said', flush=True)\nimport time; time.sleep(600)")
+    attempt = replace(attempt, replicas=attempt.replicas[:1])
+    portal.fail = 1_000_000
+    backend.launch(attempt)
+    spool = directory(attempts) / "logs.spool"
+    wait_until(backend, attempt.ref, lambda view: spool.exists() and "said" in spool.read_text())
+    portal.fail = 0
+    backend.victim = ReplicaState.load(directory(attempts))
+    wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
+    assert portal.texts("stdout") == ["said"]
 
 
 def test_what_an_agent_gave_up_to_deliver_is_delivered_with_its_last_report(
