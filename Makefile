@@ -11,8 +11,10 @@ export PYTHONDONTWRITEBYTECODE :=
 APART := not kube and not glusterfs and not frameworks
 # Tests that wait for processes, servers or a browser: they fail if the machine has far too little time for them.
 PROCESSES := processes or browser or faults or postgres
-# More workers than cores: many tests wait for processes, servers and browsers.
+# More workers than cores: many tests wait for processes, servers and browsers. Fewer for those that wait for none: each
+# worker reads all test files first, which takes 25 s of a core.
 WORKERS = $(shell echo $$((2 * $$(nproc))))
+WORKERS_OF_OTHERS = $(shell echo $$(($$(nproc) + 1)))
 IN_PARALLEL = HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 # Reading only these files saves the time of importing all others, in each worker. tests/conftest.py checks that no other
 # has such tests.
@@ -63,7 +65,7 @@ test-processes: test-packages
 	$(IN_PARALLEL) -m "($(PROCESSES)) and not timed and $(APART)" $(or $(ARGS),$(WITH_PROCESSES))
 
 test-others: test-packages
-	$(IN_PARALLEL) -m "not ($(PROCESSES)) and not timed and $(APART)" $(ARGS)
+	$(IN_PARALLEL) --numprocesses $(WORKERS_OF_OTHERS) -m "not ($(PROCESSES)) and not timed and $(APART)" $(ARGS)
 
 test-near: environment-dev
 	@near=$$($(BIN)/python scripts/test_near.py --base $${BASE:-main}) || exit; \

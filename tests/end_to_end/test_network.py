@@ -45,7 +45,7 @@ def networked(request: pytest.FixtureRequest) -> Iterator[RunningPortal]:
 def test_a_job_trains_on_a_network_of_its_own_and_is_restarted_on_it(networked: RunningPortal) -> None:
     assert mentions(networked.printed(), messages.LAYER_NETWORK)
     with networked.client() as portal:
-        spec = portal.examples.get("digits")
+        spec = code.shortened(portal.examples.get("digits"), passes=20)
         spec["roles"]["trainer"]["replicas"] = spec["roles"]["pserver"]["replicas"] = 2
         job = portal.jobs.submit({**spec, "files": {"train.py": CONNECTS.format(port=networked.port) + code_of(spec)}})
         until("it trains", lambda: "cost" in portal.jobs.metrics.series(job.id, "cost"), END_SECONDS)
