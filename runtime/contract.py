@@ -96,6 +96,8 @@ USER_ENVIRONMENT = "REGATTA_USER_ENVIRONMENT"  # JSON object: the user's own var
 SANDBOX = "REGATTA_SANDBOX"
 RUN_AS = "REGATTA_RUN_AS"  # user and group id of such a process in namespaces; unset: the agent's own
 LIMIT_DISK = "REGATTA_LIMIT_DISK"  # bytes in the replica's own directories in total; 0: none
+# Minor numbers of the GPUs that the process may use, separated by commas; unset: all that it sees.
+GPUS = "REGATTA_GPUS"
 CGROUP = "REGATTA_CGROUP"  # directory of the process's cgroup (version 2); unset: none
 # How the attempt's own network namespace is created: one of NETWORKS. Unset: the attempt has none.
 NETWORK = "REGATTA_NETWORK"
@@ -158,6 +160,7 @@ AGENT_ONLY = (
     RUN_AS,
     LIMIT_DISK,
     CGROUP,
+    GPUS,
     NETWORK,
     NETWORK_FDS,
     TERMINATION_FILE,

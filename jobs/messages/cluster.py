@@ -69,6 +69,10 @@ ADMINS_ONLY_WITHOUT_ISOLATION = _(
     "Jobs are not isolated on this machine, so only platform admins can run them. An admin can fix this: {missing}."
 )
 COORDINATION_STORE_UNUSABLE = _("The coordination store cannot be used.")
+GPUS_MISSING = _(
+    "The processes need {count} GPUs, and this machine has {total}. Request fewer GPUs, or run the job on a cluster."
+)
+GPUS_TAKEN = _("The processes need {count} GPUs. Of the {total} GPUs of this machine {free} are free at the moment.")
 NO_FREE_PORTS = _("this machine has no {count} consecutive free ports from {first} to {last}")
 ENVIRONMENT_NOT_CREATED = _("The environment could not be created: {error}.")
 INSTALLATION_TIMED_OUT_MINUTES = _("The installation took more than {count} minutes and was stopped.")

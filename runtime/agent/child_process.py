@@ -16,7 +16,7 @@ from runtime import contract
 from runtime.agent import process_tree, sandbox, short_tmpdir
 from runtime.agent.settings import Settings
 from runtime.errors import TEMPORARY
-from runtime.isolation import cgroup, confinement, launch, launch_request, network, syscalls
+from runtime.isolation import cgroup, confinement, gpu_devices, launch, launch_request, network, syscalls
 from runtime.messages import training as messages
 
 # Address space for the shared libraries that a process maps but does not fill.
@@ -120,6 +120,7 @@ def _within_namespaces(
         writable=writable(settings),
         limits=possible_limits(settings),
         inherit=[link],
+        gpus=gpu_devices.files(settings.gpus or ()),
         shared_memory=settings.memory,
         cgroup=entrance,
         network=settings.network.namespaces if settings.network else (-1, -1),
@@ -149,7 +150,9 @@ def limits(settings: Settings) -> Iterator[tuple[int, int, int]]:
     if settings.memory:
         # Memory that is written to counts in full; address space that is only mapped is cheap.
         yield resource.RLIMIT_DATA, settings.memory, settings.memory
-        yield resource.RLIMIT_AS, settings.memory + _MAPPED_LIBRARIES, settings.memory + _MAPPED_LIBRARIES
+        # CUDA reserves address space for the memory of all GPUs and of the machine.
+        if not settings.gpus:
+            yield resource.RLIMIT_AS, settings.memory + _MAPPED_LIBRARIES, settings.memory + _MAPPED_LIBRARIES
     if settings.cpu_seconds:
         yield resource.RLIMIT_CPU, settings.cpu_seconds, settings.cpu_seconds + _CPU_MARGIN_SECONDS
     user = settings.run_as or os.getuid()
@@ -174,9 +177,17 @@ def environment(settings: Settings, temporary: str) -> dict[str, str]:
         "TMPDIR": temporary,
         **_inspection(settings, temporary),
         **_parameters(settings, temporary),
+        **_gpus(settings),
         # Otherwise each thread would reserve an arena of its own out of the limit.
         "MALLOC_ARENA_MAX": "2",
     }
+
+
+def _gpus(settings: Settings) -> dict[str, str]:
+    """Return the variables that limit CUDA to the replica's GPUs, if the backend decides which ones."""
+    if settings.gpus is None:
+        return {}
+    return gpu_devices.variables(settings.gpus, alone=settings.sandbox == contract.NAMESPACES)
 
 
 def _parameters(settings: Settings, temporary: str) -> dict[str, str]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from runtime.agent.settings import Settings
-from runtime.isolation import landlock, launch_request, view
+from runtime.isolation import gpu_devices, landlock, launch_request, view
 
 _SYSTEM = ("/usr", "/lib", "/lib64", "/bin", "/sbin", "/proc", "/sys/devices/system", view.DEVICE_LIST)
 # Files that a view replaces with its own: the names of users and groups.
@@ -25,7 +25,8 @@ def visible_tree(settings: Settings, command: Sequence[str]) -> view.View:
     """Return the file system view within namespaces."""
     uid, gid = (settings.run_as, settings.run_as) if settings.run_as else (os.geteuid(), os.getegid())
     own = [str(path) for path in (settings.work, settings.output, settings.home) if path is not None]
-    return view.build(uid, gid, _readable(settings, command), own, str(settings.work), str(settings.temporary))
+    gpus = gpu_devices.files(settings.gpus or ())
+    return view.build(uid, gid, _readable(settings, command), own, str(settings.work), str(settings.temporary), gpus)
 
 
 def rules(settings: Settings, command: Sequence[str]) -> int:
@@ -48,7 +49,8 @@ def _grants(settings: Settings, command: Sequence[str]) -> Mapping[str, int]:
     readable_paths = (os.path.realpath(path) for path in _readable(settings, command))
     configuration = [*view.configuration(), *_ACCOUNTS, *map(str, Path("/etc").glob(_DEBIAN))]
     readable = dict.fromkeys([*_SYSTEM, *configuration, *kinds, *readable_paths], landlock.READ_ONLY)
-    devices = dict.fromkeys(landlock.DEVICES, landlock.DEVICE)
+    gpus = dict.fromkeys(gpu_devices.files(settings.gpus or ()), landlock.GPU)
+    devices = {**dict.fromkeys(landlock.DEVICES, landlock.DEVICE), **gpus}
     written = (settings.work, settings.output, settings.temporary, settings.home)
     own = dict.fromkeys((str(path) for path in written if path is not None), landlock.EVERYTHING)
     return {**readable, **devices, launch_request.SHARED_MEMORY: landlock.SHARE, **own}

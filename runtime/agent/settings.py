@@ -49,6 +49,7 @@ class Settings:
     sandbox: str
     run_as: int
     cgroup: Path | None
+    gpus: tuple[int, ...] | None  # minor numbers of those that the process may use; None: all that it sees
     network: Network | None
     import_path: tuple[str, ...]
     cost_lines: bool
@@ -102,6 +103,7 @@ def read(environ: Mapping[str, str]) -> Settings:
         sandbox=_sandbox(environment.role, environ),
         run_as=int(environ.get(contract.RUN_AS, "0")),
         cgroup=Path(given) if (given := environ.get(contract.CGROUP)) else None,
+        gpus=_gpus(environ),
         network=_network(environ),
         import_path=_import_path(environ),
         cost_lines=environ.get(contract.COST_LINES) == "1",
@@ -115,6 +117,11 @@ def read(environ: Mapping[str, str]) -> Settings:
         control_port=int(environ.get(contract.CONTROL_PORT, "0")),
         hold=float(environ.get(contract.HOLD, "0")),
     )
+
+
+def _gpus(environ: Mapping[str, str]) -> tuple[int, ...] | None:
+    given = environ.get(contract.GPUS)
+    return None if given is None else tuple(int(minor) for minor in given.split(",") if minor)
 
 
 def _network(environ: Mapping[str, str]) -> Network | None:

@@ -4,6 +4,7 @@
     launch          starts a command through the launcher
     launcher        the process that builds the view, drops all privileges and starts the command
     launch_request  the order that the launcher gets
+    gpu_devices     device files of the GPUs of a replica
     view            which files the process sees, and where
     confinement     what a process gives up just before user code runs, with namespaces or without
     network         the network namespace of one attempt, and the process that holds it

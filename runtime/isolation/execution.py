@@ -32,11 +32,12 @@ def drop_privileges(uid: int) -> None:
     syscalls.drop_capabilities()
 
 
-def ruleset(writable: list[str], scopes: int = landlock.SCOPES) -> int | None:
+def ruleset(writable: list[str], gpus: list[str], scopes: int = landlock.SCOPES) -> int | None:
     """Return the Landlock rules: a second barrier besides the view, if the kernel has Landlock. Raises OSError."""
     grants = {
         "/": landlock.READ_ONLY,
         **dict.fromkeys(landlock.DEVICES, landlock.DEVICE),
+        **dict.fromkeys(gpus, landlock.GPU),
         **dict.fromkeys([*writable, TEMPORARY, SHARED_MEMORY], landlock.EVERYTHING),
     }
     try:

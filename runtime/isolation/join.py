@@ -39,6 +39,7 @@ class Guest:
     uid: int
     writable: Sequence[str]
     limits: Sequence[tuple[int, int, int]]
+    gpus: Sequence[str] = ()
     cgroup: int = -1
     network: tuple[int, int] = (-1, -1)
     namespaces: Sequence[int] = ()
@@ -127,6 +128,7 @@ def _order(guest: Guest, report: int, status: int) -> JoinOrder:
         "directory": guest.directory,
         "uid": guest.uid,
         "writable": list(guest.writable),
+        "gpus": list(guest.gpus),
         "limits": list(guest.limits),
         "report": report,
         "status": status,

@@ -122,7 +122,7 @@ def _confine(order: JoinOrder) -> None:
     if order["namespaces"]:
         execution.drop_privileges(order["uid"])
         # In the PID namespace there are only the replica's own processes to signal.
-        confine(execution.ruleset(order["writable"], landlock.ABSTRACT_SOCKETS), alone=True)
+        confine(execution.ruleset(order["writable"], order["gpus"], landlock.ABSTRACT_SOCKETS), alone=True)
         return
     syscalls.prctl(syscalls.PR_SET_NO_NEW_PRIVS, 1)
     if order["confined"]:

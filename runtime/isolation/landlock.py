@@ -24,6 +24,7 @@ SCOPES = ABSTRACT_SOCKETS | SIGNALS
 
 READ_ONLY = _EXECUTE | _READ | _LIST
 DEVICE = _READ | _WRITE
+GPU = DEVICE | _DEVICE_CONTROL
 # Rights on a shared directory: files of random names, which cannot be listed.
 SHARE = _READ | _WRITE | _MAKE_FILE | _REMOVE | _TRUNCATE
 EVERYTHING = (1 << max(_RIGHTS.values())) - 1

@@ -54,9 +54,10 @@ class Launched:
 class Command:
     """The command to start, with its identity and its resources.
 
-    ``uid``: the identity to take, which needs root; 0: the caller's own, in a user namespace. ``shared_memory``: bytes,
-    0 for half of the machine's memory. ``cgroup``: the descriptor for entering its cgroup, -1 for none. ``network``:
-    the descriptors of the user and network namespaces that it joins, -1 for none (``network.Network.namespaces``).
+    ``uid``: the identity to take, which needs root; 0: the caller's own, in a user namespace. ``gpus``: device files of
+    GPUs that it may use. ``shared_memory``: bytes, 0 for half of the machine's memory. ``cgroup``: the descriptor for
+    entering its cgroup, -1 for none. ``network``: the descriptors of the user and network namespaces that it joins, -1
+    for none (``network.Network.namespaces``).
     """
 
     arguments: Sequence[str]
@@ -67,6 +68,7 @@ class Command:
     writable: Sequence[str]
     limits: Sequence[tuple[int, int, int]] = ()
     inherit: Sequence[int] = ()
+    gpus: Sequence[str] = ()
     shared_memory: int = 0
     cgroup: int = -1
     network: tuple[int, int] = (-1, -1)
@@ -109,6 +111,7 @@ def _order(command: Command, report: int) -> Order:
         "view": tuple(tuple(map(tuple, part)) for part in command.view),
         "shared_memory": command.shared_memory or machine // _SHARE_OF_MEMORY,
         "writable": list(command.writable),
+        "gpus": list(command.gpus),
         "limits": list(command.limits),
         "report": report,
         "inherit": list(command.inherit),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         view: tuple[Any, ...]
         shared_memory: int
         writable: list[str]
+        gpus: list[str]
         limits: list[tuple[int, int, int]]
         report: int
         inherit: list[int]
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         directory: str
         uid: int
         writable: list[str]
+        gpus: list[str]
         limits: list[tuple[int, int, int]]
         report: int
         status: int

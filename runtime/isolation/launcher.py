@@ -282,7 +282,7 @@ def _run_command(order: Order, report: socket.socket) -> NoReturn:
         for which, soft, hard in order["limits"]:
             resource.setrlimit(which, (soft, hard))
         execution.drop_privileges(order["uid"])
-        confine(execution.ruleset(order["writable"]), alone=True)
+        confine(execution.ruleset(order["writable"], order["gpus"]), alone=True)
         step = "start it"
         os.chdir(order["directory"])
         for descriptor in order["inherit"]:

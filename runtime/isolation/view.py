@@ -48,16 +48,24 @@ class View(NamedTuple):
     files: tuple[tuple[str, str], ...]
 
 
-def build(uid: int, gid: int, given: Iterable[str], written: Iterable[str], work: str, temporary: str) -> View:
+def build(
+    uid: int,
+    gid: int,
+    given: Iterable[str],
+    written: Iterable[str],
+    work: str,
+    temporary: str,
+    devices: Iterable[str] = (),
+) -> View:
     """Return the view of a process.
 
     ``given`` are trees that it reads, ``written`` its own directories, each at its usual path. ``temporary`` is shown
-    as /tmp as well.
+    as /tmp as well. ``devices``: device files besides those that every process sees.
     """
     given, written = list(given), [temporary, *written]
     trees = [
         *_system(),
-        *(Tree(path, path, DEVICE) for path in landlock.DEVICES if os.path.exists(path)),
+        *(Tree(path, path, DEVICE) for path in (*landlock.DEVICES, *devices) if os.path.exists(path)),
         *(tree for path in given for tree in _there(path, GIVE) if not _is_below(tree.target, _PROGRAMS)),
         *(tree for path in written for tree in _there(path, WRITE)),
         *(Tree(os.path.realpath(temporary), path, WRITE) for path in (TEMPORARY, _TEMPORARY_TOO)),

@@ -52,7 +52,7 @@ from jobs.backends.base import (
 )
 from jobs.backends.checkpoint_store import CheckpointStore
 from jobs.backends.home_store import HomeStore
-from jobs.backends.local import cgroups, homes, ports, process_sessions, uids
+from jobs.backends.local import cgroups, gpus, homes, ports, process_sessions, uids
 from jobs.backends.local.attempt_ports import PORTS_FILE, PORTS_LOCK, peer_environments, ports_in
 from jobs.backends.local.isolation import Policy
 from jobs.backends.local.plan_files import PLAN_FILE, draft, read_plan, write_first, write_plan, write_private
@@ -64,6 +64,7 @@ from portal.common.clock import now as wall_clock
 from runtime import contract
 from runtime.contract import AgentOrder, ReplicaState
 from runtime.control import identity
+from runtime.isolation import gpu_devices
 
 _log = logging.getLogger(__name__)
 
@@ -94,18 +95,20 @@ class LocalBackend:
         attempts: Path,
         clock: Callable[[], float] = lambda: wall_clock().timestamp(),
         policy: Callable[[], Policy] | None = None,
+        present_gpus: Callable[[], list[int]] = gpu_devices.present,
     ) -> None:
         self._attempts = attempts
         self._policy = policy
+        self._present_gpus = present_gpus
         self._checkpoint_store = CheckpointStore(attempts.absolute() / CHECKPOINTS)
         self._home_store = HomeStore(attempts.absolute().parent / homes.DIRECTORY)
         self._clock = clock
         self._unwritten: dict[Path, float] = {}  # unix times of stop requests that could not be written to a file
 
     def machine(self) -> Machine:
-        """Return this machine: the cores that this process may use, and all of the memory."""
+        """Return this machine: the cores that this process may use, all of the memory, and the GPUs."""
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        return Machine("this machine", len(os.sched_getaffinity(0)), memory)
+        return Machine("this machine", len(os.sched_getaffinity(0)), memory, len(self._present_gpus()))
 
     def launch(self, plan: LaunchPlan) -> None:
         if self._policy is not None and not plan.trusted and (why := self._policy().admins_only):
@@ -121,6 +124,7 @@ class LocalBackend:
                 self._write_with_ports(attempt, plan)
             if (attempt / contract.STOP_FILE).exists():
                 return
+            self._assign_gpus(attempt, plan)
             self._start(attempt, plan, plan.replicas)
         except OSError as error:
             raise LaunchFailed(messages.PROCESSES_NOT_STARTED(error=error), retryable=True) from error
@@ -137,6 +141,13 @@ class LocalBackend:
                 write_private(attempt / PORTS_FILE, json.dumps(self._ports_of(plan)))
             if not (attempt / PLAN_FILE).exists():
                 write_plan(attempt, plan)
+
+    def _assign_gpus(self, attempt: Path, plan: LaunchPlan) -> None:
+        """Choose the GPUs of replicas that have none yet. Raises LaunchFailed if too few are free, and OSError."""
+        if any(one.gpu for one in plan.replicas):
+            with (self._attempts / PORTS_LOCK).open("a") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                gpus.assign(self._attempts, attempt, plan.replicas, self._present_gpus())
 
     def _ports_of(self, plan: LaunchPlan) -> dict[str, int]:
         """Choose the first port of each process, by replica name. Raises OSError if none are free."""
@@ -350,6 +361,7 @@ class LocalBackend:
             **({contract.NOTEBOOK_HOME: str(self._home_store.of(replica.home))} if replica.home else {}),
             **self._isolation(attempt, replica),
             **cgroups.variables(directory),
+            **gpus.variables(attempt, replica, self._present_gpus()),
         }
         return {**inherited, **defaults, **replica.environment, **peer_environment, **decided}
 

@@ -10,7 +10,7 @@ from runtime import contract
 from runtime.agent import child_process, short_tmpdir
 from runtime.agent.child_process import Child
 from runtime.agent.settings import Settings
-from runtime.isolation import cgroup, join, landlock, launch_request
+from runtime.isolation import cgroup, gpu_devices, join, landlock, launch_request
 from runtime.isolation.join import Guest, Joined
 from runtime.isolation.launch import NotLaunched
 
@@ -72,6 +72,7 @@ class Guests:
                     uid=settings.run_as if isolated else 0,
                     writable=child_process.writable(settings),
                     limits=child_process.possible_limits(settings),
+                    gpus=gpu_devices.files(settings.gpus or ()),
                     cgroup=entrance,
                     network=settings.network.namespaces if settings.network else (-1, -1),
                     namespaces=namespaces,

@@ -45,6 +45,13 @@ def test_the_temporary_directory_of_the_replica_is_shown_as_tmp(places: dict[str
     assert sources["/tmp"] == sources["/var/tmp"] == str(places["temporary"])
 
 
+def test_a_device_file_that_is_granted_is_shown_as_a_device(places: dict[str, Path]) -> None:
+    work, temporary = str(places["work"]), str(places["temporary"])
+    shown = view.build(UID, UID, [], [work], work, temporary, ["/dev/tty", "/dev/of-no-machine"])
+    assert uses(shown)["/dev/tty"] == DEVICE
+    assert "/dev/of-no-machine" not in uses(shown)
+
+
 @pytest.mark.parametrize("path", ["/", "/run", "/home", "/root", "/etc", "/proc", "/sys", "/dev", "/var", "/srv"])
 def test_directories_of_the_machine_are_not_shown_as_a_whole(places: dict[str, Path], path: str) -> None:
     shown = built(places)

@@ -142,6 +142,18 @@ def test_the_spool_of_a_killed_agent_is_delivered_once(
     assert (state.handed_over, state.delivered) == (True, True)
 
 
+@pytest.mark.parametrize(("gpu", "visible"), [(1, "'4'"), (2, "'4,7'"), (0, "''")])
+def test_a_process_is_limited_to_the_gpus_of_its_replica(
+    plan: Callable, attempts: Path, portal: IngestServer, gpu: int, visible: str
+) -> None:
+    backend = LocalBackend(attempts, present_gpus=lambda: [4, 7])
+    attempt = plan("print(repr(os.environ['CUDA_VISIBLE_DEVICES']))")
+    attempt = replace(attempt, replicas=(replace(attempt.replicas[0], gpu=gpu),))
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, all_exited)
+    assert portal.texts("stdout") == [visible]
+
+
 class AgentsEndDuringObservation(LocalBackend):
     """Kills the agent of ``victim`` while it observes: after it has decided whether to start a second agent."""
 
