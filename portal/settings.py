@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from portal import env, env_tracing
+from runtime.isolation import gpu_devices
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 
@@ -431,7 +432,7 @@ IMAGE_LIMIT_BYTES = env.integer("REGATTA_IMAGE_LIMIT_BYTES", 8 * 1024**3, minimu
 DEFAULT_QUOTA = {
     "cpu": env.number("REGATTA_QUOTA_CPU", 16),
     "memory": env.integer("REGATTA_QUOTA_MEMORY", 16 * 1024**3),
-    "gpu": env.integer("REGATTA_QUOTA_GPU", 0),
+    "gpu": env.integer("REGATTA_QUOTA_GPU", len(gpu_devices.present()) if CLUSTER_BACKEND == "local" else 0),
     "jobs": env.integer("REGATTA_QUOTA_JOBS", 8),
     "storage": env.integer("REGATTA_QUOTA_STORAGE", 20 * 1024**3),
 }
