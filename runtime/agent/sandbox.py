@@ -49,8 +49,9 @@ def _grants(settings: Settings, command: Sequence[str]) -> Mapping[str, int]:
     readable_paths = (os.path.realpath(path) for path in _readable(settings, command))
     configuration = [*view.configuration(), *_ACCOUNTS, *map(str, Path("/etc").glob(_DEBIAN))]
     readable = dict.fromkeys([*_SYSTEM, *configuration, *kinds, *readable_paths], landlock.READ_ONLY)
-    gpus = dict.fromkeys(gpu_devices.files(settings.gpus or ()), landlock.GPU)
-    devices = {**dict.fromkeys(landlock.DEVICES, landlock.DEVICE), **gpus}
+    devices = dict.fromkeys(landlock.DEVICES, landlock.DEVICE) | landlock.for_gpus(
+        gpu_devices.files(settings.gpus or ())
+    )
     written = (settings.work, settings.output, settings.temporary, settings.home)
     own = dict.fromkeys((str(path) for path in written if path is not None), landlock.EVERYTHING)
     return {**readable, **devices, launch_request.SHARED_MEMORY: landlock.SHARE, **own}

@@ -37,7 +37,7 @@ def ruleset(writable: list[str], gpus: list[str], scopes: int = landlock.SCOPES)
     grants = {
         "/": landlock.READ_ONLY,
         **dict.fromkeys(landlock.DEVICES, landlock.DEVICE),
-        **dict.fromkeys(gpus, landlock.GPU),
+        **landlock.for_gpus(gpus),
         **dict.fromkeys([*writable, TEMPORARY, SHARED_MEMORY], landlock.EVERYTHING),
     }
     try:

@@ -10,7 +10,7 @@ from runtime.messages import isolation as messages
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the launcher imports this module before every job
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _EXECUTE, _WRITE, _READ, _LIST = (1 << bit for bit in range(4))
 _REMOVE, _MAKE_FILE = 1 << 5, 1 << 8
@@ -24,17 +24,27 @@ SCOPES = ABSTRACT_SOCKETS | SIGNALS
 
 READ_ONLY = _EXECUTE | _READ | _LIST
 DEVICE = _READ | _WRITE
-GPU = DEVICE | _DEVICE_CONTROL
 # Rights on a shared directory: files of random names, which cannot be listed.
 SHARE = _READ | _WRITE | _MAKE_FILE | _REMOVE | _TRUNCATE
 EVERYTHING = (1 << max(_RIGHTS.values())) - 1
 _FILE_RIGHTS = _EXECUTE | _WRITE | _READ | _TRUNCATE | _DEVICE_CONTROL
+_GPU = DEVICE | _DEVICE_CONTROL
+_OWN_PROCESSES = READ_ONLY | _WRITE | _TRUNCATE
 
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 
 
 class LandlockMissing(Exception):
     """The kernel has no Landlock. The message names the consequences."""
+
+
+def for_gpus(devices: Sequence[str]) -> dict[str, int]:
+    """Return the rights by path that a process needs in order to use GPUs with these device files; none without one.
+
+    CUDA writes the names of its threads in ``/proc`` and does not start if it cannot. The kernel lets a process write
+    there only about processes of its own user.
+    """
+    return {**dict.fromkeys(devices, _GPU), "/proc": _OWN_PROCESSES} if devices else {}
 
 
 def prepare(grants: Mapping[str, int], scopes: int = SCOPES) -> int:
