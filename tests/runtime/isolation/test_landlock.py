@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.skipif(syscalls.landlock_version() == 0, reason="this k
 @pytest.mark.parametrize(("devices", "answer"), [((), "refused"), (("/dev/null",), "named")])
 def test_only_a_process_with_gpus_names_its_threads_as_cuda_does(devices: tuple[str, ...], answer: str) -> None:
     command = [sys.executable, "-c", NAMES_ITS_THREAD, *devices]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": os.getcwd()})
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"PYTHONPATH": str(Path.cwd())})
     assert done.stdout.strip() == answer
 
 
