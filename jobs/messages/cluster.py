@@ -77,6 +77,7 @@ NO_FREE_PORTS = _("this machine has no {count} consecutive free ports from {firs
 ENVIRONMENT_NOT_CREATED = _("The environment could not be created: {error}.")
 INSTALLATION_TIMED_OUT_MINUTES = _("The installation took more than {count} minutes and was stopped.")
 NOT_STARTED = _("could not be started: {why}")
+NEVER_STARTED = _("was stopped before it was started")
 STOPPED = _("was asked to stop")
 AGENT_GONE = _("its agent is gone and did not report how the process ended")
 REQUIREMENT_MISSING = _("The requirements do not include {package}, which a {framework} job imports.")

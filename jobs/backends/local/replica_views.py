@@ -70,6 +70,9 @@ def _view_without_state(directory: Path, name: str, alive: bool) -> ReplicaView:
     if not alive and start_number:
         why = _not_started(agent_log(directory, start_number))
         return ReplicaView(name, Phase.LOST, why=why, start_number=start_number)
+    if not alive and any((place / contract.STOP_FILE).exists() for place in (directory, directory.parent)):
+        # The launch failed before it. An agent that begins in this moment reads the stop file first.
+        return ReplicaView(name, Phase.LOST, why=messages.NEVER_STARTED(), start_number=1)
     return ReplicaView(name, Phase.STARTING, start_number=max(1, start_number))
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from jobs.backends.base import LaunchPlan, Phase, ReplicaPlan
+from jobs.backends.base import LaunchFailed, LaunchPlan, Phase, ReplicaPlan
 from jobs.backends.local.backend import FLUSH_TIMEOUT, LocalBackend
 from jobs.messages import cluster as messages
 from runtime import contract
@@ -152,6 +152,20 @@ def test_a_process_is_limited_to_the_gpus_of_its_replica(
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_exited)
     assert portal.texts("stdout") == [visible]
+
+
+def test_an_attempt_whose_launch_failed_ends_when_it_is_stopped(plan: Callable, attempts: Path) -> None:
+    backend = LocalBackend(attempts, present_gpus=list)
+    attempt = plan("")
+    attempt = replace(attempt, replicas=(replace(attempt.replicas[0], gpu=1),))
+    with pytest.raises(LaunchFailed):
+        backend.launch(attempt)
+    assert [one.phase for one in backend.observe(attempt.ref).replicas] == [Phase.STARTING]
+    backend.stop(attempt.ref, GRACE)
+    (view,) = backend.observe(attempt.ref).replicas
+    assert (view.phase, view.why) == (Phase.LOST, messages.NEVER_STARTED())
+    backend.cleanup(attempt.ref)
+    assert backend.observe(attempt.ref).gone
 
 
 class AgentsEndDuringObservation(LocalBackend):
