@@ -85,7 +85,7 @@ class Person:
     def watch(self, namespace: str, job_id: str) -> None:
         self.page.goto(f"/n/{namespace}/jobs/{job_id}")
 
-    def wait_for_state(self, *states: str, seconds: float = 60) -> str:
+    def wait_for_state(self, *states: str, seconds: float = 180) -> str:
         """Wait until the chip shows one of the states."""
         known = " || ".join(f"state === '{state}'" for state in states)
         look = (
