@@ -124,8 +124,10 @@ class LocalBackend:
                 self._write_with_ports(attempt, plan)
             if (attempt / contract.STOP_FILE).exists():
                 return
-            self._assign_gpus(attempt, plan)
-            self._start(attempt, plan, plan.replicas)
+            # One that was scaled down has none until it is restarted.
+            kept = [one for one in plan.replicas if not gpus.gave_back(attempt, one.name)]
+            with self._gpus_assigned(attempt, kept):
+                self._start(attempt, plan, plan.replicas)
         except OSError as error:
             raise LaunchFailed(messages.PROCESSES_NOT_STARTED(error=error), retryable=True) from error
 
@@ -142,12 +144,20 @@ class LocalBackend:
             if not (attempt / PLAN_FILE).exists():
                 write_plan(attempt, plan)
 
-    def _assign_gpus(self, attempt: Path, plan: LaunchPlan) -> None:
-        """Choose the GPUs of replicas that have none yet. Raises LaunchFailed if too few are free, and OSError."""
-        if any(one.gpu for one in plan.replicas):
-            with (self._attempts / PORTS_LOCK).open("a") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                gpus.assign(self._attempts, attempt, plan.replicas, self._present_gpus())
+    @contextlib.contextmanager
+    def _gpus_assigned(self, attempt: Path, replicas: Sequence[ReplicaPlan]) -> Iterator[None]:
+        """Choose the GPUs of replicas that have none, and admit no other choice during the block.
+
+        A replica that starts again looks stopped until its agent runs. Raises LaunchFailed if too few are free, and
+        OSError.
+        """
+        if not any(one.gpu for one in replicas):
+            yield
+            return
+        with (self._attempts / PORTS_LOCK).open("a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            gpus.assign(self._attempts, attempt, replicas, self._present_gpus())
+            yield
 
     def _ports_of(self, plan: LaunchPlan) -> dict[str, int]:
         """Choose the first port of each process, by replica name. Raises OSError if none are free."""
@@ -174,8 +184,11 @@ class LocalBackend:
         ever = [one for one in plan.replicas if one.role == role]
         fresh = range(len(ever), replicas)
         if ever and fresh:
-            plan = replace(plan, replicas=(*plan.replicas, *(_sibling(ever[0], index) for index in fresh)))
-            write_plan(attempt, plan)
+            added = [_sibling(ever[0], index) for index in fresh]
+            plan = replace(plan, replicas=(*plan.replicas, *added))
+            # The GPUs first: once a replica is in the plan, it is not added again.
+            with self._gpus_assigned(attempt, added):
+                write_plan(attempt, plan)
             self.launch(plan)
         for surplus in ever[replicas:]:
             self._stop(attempt / surplus.name, plan.grace)
@@ -185,7 +198,9 @@ class LocalBackend:
         plan = read_plan(attempt)
         if plan is None or (attempt / contract.STOP_FILE).exists():
             return
-        self._start(attempt, plan, [one for one in plan.replicas if one.name == name], start_number)
+        again = [one for one in plan.replicas if one.name == name]
+        with self._gpus_assigned(attempt, again):
+            self._start(attempt, plan, again, start_number)
 
     def kill(self, ref: AttemptRef, name: str) -> None:
         state = state_of(self._directory(ref) / name)
@@ -274,6 +289,7 @@ class LocalBackend:
             homes.prepare(self._home_store.of(replica.home), int(isolation.get(contract.RUN_AS, 0)) or None)
         cgroups.make(self._policy().cgroups if self._policy else None, directory, replica, start_number)
         order = self._order(attempt, plan, replica, start_number, lock, ("--", *replica.command), open_files)
+        order["environment"].update(gpus.variables(attempt, replica, self._present_gpus()))
         if self._policy is not None and (network := self._policy().network):
             order["environment"][contract.NETWORK] = network
         return order
@@ -361,7 +377,6 @@ class LocalBackend:
             **({contract.NOTEBOOK_HOME: str(self._home_store.of(replica.home))} if replica.home else {}),
             **self._isolation(attempt, replica),
             **cgroups.variables(directory),
-            **gpus.variables(attempt, replica, self._present_gpus()),
         }
         return {**inherited, **defaults, **replica.environment, **peer_environment, **decided}
 

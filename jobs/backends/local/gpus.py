@@ -18,11 +18,11 @@ GPUS_FILE = "gpus.json"
 def assign(attempts: Path, attempt: Path, replicas: Iterable[ReplicaPlan], present: list[int]) -> None:
     """Write which GPUs the replicas use (minor numbers by replica name). Replicas that have some already keep them.
 
-    Callers hold the lock of the backend's ports, so that no two choose the same GPU. Raises LaunchFailed if too few are
-    free, and OSError.
+    A replica that has given its GPUs back gets others, because another attempt may have them now. Callers hold the lock
+    of the backend's ports, so that no two choose the same GPU. Raises LaunchFailed if too few are free, and OSError.
     """
     assigned = of(attempt)
-    lacking = [one for one in replicas if one.gpu and one.name not in assigned]
+    lacking = [one for one in replicas if one.gpu and (one.name not in assigned or gave_back(attempt, one.name))]
     if not lacking:
         return
     wanted = sum(one.gpu for one in lacking)
@@ -46,16 +46,26 @@ def of(attempt: Path) -> dict[str, list[int]]:
 
 
 def variables(attempt: Path, replica: ReplicaPlan, present: list[int]) -> dict[str, str]:
-    """Return the variable that limits a process with user code to its GPUs; none where the machine has no GPU."""
+    """Return the variable that limits a process with user code to its GPUs; none where the machine has no GPU.
+
+    Raises LaunchFailed if the replica requests GPUs and has none: its program would run without them.
+    """
+    assigned = of(attempt).get(replica.name, [])
+    if replica.gpu and not assigned:
+        raise LaunchFailed(messages.GPUS_TAKEN(count=replica.gpu, free=0, total=len(present)), retryable=True)
     if not present or not replica.runs_user_code:
         return {}
-    return {contract.GPUS: ",".join(map(str, of(attempt).get(replica.name, [])))}
+    return {contract.GPUS: ",".join(map(str, assigned))}
+
+
+def gave_back(attempt: Path, name: str) -> bool:
+    """Return whether the replica was requested to stop and its agent is gone."""
+    stopped = any((place / contract.STOP_FILE).exists() for place in (attempt, attempt / name))
+    return stopped and not contract.is_locked(attempt / name)
 
 
 def _in_use(path: Path) -> Iterator[int]:
-    """Yield the GPUs of an attempt's replicas, except for those that were requested to stop and whose agent is gone."""
-    attempt = path.parent
-    for name, minors in of(attempt).items():
-        stopped = any((place / contract.STOP_FILE).exists() for place in (attempt, attempt / name))
-        if not stopped or contract.is_locked(attempt / name):
+    """Yield the GPUs of an attempt's replicas, except for those that gave them back."""
+    for name, minors in of(path.parent).items():
+        if not gave_back(path.parent, name):
             yield from minors

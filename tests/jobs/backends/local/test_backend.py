@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from jobs.backends.base import LaunchFailed, LaunchPlan, Phase, ReplicaPlan
+from jobs.backends.local import gpus
 from jobs.backends.local.backend import FLUSH_TIMEOUT, LocalBackend
 from jobs.messages import cluster as messages
 from runtime import contract
@@ -152,6 +153,40 @@ def test_a_process_is_limited_to_the_gpus_of_its_replica(
     backend.launch(attempt)
     wait_until(backend, attempt.ref, all_exited)
     assert portal.texts("stdout") == [visible]
+
+
+def with_gpu(attempt: LaunchPlan, other: str | None = None) -> LaunchPlan:
+    """Return the plan with one trainer that requests a GPU; as another attempt if it gets a name."""
+    ref = replace(attempt.ref, attempt_id=other) if other else attempt.ref
+    return replace(attempt, ref=ref, replicas=(replace(attempt.replicas[0], gpu=1),))
+
+
+def test_a_replica_whose_gpu_another_attempt_got_is_restarted_with_a_free_one(plan: Callable, attempts: Path) -> None:
+    backend = LocalBackend(attempts, present_gpus=lambda: [4, 7])
+    attempt = with_gpu(plan(""))
+    backend.launch(attempt)
+    wait_until(backend, attempt.ref, all_exited)
+    backend.scale(attempt.ref, contract.TRAINER, 0)
+    until("the agent has ended", lambda: not contract.is_locked(directory(attempts)))
+    backend.launch(with_gpu(attempt, "other"))
+    backend.restart(attempt.ref, "trainer-0", 2)
+    wait_until(backend, attempt.ref, lambda view: view.replicas[0].start_number == 2 and all_exited(view))
+    assert [gpus.of(attempts / name) for name in ("attempt", "other")] == [{"trainer-0": [7]}, {"trainer-0": [4]}]
+
+
+def test_a_trainer_for_which_no_gpu_is_free_is_added_once_one_is(plan: Callable, attempts: Path) -> None:
+    present = [0]
+    backend = LocalBackend(attempts, present_gpus=lambda: present)
+    attempt = with_gpu(plan(BackendContract.ENDLESS))
+    backend.launch(attempt)
+    with pytest.raises(LaunchFailed):
+        backend.scale(attempt.ref, contract.TRAINER, 2)
+    assert [one.name for one in backend.observe(attempt.ref).replicas] == ["trainer-0"]
+    present.append(1)
+    backend.scale(attempt.ref, contract.TRAINER, 2)
+    view = wait_until(backend, attempt.ref, all_running)
+    backend.stop(attempt.ref, NO_GRACE)
+    assert [one.name for one in view.replicas] == ["trainer-0", "trainer-1"]
 
 
 def test_an_attempt_whose_launch_failed_ends_when_it_is_stopped(plan: Callable, attempts: Path) -> None:

@@ -94,6 +94,19 @@ def test_a_stopped_replica_gives_its_gpus_back_once_its_agent_is_gone(attempts: 
     assert assigned(attempts, "b", (1,), [0]) == {"trainer-0": [0]}
 
 
+def test_a_replica_that_gave_its_gpu_back_gets_one_that_is_free_now(attempts: Path) -> None:
+    assigned(attempts, "a", (1,), [0, 1])
+    (attempts / "a" / "trainer-0" / contract.STOP_FILE).touch()
+    assigned(attempts, "b", (1,), [0, 1])
+    assert assigned(attempts, "a", (1,), [0, 1]) == {"trainer-0": [1]}
+
+
+def test_a_replica_that_requests_a_gpu_does_not_start_without_one(attempts: Path) -> None:
+    with pytest.raises(LaunchFailed) as refused:
+        gpus.variables(attempts / "a", replicas(1)[0], [0])
+    assert refused.value.retryable
+
+
 @pytest.mark.parametrize(("index", "given"), [(0, "3,5"), (1, "")])
 def test_a_process_is_limited_to_its_gpus(attempts: Path, index: int, given: str) -> None:
     assigned(attempts, "a", (2, 0), [3, 5])
