@@ -77,7 +77,8 @@ def test_an_installation_that_another_job_waits_for_goes_on(submit: Submit, pers
     begun = installers("tiny")
     cancel(personas, job)
     assert reconciler.reconcile(other.pk) is JobState.BUILDING
-    assert installers("tiny") == begun
+    # It may have started more processes since.
+    assert set(installers("tiny")) >= set(begun)
 
 
 def test_the_installation_of_other_packages_goes_on(submit: Submit, personas: Personas) -> None:
@@ -86,4 +87,4 @@ def test_the_installation_of_other_packages_goes_on(submit: Submit, personas: Pe
     cancel(personas, job)
     until("no process installs", lambda: not installers("tiny"), 5)
     assert reconciler.reconcile(other.pk) is JobState.BUILDING
-    assert installers("huge") == begun
+    assert set(installers("huge")) >= set(begun)
