@@ -23,10 +23,12 @@ pytestmark = [pytest.mark.kube, pytest.mark.timeout(600)]
 MEET = """
 import os, socket, sys, threading, time
 mine = int(os.environ["PADDLE_PORT"])
+met = threading.Semaphore(0)
 def serve(port):
     listening = socket.create_server(("", port))
     while True:
         listening.accept()[0].close()
+        met.release()
 def reach(endpoint):
     host, _, port = endpoint.rpartition(":")
     while True:
@@ -44,7 +46,8 @@ lists = ["PADDLE_PSERVERS_IP_PORT_LIST", "PADDLE_TRAINER_ENDPOINTS", "PADDLE_GLO
 for endpoint in ",".join(os.environ[name] for name in lists if name in os.environ).split(","):
     reach(endpoint)
 assert os.environ["PADDLE_TRAINER_ENDPOINTS"].count(",") + 1 == int(os.environ["PADDLE_TRAINERS_NUM"])
-time.sleep(1)
+for _ in range(int(os.environ["PADDLE_TRAINERS_NUM"])):
+    met.acquire()  # each worker has reached this one
 """
 SLEEP = "import time; time.sleep(3600)"
 
