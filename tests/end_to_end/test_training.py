@@ -19,7 +19,7 @@ from tests.end_to_end.support.portal import ROOT, RunningPortal
 from tests.waiting import until
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(300)]
-# A limit of the wait, not a measure: three tests beside it may share the two cores.
+# A limit of the wait, not a measure: three other tests may run on the two cores at the same time.
 END_SECONDS = 180.0
 # An idle machine starts a trainer's interpreter in a third of a second; for a busy one the limit is longer.
 SOON_SECONDS, SOON_STARTS = 10.0, 30

@@ -122,16 +122,24 @@ def kill_agent(attempts: Path) -> None:
     os.kill(state.pid, signal.SIGKILL)
 
 
-@pytest.mark.invariant("The log spool of a killed agent is delivered, and each line once.")
-def test_the_spool_of_a_killed_agent_is_delivered_once(
-    backend: LocalBackend, plan: Callable, attempts: Path, portal: IngestServer
-) -> None:
-    attempt = plan("for n in range(500): print('line', n, flush=True)\nimport time; time.sleep(600)")
+def launch_unsent(
+    backend: LocalBackend, attempt: LaunchPlan, attempts: Path, portal: IngestServer, last_line: str
+) -> LaunchPlan:
+    """Launch the first replica, and wait until its line is in the spool of the agent, which reaches no portal."""
     attempt = replace(attempt, replicas=attempt.replicas[:1])
     portal.fail = 1_000_000
     backend.launch(attempt)
     spool = directory(attempts) / "logs.spool"
-    wait_until(backend, attempt.ref, lambda view: spool.exists() and "line 499" in spool.read_text())
+    wait_until(backend, attempt.ref, lambda view: spool.exists() and last_line in spool.read_text())
+    return attempt
+
+
+@pytest.mark.invariant("The log spool of a killed agent is delivered, and each line once.")
+def test_the_spool_of_a_killed_agent_is_delivered_once(
+    backend: LocalBackend, plan: Callable, attempts: Path, portal: IngestServer
+) -> None:
+    endless = plan("for n in range(500): print('line', n, flush=True)\nimport time; time.sleep(600)")
+    attempt = launch_unsent(backend, endless, attempts, portal, "line 499")
     kill_agent(attempts)
     portal.fail = 0
     view = wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
@@ -221,12 +229,8 @@ def test_a_replica_counts_as_lost_only_after_its_spool_was_handed_over(
     plan: Callable, attempts: Path, portal: IngestServer
 ) -> None:
     backend = AgentsEndDuringObservation(attempts)
-    attempt = plan("print('said', flush=True)\nimport time; time.sleep(600)")
-    attempt = replace(attempt, replicas=attempt.replicas[:1])
-    portal.fail = 1_000_000
-    backend.launch(attempt)
-    spool = directory(attempts) / "logs.spool"
-    wait_until(backend, attempt.ref, lambda view: spool.exists() and "said" in spool.read_text())
+    endless = plan("print('said', flush=True)\nimport time; time.sleep(600)")
+    attempt = launch_unsent(backend, endless, attempts, portal, "said")
     portal.fail = 0
     backend.victim = ReplicaState.load(directory(attempts))
     wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
@@ -236,12 +240,8 @@ def test_a_replica_counts_as_lost_only_after_its_spool_was_handed_over(
 def test_what_an_agent_gave_up_to_deliver_is_delivered_with_its_last_report(
     backend: LocalBackend, plan: Callable, attempts: Path, portal: IngestServer
 ) -> None:
-    attempt = plan("print('said', flush=True)\nimport time; time.sleep(600)")
-    attempt = replace(attempt, replicas=attempt.replicas[:1])
-    portal.fail = 1_000_000
-    backend.launch(attempt)
-    spool = directory(attempts) / "logs.spool"
-    wait_until(backend, attempt.ref, lambda view: spool.exists() and "said" in spool.read_text())
+    endless = plan("print('said', flush=True)\nimport time; time.sleep(600)")
+    attempt = launch_unsent(backend, endless, attempts, portal, "said")
     backend.stop(attempt.ref, NO_GRACE)
     until("the agent has ended", lambda: not contract.is_locked(directory(attempts)))
     portal.fail = 0
