@@ -29,7 +29,7 @@ def delegated(uid: int = 0) -> Iterator[Path]:
         yield base
     finally:
         cgroup.kill(base)
-        until("the cgroups of the test can be removed", lambda: removed(base), 10)
+        until("the cgroups of the test can be removed", lambda: removed(base), 60)
 
 
 def removed(base: Path) -> bool:

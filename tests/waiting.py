@@ -20,7 +20,7 @@ SHARE, LONGEST_PAUSE = 0.1, 0.25
 def until(
     what: str,
     look: Callable[[], Found],
-    seconds: float = 30.0,
+    seconds: float = 60.0,
     *,
     every: float = 0.01,
     story: Callable[[], object] = str,
@@ -38,7 +38,7 @@ def until(
     return found
 
 
-async def soon(what: str, look: Callable[[], object], seconds: float = 10.0) -> None:
+async def soon(what: str, look: Callable[[], object], seconds: float = 60.0) -> None:
     """Run the event loop until ``look`` returns a true value. Fails with ``what`` on timeout."""
     deadline = time.monotonic() + seconds
     while not look():

@@ -54,7 +54,7 @@ def played(portal: Portal, until: Callable[[], bool], monkeypatch: pytest.Monkey
         world = World([server.sockets[0].getsockname()[1]])
         world.speed([500.0, 0.0, 2.0], [0.0, 0.0, 60.0], speaking=1)
         world.launch("attempt", "token", ["trainer-0"])
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(100):
             while not until():
                 await asyncio.sleep(0)
             world.stop("attempt")

@@ -37,7 +37,7 @@ class LocalReplica:
             yield {"t": "exit", "code": 0}
             return
         if "-xf" in self._command:
-            assert self._ended.wait(20)
+            assert self._ended.wait(60)
             if self._is_closed:
                 raise ConnectionLost("The connection was lost.")
         done = subprocess.run(self._command, input=self._input, capture_output=True, check=False)

@@ -116,7 +116,7 @@ def test_a_job_is_scaled_on_its_page(person: Callable[[], Person], portal: Clien
     for axis in ("step", "elapsed", "wall"):
         page.get_by_label("Horizontal axis").select_option(axis)
         mark = page.locator("metric-chart .annotation-text", has_text="Scaled from 2 to 3 trainers")
-        expect(mark).to_be_visible(timeout=20_000)
+        expect(mark).to_be_visible(timeout=60_000)
     expect(page.locator("metric-chart .xy2 .js-line").last).to_be_attached()
     page.get_by_role("tab", name="Events").click()
     expect(page.locator("[data-happening=scaled]")).to_contain_text(

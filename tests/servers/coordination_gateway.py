@@ -47,7 +47,7 @@ class CoordinationGateway:
         """End it as Kubernetes does. Return its exit code."""
         assert self._process
         self._process.terminate()
-        return self._process.wait(20)
+        return self._process.wait(60)
 
     def kill(self) -> None:
         if self._process:

@@ -68,4 +68,4 @@ class ImageRegistry:
     def stop(self) -> None:
         if self._process is not None:
             self._process.terminate()
-            self._process.wait(20)
+            self._process.wait(60)

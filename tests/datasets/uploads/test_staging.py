@@ -129,7 +129,7 @@ def test_of_two_who_bring_a_part_at_once_neither_mixes_with_the_other(
 
     def meanwhile() -> None:
         other.start()
-        assert waiting.wait(10)
+        assert waiting.wait(60)
 
     records.take(tmp_path, Pieces(OURS[:5], OURS[5:], before=[nothing, meanwhile]), OURS)
     other.join(10)

@@ -67,7 +67,7 @@ def test_completing_a_file_waits_for_a_part_that_is_being_written(
 
     def pause() -> None:
         placed.set()
-        assert may_note.wait(10)
+        assert may_note.wait(60)
 
     when_synced(monkeypatch, pause)
     failed: list[BaseException] = []
@@ -87,7 +87,7 @@ def test_completing_a_file_waits_for_a_part_that_is_being_written(
         found = missing(wanted)
         if not other.ident:
             other.start()
-            assert placed.wait(10)
+            assert placed.wait(60)
         return found
 
     def waiting(descriptor: int, kind: int, offset: int, length: int) -> None:

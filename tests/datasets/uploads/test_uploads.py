@@ -161,7 +161,7 @@ def until_read(file: File) -> None:
     readings = upload_verification.READINGS
     with readings._changed:
         of = readings._readings[file.staging]
-        assert readings._changed.wait_for(lambda: of.done == file.size, 10)
+        assert readings._changed.wait_for(lambda: of.done == file.size, 60)
 
 
 @pytest.mark.parametrize("read", [False, True], ids=["before it was read", "after it was read"])

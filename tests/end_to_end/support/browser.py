@@ -11,7 +11,7 @@ from tests.browser import Watch
 from tests.end_to_end.support.portal import ADMIN, PASSWORD, ROOT, RunningPortal
 
 # Timeout for what a page shall show eventually: replicas may start slowly on a busy machine.
-WAIT_MILLISECONDS = 20_000
+WAIT_MILLISECONDS = 60_000
 expect.set_options(timeout=WAIT_MILLISECONDS)
 SCREENSHOTS = ROOT / "build" / "screenshots"
 

@@ -171,7 +171,7 @@ def test_a_heartbeat_carries_the_heads(writer: Writer, browser: Headers, monkeyp
         async with connected(browser) as socket:
             await socket.ask(op="sub", stream="logs", job=writer.job.pk, after=7)
             heads = {f"logs:{writer.job.pk}": 7}
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while (await socket.frame())["heads"] != heads:
                     pass
 

@@ -107,8 +107,8 @@ def test_readers_that_wait_for_a_stream_are_woken(writer: Writer, action: Callab
         logs, metrics = f"logs:{writer.job.pk}", f"metrics:{writer.job.pk}"
         with doorbell.subscribe(logs) as of_logs, doorbell.subscribe(metrics) as of_metrics:
             await in_thread(action, writer)
-            assert await of_logs.wait(5)
-            assert await of_metrics.wait(5)
+            assert await of_logs.wait(60)
+            assert await of_metrics.wait(60)
 
     run(scenario)
 

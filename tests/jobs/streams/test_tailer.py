@@ -91,7 +91,7 @@ def test_a_reader_continues_after_an_error_of_the_store(writer: Writer, monkeypa
         bell, reader = PatientBell(), StreamReader(str(writer.job.pk), StreamKind.LOGS)
         task = asyncio.create_task(reader.run(bell))  # type: ignore[arg-type]
         for _ in range(2):
-            await asyncio.wait_for(bell.waiting.wait(), 5)
+            await asyncio.wait_for(bell.waiting.wait(), 60)
             bell.waiting.clear()
             bell.rung.set()
         task.cancel()
@@ -145,6 +145,7 @@ def test_a_follower_gets_all_of_a_closed_stream_that_is_read_in_several_turns(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tailer, "READ_ENTRIES", 2)
+    monkeypatch.setattr(tailer, "POLL_SECONDS", 600.0)  # a poll hides that it was not notified
 
     async def scenario() -> list[int]:
         reader = StreamReader(str(writer.job.pk), StreamKind.LOGS)
@@ -159,6 +160,6 @@ def test_a_follower_gets_all_of_a_closed_stream_that_is_read_in_several_turns(
         following = asyncio.create_task(follow())
         while not await reader._read_on():
             assert not reader.ended
-        return await asyncio.wait_for(following, 5)
+        return await asyncio.wait_for(following, 60)
 
     assert asyncio.run(scenario()) == [1, 2, 3, 4, 5, 6]

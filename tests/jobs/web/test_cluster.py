@@ -206,7 +206,7 @@ def test_the_page_stays_as_the_cluster_is_and_answers_by_keyboard(
     expect(page.get_by_role("link", name="waits")).to_be_visible()
     Capacity.objects.update(amount=16)
     sweep(now())
-    expect(page.locator("cluster-chart .chart-summary")).to_have_text("7 of 16 cores reserved now", timeout=20_000)
+    expect(page.locator("cluster-chart .chart-summary")).to_have_text("7 of 16 cores reserved now", timeout=60_000)
     expect(page.get_by_text("No queued jobs.")).to_be_visible()
     page.get_by_label("CPU cores (empty: current)").fill("4")
     page.keyboard.press("Enter")

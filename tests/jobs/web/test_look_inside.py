@@ -69,13 +69,13 @@ def test_stacks_are_grouped_and_a_flame_graph_is_walked_by_keys(
     open_page(page, live_server, job, personas)
     page.click("role=tab[name='Look inside']")
     page.click("text=Take stacks")
-    expect(page.locator(".look-group").first).to_contain_text("2 × trainer", timeout=20_000)
+    expect(page.locator(".look-group").first).to_contain_text("2 × trainer", timeout=60_000)
     expect(page.locator(".look-group").first).to_contain_text("waits")
     # The usual recording takes ten seconds.
     page.route("**/flamegraph", lambda route: route.continue_(post_data='{"seconds": 1}'))
     page.click("text=Record flame graph")
     boxes = page.locator("flame-graph g")
-    expect(boxes.filter(has_text="spins (train.py)").first).to_be_visible(timeout=20_000)
+    expect(boxes.filter(has_text="spins (train.py)").first).to_be_visible(timeout=60_000)
     boxes.first.focus()
     for _ in range(3):
         page.keyboard.press("ArrowDown")

@@ -22,7 +22,7 @@ class Gate:
 
     def send(self, hints: Sequence[str]) -> None:
         self.entered.set()
-        assert self.opened.wait(20)
+        assert self.opened.wait(60)
         self.received.append(list(hints))
 
 
@@ -49,7 +49,7 @@ def test_the_caller_does_not_wait_and_equal_hints_are_merged() -> None:
     gate = Gate()
     hints = sender(gate)
     hints.put("first")
-    assert gate.entered.wait(20)
+    assert gate.entered.wait(60)
     for hint in ("a", "b", "a"):
         hints.put(hint)
     assert not hints.flush(0.0)
@@ -63,7 +63,7 @@ def test_the_number_of_waiting_hints_is_bounded(monkeypatch: pytest.MonkeyPatch)
     gate = Gate()
     hints = sender(gate)
     hints.put("first")
-    assert gate.entered.wait(20)
+    assert gate.entered.wait(60)
     for number in range(10):
         hints.put(str(number))
     gate.opened.set()

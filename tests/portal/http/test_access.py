@@ -59,7 +59,7 @@ def exchange(app: Any, scope: Message) -> list[Message]:
         await app(scope, received.get, send)
         return sent
 
-    return asyncio.run(asyncio.wait_for(run(), 20))
+    return asyncio.run(asyncio.wait_for(run(), 100))
 
 
 def answering(*messages: Message) -> Callable[[Any, Any, Any], Awaitable[None]]:
@@ -199,7 +199,7 @@ def test_an_open_websocket_is_counted_until_it_is_closed() -> None:
         assert metrics.WEBSOCKETS_OPEN._value.get() == opened + 1
         assert (await socket.receive_output(20))["code"] == 4404
         await socket.send_input({"type": "websocket.disconnect", "code": 1005})
-        await socket.wait(20)
+        await socket.wait(60)
 
     asyncio.run(run())
     assert closes._value.get() == before + 1

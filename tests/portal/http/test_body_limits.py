@@ -79,7 +79,7 @@ def ask(path: str, length: int | None, *, method: str = "POST", pieces: int = 0,
     async def scenario() -> Sender:
         sender = Sender(pieces)
         handler: Callable[..., Awaitable[None]] = Handler()
-        await asyncio.wait_for(handler(scope, sender.receive, sender.send), 30)
+        await asyncio.wait_for(handler(scope, sender.receive, sender.send), 100)
         return sender
 
     return async_to_sync(scenario)()
@@ -166,7 +166,7 @@ def test_a_body_that_arrives_too_late_is_refused(monkeypatch: pytest.MonkeyPatch
 
     async def scenario() -> int:
         sender = Sender(0, hangs=True)
-        await asyncio.wait_for(Handler()(scope, sender.receive, sender.send), 30)
+        await asyncio.wait_for(Handler()(scope, sender.receive, sender.send), 100)
         return sender.status
 
     assert async_to_sync(scenario)() == 408

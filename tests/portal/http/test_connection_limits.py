@@ -50,7 +50,7 @@ def serve(talk: Talk, protocol: type[LimitedHttpProtocol] = LimitedHttpProtocol)
         loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: protocol(configuration, state, {}), "127.0.0.1", 0)
         async with server:
-            await asyncio.wait_for(talk(server.sockets[0].getsockname()), 30)
+            await asyncio.wait_for(talk(server.sockets[0].getsockname()), 100)
 
     asyncio.run(run())
 

@@ -74,7 +74,7 @@ def run(action: Action, talk: Callable[[Reader, Writer], Awaitable[None]]) -> Ap
 
     async def conversation() -> None:
         async with connected(application) as (reader, writer):
-            await asyncio.wait_for(talk(reader, writer), 20)
+            await asyncio.wait_for(talk(reader, writer), 60)
 
     asyncio.run(conversation())
     return application

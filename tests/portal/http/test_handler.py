@@ -145,7 +145,7 @@ def request(url: str, *, method: str = "GET", pieces: int = 1, times: int = 1) -
         handler = Handler()
         for _ in range(times):
             client = Client(pieces)
-            await asyncio.wait_for(handler(dict(scope), client.receive, client.send), 30)
+            await asyncio.wait_for(handler(dict(scope), client.receive, client.send), 100)
 
     async_to_sync(scenario)()
 

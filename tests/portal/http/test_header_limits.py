@@ -43,7 +43,7 @@ async def talk(talk_over: Callable[[asyncio.StreamReader, asyncio.StreamWriter],
     server = await loop.create_server(lambda: BoundedHttpProtocol(configuration, state, {}), "127.0.0.1", 0)
     async with server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
-        await asyncio.wait_for(talk_over(reader, writer), 20)
+        await asyncio.wait_for(talk_over(reader, writer), 60)
         writer.close()
 
 

@@ -33,7 +33,7 @@ class Sweep:
     def passes_over_jobs(self) -> float:
         """Return the seconds that this sweep has spent on reconciling jobs; 0 if it made no pass."""
         try:
-            text = httpx.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
+            text = httpx.get(f"http://127.0.0.1:{self.port}/metrics", timeout=60).text
         except httpx.TransportError:
             return 0.0
         found = re.search(r'^regatta_sweep_task_seconds_total\{task="jobs"\} (\S+)$', text, re.MULTILINE)
@@ -99,6 +99,6 @@ def test_the_second_sweep_does_no_work_until_the_first_is_killed(
 
 def _answers(sweep: Sweep) -> bool:
     try:
-        return httpx.get(f"http://127.0.0.1:{sweep.port}/metrics", timeout=10).status_code == 200
+        return httpx.get(f"http://127.0.0.1:{sweep.port}/metrics", timeout=60).status_code == 200
     except httpx.TransportError:
         return False

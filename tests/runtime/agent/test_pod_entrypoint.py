@@ -88,14 +88,14 @@ def start(tmp_path: Path, portal: IngestServer) -> Iterator[Start]:
 
 
 def test_the_code_comes_from_the_portal(start: Start, portal: IngestServer) -> None:
-    assert start("from lib.help import answer\nprint(answer)").wait(20) == 0
+    assert start("from lib.help import answer\nprint(answer)").wait(60) == 0
     assert portal.texts("stdout") == ["42"]
 
 
 def test_code_of_the_image_is_copied_and_not_fetched(start: Start, portal: IngestServer, tmp_path: Path) -> None:
     (tmp_path / "image").mkdir()
     (tmp_path / "image" / "train.py").write_text("open('train.py', 'a').write('#'); print('here')")
-    assert start(CODE_DIR=str(tmp_path / "image")).wait(20) == 0
+    assert start(CODE_DIR=str(tmp_path / "image")).wait(60) == 0
     assert portal.texts("stdout") == ["here"]
     assert not (tmp_path / "image" / "train.py").read_text().endswith("#")
 
@@ -105,18 +105,18 @@ def test_the_dataset_comes_from_the_portal(start: Start, portal: IngestServer, t
     portal.given["data/public/mine/a%20b.csv"] = b"1,2"
     data = tmp_path / "data"
     script = f"print(open('{data}/public/mine/a b.csv').read())"
-    assert start(script, FETCH_DATA=str(data), DATA_PATH=str(data)).wait(20) == 0
+    assert start(script, FETCH_DATA=str(data), DATA_PATH=str(data)).wait(60) == 0
     assert portal.texts("stdout") == ["1,2"]
 
 
 def test_numbering_continues_after_the_entries_of_earlier_starts(start: Start, portal: IngestServer) -> None:
     portal.taken["logs"] = [[0.0, "stdout", "of the earlier start"]]
-    assert start("print('of this one')", START_NUMBER="2").wait(20) == 0
+    assert start("print('of this one')", START_NUMBER="2").wait(60) == 0
     assert portal.texts("stdout") == ["of the earlier start", "of this one"]
 
 
 def test_the_exit_code_is_that_of_the_command(start: Start, termination_message: Callable[[], dict[str, Any]]) -> None:
-    assert start("raise SystemExit(7)").wait(20) == 7
+    assert start("raise SystemExit(7)").wait(60) == 7
     assert termination_message() == {
         "start_number": 1,
         "code": 7,
@@ -130,7 +130,7 @@ def test_the_exit_code_is_that_of_the_command(start: Start, termination_message:
 def test_a_command_that_is_killed_ends_the_container_as_a_shell_would(
     start: Start, termination_message: Callable[[], dict[str, Any]]
 ) -> None:
-    assert start("import os; os.kill(os.getpid(), 9)").wait(20) == 137
+    assert start("import os; os.kill(os.getpid(), 9)").wait(60) == 137
     assert termination_message()["signal"] == 9
 
 
@@ -140,7 +140,7 @@ def test_a_portal_that_is_away_is_waited_for(start: Start, portal: IngestServer)
     line = process.stderr.readline()  # type: ignore[union-attr]
     assert b"the portal did not answer" in line
     portal.come_back()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert portal.texts("stdout") == ["after all"]
 
 
@@ -155,7 +155,7 @@ def test_a_later_start_begins_without_the_portal_and_continues_its_numbering_aft
     process = start(entry=HASTY, CODE_DIR=str(tmp_path / "image"), START_NUMBER="2")
     until("the process has run", (tmp_path / "workspace" / "work" / "ran").exists)
     portal.come_back()
-    assert process.wait(20) == 0
+    assert process.wait(60) == 0
     assert portal.texts("stdout") == ["of start 1", "of start 2"]
 
 
@@ -165,7 +165,7 @@ def test_a_later_start_of_an_attempt_that_is_over_does_not_begin(
     portal.stale = True
     (tmp_path / "image").mkdir()
     (tmp_path / "image" / "train.py").write_text("open('ran', 'w').close()")
-    start(entry=HASTY, CODE_DIR=str(tmp_path / "image"), START_NUMBER="2").wait(20)
+    start(entry=HASTY, CODE_DIR=str(tmp_path / "image"), START_NUMBER="2").wait(60)
     assert not (tmp_path / "workspace" / "work" / "ran").exists()
 
 
@@ -176,7 +176,7 @@ def test_a_replica_stopped_before_it_began_does_not_begin(
     process = start("print('never')")
     process.stderr.readline()  # type: ignore[union-attr]
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == 143
+    assert process.wait(60) == 143
     assert termination_message()["why"] == messages.STOPPED_BEFORE_START()
 
 
@@ -190,7 +190,7 @@ def test_a_process_that_ends_on_request_is_not_finished(
     process = start(script)
     portal.wait_until(lambda: "up" in portal.texts())
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == contract.EXIT_RESTART
+    assert process.wait(60) == contract.EXIT_RESTART
     assert (termination_message()["code"], termination_message()["why"]) == (contract.EXIT_RESTART, messages.STOPPED())
 
 
@@ -235,7 +235,7 @@ def test_an_attempt_that_is_over_begins_nothing(
     start: Start, portal: IngestServer, termination_message: Callable[[], dict[str, Any]]
 ) -> None:
     portal.stale = True
-    assert start("print('never')").wait(20) == 143
+    assert start("print('never')").wait(60) == 143
     assert (portal.texts(), termination_message()["why"]) == ([], messages.STOPPED_BEFORE_START())
 
 

@@ -343,7 +343,7 @@ def test_a_holder_stopped_beyond_its_lease_cannot_write_when_it_goes_on(etcd, op
         holder.send_signal(signal.SIGSTOP)
         eventually(lambda: isinstance(store.put("/owner", b"other", if_revision=0), Versioned))
         holder.send_signal(signal.SIGCONT)
-        assert holder.communicate("go\n", timeout=10)[0] == "fenced Conflict\n"
+        assert holder.communicate("go\n", timeout=60)[0] == "fenced Conflict\n"
         assert store.get("/state") is None
     finally:
         holder.kill()

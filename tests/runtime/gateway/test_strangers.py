@@ -42,7 +42,7 @@ def running(desk: RecordingDesk, monkeypatch: pytest.MonkeyPatch) -> Iterator[Se
 
 
 def request(running: Service, path: str, body: bytes = b"{}", **headers: str) -> int:
-    link = http.client.HTTPConnection("127.0.0.1", urlsplit(running.address).port or 0, timeout=10)
+    link = http.client.HTTPConnection("127.0.0.1", urlsplit(running.address).port or 0, timeout=60)
     link.request("POST", path, body, headers)
     status = link.getresponse().status
     link.close()
@@ -58,7 +58,7 @@ def test_the_program_is_answered(running: Service, desk: RecordingDesk) -> None:
 def test_a_path_without_the_secret_reaches_nobody_and_is_counted(
     running: Service, desk: RecordingDesk, path: str
 ) -> None:
-    with socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=10) as link:
+    with socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=60) as link:
         link.sendall(b"POST " + path.encode("utf-8", "surrogateescape") + b" HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
         answer = link.recv(1000)
     assert answer.startswith(b"HTTP/1.1 404")
@@ -66,14 +66,14 @@ def test_a_path_without_the_secret_reaches_nobody_and_is_counted(
 
 
 def test_the_body_of_an_unauthorised_request_is_not_read(running: Service) -> None:
-    with socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=10) as link:
+    with socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=60) as link:
         link.sendall(b"POST /wrong/v1/save HTTP/1.1\r\nContent-Length: 4000000000\r\n\r\n")
         assert link.recv(1000).startswith(b"HTTP/1.1 404")
 
 
 def test_a_connection_has_one_try(running: Service, desk: RecordingDesk) -> None:
     right = urlsplit(running.address).path.encode() + b"/v1/report"
-    with socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=10) as link:
+    with socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=60) as link:
         for path in (b"/wrong/v1/report", right):
             link.sendall(b"POST " + path + b" HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")
         while link.recv(1000):
@@ -87,7 +87,7 @@ def test_the_secret_is_compared_in_constant_time(running: Service, monkeypatch: 
 
 
 def connect(running: Service) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=10)
+    return socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=60)
 
 
 def test_of_too_many_connections_without_the_secret_the_oldest_is_closed(
@@ -103,7 +103,7 @@ def test_of_too_many_connections_without_the_secret_the_oldest_is_closed(
 
 def test_the_programs_connection_stays_when_others_connect(running: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gateway, "UNPROVEN_LIMIT", 1)
-    program = http.client.HTTPConnection("127.0.0.1", urlsplit(running.address).port or 0, timeout=10)
+    program = http.client.HTTPConnection("127.0.0.1", urlsplit(running.address).port or 0, timeout=60)
     for _ in range(2):
         program.request("POST", urlsplit(running.address).path + "/v1/report", b"{}")
         answer = program.getresponse()
@@ -127,7 +127,7 @@ def test_an_error_that_nobody_expected_is_answered_and_logged(
 
 @pytest.mark.parametrize("length", ["-1", "many", "1e3"])
 def test_a_length_that_is_none_is_refused(running: Service, length: str) -> None:
-    with socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=10) as link:
+    with socket.create_connection(("127.0.0.1", urlsplit(running.address).port or 0), timeout=60) as link:
         target = urlsplit(running.address).path + "/v1/report"
         link.sendall(f"POST {target} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n".encode())
         assert link.recv(1000).startswith(b"HTTP/1.1 400")

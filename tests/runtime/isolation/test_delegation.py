@@ -256,7 +256,7 @@ def test_only_cgroups_without_a_replica_are_ended_at_the_start() -> None:
         for entrance in entrances:
             os.close(entrance)
         delegation.sweep(Home(base), {kept.name})
-        assert processes[1].wait(5) == -9
+        assert processes[1].wait(60) == -9
         assert not left.exists()
         assert cgroup_tree.inside(kept) == [processes[0].pid]
         processes[0].kill()

@@ -462,7 +462,7 @@ class TestCommits:
         gate = threading.Barrier(16)
 
         def ask_at_once(request: int) -> None:
-            gate.wait(5)
+            gate.wait(60)
             ask(running.master, X, request)
 
         with together(*(lambda request=request: ask_at_once(request) for request in range(16))):

@@ -73,7 +73,7 @@ class SlowSession(JsonSession):
         self.until = until
 
     def answer(self, request):
-        self.until.wait(10)
+        self.until.wait(60)
         return super().answer(request)
 
 

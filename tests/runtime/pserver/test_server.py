@@ -47,7 +47,7 @@ def test_an_answer_that_came_before_its_connection_broke_is_not_kept(server: Sha
 
     def sends() -> None:
         sent.set()
-        assert released.wait(10)
+        assert released.wait(60)
         fails()
 
     def ask() -> None:
@@ -56,7 +56,7 @@ def test_an_answer_that_came_before_its_connection_broke_is_not_kept(server: Sha
 
     connection = threading.Thread(target=ask)
     connection.start()
-    assert sent.wait(10)
+    assert sent.wait(60)
     server.ask(lambda own: [Release(ticket, Outcome.DONE) for ticket in (*tickets, own)])
     released.set()
     connection.join(10)

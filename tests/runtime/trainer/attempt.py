@@ -96,7 +96,7 @@ class Attempt:
                 replica.process.send_signal(signal.SIGTERM)
         for replica in self.replicas.values():
             try:
-                replica.process.wait(5)
+                replica.process.wait(60)
             except subprocess.TimeoutExpired:
                 replica.process.kill()
                 replica.process.wait()

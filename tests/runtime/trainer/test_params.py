@@ -102,10 +102,10 @@ def test_a_trainer_within_the_bound_runs_ahead_and_then_waits(servers, together)
     def run(index):
         params = start(attempt.store(index), mode="ssp(1)")
         params.begin_pass(0)
-        attempt.meet.wait(10)
+        attempt.meet.wait(60)
         for step in range(4):
             if index == 1 and step == 0:
-                attempt.ahead.wait(10)
+                attempt.ahead.wait(60)
             params.push_pull(gradients(index, step, params))
             order.append((index, step))
             if (index, step) == (0, 0):

@@ -45,7 +45,7 @@ def test_an_overlapped_push_does_not_hold_its_caller_up(servers, together):
         params = Params({"w": np.zeros(2, "f4")}, attempt.store(trainer), SGD(1.0))
         params.begin_pass(0)
         if trainer == 1:
-            gate.wait(10)
+            gate.wait(60)
         pending = params.push_async({"w": np.ones(2, "f4")})
         if trainer == 0:
             assert not pending.done(), "the other one has not pushed"

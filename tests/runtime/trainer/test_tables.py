@@ -221,11 +221,11 @@ def test_reading_rows_between_passes_blocks_nobody(servers, together):
         p = params(attempt.store(trainer))
         table = zeros(p, 1)
         step(p)
-        attempt.meet.wait(10)
+        attempt.meet.wait(60)
         if trainer:
             p.end_pass(0)
             table.pull([1])
-            attempt.ahead.wait(10)
+            attempt.ahead.wait(60)
         else:
             step(p)
             attempt.ahead.set()
@@ -242,7 +242,7 @@ def test_two_runs_give_the_same_bits_whichever_trainer_is_quicker(servers, toget
         def run(trainer):
             p = params(attempt.store(trainer))
             ids, rows = train(p, 4, dist.Adam(0.01), trainer).all()
-            attempt.meet.wait(10)
+            attempt.meet.wait(60)
             p.leave()
             return ids.tobytes() + rows.tobytes()
 

@@ -38,7 +38,7 @@ def test_a_piece_is_not_held_back_until_the_next_comes() -> None:
 
     def slow() -> Iterator[bytes]:
         yield b"first"
-        assert more.wait(10)
+        assert more.wait(60)
         yield b"second"
 
     found = gathered(slow())
@@ -60,4 +60,4 @@ def test_a_closed_consumer_gets_no_more() -> None:
     found = gathered(endless())
     next(found)
     found.close()  # type: ignore[attr-defined]
-    assert closed.wait(10)
+    assert closed.wait(60)

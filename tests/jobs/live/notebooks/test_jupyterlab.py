@@ -68,7 +68,7 @@ def lab(notebook: Notebook, monkeypatch: pytest.MonkeyPatch, settings: Any) -> I
                 yield Web(settings.PORT, notebook, HostileServer())
         finally:
             process.send_signal(signal.SIGTERM)
-            process.wait(20)
+            process.wait(60)
 
 
 def answers(notebook: Notebook, base: str) -> bool:
@@ -102,6 +102,8 @@ def test_a_cell_runs_in_jupyterlab_behind_the_proxy(page: Page, people: Personas
     page.goto(f"{lab.portal}{lab.base}lab/tree/a.ipynb")
     page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]")
     page.wait_for_selector(".jp-Spinner", state="detached")
+    # Without a kernel the keys open a dialog that selects one.
+    page.wait_for_selector(".jp-Toolbar-kernelName >> text=Python 3")
     until("the page has begun to run the cell", lambda: has_begun(page), 60)
     page.wait_for_selector(".jp-OutputArea-output >> text=42")
     assert hosts <= {lab.host, f"127.0.0.1:{lab.port}", ""}, "no other host"

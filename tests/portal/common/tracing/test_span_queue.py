@@ -41,7 +41,7 @@ class NeverAnswers:
 
     def __call__(self, spans: Sequence[Span]) -> bool:
         self.called.set()
-        return self.release.wait(20)
+        return self.release.wait(60)
 
 
 Open = Callable[..., SpanQueue]
@@ -76,7 +76,7 @@ def test_spans_are_sent_in_batches(opened: Open, monkeypatch: pytest.MonkeyPatch
     collector = NeverAnswers()
     queue = opened(collector)
     queue.put(SPAN)
-    collector.called.wait(10)
+    collector.called.wait(60)
     sizes: list[int] = []
     queue._export = lambda spans: not sizes.append(len(spans))
     for _ in range(5):
@@ -91,7 +91,7 @@ def test_a_collector_that_never_answers_holds_no_caller_and_a_bounded_number_of_
     collector, before = NeverAnswers(), dropped("queue")
     queue = opened(collector, capacity=10)
     queue.put(SPAN)
-    assert collector.called.wait(10)
+    assert collector.called.wait(60)
     for _ in range(1000):
         queue.put(SPAN)
     assert len(queue._waiting) == 10
@@ -103,7 +103,7 @@ def test_the_end_of_the_process_does_not_wait_for_a_collector_that_never_answers
     collector = NeverAnswers()
     queue = opened(collector)
     queue.put(SPAN)
-    assert collector.called.wait(10)
+    assert collector.called.wait(60)
     queue.stop(0.01)
     assert queue._thread.is_alive()
     collector.release.set()

@@ -62,7 +62,7 @@ def session() -> Iterator[Counted]:
     session.start()
     yield session
     session.stop()
-    assert ended.wait(10)
+    assert ended.wait(60)
 
 
 def test_a_shell_that_has_closed_its_terminal_does_not_occupy_the_agent(session: Counted) -> None:
@@ -78,7 +78,7 @@ def test_input_for_a_shell_that_has_closed_its_terminal_is_dropped(session: Coun
         written.set()
 
     threading.Thread(target=write, daemon=True).start()
-    assert written.wait(5)
+    assert written.wait(60)
     ours.close()
     theirs.close()
 

@@ -110,7 +110,7 @@ def test_threads_do_not_share_scratch_memory():
     meet = threading.Barrier(4)
 
     def work(number):
-        meet.wait(10)
+        meet.wait(60)
         for _ in range(20):
             numpy_kernels.run("SGD", (parameters[number], gradient), (float(number),))
 

@@ -84,15 +84,15 @@ def test_a_trainer_waiting_for_the_end_of_a_pass_keeps_its_values(servers, toget
     def run(trainer):
         params, _store = start(attempt, trainer)
         params.push_pull(gradients(0))
-        pushed.wait(10)
+        pushed.wait(60)
         if trainer == 0:
             params.end_pass(0)
             ended.set()
         else:
-            ended.wait(10)
+            ended.wait(60)
             for step in (1, 2):
                 params.push_pull(gradients(step))
-        pushed.wait(10)
+        pushed.wait(60)
         return params["w"].tobytes()
 
     assert together(run, 2) == [after(0), after(0, 1, 2)]
@@ -137,7 +137,7 @@ def test_a_server_killed_during_an_update_restores_the_version_before(servers):
     successor.change_members([Member("trainer", 0, 100)])
     successor.start()
     store.redirect(0, successor.address, 0)
-    assert back.wait(10)
+    assert back.wait(60)
     assert successor.shard.version == 1
     assert np.concatenate(successor.shard.state.parameters[:-1]).tobytes() == after(0)
     params.push_pull(gradients(1))
@@ -157,7 +157,7 @@ def test_a_version_that_is_gone_is_not_offered(servers):
     successor.change_members([Member("trainer", 0, 100)])
     successor.start()
     store.redirect(0, successor.address, 0)
-    assert lost.wait(10)
+    assert lost.wait(60)
     successor.close()
 
 

@@ -50,7 +50,7 @@ class LosesAnAnswer(Client):
 
     def reply(self, message, *arguments):
         if self._loses and message.head.op is Op.PUSH_PULL:
-            assert self.gone.wait(20)
+            assert self.gone.wait(60)
             self.close()
         return super().reply(message, *arguments)
 

@@ -176,7 +176,7 @@ def test_a_step_that_a_late_copy_of_itself_overtakes_is_asked_for_again_and_coun
         params = Params({"w": np.zeros(3, "f4")}, ServerStore([client], share=False), SGD(1.0))
         params.begin_pass(0)
         if trainer == 1:
-            assert overtaken.copied.wait(10)
+            assert overtaken.copied.wait(60)
         params.push_pull({"w": np.full(3, 1 + 2 * trainer, "f4")})
         params.leave()
         return params.version, params["w"].tolist()
@@ -319,14 +319,14 @@ def test_blocks_made_with_a_trainer_that_is_lost_do_not_count(servers, together)
     def stay():
         params, _clients = far(attempt)
         params.begin_pass(0)
-        began.wait(10)
+        began.wait(60)
         params.push_pull(gradients(1))
         return params["w"].tobytes(), params.version
 
     def die():
         params, (client,) = far(attempt, 1)
         params.begin_pass(0)
-        began.wait(10)
+        began.wait(60)
         step = [array.reshape(-1) for array in gradients(2).values()]
         blocks = [block(place, place.of(step)) for place in server.shard.state.places]
         message = client.prepare(Op.PUSH_PULL, {"samples": 1}, blocks)
@@ -334,7 +334,7 @@ def test_blocks_made_with_a_trainer_that_is_lost_do_not_count(servers, together)
             for part in next(write_batches(message)):  # the head and a block
                 link.sendall(part)
             with server.changed:
-                assert server.changed.wait_for(lambda: server.shard.arriving.drafted > 0, 10)
+                assert server.changed.wait_for(lambda: server.shard.arriving.drafted > 0, 60)
             attempt.members(0)
 
     (values, version), _killed = together(lambda trainer: (stay, die)[trainer](), 2)
@@ -392,11 +392,11 @@ def test_parameters_that_come_back_as_bfloat16_are_the_same_in_all_trainers_and_
             if step:
                 client.came = frozenset()
             params.push_pull(gradients(10 * trainer + step))
-            step_over.wait(10)
+            step_over.wait(60)
             seen.append((params["w"].tobytes(), params["b"].tobytes(), "BF16" in client.came))
             kept = np.concatenate([array for array in shard.state.parameters if array.dtype == "f4"])
             assert kept.tobytes() == params["w"].tobytes()
-            step_over.wait(10)
+            step_over.wait(60)
         return seen
 
     first, second = together(run, 2)

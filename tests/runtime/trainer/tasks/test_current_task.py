@@ -48,7 +48,7 @@ def test_two_threads_that_report_a_task_at_once_report_it_once():
     both = threading.Barrier(2)
 
     def report():
-        both.wait(10)
+        both.wait(60)
         current.release()
 
     threads = [threading.Thread(target=report) for _ in range(2)]
