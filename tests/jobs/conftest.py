@@ -13,6 +13,7 @@ from jobs.backends import factory as backend_factory
 from jobs.models import Job
 from jobs.selectors import specifications
 from jobs.services import jobs as job_services
+from portal.common import request_load
 from tests.jobs.fakes import ObedientBackend
 from tests.personas import Personas
 
@@ -29,6 +30,12 @@ Use = Callable[[ObedientBackend], ObedientBackend]
 def _own_directories(settings: Settings, tmp_path: Path) -> None:
     settings.STORAGE_DIR = tmp_path / "storage"
     settings.ATTEMPTS_DIR = tmp_path / "attempts"
+
+
+@pytest.fixture(autouse=True)
+def _idle_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Measure no CPU time: tests use a whole core, and answers to agents would ask for larger batches."""
+    monkeypatch.setattr(request_load, "OF_PROCESS", request_load.RequestLoad(cpu=lambda: 0.0))
 
 
 @pytest.fixture
