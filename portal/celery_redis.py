@@ -1,18 +1,39 @@
-"""Celery's Redis broker without the return of unacknowledged messages when a connection closes.
+"""Celery's Redis broker without a record of unacknowledged messages in Redis.
 
-kombu puts them back into their queue while it closes the connection. When the connection was lost because Redis is
-away, that fails with an error that Celery does not expect, and the worker ends. A message is a hint, and the sweep
-repeats the work of a lost one, so nothing has to be put back.
+kombu records each message that a worker got and removes the record with its acknowledgement. A full Redis refuses
+that, and a lost one cannot do it; Celery expects neither, and the worker ends. It also puts unacknowledged messages
+back into their queue while it closes a connection, with the same end. A message is a hint, and the sweep repeats the
+work of a lost one, so nothing has to be recorded or put back.
 """
 
 from __future__ import annotations
 
-from kombu.transport import redis
+from typing import Any
+
+from kombu.transport import redis, virtual
+
+
+class _InThisProcess(redis.QoS):
+    """The messages that were delivered and not acknowledged, known to this process only."""
+
+    def append(self, message: Any, delivery_tag: str) -> None:
+        virtual.QoS.append(self, message, delivery_tag)
+
+    def ack(self, delivery_tag: str) -> None:
+        virtual.QoS.ack(self, delivery_tag)
+
+    def reject(self, delivery_tag: str, requeue: bool = False) -> None:
+        """Forget a message, also if it shall be delivered again."""
+        virtual.QoS.ack(self, delivery_tag)
+
+    def restore_visible(self, start: int = 0, num: int = 10, interval: int = 10) -> None:
+        """Put nothing back: other processes' messages are not known."""
 
 
 class Channel(redis.Channel):
     """One connection to Redis."""
 
+    QoS = _InThisProcess
     do_restore = False
 
 
