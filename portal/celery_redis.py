@@ -12,19 +12,21 @@ from typing import Any
 
 from kombu.transport import redis, virtual
 
+_Base: Any = virtual.QoS  # without types
+
 
 class _InThisProcess(redis.QoS):
     """The messages that were delivered and not acknowledged, known to this process only."""
 
     def append(self, message: Any, delivery_tag: str) -> None:
-        virtual.QoS.append(self, message, delivery_tag)
+        _Base.append(self, message, delivery_tag)
 
     def ack(self, delivery_tag: str) -> None:
-        virtual.QoS.ack(self, delivery_tag)
+        _Base.ack(self, delivery_tag)
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
         """Forget a message, also if it shall be delivered again."""
-        virtual.QoS.ack(self, delivery_tag)
+        _Base.ack(self, delivery_tag)
 
     def restore_visible(self, start: int = 0, num: int = 10, interval: int = 10) -> None:
         """Put nothing back: other processes' messages are not known."""
