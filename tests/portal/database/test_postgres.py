@@ -50,7 +50,8 @@ class Run:
 def on_postgres(postgres: str, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Run all tests in one process, as its start and the first import of all pages take seconds."""
     data = tmp_path_factory.mktemp("on-postgres")
-    environment = {**os.environ, "REGATTA_DATABASE_URL": postgres, "REGATTA_DATA_DIR": str(data)}
+    address = f"{postgres}?connect_timeout=60"
+    environment = {**os.environ, "REGATTA_DATABASE_URL": address, "REGATTA_DATA_DIR": str(data)}
     environment.pop("PYTEST_XDIST_WORKER", None)
     report = data / "report.xml"
     options = ["-m", "not (postgres or browser or processes or etcd)", "-p", "no:cacheprovider"]

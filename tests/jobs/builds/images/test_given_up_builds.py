@@ -132,8 +132,9 @@ def test_a_build_that_was_given_up_begins_again_for_the_next_job(
 ) -> None:
     launcher.give_up(image_plan)
     until("the build program has ended", lambda: not workers(image_plan), 60)
-    launcher.build(image_plan, CodeSnapshot.objects.get())
-    until("the pod runs again", lambda: cluster.pods)
+    snapshot = CodeSnapshot.objects.get()
+    # Again and again like the reconciler: a program that ends may still hold the lock of the build.
+    until("the pod runs again", lambda: launcher.build(image_plan, snapshot) and cluster.pods)
 
 
 # --- Which builds are given up ---------------------------------------------------------------------------------------

@@ -19,10 +19,8 @@ def test_a_daemon_ends_with_its_job(cell: Cell) -> None:
     assert cell.run("daemon", env={"NAME": name}).output == "left"
     assert not processes_named(name)
     assert "left" in cell.control("daemon", NAME=name)
-    left = processes_named(name)
-    for pid in left:
+    for pid in until("the daemon has its name", lambda: processes_named(name)):
         os.kill(pid, 9)
-    assert left
 
 
 def test_asked_to_stop_the_program_gets_the_signal_and_its_grace(cell: Cell) -> None:
