@@ -20,7 +20,7 @@ SHARE, LONGEST_PAUSE = 0.1, 0.25
 def until(
     what: str,
     look: Callable[[], Found],
-    seconds: float = 60.0,
+    seconds: float = 30.0,
     *,
     every: float = 0.01,
     story: Callable[[], object] = str,

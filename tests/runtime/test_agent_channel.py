@@ -100,14 +100,14 @@ def test_waiting_for_members_ends_when_they_are_there(pair: tuple[Channel, Agent
     channel, agent = pair
     agent.send_members(1)
     agent.send_members(2, MASTER)
-    assert channel.wait_for_members(lambda members: len(members) == 1, timeout=60) == (MASTER,)
+    assert channel.wait_for_members(lambda members: len(members) == 1, timeout=5) == (MASTER,)
     assert channel.members() == (MASTER,)
 
 
 def test_the_timeout_error_lists_the_members(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
     agent.send_members(1, MASTER)
-    channel.wait_for_members(lambda members: True, timeout=60)
+    channel.wait_for_members(lambda members: True, timeout=5)
     with pytest.raises(TimeoutError, match=pattern(messages.PROCESSES_MISSING, seconds="0.01", names="master-0")):
         channel.wait_for_members(lambda members: len(members) == 2, timeout=0.01)
 
@@ -135,7 +135,7 @@ def test_a_callback_that_fails_keeps_no_other_from_the_fence(pair: tuple[Channel
     channel.on_fenced(broken)
     channel.on_fenced(lambda why: fenced.set())
     agent.send(op=contract.FENCED, why="end")
-    assert fenced.wait(60)
+    assert fenced.wait(5)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_message_that_makes_no_sense_fences_the_process(pair: tuple[Channel, A
     fenced = threading.Event()
     channel.on_fenced(lambda why: fenced.set())
     agent.link.sendall(line)
-    assert fenced.wait(60)
+    assert fenced.wait(5)
 
 
 def test_points_that_cannot_be_sent_hold_up_nobody(
@@ -167,14 +167,14 @@ def test_an_older_revision_is_not_believed(pair: tuple[Channel, AgentEnd]) -> No
     agent.send(op=contract.FENCED, why="end")
     fenced = threading.Event()
     channel.on_fenced(lambda why: fenced.set())
-    assert fenced.wait(60)
+    assert fenced.wait(5)
     assert channel.members() == (MASTER,)
 
 
 def test_a_late_callback_gets_the_current_members(pair: tuple[Channel, AgentEnd]) -> None:
     channel, agent = pair
     agent.send_members(1, MASTER)
-    channel.wait_for_members(bool, timeout=60)
+    channel.wait_for_members(bool, timeout=5)
     seen: list[tuple[Member, ...]] = []
     channel.on_members(seen.append)
     assert seen == [(MASTER,)]
@@ -186,7 +186,7 @@ def test_fencing_is_reported_with_its_reason(pair: tuple[Channel, AgentEnd]) -> 
     fenced = threading.Event()
     channel.on_fenced(lambda why: (reasons.append(why), fenced.set()))
     agent.send(op=contract.FENCED, why="the lease was lost")
-    assert fenced.wait(60)
+    assert fenced.wait(5)
     assert reasons == ["the lease was lost"]
 
 
@@ -195,9 +195,9 @@ def test_a_broken_link_counts_as_fenced_and_ends_waiting(pair: tuple[Channel, Ag
     fenced = threading.Event()
     channel.on_fenced(lambda why: fenced.set())
     agent.hang_up()
-    assert fenced.wait(60)
+    assert fenced.wait(5)
     with pytest.raises(ConnectionError, match=pattern(messages.MEMBERS_UNAVAILABLE)):
-        channel.wait_for_members(bool, timeout=60)
+        channel.wait_for_members(bool, timeout=5)
 
 
 def test_without_an_agent_there_is_no_channel() -> None:

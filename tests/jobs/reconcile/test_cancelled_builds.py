@@ -68,7 +68,7 @@ def cancel(personas: Personas, job: Job) -> None:
 def test_the_installation_of_a_cancelled_job_ends(submit: Submit, personas: Personas) -> None:
     job = building(submit, "tiny")
     cancel(personas, job)
-    until("no process installs", lambda: not installers("tiny"), 60)
+    until("no process installs", lambda: not installers("tiny"), 5)
 
 
 def test_an_installation_that_another_job_waits_for_goes_on(submit: Submit, personas: Personas) -> None:
@@ -85,6 +85,6 @@ def test_the_installation_of_other_packages_goes_on(submit: Submit, personas: Pe
     job, other = building(submit, "tiny"), building(submit, "huge", name="other")
     begun = installers("huge")
     cancel(personas, job)
-    until("no process installs", lambda: not installers("tiny"), 60)
+    until("no process installs", lambda: not installers("tiny"), 5)
     assert reconciler.reconcile(other.pk) is JobState.BUILDING
     assert set(installers("huge")) >= set(begun)

@@ -51,7 +51,7 @@ class IngestServer:
     def last_report(self) -> dict[str, Any]:
         return self.reports[-1]
 
-    def wait_until(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
+    def wait_until(self, condition: Callable[[], bool], timeout: float = 10.0) -> None:
         deadline = time.monotonic() + timeout
         with self._changed:
             while not condition():

@@ -72,12 +72,12 @@ class Replica:
         os.close(lock)
         return self.wait()
 
-    def run(self, script: str, timeout: float = 60.0, **variables: Any) -> dict[str, Any]:
+    def run(self, script: str, timeout: float = 20.0, **variables: Any) -> dict[str, Any]:
         """Run the script to its end. Return the last report."""
         self.start(script, **variables).wait(timeout)
         return self.portal.last_report()
 
-    def wait(self, timeout: float = 60.0) -> int:
+    def wait(self, timeout: float = 20.0) -> int:
         assert self.process is not None
         return self.process.wait(timeout)
 

@@ -57,18 +57,18 @@ def replica(tmp_path: Path) -> Iterator[Registered]:
 
 def test_a_removed_registration_is_lost_though_the_lease_is_alive(replica):
     replica.membership.register("127.0.0.1:1", "1.2")
-    assert replica.registered.wait(60)
+    assert replica.registered.wait(10)
     assert json.loads(replica.store.get(KEY).value)["release"] == "1.2"
     replica.store.delete(KEY)
-    assert replica.lost.wait(60)
+    assert replica.lost.wait(10)
     assert replica.reasons[0] == messages.REGISTRATION_REMOVED()
 
 
 def test_leaving_does_not_count_as_losing_the_lease(replica):
     replica.membership.register("127.0.0.1:1")
-    assert replica.registered.wait(60)
+    assert replica.registered.wait(10)
     replica.membership.leave()
-    until("its place is free", lambda: not replica.store.get(KEY), 60)
+    until("its place is free", lambda: not replica.store.get(KEY), 10)
     assert not replica.lost.is_set()
 
 
@@ -82,7 +82,7 @@ def test_a_lease_that_runs_out_before_it_holds_anything_is_replaced(replica, mon
 
     monkeypatch.setattr(EmbeddedStore, "put", put)
     replica.membership.register("127.0.0.1:1")
-    assert replica.registered.wait(60)
+    assert replica.registered.wait(10)
     assert replica.reasons == []
 
 
@@ -116,6 +116,6 @@ def test_a_registration_that_fails_for_lack_of_threads_is_retried(
     monkeypatch.setattr(EmbeddedStore, "grant", short)
     one = Registered(tmp_path)
     one.membership.register("127.0.0.1:1")
-    assert one.registered.wait(60)
+    assert one.registered.wait(10)
     one.membership.leave()
     one.store.close()

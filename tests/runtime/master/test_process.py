@@ -181,7 +181,7 @@ def test_a_standby_takes_over_within_the_ttl_when_master_and_agent_are_killed(st
     task = client.next_task()
     first.kill(with_agent=True)
     killed = time.monotonic()
-    until("its place is free", lambda: not second.store.get(contract.member_key("j", 1, contract.MASTER, 0)), 60)
+    until("its place is free", lambda: not second.store.get(contract.member_key("j", 1, contract.MASTER, 0)), 20)
     second.report(other, trainer)
     client.move(other.address, other.incarnation)
     assert client.done(task)

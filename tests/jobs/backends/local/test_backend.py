@@ -310,7 +310,7 @@ def test_an_agent_that_does_not_answer_is_killed_with_all_its_processes(
     backend.stop(attempt.ref, GRACE)
     wait_until(backend, attempt.ref, lambda view: view.replicas[0].phase is Phase.LOST)
     process = Path(f"/proc/{portal.texts('stdout')[0]}")
-    until("its process is gone", lambda: not process.exists(), 60)
+    until("its process is gone", lambda: not process.exists(), 5)
 
 
 def test_launches_of_one_attempt_by_several_threads_are_one(
@@ -323,7 +323,7 @@ def test_launches_of_one_attempt_by_several_threads_are_one(
         there = exists(path)
         if path.name == "plan.json" and not together.broken:
             with contextlib.suppress(threading.BrokenBarrierError):
-                together.wait(60)
+                together.wait(5)
                 together.abort()
         return there
 

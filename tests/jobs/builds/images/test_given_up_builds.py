@@ -121,7 +121,7 @@ def _read(path: Path) -> bytes:
 def test_the_pod_of_a_build_that_is_given_up_is_deleted(cluster: ClusterWithEndlessBuilds, image_plan: Plan) -> None:
     assert cluster.pods == {pod_builder.pod_name(image_plan.images[0])}
     launcher.give_up(image_plan)
-    until("the build program has ended", lambda: not workers(image_plan), 60)
+    until("the build program has ended", lambda: not workers(image_plan), 5)
     assert (cluster.pods, cluster.config_maps) == (set(), set())
     assert not (launcher.images_directory() / image_plan.tag / build_request.OUTCOME).exists()
 
@@ -131,7 +131,7 @@ def test_a_build_that_was_given_up_begins_again_for_the_next_job(
     cluster: ClusterWithEndlessBuilds, image_plan: Plan
 ) -> None:
     launcher.give_up(image_plan)
-    until("the build program has ended", lambda: not workers(image_plan), 60)
+    until("the build program has ended", lambda: not workers(image_plan), 5)
     snapshot = CodeSnapshot.objects.get()
     # Again and again like the reconciler: a program that ends may still hold the lock of the build.
     until("the pod runs again", lambda: launcher.build(image_plan, snapshot) and cluster.pods)

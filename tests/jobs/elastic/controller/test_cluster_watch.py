@@ -62,11 +62,11 @@ def test_changes_are_followed(follow: Follow) -> None:
     server = with_node(LivingServer())
     make_pod(server, "first")
     watch = follow(server)
-    until("it knows what is there", lambda: seen(watch) == {"first": 1000}, 60)
+    until("it knows what is there", lambda: seen(watch) == {"first": 1000}, 10)
     make_pod(server, "second", "500m")
-    until("it has heard of a new pod", lambda: seen(watch) == {"first": 1000, "second": 500}, 60)
+    until("it has heard of a new pod", lambda: seen(watch) == {"first": 1000, "second": 500}, 10)
     server.drop("Pod", "shop", "first")
-    until("it has heard of one that went", lambda: seen(watch) == {"second": 500}, 60)
+    until("it has heard of one that went", lambda: seen(watch) == {"second": 500}, 10)
 
 
 def refusing(status: int) -> FaithfulServer:
@@ -78,7 +78,7 @@ def test_a_refused_read_is_reported_as_forbidden(follow: Follow) -> None:
     assert watch.look() is None
     assert watch.forbidden
     followed = follow(refusing(403))
-    until("it was reported", lambda: followed.forbidden, 60)
+    until("it was reported", lambda: followed.forbidden, 10)
     assert followed.follow() is None
 
 
@@ -91,9 +91,9 @@ def test_while_the_server_does_not_answer_nothing_is_known_and_nothing_is_forbid
 def test_a_server_that_falls_silent_after_it_was_listed_is_not_believed_for_long(follow: Follow) -> None:
     server = with_node(BreakingServer())
     watch = follow(server)
-    until("it knows what is there", lambda: watch.follow() is not None, 60)
+    until("it knows what is there", lambda: watch.follow() is not None, 10)
     server.broken = True
-    until("it knows that it knows nothing", lambda: watch.follow() is None, 60)
+    until("it knows that it knows nothing", lambda: watch.follow() is None, 20)
     server.broken = False
     until("it knows again", lambda: watch.follow() is not None, 30)
 
@@ -102,9 +102,9 @@ def test_a_server_that_falls_silent_after_it_was_listed_is_not_believed_for_long
 def test_an_event_that_cannot_be_read_ends_no_watch_for_good(follow: Follow, damaged: dict[str, Any]) -> None:
     server = with_node(DamagingServer(damaged))
     watch = follow(server)
-    until("it knows what is there", lambda: watch.follow() is not None, 60)
+    until("it knows what is there", lambda: watch.follow() is not None, 10)
     server.damages = True
-    until("it knows that it knows nothing", lambda: watch.follow() is None, 60)
+    until("it knows that it knows nothing", lambda: watch.follow() is None, 20)
     server.damages = False
     make_pod(server, "new")
     until("it knows again", lambda: seen(watch) == {"new": 1000}, 30)
@@ -116,7 +116,7 @@ def test_once_it_is_ended_its_threads_end(follow: Follow) -> None:
     followers = set(threading.enumerate()) - before
     assert followers
     watch.end()
-    until("all of them have ended", lambda: not followers & set(threading.enumerate()), 60)
+    until("all of them have ended", lambda: not followers & set(threading.enumerate()), 10)
 
 
 class BreakingServer(FaithfulServer):

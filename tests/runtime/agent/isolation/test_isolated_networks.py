@@ -101,7 +101,7 @@ def test_the_process_that_keeps_a_network_ends_after_the_last_agent(cell: Cell) 
     cell.portal.wait_until(lambda: "ready" in cell.portal.texts(), 30)
     assert len(keepers(replica.directory.parent)) == 1
     replica.end()
-    until("it ends too", lambda: not keepers(replica.directory.parent), 60)
+    until("it ends too", lambda: not keepers(replica.directory.parent), 10)
 
 
 def keepers(attempt: Path) -> list[int]:

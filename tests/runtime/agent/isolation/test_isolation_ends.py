@@ -68,7 +68,7 @@ def test_when_the_agent_is_killed_everything_inside_goes_with_it(cell: Cell) -> 
     )
     cell.portal.wait_until(lambda: "ready" in cell.portal.texts(), 30)
     replica.end()
-    until("nothing is left", lambda: all(is_zombie(pid) for pid in processes_named(name)), 60)
+    until("nothing is left", lambda: all(is_zombie(pid) for pid in processes_named(name)), 10)
 
 
 def is_zombie(pid: int) -> bool:
